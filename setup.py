@@ -1,4 +1,6 @@
-"""Compiles the native library of the runtime when a wheel, an editable install or `build_ext --inplace` asks for it; the rest is in pyproject.toml."""
+"""Compiles the native library of the runtime when a wheel, an editable install or `build_ext --inplace` asks for it;
+the rest is in pyproject.toml."""
+
 from __future__ import annotations
 
 import atexit
@@ -18,9 +20,20 @@ from setuptools.command.egg_info import egg_info
 
 HERE = Path(__file__).parent
 NATIVE = Path("src/pelton/backends/cpu/native")
-GLIBC = (2, 17)                                     # the oldest C library to run with: manylinux2014
-FLAGS = ["-std=gnu11", "-O2", "-g0", "-Wall", "-Wextra", "-fno-sanitize=all", "-fomit-frame-pointer", "-fvisibility=hidden", "-fPIC", "-shared",
-         "-Wl,-z,nodelete"]                         # its threads live as long as the process
+GLIBC = (2, 17)  # the oldest C library to run with: manylinux2014
+FLAGS = [
+    "-std=gnu11",
+    "-O2",
+    "-g0",
+    "-Wall",
+    "-Wextra",
+    "-fno-sanitize=all",
+    "-fomit-frame-pointer",
+    "-fvisibility=hidden",
+    "-fPIC",
+    "-shared",
+    "-Wl,-z,nodelete",
+]  # its threads live as long as the process
 
 
 def scratch() -> str:
@@ -54,10 +67,27 @@ class Native(build_ext):
         cache.mkdir(parents=True, exist_ok=True)
         target = f"{platform.machine()}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
         part = out.with_suffix(f".{os.getpid()}.part")
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS, *sorted(ext.sources), "-o", str(part), "-lpthread", "-ldl"]
+        command = [
+            sys.executable,
+            "-m",
+            "ziglang",
+            "cc",
+            "-target",
+            target,
+            *FLAGS,
+            *sorted(ext.sources),
+            "-o",
+            str(part),
+            "-lpthread",
+            "-ldl",
+        ]
         try:
-            subprocess.run(command, check=True, env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(cache), "ZIG_LOCAL_CACHE_DIR": str(cache)})
-            os.replace(part, out)                   # whole or not at all: the old one may be in use
+            subprocess.run(
+                command,
+                check=True,
+                env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(cache), "ZIG_LOCAL_CACHE_DIR": str(cache)},
+            )
+            os.replace(part, out)  # whole or not at all: the old one may be in use
         finally:
             part.unlink(missing_ok=True)
 
@@ -84,6 +114,12 @@ class Info(egg_info):
 
 
 setup(
-    ext_modules=[Extension("pelton.backends.cpu.libpelton", sources=sorted(map(str, NATIVE.glob("*.c"))), depends=sorted(map(str, NATIVE.glob("*.h"))))],
+    ext_modules=[
+        Extension(
+            "pelton.backends.cpu.libpelton",
+            sources=sorted(map(str, NATIVE.glob("*.c"))),
+            depends=sorted(map(str, NATIVE.glob("*.h"))),
+        )
+    ],
     cmdclass={"build": Build, "build_ext": Native, "bdist_wheel": Wheel, "egg_info": Info},
 )

@@ -3,6 +3,7 @@
 
 Pelton at its default settings and with --strict, on one random input, beside ONNX Runtime if the given Python has it.
 """
+
 import argparse
 import pathlib
 import subprocess
@@ -36,15 +37,28 @@ def main() -> None:
     for model in a.models:
         graph = importer.load(model).graph
         rng = np.random.default_rng(0)
-        x = {v.name: rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy) if v.type.dtype.is_float else
-             np.ones(v.type.shape, v.type.dtype.numpy) if "mask" in v.name else rng.integers(0, 1000, v.type.shape).astype(v.type.dtype.numpy)
-             for v in graph.inputs}
+        x = {
+            v.name: (
+                rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy)
+                if v.type.dtype.is_float
+                else (
+                    np.ones(v.type.shape, v.type.dtype.numpy)
+                    if "mask" in v.name
+                    else rng.integers(0, 1000, v.type.shape).astype(v.type.dtype.numpy)
+                )
+            )
+            for v in graph.inputs
+        }
         want = evaluate(graph, x, round=False)
         row = [off(pelton.build(model, level=a.level, strict=strict).run(x), want) for strict in (False, True)]
         if a.peers_python:
             with tempfile.TemporaryDirectory() as d:
                 np.savez(f"{d}/x.npz", **x)
-                subprocess.run([a.peers_python, "-c", PEER, model, f"{d}/x.npz", f"{d}/y.npz"], check=True, stderr=subprocess.DEVNULL)
+                subprocess.run(
+                    [a.peers_python, "-c", PEER, model, f"{d}/x.npz", f"{d}/y.npz"],
+                    check=True,
+                    stderr=subprocess.DEVNULL,
+                )
                 row.append(off(dict(np.load(f"{d}/y.npz")), want))
         print(f"| {pathlib.Path(model).stem} | " + " | ".join(f"{e:.1e}" for e in row) + " |", flush=True)
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Measures what builds take at every level, with empty caches, and writes what sessions estimate from until a machine has builds of its own.
+"""Measures what builds take at every level, with empty caches, and writes what sessions estimate from until a machine
+has builds of its own.
 
     python benchmarks/builds.py [--levels 0,1,2,3,4,5] [--output src/pelton/data/builds.json]
 
-Two models say it: the network that comes with Pelton, and a single product, which is what a build takes whatever it builds.
+Two models say it: the network that comes with Pelton, and a single product, which is what a build takes whatever it
+builds.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -30,8 +33,13 @@ BUILD = "import sys, pelton; pelton.build(sys.argv[1], level=int(sys.argv[2]), c
 def product() -> onnx.ModelProto:
     """One layer."""
     weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "product", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 64])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 64])], [numpy_helper.from_array(weights, "w")])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 64])],
+        [numpy_helper.from_array(weights, "w")],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -58,11 +66,24 @@ def main() -> None:
         onnx.save(product(), one)
         for level in map(int, args.levels.split(",")):
             single, network = took(one, level), took(NETWORK, level)
-            levels[level:level + 1] = [{"build": round(single, 2), "layer": round(max(network - single, 0.0) / count, 3)}]
+            levels[level : level + 1] = [
+                {"build": round(single, 2), "layer": round(max(network - single, 0.0) / count, 3)}
+            ]
             print(f"level {level}: one layer {single:.2f} s, {count} layers {network:.2f} s", flush=True)
     machine = describe()
-    args.output.write_text(json.dumps({"machine": machine["model"], "threads": default_threads(), "network": NETWORK.name, "layers": count,
-                                       "levels": levels}, indent=1) + "\n")
+    args.output.write_text(
+        json.dumps(
+            {
+                "machine": machine["model"],
+                "threads": default_threads(),
+                "network": NETWORK.name,
+                "layers": count,
+                "levels": levels,
+            },
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""An object in a process of its own, asked by lines of JSON: what crashes there, or loses a GPU, is that process's alone.
+"""An object in a process of its own, asked by lines of JSON: what crashes there, or loses a GPU, is that process's
+alone.
 
-    python -m benchmarks.child MODULE CLASS ARGUMENTS     makes it, then calls its methods: {"call": NAME, "with": {…}} → {"gave": …}
+    python -m benchmarks.child MODULE CLASS ARGUMENTS     makes it, then calls its methods: {"call": NAME, "with": {…}}
+    → {"gave": …}
 """
+
 from __future__ import annotations
 
 import importlib
@@ -28,17 +31,35 @@ class Failed(Exception):
 
 
 class Child:
-    """The object at the other end. `before`: words in front of the command, for a program that watches over it. `said`: the file that gets what the process
-    says besides answers, behind what is there. `python`: that of another venv, in which the module has what it needs."""
+    """The object at the other end. `before`: words in front of the command, for a program that watches over it. `said`:
+    the file that gets what the process says besides answers, behind what is there. `python`: that of another venv, in
+    which the module has what it needs."""
 
-    def __init__(self, module: str, kind: str, arguments: Mapping[str, Any], *, before: Sequence[str] = (), environment: Mapping[str, str] | None = None,
-                 said: Path | None = None, python: str = sys.executable):
-        self._said = tempfile.TemporaryFile("w+", errors="replace") if said is None else said.open("a+", errors="replace")
+    def __init__(
+        self,
+        module: str,
+        kind: str,
+        arguments: Mapping[str, Any],
+        *,
+        before: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        said: Path | None = None,
+        python: str = sys.executable,
+    ):
+        self._said = (
+            tempfile.TemporaryFile("w+", errors="replace") if said is None else said.open("a+", errors="replace")
+        )
         self._begun = self._said.seek(0, os.SEEK_END)
         paths = [str(ROOT), str(ROOT / "src"), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
-        self._process = subprocess.Popen([*before, python, "-m", "benchmarks.child", module, kind, json.dumps(dict(arguments))], cwd=ROOT,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, start_new_session=True,
-                                         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})})
+        self._process = subprocess.Popen(
+            [*before, python, "-m", "benchmarks.child", module, kind, json.dumps(dict(arguments))],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
+        )
         self._left = b""
 
     def ask(self, name: str, seconds: float, /, **given: Any) -> Any:
@@ -55,7 +76,8 @@ class Child:
         return json.loads(said)["gave"]
 
     def _line(self, end: float) -> bytes:
-        """The next answer; nothing where there is none any more. What watches over the process may say something between them."""
+        """The next answer; nothing where there is none any more. What watches over the process may say something
+        between them."""
         assert self._process.stdout is not None
         line = b""
         with selectors.DefaultSelector() as ready:
@@ -73,7 +95,8 @@ class Child:
         return line
 
     def _kill(self) -> None:
-        """With all processes that it started and that are still there: they would take time from what is measured next."""
+        """With all processes that it started and that are still there: they would take time from what is measured
+        next."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -94,7 +117,7 @@ class Child:
         try:
             self._process.stdin.close()
         except BrokenPipeError:
-            pass                                  # it has ended before
+            pass  # it has ended before
         try:
             status: int | None = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -115,7 +138,7 @@ class Child:
 
 def main(module: str, kind: str, arguments: str) -> None:
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)                                 # what libraries print by themselves is no answer
+    os.dup2(2, 1)  # what libraries print by themselves is no answer
     try:
         thing: Any = getattr(importlib.import_module(module), kind)(**json.loads(arguments))
         for line in sys.stdin:
@@ -123,7 +146,7 @@ def main(module: str, kind: str, arguments: str) -> None:
             print(json.dumps({"gave": getattr(thing, asked["call"])(**asked["with"])}), file=out, flush=True)
     except Exception as e:
         traceback.print_exc()
-        sys.exit(" ".join(f"{type(e).__name__}: {e}".split()))     # in one line, the last: some end with advice
+        sys.exit(" ".join(f"{type(e).__name__}: {e}".split()))  # in one line, the last: some end with advice
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Counts, kind by kind, how many of the onnx package's backend tests pass, and how many of them without a host step:
 conformance.py [--kinds node,simple] [--match PART] [--failures] [--json FILE] [--page FILE]"""
+
 import argparse
 import contextlib
 import io
@@ -24,8 +25,15 @@ from pelton.errors import Error
 from pelton.options import Options
 
 # what its package calls the kinds of tests → the classes of its suite
-KINDS = {"node": "", "simple": "Simple", "pytorch-converted": "PyTorchConverted", "pytorch-operator": "PyTorchOperator", "real (light)": "Real"}
-RANDOM = ("test_bernoulli",)                       # "the generator operator is non-deterministic", say these tests themselves
+KINDS = {
+    "node": "",
+    "simple": "Simple",
+    "pytorch-converted": "PyTorchConverted",
+    "pytorch-operator": "PyTorchOperator",
+    "real (light)": "Real",
+}
+# "the generator operator is non-deterministic", say these tests themselves
+RANDOM = ("test_bernoulli",)
 PAGE = """# Conformance
 
 The tests of back ends of the onnx {onnx} package, all of them, through `pelton.onnx_backend`: a test passes where every output has the type, the shape and,
@@ -54,7 +62,9 @@ class Count:
 
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__)
-    ask.add_argument("--kinds", default=",".join(KINDS), help="of tests, the first words of their names; without it all of them")
+    ask.add_argument(
+        "--kinds", default=",".join(KINDS), help="of tests, the first words of their names; without it all of them"
+    )
     ask.add_argument("--match", default="", help="only tests whose name contains this")
     ask.add_argument("--failures", action="store_true", help="list every failure with its reason")
     ask.add_argument("--json", type=Path, help="where the counts and the failures are written")
@@ -65,7 +75,8 @@ def main() -> None:
     kinds = [k for k in KINDS if any(k.startswith(word) for word in a.kinds.split(","))]
     start, counts, failures = time.time(), dict[str, Count](), dict[str, str]()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["ONNX_MODELS"] = f"{folder}/models"                         # where the suite writes down what the light models are fed
+        # where the suite writes down what the light models are fed
+        os.environ["ONNX_MODELS"] = f"{folder}/models"
         for kind in kinds:
             count = counts[kind] = Count()
             for name, test in tests(kind, Options(level=0, cache_dir=f"{folder}/kernels")):
@@ -75,8 +86,11 @@ def main() -> None:
                         failures[f"{kind}: {name}"] = reason
                         if a.failures:
                             print(f"{name}: {reason}", flush=True)
-            print(f"{kind}: {count.passed} of {count.tests} tests pass ({count.native} without a host step), {count.refused} are refused with a reason, "
-                  f"{count.failed} fail; {time.time() - start:.0f} s so far", flush=True)
+            print(
+                f"{kind}: {count.passed} of {count.tests} tests pass ({count.native} without a host step),"
+                f" {count.refused} are refused with a reason, {count.failed} fail; {time.time() - start:.0f} s so far",
+                flush=True,
+            )
     if a.json:
         told = {"onnx": onnx.__version__, "kinds": {k: asdict(c) for k, c in counts.items()}, "failures": failures}
         a.json.write_text(json.dumps(told, indent=1) + "\n")
@@ -88,12 +102,14 @@ def tests(kind: str, options: Options) -> Iterator[tuple[str, Test]]:
     """The tests of a kind by name."""
     if kind == "node":
         from onnx.backend.test.case.node import collect_testcases
+
         for case in collect_testcases(None):
             yield case.name, lambda case=case: node_test(case, options)
         return
 
     class Noting(onnx_backend.PeltonBackend):
         """Remembers what the test at hand prepared."""
+
         made: list[onnx_backend.PeltonRep] = []
 
         @classmethod
@@ -103,11 +119,13 @@ def tests(kind: str, options: Options) -> Iterator[tuple[str, Test]]:
 
     suite = onnx.backend.test.BackendTest(Noting, __name__).test_cases[f"OnnxBackend{KINDS[kind]}ModelTest"]
     for name in sorted(n for n in vars(suite) if n.startswith("test_") and n.endswith("_cpu")):
+
         def test(name: str = name) -> list[onnx_backend.PeltonRep]:
             Noting.made.clear()
             with contextlib.redirect_stdout(io.StringIO()):
                 getattr(suite(name), name)()
             return Noting.made
+
         yield name.removesuffix("_cpu"), test
 
 
@@ -139,15 +157,20 @@ def node_test(case, options: Options) -> list[onnx_backend.PeltonRep]:
 
 def page(counts: dict[str, Count], failures: dict[str, str]) -> str:
     every = Count(*(sum(column) for column in zip(*(asdict(c).values() for c in counts.values()))))
-    rows = [f"| {kind} | {c.tests:,} | {c.passed:,} | {c.native:,} ({c.native / max(c.tests, 1):.1%}) | {c.refused:,} | {c.failed:,} |"
-            for kind, c in (*counts.items(), *([("all", every)] if len(counts) > 1 else []))]
+    rows = [
+        f"| {kind} | {c.tests:,} | {c.passed:,} | {c.native:,} ({c.native / max(c.tests, 1):.1%}) | {c.refused:,} |"
+        f" {c.failed:,} |"
+        for kind, c in (*counts.items(), *([("all", every)] if len(counts) > 1 else []))
+    ]
     told = "".join(f"- {name}: {reason}\n" for name, reason in failures.items())
     return PAGE.format(onnx=onnx.__version__, rows="\n".join(rows), refused=f"Not passed:\n\n{told}\n" if told else "")
 
 
 def drawn(got, want) -> None:
     """What is random by specification, with seed or without: shape, element type and the two values that may come."""
-    assert got.dtype == want.dtype and got.shape == want.shape, f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    assert got.dtype == want.dtype and got.shape == want.shape, (
+        f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    )
     assert np.isin(got, [0, 1]).all(), "something other than 0 and 1 was drawn"
 
 
@@ -167,13 +190,20 @@ def compare(got, want, rtol: float, atol: float) -> None:
         assert got is None
     else:
         got = np.asarray(got)
-        assert got.dtype == want.dtype and got.shape == want.shape, f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
-        rtol = max(rtol, 2**-6) if want.dtype.name == "bfloat16" else rtol          # as the onnx package's own runner allows
+        assert got.dtype == want.dtype and got.shape == want.shape, (
+            f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+        )
+        # as the onnx package's own runner allows
+        rtol = max(rtol, 2**-6) if want.dtype.name == "bfloat16" else rtol
         if want.dtype.kind in "OUSb":
             assert (got == want).all()
         else:
-            np.testing.assert_allclose(got.astype(np.complex128 if want.dtype.kind == "c" else np.float64),
-                                       want.astype(np.complex128 if want.dtype.kind == "c" else np.float64), rtol=rtol, atol=atol)
+            np.testing.assert_allclose(
+                got.astype(np.complex128 if want.dtype.kind == "c" else np.float64),
+                want.astype(np.complex128 if want.dtype.kind == "c" else np.float64),
+                rtol=rtol,
+                atol=atol,
+            )
 
 
 if __name__ == "__main__":

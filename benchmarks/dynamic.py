@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What it costs to leave sizes to the run: dynamic.py MODEL.onnx … [--shapes x=1..1..8x3x224x224 …] [--level 3]
 
-Builds every model twice: with the sizes open that it leaves open (or with those ranges), and for the optimum alone. Both engines run in turns in one process on
-the optimum, and must agree; the ratio is the median over the turns of open / fixed, over 1: leaving sizes open costs time. Planning is what a
-context takes, before it runs, for a shape that it meets for the first time, and for one that it knows.
+Builds every model twice: with the sizes open that it leaves open (or with those ranges), and for the optimum alone.
+Both engines run in turns in one process on the optimum, and must agree; the ratio is the median over the turns of open
+/ fixed, over 1: leaving sizes open costs time. Planning is what a context takes, before it runs, for a shape that it
+meets for the first time, and for one that it knows.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -19,16 +21,22 @@ import pelton
 from pelton.cli.arrays import made_up
 from pelton.runtime import Engine
 
-NEW = 24                                          # shapes to plan for
-TURN = 50.0                                       # milliseconds that a turn takes at least: five runs of a small network say little
+NEW = 24  # shapes to plan for
+# milliseconds that a turn takes at least: five runs of a small network say little
+TURN = 50.0
 
 
 def around(engine: Engine) -> list[dict[str, tuple[int, ...]]]:
     """Shapes of all inputs for sizes near the usual ones, every set another."""
     found = []
     for i in range(1, NEW + 1):
-        sizes = {s.name: max(s.least, min(s.most, s.usual + i if s.usual + i <= s.most else s.usual - i)) for s in engine.plain.symbols}
-        found.append({p.name: tuple(sizes.get(d, d) if isinstance(d, str) else d for d in p.shape) for p in engine.inputs})
+        sizes = {
+            s.name: max(s.least, min(s.most, s.usual + i if s.usual + i <= s.most else s.usual - i))
+            for s in engine.plain.symbols
+        }
+        found.append(
+            {p.name: tuple(sizes.get(d, d) if isinstance(d, str) else d for d in p.shape) for p in engine.inputs}
+        )
     return [shapes for i, shapes in enumerate(found) if shapes not in found[:i]]
 
 
@@ -36,7 +44,8 @@ def planning(engine: Engine, threads: int | None) -> tuple[list[float], list[flo
     """Milliseconds to find what is ready for a shape: (of new shapes, of the same once more)."""
     context = engine.context(threads=threads)
     largest, *rest = sorted(around(engine), key=lambda shapes: -sum(map(math.prod, shapes.values())))
-    context.prepare(largest)                                       # its memory will do for the others, as in a process that has been at work for a while
+    # its memory will do for the others, as in a process that has been at work for a while
+    context.prepare(largest)
     new: list[float] = []
     known: list[float] = []
     for times in (new, known):
@@ -50,7 +59,13 @@ def planning(engine: Engine, threads: int | None) -> tuple[list[float], list[flo
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("models", nargs="+")
-    ask.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help="as of `pelton build`; of the inputs that a model has")
+    ask.add_argument(
+        "--shapes",
+        action="append",
+        default=[],
+        metavar="NAME=SIZES",
+        help="as of `pelton build`; of the inputs that a model has",
+    )
     ask.add_argument("--level", type=int, default=3)
     ask.add_argument("--threads", type=int)
     ask.add_argument("--turns", type=int, default=15)
@@ -66,7 +81,9 @@ def main() -> None:
         feeds = made_up(fixed, {})
         contexts = [e.context(threads=a.threads) for e in (engine, fixed)]
         outputs = [c.run(feeds) for c in contexts]
-        off = max(float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-30)) for x, y in zip(*(o.values() for o in outputs)))
+        off = max(
+            float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-30)) for x, y in zip(*(o.values() for o in outputs))
+        )
         turns: list[list[float]] = []
         for turn in range(a.turns):
             row = [0.0, 0.0]
@@ -81,8 +98,11 @@ def main() -> None:
             turns.append(row)
         new, known = planning(engine, a.threads)
         own, other = (statistics.median(row[i] for row in turns) for i in (0, 1))
-        print(f"| {pathlib.Path(model).stem} | {own:.2f} | {other:.2f} | {statistics.median(x / y for x, y in turns):.3f} | {off:.0e} | "
-              f"{statistics.median(new):.1f}, {max(new):.1f} | {1e3 * statistics.median(known):.0f} |", flush=True)
+        print(
+            f"| {pathlib.Path(model).stem} | {own:.2f} | {other:.2f} | {statistics.median(x / y for x, y in turns):.3f}"
+            f" | {off:.0e} | {statistics.median(new):.1f}, {max(new):.1f} | {1e3 * statistics.median(known):.0f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

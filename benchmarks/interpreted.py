@@ -3,10 +3,12 @@
 
     PYTHONPATH=src python -m benchmarks.interpreted MODEL.onnx … [--target cuda:sm_90] [--precision fp16 …] [--jobs N]
 
-Each model is built for the target, kernels compiled and all. Triton's interpreter then runs what an engine would launch, launch by launch in the memory that
-its plan lays out, and the outputs for random inputs are held against an evaluation in float64. That takes minutes for each. A GPU's instructions, barriers and
-memory have no part in it: for these there is `python -m benchmarks.gpu`. Prints a table; exits with 1 where an output is further off than it may be.
+Each model is built for the target, kernels compiled and all. Triton's interpreter then runs what an engine would
+launch, launch by launch in the memory that its plan lays out, and the outputs for random inputs are held against an
+evaluation in float64. That takes minutes for each. A GPU's instructions, barriers and memory have no part in it: for
+these there is `python -m benchmarks.gpu`. Prints a table; exits with 1 where an output is further off than it may be.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -27,13 +29,16 @@ from .child import ROOT
 HEAD = "| model | target | precision | launches | off, of the largest output | may be |\n|---|---|---|---|---|---|"
 
 
-def rows(models: Sequence[Path], targets: Sequence[str], precisions: Sequence[str], jobs: int, seed: int = 0) -> Iterator[tuple[str, float, float]]:
-    """For each model, target and precision: what to say of them, how far its outputs are off, and how far they may be."""
+def rows(
+    models: Sequence[Path], targets: Sequence[str], precisions: Sequence[str], jobs: int, seed: int = 0
+) -> Iterator[tuple[str, float, float]]:
+    """For each model, target and precision: what to say of them, how far its outputs are off, and how far they may
+    be."""
     if str(ROOT / "tests") not in sys.path:
         sys.path.insert(0, str(ROOT / "tests"))
     import triton_interpreter
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")           # of the processes to come: tiles are small
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes to come: tiles are small
     with triton_interpreter.apart(jobs) as pool:
         begun = []
         for path in models:
@@ -44,8 +49,13 @@ def rows(models: Sequence[Path], targets: Sequence[str], precisions: Sequence[st
                 for precision in precisions:
                     options = Options(target=target, precision=precision, level=0)
                     made = built(path, options)
-                    ran = pool.submit(triton_interpreter.ran, made.engine.tobytes(), triton_interpreter.sources(made), feeds,
-                                      arch=min(options.architectures or (90,)))
+                    ran = pool.submit(
+                        triton_interpreter.ran,
+                        made.engine.tobytes(),
+                        triton_interpreter.sources(made),
+                        feeds,
+                        arch=min(options.architectures or (90,)),
+                    )
                     begun.append((f"| {path.stem} | {target} | {precision}", ran, want, suite.TOLERANCE[precision]))
         for about, ran, want, allowed in begun:
             got, launched = ran.result()
@@ -57,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ask.add_argument("models", nargs="+", type=Path, metavar="MODEL.onnx")
     ask.add_argument("--target", nargs="+", default=["cuda:sm_90"])
     ask.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["fp32", "fp16"])
-    ask.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="engines that are interpreted at the same time")
+    ask.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), metavar="N", help="engines that are interpreted at the same time"
+    )
     ask.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
     a = ask.parse_args(arguments)
     if any(target.startswith("cpu") for target in a.target):

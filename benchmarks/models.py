@@ -3,11 +3,13 @@
 
     python benchmarks/models.py FOLDER [NAME …] [--batch N]
 
-Without names, those that Pelton was not tuned for; with names, also those of the suite that it was. Seven are graphs that come with the `onnx` package, with
-their constant weights made random; the others are exported from torch and torchvision, or written here. The statistics of batch norms are those of a random
-batch, and products without such a norm are scaled, so that values neither die out nor explode on their way, and two inputs must give different outputs. Needs
-onnx, onnxruntime and torch; some of those that are not of the suite need torchvision.
+Without names, those that Pelton was not tuned for; with names, also those of the suite that it was. Seven are graphs
+that come with the `onnx` package, with their constant weights made random; the others are exported from torch and
+torchvision, or written here. The statistics of batch norms are those of a random batch, and products without such a
+norm are scaled, so that values neither die out nor explode on their way, and two inputs must give different outputs.
+Needs onnx, onnxruntime and torch; some of those that are not of the suite need torchvision.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -23,15 +25,26 @@ from torch.nn import functional as F
 
 OPSET = 17
 SUITE = ("resnet50", "googlenet", "mobilenet_v2", "yolov2", "bert_base", "lstm")
-LIGHT = {"alexnet": "bvlc_alexnet", "densenet121": "densenet121", "googlenet": "inception_v1", "inception_v2": "inception_v2", "resnet50": "resnet50",
-         "shufflenet": "shufflenet", "squeezenet": "squeezenet"}
-# The shifts of batch norms. ReLUs that cut off half of everything make of a rounding error a multiple of it, layer by layer, which trained networks do not: in
+LIGHT = {
+    "alexnet": "bvlc_alexnet",
+    "densenet121": "densenet121",
+    "googlenet": "inception_v1",
+    "inception_v2": "inception_v2",
+    "resnet50": "resnet50",
+    "shufflenet": "shufflenet",
+    "squeezenet": "squeezenet",
+}
+# The shifts of batch norms. ReLUs that cut off half of everything make of a rounding error a multiple of it, layer by
+# layer, which trained networks do not: in
 # half precision nobody would be right.
 SHIFT = 1.5
-LEAST = 0.01                                      # by how much two inputs must change the output, in parts of the largest
+# by how much two inputs must change the output, in parts of the largest
+LEAST = 0.01
 
 
-def cbr(i: int, o: int, k: int = 3, s: int = 1, groups: int = 1, act: Callable[[], nn.Module] = nn.ReLU) -> nn.Sequential:
+def cbr(
+    i: int, o: int, k: int = 3, s: int = 1, groups: int = 1, act: Callable[[], nn.Module] = nn.ReLU
+) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, groups=groups, bias=False), nn.BatchNorm2d(o), act())
 
 
@@ -55,14 +68,17 @@ class UNet(nn.Module):
 
 
 class Detector(nn.Module):
-    """ResNet-18, a feature pyramid joined by nearest upsampling and concatenation, and a head at three scales (as in the YOLO family)."""
+    """ResNet-18, a feature pyramid joined by nearest upsampling and concatenation, and a head at three scales (as in
+    the YOLO family)."""
 
     def __init__(self, classes: int = 80, width: int = 128):
         super().__init__()
         from torchvision.models import resnet18
 
         net = resnet18()
-        self.stages = nn.ModuleList([nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool, net.layer1, net.layer2), net.layer3, net.layer4])
+        self.stages = nn.ModuleList(
+            [nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool, net.layer1, net.layer2), net.layer3, net.layer4]
+        )
         self.lateral = nn.ModuleList(cbr(c, width, 1) for c in (128, 256, 512))
         self.merge = nn.ModuleList(cbr(2 * width, width) for _ in range(2))
         self.head = nn.Sequential(cbr(width, width), nn.Conv2d(width, 3 * (5 + classes), 1))
@@ -86,8 +102,19 @@ class GPT(nn.Module):
     def __init__(self, layers: int = 6, width: int = 512, heads: int = 8, words: int = 8192, longest: int = 512):
         super().__init__()
         self.words, self.places, self.heads = nn.Embedding(words, width), nn.Embedding(longest, width), heads
-        self.blocks = nn.ModuleList(nn.ModuleList([nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width), nn.LayerNorm(width),
-                                                   nn.Linear(width, 4 * width), nn.Linear(4 * width, width)]) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(
+                [
+                    nn.LayerNorm(width),
+                    nn.Linear(width, 3 * width),
+                    nn.Linear(width, width),
+                    nn.LayerNorm(width),
+                    nn.Linear(width, 4 * width),
+                    nn.Linear(4 * width, width),
+                ]
+            )
+            for _ in range(layers)
+        )
         self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -107,7 +134,11 @@ class Speech(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.front, self.gru, self.out = nn.Conv1d(80, 256, 5, 2, 2), nn.GRU(256, 384, 2, batch_first=True), nn.Linear(384, 64)
+        self.front, self.gru, self.out = (
+            nn.Conv1d(80, 256, 5, 2, 2),
+            nn.GRU(256, 384, 2, batch_first=True),
+            nn.Linear(384, 64),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.gru(F.relu(self.front(x)).transpose(1, 2))[0])
@@ -119,8 +150,15 @@ class TCN(nn.Module):
     def __init__(self, width: int = 128, layers: int = 10):
         super().__init__()
         self.first, self.last = nn.Conv1d(1, width, 1), nn.Conv1d(width, 32, 1)
-        self.steps = nn.ModuleList(nn.ModuleList([nn.Conv1d(width, 2 * width, 3, dilation=2 ** (i % 5), padding=2 ** (i % 5)), nn.Conv1d(width, width, 1)])
-                                   for i in range(layers))
+        self.steps = nn.ModuleList(
+            nn.ModuleList(
+                [
+                    nn.Conv1d(width, 2 * width, 3, dilation=2 ** (i % 5), padding=2 ** (i % 5)),
+                    nn.Conv1d(width, width, 1),
+                ]
+            )
+            for i in range(layers)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(x)
@@ -137,8 +175,11 @@ class Inverted(nn.Module):
         super().__init__()
         wide = i * factor
         self.skip = stride == 1 and i == o
-        self.body = nn.Sequential(*([cbr(i, wide, 1, act=nn.ReLU6)] if factor > 1 else []), cbr(wide, wide, 3, stride, wide, nn.ReLU6),
-                                  cbr(wide, o, 1, act=nn.Identity))
+        self.body = nn.Sequential(
+            *([cbr(i, wide, 1, act=nn.ReLU6)] if factor > 1 else []),
+            cbr(wide, wide, 3, stride, wide, nn.ReLU6),
+            cbr(wide, o, 1, act=nn.Identity),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.body(x) if self.skip else self.body(x)
@@ -147,17 +188,46 @@ class Inverted(nn.Module):
 def mobilenet_v2() -> nn.Module:
     layers: list[nn.Module] = [cbr(3, 32, 3, 2, act=nn.ReLU6)]
     channels = 32
-    for factor, width, count, stride in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+    for factor, width, count, stride in (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
         for i in range(count):
             layers.append(Inverted(channels, width, 1 if i else stride, factor))
             channels = width
-    return nn.Sequential(*layers, cbr(channels, 1280, 1, act=nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
+    return nn.Sequential(
+        *layers, cbr(channels, 1280, 1, act=nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000)
+    )
 
 
 class YoloV2(nn.Module):
-    """Redmon and Farhadi 2016: Darknet-19 without its head, a passthrough of its finer half, and 5 boxes for each of 13 × 13 places (VOC)."""
+    """Redmon and Farhadi 2016: Darknet-19 without its head, a passthrough of its finer half, and 5 boxes for each of 13
+    × 13 places (VOC)."""
 
-    EARLY = ((32, 3), (), (64, 3), (), (128, 3), (64, 1), (128, 3), (), (256, 3), (128, 1), (256, 3), (), (512, 3), (256, 1), (512, 3), (256, 1), (512, 3))
+    EARLY = (
+        (32, 3),
+        (),
+        (64, 3),
+        (),
+        (128, 3),
+        (64, 1),
+        (128, 3),
+        (),
+        (256, 3),
+        (128, 1),
+        (256, 3),
+        (),
+        (512, 3),
+        (256, 1),
+        (512, 3),
+        (256, 1),
+        (512, 3),
+    )
     LATE = ((), (1024, 3), (512, 1), (1024, 3), (512, 1), (1024, 3), (1024, 3), (1024, 3))
 
     def __init__(self):
@@ -186,10 +256,25 @@ class Bert(nn.Module):
 
     def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, words: int = 30522):
         super().__init__()
-        self.words, self.places, self.kinds, self.norm = nn.Embedding(words, width), nn.Embedding(512, width), nn.Embedding(2, width), nn.LayerNorm(width)
+        self.words, self.places, self.kinds, self.norm = (
+            nn.Embedding(words, width),
+            nn.Embedding(512, width),
+            nn.Embedding(2, width),
+            nn.LayerNorm(width),
+        )
         self.heads = heads
-        self.blocks = nn.ModuleList(nn.ModuleList([*(nn.Linear(width, width) for _ in range(4)), nn.LayerNorm(width), nn.Linear(width, 4 * width),
-                                                   nn.Linear(4 * width, width), nn.LayerNorm(width)]) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(
+                [
+                    *(nn.Linear(width, width) for _ in range(4)),
+                    nn.LayerNorm(width),
+                    nn.Linear(width, 4 * width),
+                    nn.Linear(4 * width, width),
+                    nn.LayerNorm(width),
+                ]
+            )
+            for _ in range(layers)
+        )
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         b, n = ids.shape
@@ -219,6 +304,7 @@ def vision(name: str, **given: object) -> Callable[[], nn.Module]:
         import torchvision
 
         return getattr(torchvision.models, name)(weights=None, **given)
+
     return made
 
 
@@ -227,11 +313,11 @@ def small_vit() -> nn.Module:
     from torchvision.models import VisionTransformer
 
     net = VisionTransformer(224, 16, 12, 6, 384, 1536)
-    nn.init.normal_(net.heads.head.weight, 0, 0.02)      # zero by torchvision's initialisation
+    nn.init.normal_(net.heads.head.weight, 0, 0.02)  # zero by torchvision's initialisation
     return net
 
 
-Feed = Callable[[int], dict[str, torch.Tensor]]     # batch → inputs
+Feed = Callable[[int], dict[str, torch.Tensor]]  # batch → inputs
 
 
 def image(side: int) -> Feed:
@@ -264,7 +350,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Feed]] = {
 def exported(name: str, path: Path, batch: int) -> None:
     build, feed = MODELS[name]
     torch.manual_seed(0)
-    torch.backends.mha.set_fastpath_enabled(False)       # one operator for a whole attention layer, which ONNX does not have
+    # one operator for a whole attention layer, which ONNX does not have
+    torch.backends.mha.set_fastpath_enabled(False)
     module = build()
     norms = [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
     for m in norms:
@@ -275,7 +362,15 @@ def exported(name: str, path: Path, batch: int) -> None:
         if norms:
             module.train()(*feed(4).values())
         feeds = feed(batch)
-        torch.onnx.export(module.eval(), (*feeds.values(),), str(path), input_names=[*feeds], output_names=["y"], opset_version=OPSET, dynamo=False)
+        torch.onnx.export(
+            module.eval(),
+            (*feeds.values(),),
+            str(path),
+            input_names=[*feeds],
+            output_names=["y"],
+            opset_version=OPSET,
+            dynamo=False,
+        )
 
 
 def light(name: str, path: Path, batch: int) -> None:
@@ -290,8 +385,17 @@ def light(name: str, path: Path, batch: int) -> None:
     centred = {w for n in nodes if n.op_type in ("Conv", "Gemm") for w in n.input[2:]}
     shifts = {w for n in nodes if n.op_type == "BatchNormalization" for w in n.input[2:3]}
     for key, shape in shapes.items():
-        value = (rng.normal(0, np.sqrt(2 / np.prod(shape[1:])), shape) if key in products else rng.normal(0, 0.05, shape) if key in centred
-                 else rng.normal(SHIFT, 0.05, shape) if key in shifts else rng.uniform(0.8, 1.2, shape))
+        value = (
+            rng.normal(0, np.sqrt(2 / np.prod(shape[1:])), shape)
+            if key in products
+            else (
+                rng.normal(0, 0.05, shape)
+                if key in centred
+                else rng.normal(SHIFT, 0.05, shape)
+                if key in shifts
+                else rng.uniform(0.8, 1.2, shape)
+            )
+        )
         graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), key))
     used = {x for n in nodes for x in n.input}
     weights = [w for w in graph.initializer if w.name in used]
@@ -315,13 +419,14 @@ def light(name: str, path: Path, batch: int) -> None:
 
 
 def settle(model: onnx.ModelProto) -> None:
-    """Gives each batch norm of a graph, in order, the statistics of what reaches it for one random input, and weights and biases of each product without one
-    what makes such of its results for that input. Nodes run one by one: the graph as a whole would have to be read anew for each of them."""
+    """Gives each batch norm of a graph, in order, the statistics of what reaches it for one random input, and weights
+    and biases of each product without one what makes such of its results for that input. Nodes run one by one: the
+    graph as a whole would have to be read anew for each of them."""
     import onnxruntime
 
     stored = {w.name: w for w in model.graph.initializer}
     known = {name: numpy_helper.to_array(w) for name, w in stored.items()}
-    shaped: dict[str, str] = {}                          # what a reshape makes of a weight
+    shaped: dict[str, str] = {}  # what a reshape makes of a weight
 
     def change_to(name: str, value: np.ndarray) -> None:
         known[name] = value.astype(np.float32)
@@ -329,12 +434,22 @@ def settle(model: onnx.ModelProto) -> None:
 
     def ran(n: onnx.NodeProto) -> list[np.ndarray]:
         given = {i: known[i] for i in n.input if i}
-        ports = [onnx.helper.make_tensor_value_info(i, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for i, a in given.items()]
-        one = onnx.helper.make_graph([n], n.op_type, ports, [onnx.helper.make_empty_tensor_value_info(o) for o in n.output if o])
+        ports = [
+            onnx.helper.make_tensor_value_info(i, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for i, a in given.items()
+        ]
+        one = onnx.helper.make_graph(
+            [n], n.op_type, ports, [onnx.helper.make_empty_tensor_value_info(o) for o in n.output if o]
+        )
         alone = onnx.helper.make_model(one, ir_version=model.ir_version, opset_imports=model.opset_import)
-        return onnxruntime.InferenceSession(alone.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+        return onnxruntime.InferenceSession(alone.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+            None, given
+        )
+
     x = model.graph.input[0]
-    known[x.name] = np.random.default_rng(1).standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
+    known[x.name] = (
+        np.random.default_rng(1).standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
+    )
     normed = {n.input[0] for n in model.graph.node if n.op_type == "BatchNormalization"}
     for n in model.graph.node:
         if n.op_type == "BatchNormalization":
@@ -344,8 +459,10 @@ def settle(model: onnx.ModelProto) -> None:
         results = ran(n)
         if n.op_type in ("Conv", "Gemm") and n.output[0] not in normed:
             found, (weight, *bias) = results[0], (shaped.get(i, i) for i in n.input[1:])
-            wide = found[0, 0].size > 1                  # each channel has statistics
-            mean, spread = (found.mean((0, 2, 3)), np.maximum(found.std((0, 2, 3)), 0.1)) if wide else (np.float32(0), found.std())
+            wide = found[0, 0].size > 1  # each channel has statistics
+            mean, spread = (
+                (found.mean((0, 2, 3)), np.maximum(found.std((0, 2, 3)), 0.1)) if wide else (np.float32(0), found.std())
+            )
             change_to(weight, known[weight] / (spread[:, None, None, None] if wide else spread))
             for name in bias:
                 change_to(name, (known[name] - mean) / spread + SHIFT * wide)
@@ -358,15 +475,24 @@ def settle(model: onnx.ModelProto) -> None:
 
 
 def change(path: Path) -> float:
-    """By how much two random inputs change the first output, in parts of its largest value; an error where that is nothing."""
+    """By how much two random inputs change the first output, in parts of its largest value; an error where that is
+    nothing."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     outs = []
     for seed in (1, 2):
         rng = np.random.default_rng(seed)
-        feeds = {i.name: rng.standard_normal(i.shape).astype(np.float32) if "float" in i.type else np.ones(i.shape, np.int64) if i.name == "mask"
-                 else rng.integers(0, 1000, i.shape) for i in session.get_inputs()}
+        feeds = {
+            i.name: (
+                rng.standard_normal(i.shape).astype(np.float32)
+                if "float" in i.type
+                else np.ones(i.shape, np.int64)
+                if i.name == "mask"
+                else rng.integers(0, 1000, i.shape)
+            )
+            for i in session.get_inputs()
+        }
         outs.append(session.run(None, feeds)[0].astype(np.float64))
     by = float(np.abs(outs[0] - outs[1]).max() / np.abs(outs[0]).max())
     if not by > LEAST:
@@ -377,7 +503,12 @@ def change(path: Path) -> float:
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("folder", type=Path)
-    ask.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(sorted([*LIGHT, *MODELS]))}; if none is given, all but {', '.join(SUITE)}")
+    ask.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(sorted([*LIGHT, *MODELS]))}; if none is given, all but {', '.join(SUITE)}",
+    )
     ask.add_argument("--batch", type=int, default=1)
     a = ask.parse_args()
     unknown = [n for n in a.names if n not in LIGHT and n not in MODELS]
@@ -387,7 +518,11 @@ def main() -> None:
     for name in a.names or sorted({*LIGHT, *MODELS} - {*SUITE}):
         path = a.folder / (name + (f"_b{a.batch}" if a.batch > 1 else "") + ".onnx")
         (light if name in LIGHT else exported)(name, path, a.batch)
-        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, two inputs differ by {change(path):.2f} of the largest output", flush=True)
+        print(
+            f"{path}: {path.stat().st_size / 1e6:.1f} MB, two inputs differ by {change(path):.2f} of the largest"
+            " output",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@
     python benchmarks/same.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--tactics FOLDER] [--budget S]
                               [--python PYTHON] [--threads N] [--shapes x=1x3x224x224]
 
-Every model is built by both at level 0 and run on the same seeded inputs; with `--tactics`, both are also built from the tactics recorded
-there for it (`NAME.json`), which the old checkout records first, at level 3, where there are none. Outputs are compared bit by bit. Nothing is
-installed: PYTHON is that of a venv with what building needs, and imports Pelton from either checkout's `src`, where its native library has
-been built. The status is 1 where something differs or failed.
+Every model is built by both at level 0 and run on the same seeded inputs; with `--tactics`, both are also built from
+the tactics recorded there for it (`NAME.json`), which the old checkout records first, at level 3, where there are none.
+Outputs are compared bit by bit. Nothing is installed: PYTHON is that of a venv with what building needs, and imports
+Pelton from either checkout's `src`, where its native library has been built. The status is 1 where something differs or
+failed.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -41,8 +43,17 @@ class Failed(Exception):
 
 def built(checkout: Path, model: Path, options: dict, a: argparse.Namespace) -> dict:
     """What a checkout's engine gives."""
-    command = [a.python, "-c", BUILT, str(model), json.dumps({"threads": a.threads, **options}), json.dumps(dict(s.split("=", 1) for s in a.shapes))]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(checkout.resolve() / "src")}, capture_output=True, text=True)
+    command = [
+        a.python,
+        "-c",
+        BUILT,
+        str(model),
+        json.dumps({"threads": a.threads, **options}),
+        json.dumps(dict(s.split("=", 1) for s in a.shapes)),
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(checkout.resolve() / "src")}, capture_output=True, text=True
+    )
     if done.returncode:
         raise Failed((done.stderr.strip().splitlines() or ["it says nothing"])[-1])
     return json.loads(done.stdout.splitlines()[-1])
@@ -66,8 +77,14 @@ def compare(model: Path, a: argparse.Namespace) -> bool:
             continue
         differ = [k for k in old["outputs"] if old["outputs"][k] != new["outputs"].get(k)]
         same &= not differ
-        steps = "" if old["tactics"] == new["tactics"] else f", tactics differ ({len(old['tactics'])} and {len(new['tactics'])} steps)"
-        print(f"{model.stem}, {way}: {'differs in ' + ', '.join(differ) if differ else 'equal bits'}{steps}", flush=True)
+        steps = (
+            ""
+            if old["tactics"] == new["tactics"]
+            else f", tactics differ ({len(old['tactics'])} and {len(new['tactics'])} steps)"
+        )
+        print(
+            f"{model.stem}, {way}: {'differs in ' + ', '.join(differ) if differ else 'equal bits'}{steps}", flush=True
+        )
     return same
 
 
@@ -77,7 +94,9 @@ def main() -> int:
     ask.add_argument("new", type=Path, metavar="NEW-CHECKOUT")
     ask.add_argument("models", nargs="+", type=Path, metavar="MODEL_OR_FOLDER")
     ask.add_argument("--tactics", type=Path, help="folder of recorded tactics")
-    ask.add_argument("--budget", type=float, help="seconds of timing when tactics are recorded (all that it takes, if not given)")
+    ask.add_argument(
+        "--budget", type=float, help="seconds of timing when tactics are recorded (all that it takes, if not given)"
+    )
     ask.add_argument("--python", default=sys.executable)
     ask.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     ask.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES")

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Times how a script starts: import, session, first run, each in a process of its own, with Pelton cold and warm and beside ONNX Runtime.
+"""Times how a script starts: import, session, first run, each in a process of its own, with Pelton cold and warm and
+beside ONNX Runtime.
 
-    python benchmarks/session.py MODEL_OR_FOLDER … [--peers-python PYTHON] [--threads N] [--level N] [--runs N] [--cold N] [--shapes x=1x3x224x224]
+    python benchmarks/session.py MODEL_OR_FOLDER … [--peers-python PYTHON] [--threads N] [--level N] [--runs N] [--cold
+    N] [--shapes x=1x3x224x224]
 
-The script is the same for both, but for the name of the module. Cold is the first session of a model, which builds its engine into an empty cache; warm are
-all later ones, which find it there. Measurements take turns, and medians are shown, in milliseconds since the process was started; files are in memory, and
-Python's modules compiled, by then for both. ONNX Runtime may live in a venv of its own, of which --peers-python names the Python. `benchmarks/models.py`
+The script is the same for both, but for the name of the module. Cold is the first session of a model, which builds its
+engine into an empty cache; warm are all later ones, which find it there. Measurements take turns, and medians are
+shown, in milliseconds since the process was started; files are in memory, and Python's modules compiled, by then for
+both. ONNX Runtime may live in a venv of its own, of which --peers-python names the Python. `benchmarks/models.py`
 writes models to measure.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -65,43 +69,72 @@ def main() -> int:
     arguments.add_threads(ask)
     a = ask.parse_args()
     shapes = arguments.named((pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
-    models = [m for given in a.models for m in (sorted(map(str, Path(given).glob("*.onnx"))) if os.path.isdir(given) else [given])]
+    models = [
+        m
+        for given in a.models
+        for m in (sorted(map(str, Path(given).glob("*.onnx"))) if os.path.isdir(given) else [given])
+    ]
     if not models or a.runs < 1 or a.cold < 1:
         ask.error("there is no .onnx file to measure" if not models else "--runs and --cold are 1 and more")
     threads = a.threads or default_threads()
-    print(f"{describe()['model']}, {count(threads, 'thread')}, level {a.level}, Pelton {pelton.__version__}; medians in ms since the start of the process.\n\n"
-          f"| model | | {' | '.join(COLUMNS)} | off |\n| --- | --- | {' | '.join(['---:'] * len(COLUMNS))} | ---: |", flush=True)
+    print(
+        f"{describe()['model']}, {count(threads, 'thread')}, level {a.level}, Pelton {pelton.__version__}; medians in"
+        f" ms since the start of the process.\n\n| model | | {' | '.join(COLUMNS)} | off |\n| --- | --- |"
+        f" {' | '.join(['---:'] * len(COLUMNS))} | ---: |",
+        flush=True,
+    )
     wrong = False
     for model in models:
         with tempfile.TemporaryDirectory(prefix="pelton-session-") as folder:
             times, off = measure(model, shapes, a, threads, Path(folder))
         for kind in KINDS:
             cells = [f"{1e3 * statistics.median(column):.1f}" for column in zip(*times[kind])] or ["–"] * len(COLUMNS)
-            print(f"| {Path(model).stem} | {kind} | {' | '.join(cells)} | {off[kind] if kind in off else ''} |", flush=True)
+            print(
+                f"| {Path(model).stem} | {kind} | {' | '.join(cells)} | {off[kind] if kind in off else ''} |",
+                flush=True,
+            )
         wrong |= not times[KINDS[1]]
     return int(wrong)
 
 
-def measure(model: str, shapes: Mapping[str, str], a: argparse.Namespace, threads: int, folder: Path) -> tuple[dict[str, list[list[float]]], dict[str, str]]:
+def measure(
+    model: str, shapes: Mapping[str, str], a: argparse.Namespace, threads: int, folder: Path
+) -> tuple[dict[str, list[list[float]]], dict[str, str]]:
     """The times of every kind of start, and how far ONNX Runtime's outputs are from Pelton's."""
     feeds = str(folder / "feeds.npz")
-    np.savez(feeds, **made_up(model, shapes))              # type: ignore[arg-type]
+    np.savez(feeds, **made_up(model, shapes))  # type: ignore[arg-type]
     times: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     outputs = {kind: str(folder / f"{i}.npz") for i, kind in enumerate(KINDS)}
 
     # as with installed packages: Python keeps what it made of the modules
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode")
+    }
 
     def start(kind: str, cache: Path) -> None:
         ours = kind != KINDS[2]
         python, module = (sys.executable, "pelton") if ours else (a.peers_python, "onnxruntime")
         own = {"PELTON_CACHE_DIR": str(cache), "PELTON_LEVEL": str(a.level)} if ours else {}
-        done = subprocess.run([python, "-c", SCRIPT.replace("MODULE", module), str(time.time()), model, feeds, str(threads), outputs[kind]],
-                              env={**environment, **own}, capture_output=True, text=True)
+        done = subprocess.run(
+            [
+                python,
+                "-c",
+                SCRIPT.replace("MODULE", module),
+                str(time.time()),
+                model,
+                feeds,
+                str(threads),
+                outputs[kind],
+            ],
+            env={**environment, **own},
+            capture_output=True,
+            text=True,
+        )
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
             raise RuntimeError(said[-1])
         times[kind].append(json.loads(done.stdout.splitlines()[-1]))
+
     for i in range(a.cold):
         attempt(KINDS[0], start, folder / f"cache{i}", times)
     for i in range(a.runs + 1):
@@ -109,7 +142,7 @@ def measure(model: str, shapes: Mapping[str, str], a: argparse.Namespace, thread
             if i == 0 or times[kind]:
                 attempt(kind, start, folder / "cache0", times)
     for kind in KINDS[1:]:
-        del times[kind][:1]                                # which compiled Python's modules
+        del times[kind][:1]  # which compiled Python's modules
     off = f"{difference(outputs[KINDS[2]], outputs[KINDS[1]]):.1e}" if times[KINDS[1]] and times[KINDS[2]] else ""
     return times, {KINDS[2]: off}
 
@@ -133,8 +166,11 @@ def made_up(model: str, shapes: Mapping[str, str]) -> dict[str, np.ndarray]:
     for i in proto.graph.input:
         if i.name not in stored:
             tensor = i.type.tensor_type
-            given: Sequence[int] = [int(d) for d in shapes[i.name].split("x")] if i.name in shapes else [
-                d.dim_value or (128 if axis else 1) for axis, d in enumerate(tensor.shape.dim)]
+            given: Sequence[int] = (
+                [int(d) for d in shapes[i.name].split("x")]
+                if i.name in shapes
+                else [d.dim_value or (128 if axis else 1) for axis, d in enumerate(tensor.shape.dim)]
+            )
             dtype = tensor_dtype_to_np_dtype(tensor.elem_type)
             found[i.name] = (r.standard_normal(given) if dtype.kind == "f" else r.integers(0, 2, given)).astype(dtype)
     return found

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Times two checkouts of Pelton beside each other on the same models, in turns, each installed into a venv of its own.
 
-    python benchmarks/turns.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--rounds N] [--seconds S] [--builds N] [--threads N] [--level N]
+    python benchmarks/turns.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--rounds N] [--seconds S] [--builds N]
+    [--threads N] [--level N]
                                [--shapes x=1x3x224x224] [--venvs FOLDER] [--output TABLE.md]
 
-This script imports nothing of Pelton's: it installs what lies in either folder (uncommitted changes included), builds every model with both, each build with
-an empty cache, and then starts one process of either in turns, which loads the engine, warms up and times it. Only what is public is used (`pelton build`,
-`pelton.load`, `Engine.inputs` and what its ports have, `Engine.context`, `Context.run`), so that old and new may differ in everything else. With `--builds`
-above 1 models are built as often, and rounds go round the engines: tuning has noise of its own.
+This script imports nothing of Pelton's: it installs what lies in either folder (uncommitted changes included), builds
+every model with both, each build with an empty cache, and then starts one process of either in turns, which loads the
+engine, warms up and times it. Only what is public is used (`pelton build`, `pelton.load`, `Engine.inputs` and what its
+ports have, `Engine.context`, `Context.run`), so that old and new may differ in everything else. With `--builds` above 1
+models are built as often, and rounds go round the engines: tuning has noise of its own.
 
-`old / new` is the median, over rounds, of the ratio of the two medians of a round (above 1 where the new one is faster), and behind it the quartiles of these
-ratios: a ratio with 1 between its quartiles says nothing. `spread` is the slowest round by the fastest. `off` is the largest difference between outputs of
-the two, relative to the largest of them. The status is 1 where something failed, never because of a time.
+`old / new` is the median, over rounds, of the ratio of the two medians of a round (above 1 where the new one is
+faster), and behind it the quartiles of these ratios: a ratio with 1 between its quartiles says nothing. `spread` is the
+slowest round by the fastest. `off` is the largest difference between outputs of the two, relative to the largest of
+them. The status is 1 where something failed, never because of a time.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -78,26 +82,53 @@ class Checkout:
             run([sys.executable, "-m", "venv", str(self.venv)])
         pip = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         run([*pip, f"{self.source}[build]"])
-        run([*pip, "--force-reinstall", "--no-deps", str(self.source)])         # the version says nothing about the sources
+        # the version says nothing about the sources
+        run([*pip, "--force-reinstall", "--no-deps", str(self.source)])
 
     def build(self, model: Path, engine: Path, a: argparse.Namespace) -> None:
         shapes = [x for s in a.shapes for x in ("--shapes", s)]
         with tempfile.TemporaryDirectory(prefix="pelton-turns-cache-") as cache:
-            run([str(self.venv / "bin" / "pelton"), "build", str(model), "-o", str(engine), "--level", str(a.level), "--threads", str(a.threads), *shapes],
-                {"PELTON_CACHE_DIR": cache, "XDG_CACHE_HOME": cache, "HOME": cache})
+            run(
+                [
+                    str(self.venv / "bin" / "pelton"),
+                    "build",
+                    str(model),
+                    "-o",
+                    str(engine),
+                    "--level",
+                    str(a.level),
+                    "--threads",
+                    str(a.threads),
+                    *shapes,
+                ],
+                {"PELTON_CACHE_DIR": cache, "XDG_CACHE_HOME": cache, "HOME": cache},
+            )
 
     def time(self, engine: Path, a: argparse.Namespace, saved: Path) -> float:
         """The median of one round, in nanoseconds."""
-        return statistics.median(json.loads(run([self.python, "-c", TIMED, str(engine), str(a.threads), str(a.seconds), str(saved)]).splitlines()[-1]))
+        return statistics.median(
+            json.loads(
+                run([self.python, "-c", TIMED, str(engine), str(a.threads), str(a.seconds), str(saved)]).splitlines()[
+                    -1
+                ]
+            )
+        )
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(command, env={**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, **(environment or {})}, capture_output=True, text=True,
-                          cwd=tempfile.gettempdir())
+    done = subprocess.run(
+        command,
+        env={**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, **(environment or {})},
+        capture_output=True,
+        text=True,
+        cwd=tempfile.gettempdir(),
+    )
     if done.returncode:
         said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise Failed(f"{Path(command[0]).name} {command[1]} {command[2] if len(command) > 2 else ''}".strip()[:80]
-                     + f" ended with status {done.returncode}: {said[-1] if said else 'it says nothing'}")
+        raise Failed(
+            f"{Path(command[0]).name} {command[1]} {command[2] if len(command) > 2 else ''}".strip()[:80]
+            + f" ended with status {done.returncode}: {said[-1] if said else 'it says nothing'}"
+        )
     return done.stdout
 
 
@@ -116,8 +147,13 @@ class Row:
 
     def cells(self) -> list[str]:
         low, middle, high = statistics.quantiles(self.ratios, n=4) if len(self.old) > 1 else self.ratios * 3
-        return [self.model, *(f"{statistics.median(t) / 1e6:.3f} ({max(t) / min(t):.2f})" for t in (self.old, self.new)),
-                f"{statistics.median(self.ratios):.3f}", f"{low:.3f}–{high:.3f}", f"{self.off:.1e}"]
+        return [
+            self.model,
+            *(f"{statistics.median(t) / 1e6:.3f} ({max(t) / min(t):.2f})" for t in (self.old, self.new)),
+            f"{statistics.median(self.ratios):.3f}",
+            f"{low:.3f}–{high:.3f}",
+            f"{self.off:.1e}",
+        ]
 
 
 def measure(model: Path, old: Checkout, new: Checkout, a: argparse.Namespace) -> Row:
@@ -135,7 +171,8 @@ def measure(model: Path, old: Checkout, new: Checkout, a: argparse.Namespace) ->
 
 
 def apart(old: Path, new: Path) -> float:
-    """The largest difference between outputs in two files, relative to the largest value of each; infinite where their number or sizes differ."""
+    """The largest difference between outputs in two files, relative to the largest value of each; infinite where their
+    number or sizes differ."""
     import numpy as np
 
     with np.load(old) as a, np.load(new) as b:
@@ -147,11 +184,22 @@ def apart(old: Path, new: Path) -> float:
 
 def table(rows: Sequence[Row], a: argparse.Namespace) -> str:
     heading = ["model", "old ms (spread)", "new ms (spread)", "old / new", "quartiles", "off"]
-    lines = [f"{cpu()}, {a.threads} threads, level {a.level}, {datetime.date.today().isoformat()}; {a.rounds} rounds of {a.seconds:g} s in turns, "
-             f"{a.builds} build{'s' if a.builds > 1 else ''} each.", "",
-             *(f"| {' | '.join(cells)} |" for cells in (heading, ["---", *["---:"] * 5], *(r.cells() for r in rows)))]
+    lines = [
+        (
+            f"{cpu()}, {a.threads} threads, level {a.level}, {datetime.date.today().isoformat()}; {a.rounds} rounds of"
+            f" {a.seconds:g} s in turns, {a.builds} build{'s' if a.builds > 1 else ''} each."
+        ),
+        "",
+        *(f"| {' | '.join(cells)} |" for cells in (heading, ["---", *["---:"] * 5], *(r.cells() for r in rows))),
+    ]
     if rows:
-        lines += ["", f"Geometric mean of old / new: {math.exp(statistics.mean(math.log(statistics.median(r.ratios)) for r in rows)):.3f}."]
+        lines += [
+            "",
+            (
+                "Geometric mean of old / new:"
+                f" {math.exp(statistics.mean(math.log(statistics.median(r.ratios)) for r in rows)):.3f}."
+            ),
+        ]
     return "\n".join(lines)
 
 
@@ -184,7 +232,11 @@ def main() -> int:
         ask.error(f"there is no model {missing[0]}")
     checkouts = []
     for name, source in (("old", a.old.resolve()), ("new", a.new.resolve())):
-        checkouts.append(Checkout(name, source, (a.venvs / f"{name}-{hashlib.sha256(str(source).encode()).hexdigest()[:8]}").resolve()))
+        checkouts.append(
+            Checkout(
+                name, source, (a.venvs / f"{name}-{hashlib.sha256(str(source).encode()).hexdigest()[:8]}").resolve()
+            )
+        )
         checkouts[-1].install()
     rows, failed = [], False
     for model in models:

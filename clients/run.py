@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Runs programs of libraries that import onnxruntime, with ONNX Runtime and with Pelton in its place, and compares their answers and times.
+"""Runs programs of libraries that import onnxruntime, with ONNX Runtime and with Pelton in its place, and compares
+their answers and times.
 
     make clients            # which makes the venv for it, or:
     build/clients/bin/python clients/run.py [PROGRAM …] [--page docs/clients.md] [--level N]
 
-Each program of clients/programs runs in a process of its own: with ONNX Runtime, by `python -m pelton.onnxruntime` with an empty cache (the engines are built),
-and by the same with the engines that are kept by then. It ends with 1 where a program failed, or where answers differ.
+Each program of clients/programs runs in a process of its own: with ONNX Runtime, by `python -m pelton.onnxruntime` with
+an empty cache (the engines are built), and by the same with the engines that are kept by then. It ends with 1 where a
+program failed, or where answers differ.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -25,7 +28,8 @@ from pelton.cli.text import count
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted(p.stem for p in (HERE / "programs").glob("*.py"))
-NEAR = 2e-3                                        # floating numbers are equal when they are no further apart, by this plus as much of the larger
+# floating numbers are equal when they are no further apart, by this plus as much of the larger
+NEAR = 2e-3
 TOGETHER = "pelton.onnxruntime"
 HEAD = """# Libraries written for ONNX Runtime, as they are
 
@@ -41,7 +45,9 @@ class Failed(Exception):
 
 def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"one of {', '.join(PROGRAMS)}; all of them without")
+    ask.add_argument(
+        "programs", nargs="*", metavar="PROGRAM", help=f"one of {', '.join(PROGRAMS)}; all of them without"
+    )
     ask.add_argument("--page", type=Path, help="write the table here")
     ask.add_argument("--level", type=int, default=3)
     a = ask.parse_args()
@@ -59,9 +65,12 @@ def main() -> int:
         failed |= not equal
         rows.append(row)
         print(row, flush=True)
-    text = (f"{HEAD}\n{describe()['model']}, {count(default_threads(), 'thread')}, level {a.level}, Pelton {pelton.__version__}.\n\n"
-            "| what is done | library | answers | ONNX Runtime, first s | Pelton, building s | Pelton, kept s | ONNX Runtime ms | Pelton ms | times as fast |\n"
-            "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n" + "\n".join(rows) + "\n")
+    text = (
+        f"{HEAD}\n{describe()['model']}, {count(default_threads(), 'thread')}, level {a.level}, Pelton"
+        f" {pelton.__version__}.\n\n| what is done | library | answers | ONNX Runtime, first s | Pelton, building s |"
+        " Pelton, kept s | ONNX Runtime ms | Pelton ms | times as fast |\n| --- | --- | --- | ---: | ---: | ---: |"
+        " ---: | ---: | ---: |\n" + "\n".join(rows) + "\n"
+    )
     if a.page is not None:
         a.page.write_text(text)
     return int(failed)
@@ -79,17 +88,30 @@ def compared(name: str, level: int) -> tuple[str, bool]:
         theirs = told(name, [], out, {})
         if "skipped" in theirs:
             return f"| {said(name)} | – | not run: {theirs['skipped']} | – | – | – | – | – | – |", True
-        ours = [told(name, ["-m", TOGETHER], out, {"PELTON_CACHE_DIR": str(cache), "PELTON_LEVEL": str(level)}) for _ in range(2)]
+        ours = [
+            told(name, ["-m", TOGETHER], out, {"PELTON_CACHE_DIR": str(cache), "PELTON_LEVEL": str(level)})
+            for _ in range(2)
+        ]
     for one, runtime in ((theirs, "onnxruntime"), *((o, TOGETHER) for o in ours)):
         if one["runtime"] != runtime:
             raise Failed(f"{name} was to run on {runtime}, but imported {one['runtime']}")
-    apart = [problem for other in (*ours, {"answers": ours[0]["again"]}) for problem in differences(theirs["answers"], other["answers"])]
+    apart = [
+        problem
+        for other in (*ours, {"answers": ours[0]["again"]})
+        for problem in differences(theirs["answers"], other["answers"])
+    ]
     for problem in dict.fromkeys(apart):
         print(f"{name}: {problem}", file=sys.stderr)
     answers = "equal" if not apart else f"{len(dict.fromkeys(apart))} differ: {apart[0]}"
     kept = ours[1]
-    return (f"| {said(name)} | {theirs['package']} {theirs['version']} | {answers} | {theirs['first']:.2f} | {ours[0]['first']:.2f} | {kept['first']:.2f} "
-            f"| {1e3 * theirs['later']:.2f} | {1e3 * kept['later']:.2f} | {theirs['later'] / kept['later']:.2f} |"), not apart
+    return (
+        (
+            f"| {said(name)} | {theirs['package']} {theirs['version']} | {answers} | {theirs['first']:.2f} |"
+            f" {ours[0]['first']:.2f} | {kept['first']:.2f} | {1e3 * theirs['later']:.2f} | {1e3 * kept['later']:.2f} |"
+            f" {theirs['later'] / kept['later']:.2f} |"
+        ),
+        not apart,
+    )
 
 
 def told(name: str, before: list[str], out: Path, more: dict[str, str]) -> dict[str, Any]:
@@ -97,14 +119,22 @@ def told(name: str, before: list[str], out: Path, more: dict[str, str]) -> dict[
     out.unlink(missing_ok=True)
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, **more, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, *before, str(HERE / "programs" / f"{name}.py"), str(out)], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *before, str(HERE / "programs" / f"{name}.py"), str(out)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode or not out.exists():
-        raise Failed("\n".join((done.stderr.strip() or f"it ended with {done.returncode} and said nothing").splitlines()[-40:]))
+        raise Failed(
+            "\n".join((done.stderr.strip() or f"it ended with {done.returncode} and said nothing").splitlines()[-40:])
+        )
     return json.loads(out.read_text())
 
 
 def differences(a: Any, b: Any, where: str = "answers") -> Iterator[str]:
-    """Where two answers differ: in what they are made of, in texts and whole numbers at all, in floating ones by more than NEAR."""
+    """Where two answers differ: in what they are made of, in texts and whole numbers at all, in floating ones by more
+    than NEAR."""
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         for key in a:
             yield from differences(a[key], b[key], f"{where}[{key!r}]")

@@ -1,4 +1,6 @@
-"""What a program tells of itself: its answers and how long they took, as JSON in the file that its first argument names."""
+"""What a program tells of itself: its answers and how long they took, as JSON in the file that its first argument
+names."""
+
 from __future__ import annotations
 
 import json
@@ -9,11 +11,13 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-LEAST, LONGEST = 5, 3.0                            # later calls: so many, or as many as take so many seconds if that is more
+# later calls: so many, or as many as take so many seconds if that is more
+LEAST, LONGEST = 5, 3.0
 
 
 def tell(package: str, make: Callable[[], Any], ask: Callable[[Any], Any]) -> None:
-    """Makes the library's object, asks it once, and then again and again. First is the time of making and of the first answer."""
+    """Makes the library's object, asks it once, and then again and again. First is the time of making and of the first
+    answer."""
     began = time.perf_counter()
     made = make()
     answers = ask(made)
@@ -23,8 +27,15 @@ def tell(package: str, make: Callable[[], Any], ask: Callable[[Any], Any]) -> No
         began = time.perf_counter()
         again = ask(made)
         later.append(time.perf_counter() - began)
-    told = {"package": package, "version": metadata.version(package), "runtime": sys.modules["onnxruntime"].__name__,
-            "answers": answers, "again": again, "first": first, "later": statistics.median(later)}
+    told = {
+        "package": package,
+        "version": metadata.version(package),
+        "runtime": sys.modules["onnxruntime"].__name__,
+        "answers": answers,
+        "again": again,
+        "first": first,
+        "later": statistics.median(later),
+    }
     with open(sys.argv[1], "w", encoding="utf-8") as out:
         json.dump(told, out, default=_plain)
 

@@ -1,4 +1,5 @@
 """How close two results must be: by the element type and the largest value wanted, never by the test."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -6,10 +7,22 @@ from collections.abc import Mapping
 import numpy as np
 
 # Units of rounding of the element type that a chain of operations may lose, relative to the largest value wanted.
-_ROUNDINGS = {"float64": 2.0 ** -40, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2,
-              "float8_e4m3fn": 0.15, "float8_e4m3fnuz": 0.15, "float8_e5m2": 0.3, "float8_e5m2fnuz": 0.3,
-              "float8_e8m0fnu": 1.1, "float6_e2m3fn": 0.15, "float6_e3m2fn": 0.3, "float4_e2m1fn": 0.6,
-              "complex64": 2e-5, "complex128": 2.0 ** -40}
+_ROUNDINGS = {
+    "float64": 2.0**-40,
+    "float32": 2e-5,
+    "float16": 4e-3,
+    "bfloat16": 3e-2,
+    "float8_e4m3fn": 0.15,
+    "float8_e4m3fnuz": 0.15,
+    "float8_e5m2": 0.3,
+    "float8_e5m2fnuz": 0.3,
+    "float8_e8m0fnu": 1.1,
+    "float6_e2m3fn": 0.15,
+    "float6_e3m2fn": 0.3,
+    "float4_e2m1fn": 0.6,
+    "complex64": 2e-5,
+    "complex128": 2.0**-40,
+}
 
 
 def tolerance(dtype) -> float:
@@ -18,19 +31,26 @@ def tolerance(dtype) -> float:
 
 
 def assert_close(got, want, dtype=None, *, about: str = "") -> None:
-    """Arrays, sequences of arrays or name → array: `got` has the outputs of `want`, of their shapes and types, near their values.
+    """Arrays, sequences of arrays or name → array: `got` has the outputs of `want`, of their shapes and types, near
+    their values.
 
-    `dtype` is the element type whose tolerance counts where that is coarser than the arrays' own (a float16 program checked in float32).
-    NaNs and infinities must lie where they are wanted.
+    `dtype` is the element type whose tolerance counts where that is coarser than the arrays' own (a float16 program
+    checked in float32). NaNs and infinities must lie where they are wanted.
     """
     if isinstance(want, Mapping):
         if not isinstance(got, Mapping) or got.keys() != want.keys():
-            raise AssertionError(f"{about}: expected outputs {sorted(want)}, got {sorted(got) if isinstance(got, Mapping) else type(got).__name__}")
+            raise AssertionError(
+                f"{about}: expected outputs {sorted(want)}, got"
+                f" {sorted(got) if isinstance(got, Mapping) else type(got).__name__}"
+            )
         for name in want:
             assert_close(got[name], want[name], dtype, about=f"{about}[{name}]")
     elif isinstance(want, (tuple, list)):
         if not isinstance(got, (tuple, list)) or len(got) != len(want):
-            raise AssertionError(f"{about}: expected {len(want)} outputs, got {len(got) if isinstance(got, (tuple, list)) else type(got).__name__}")
+            raise AssertionError(
+                f"{about}: expected {len(want)} outputs, got"
+                f" {len(got) if isinstance(got, (tuple, list)) else type(got).__name__}"
+            )
         for i, (g, w) in enumerate(zip(got, want)):
             assert_close(g, w, dtype, about=f"{about}[{i}]")
     else:
@@ -50,7 +70,10 @@ def _assert_array_close(got, want: np.ndarray, dtype, about: str) -> None:
         wrong = np.asarray(got != want)
         if wrong.any():
             at = _first(wrong)
-            raise AssertionError(f"{about}: {wrong.sum()} of {want.size} elements differ, first at {at}: expected {want[at]!r}, got {got[at]!r}")
+            raise AssertionError(
+                f"{about}: {wrong.sum()} of {want.size} elements differ, first at {at}: expected {want[at]!r}, got"
+                f" {got[at]!r}"
+            )
         return
     wide = np.complex128 if want.dtype.kind == "c" else np.float64
     got, want = got.astype(wide), want.astype(wide)
@@ -69,8 +92,10 @@ def _assert_array_close(got, want: np.ndarray, dtype, about: str) -> None:
     error = np.where(finite, np.abs(np.where(finite, got, 0) - np.where(finite, want, 0)), 0.0)
     if error.max() > allowed * scale:
         at = np.unravel_index(error.argmax(), error.shape)
-        raise AssertionError(f"{about}: the error {error.max():.3g} is more than {allowed:.2g} of the largest value {scale:.4g}; "
-                             f"worst at {list(map(int, at))}: expected {want[at]:.9g}, got {got[at]:.9g}")
+        raise AssertionError(
+            f"{about}: the error {error.max():.3g} is more than {allowed:.2g} of the largest value {scale:.4g}; "
+            f"worst at {list(map(int, at))}: expected {want[at]:.9g}, got {got[at]:.9g}"
+        )
 
 
 def _first(where: np.ndarray) -> tuple[int, ...]:

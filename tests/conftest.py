@@ -1,5 +1,6 @@
-"""What tests share: the CPU that this one is taken for; of commands, small model files, engines of them, and a folder in which a refused command must leave
-nothing; of kernels for GPUs, a process that interprets them."""
+"""What tests share: the CPU that this one is taken for; of commands, small model files, engines of them, and a folder
+in which a refused command must leave nothing; of kernels for GPUs, a process that interprets them."""
+
 import os
 import re
 
@@ -41,9 +42,16 @@ def cnn(folder):
 @pytest.fixture(scope="session")
 def pair(folder):
     """Two inputs, two outputs, one of them integers; the batch is open."""
-    nodes = [helper.make_node("Add", ["a", "b"], ["sum"], name="plus"), helper.make_node("Shape", ["sum"], ["sizes"], name="measure")]
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["sum"], name="plus"),
+        helper.make_node("Shape", ["sum"], ["sizes"], name="measure"),
+    ]
     path = folder / "pair.onnx"
-    path.write_bytes(model(nodes, {"a": ("N", 4), "b": ("N", 4)}, {"sum": ("N", 4), "sizes": ((2,), TensorProto.INT64)}, {}).SerializeToString())
+    path.write_bytes(
+        model(
+            nodes, {"a": ("N", 4), "b": ("N", 4)}, {"sum": ("N", 4), "sizes": ((2,), TensorProto.INT64)}, {}
+        ).SerializeToString()
+    )
     return str(path)
 
 
@@ -53,8 +61,11 @@ def engines(folder, cache, cnn, pair):
     labels = folder / "labels.txt"
     labels.write_text("\n".join(f"thing {i}" for i in range(10)))
     made = {}
-    for name, source, more in (("cnn", cnn, []), ("pair", pair, ["--shapes", "a=2x4,b=2x4"]),
-                               ("seeing", cnn, ["--image", "12x12 rgb", "--labels", str(labels)])):
+    for name, source, more in (
+        ("cnn", cnn, []),
+        ("pair", pair, ["--shapes", "a=2x4,b=2x4"]),
+        ("seeing", cnn, ["--image", "12x12 rgb", "--labels", str(labels)]),
+    ):
         made[name] = str(folder / f"{name}.pelton")
         assert main(["build", source, "-o", made[name], "--level", "0", "-q", *cache, *more]) == 0
     return made
@@ -65,6 +76,7 @@ def apart():
     """A process in which all of Triton is interpreted."""
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     import triton_interpreter
+
     with triton_interpreter.apart() as pool:
         yield pool
 
@@ -86,4 +98,5 @@ def refused(capsys, tmp_path, monkeypatch):
         assert len(re.findall("^error: ", err, re.M)) == 1 and "Traceback" not in err
         assert os.listdir(empty) == []
         return err
+
     return go

@@ -1,4 +1,6 @@
-"""A cuDNN of Python: descriptors that check what they are given as the library's manual has it, engines that it proposes, and convolutions by numpy, in f64."""
+"""A cuDNN of Python: descriptors that check what they are given as the library's manual has it, engines that it
+proposes, and convolutions by numpy, in f64."""
+
 from __future__ import annotations
 
 import ctypes
@@ -12,17 +14,38 @@ from numpy.lib.stride_tricks import as_strided
 from pelton.ops import get
 
 TYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 9: np.dtype(ml_dtypes.bfloat16)}
-FORMS: dict[int, Any] = {0: ctypes.c_void_p, 1: ctypes.c_int, 2: ctypes.c_bool, 3: ctypes.c_int64, 4: ctypes.c_float, 6: ctypes.c_void_p, 7: ctypes.c_int,
-                         8: ctypes.c_int, 11: ctypes.c_int, 14: ctypes.c_int, 15: ctypes.c_void_p, 19: ctypes.c_int}
+FORMS: dict[int, Any] = {
+    0: ctypes.c_void_p,
+    1: ctypes.c_int,
+    2: ctypes.c_bool,
+    3: ctypes.c_int64,
+    4: ctypes.c_float,
+    6: ctypes.c_void_p,
+    7: ctypes.c_int,
+    8: ctypes.c_int,
+    11: ctypes.c_int,
+    14: ctypes.c_int,
+    15: ctypes.c_void_p,
+    19: ctypes.c_int,
+}
 # descriptor → attribute → its type; all have to be there when it is made
-WANTED = {0: {0: 14, 1: 1}, 1: {100: 1, 101: 7, 102: 3, 103: 3, 104: 3, 105: 3, 106: 3}, 4: {200: 8, 201: 15}, 5: {400: 0, 401: 15},
-          10: {700: 4, 701: 4, 702: 15, 703: 15, 704: 15, 705: 15}, 13: {750: 15, 751: 15, 753: 15}, 15: {800: 0, 801: 15}, 16: {1000: 3, 1001: 6, 1003: 6},
-          17: {900: 3, 901: 1, 902: 3, 903: 3, 906: 3, 907: 2}}
+WANTED = {
+    0: {0: 14, 1: 1},
+    1: {100: 1, 101: 7, 102: 3, 103: 3, 104: 3, 105: 3, 106: 3},
+    4: {200: 8, 201: 15},
+    5: {400: 0, 401: 15},
+    10: {700: 4, 701: 4, 702: 15, 703: 15, 704: 15, 705: 15},
+    13: {750: 15, 751: 15, 753: 15},
+    15: {800: 0, 801: 15},
+    16: {1000: 3, 1001: 6, 1003: 6},
+    17: {900: 3, 901: 1, 902: 3, 903: 3, 906: 3, 907: 2},
+}
 OPTIONAL = {13: {752: 15}}
-# The engines proposed for every convolution: their notes on numbers, and on what they do. All but the third and the last one are fit for use.
+# The engines proposed for every convolution: their notes on numbers, and on what they do. All but the third and the
+# last one are fit for use.
 ENGINES: list[tuple[list[int], list[int]]] = [([0], []), ([0, 5], []), ([0], [0]), ([0], [3]), ([0, 4], [])]
 FIT = [0, 3]
-WORKSPACE = 4096                               # bytes that an engine wants, times its number
+WORKSPACE = 4096  # bytes that an engine wants, times its number
 
 
 class Refused(Exception):
@@ -30,9 +53,15 @@ class Refused(Exception):
 
 
 class FakeCudnn:
-    """Has the functions of the library that Pelton calls. fails: function → the status that it gives. `live`: things that nobody has given back."""
+    """Has the functions of the library that Pelton calls. fails: function → the status that it gives. `live`: things
+    that nobody has given back."""
 
-    def __init__(self, version: int = 92800, fails: dict[str, int] | None = None, engines: Sequence[tuple[list[int], list[int]]] = ENGINES):
+    def __init__(
+        self,
+        version: int = 92800,
+        fails: dict[str, int] | None = None,
+        engines: Sequence[tuple[list[int], list[int]]] = ENGINES,
+    ):
         self.version, self.fails, self.engines = version, fails or {}, engines
         self.things: dict[int, dict[Any, Any]] = {}
         self.handles, self.number, self.said, self.stream = set[int](), 0x100, b"", None
@@ -55,13 +84,14 @@ class FakeCudnn:
                 self.said = str(e).encode()
                 return 2000
             return 0
+
         return function
 
     def cudnnGetVersion(self) -> int:
         return self.version
 
     def cudnnGetLastErrorString(self, into: Any, size: int) -> None:
-        into.value = self.said[:size - 1]
+        into.value = self.said[: size - 1]
 
     def cudnnDestroy(self, handle: Any) -> int:
         self.handles.remove(handle.value)
@@ -85,7 +115,7 @@ class FakeCudnn:
 
     def _BackendCreateDescriptor(self, kind: int, into: Any) -> None:
         into._obj.value = self._new()
-        self.things[into._obj.value] = {"kind": kind, "made": kind in (2, 3)}           # these are filled in by others
+        self.things[into._obj.value] = {"kind": kind, "made": kind in (2, 3)}  # these are filled in by others
 
     def _BackendSetAttribute(self, handle: Any, attribute: int, kind: int, count: int, array: Any) -> None:
         thing = self.things[handle.value]
@@ -106,19 +136,22 @@ class FakeCudnn:
     def _BackendGetAttribute(self, handle: Any, attribute: int, kind: int, most: int, count: Any, array: Any) -> None:
         thing = self.things[handle.value]
         assert thing["made"]
-        if attribute == 202:                                     # what a heuristic proposes
+        if attribute == 202:  # what a heuristic proposes
             count._obj.value = len(self.engines)
-            for i, config in enumerate(list(array)[:len(self.engines)]):
+            for i, config in enumerate(list(array)[: len(self.engines)]):
                 self.things[config].update(engine=i, graph=thing[201][0])
             return
-        if attribute == 300:                                     # the engine of a proposal
+        if attribute == 300:  # the engine of a proposal
             count._obj.value = 1
             self.things[array[0]]["engine"] = thing["engine"]
             return
-        found = {1303: lambda: self.engines[thing["engine"]][0], 1305: lambda: self.engines[thing["engine"]][1],
-                 402: lambda: [WORKSPACE * self.things[thing[401][0]]["engine"]]}[attribute]()
+        found = {
+            1303: lambda: self.engines[thing["engine"]][0],
+            1305: lambda: self.engines[thing["engine"]][1],
+            402: lambda: [WORKSPACE * self.things[thing[401][0]]["engine"]],
+        }[attribute]()
         count._obj.value = len(found)
-        array[:len(found)] = found
+        array[: len(found)] = found
 
     def _BackendExecute(self, handle: Any, plan: Any, pack: Any) -> None:
         config, given = self.things[self.things[plan.value][401][0]], self.things[pack.value]
@@ -145,13 +178,24 @@ class FakeCudnn:
                 between[t[906][0]] = array
             else:
                 tensor(name)[1][...] = array.astype(TYPES[t[901][0]])
+
         for op in self.things[config["graph"]][801]:
             o = self.things[op]
             if o["kind"] == 10:
                 how, (_, x), (_, w) = self.things[o[702][0]], tensor(o[704][0]), tensor(o[703][0])
                 assert how[101] == [1] and how[100] == [0] and o[700] == [1.0] and o[701] == [0.0] and how[106] == [2]
-                put(o[705][0], get("convolution").reference(x.astype(np.float64), w.astype(np.float64), np.zeros(len(w)), strides=tuple(how[103]),
-                                                            pads=(*how[105], *how[104]), dilations=tuple(how[102]), group=x.shape[1] // w.shape[1]))
+                put(
+                    o[705][0],
+                    get("convolution").reference(
+                        x.astype(np.float64),
+                        w.astype(np.float64),
+                        np.zeros(len(w)),
+                        strides=tuple(how[103]),
+                        pads=(*how[105], *how[104]),
+                        dilations=tuple(how[102]),
+                        group=x.shape[1] // w.shape[1],
+                    ),
+                )
             else:
                 mode, (_, of) = self.things[o[750][0]][0], tensor(o[751][0])
                 put(o[753][0], np.maximum(of, 0) if mode == [100] else of + tensor(o[752][0])[1].astype(np.float64))

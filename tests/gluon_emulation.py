@@ -1,6 +1,8 @@
-"""What kernels in Gluon call that Triton's interpreter does not know, for one program at a time, in numpy: shared memory, barriers, fetches by maps and
-products of whole warps. All of it happens as late as it may: what is fetched is there when somebody has waited for it, and poison until then; products read
-shared memory when they are waited for. A program that reads too early, or overwrites too early, gives NaN; one that would wait forever raises `Hang`."""
+"""What kernels in Gluon call that Triton's interpreter does not know, for one program at a time, in numpy: shared
+memory, barriers, fetches by maps and products of whole warps. All of it happens as late as it may: what is fetched is
+there when somebody has waited for it, and poison until then; products read shared memory when they are waited for. A
+program that reads too early, or overwrites too early, gives NaN; one that would wait forever raises `Hang`."""
+
 from __future__ import annotations
 
 import ctypes
@@ -64,7 +66,7 @@ class Barrier:
 
     def __init__(self) -> None:
         self.count = self.left = self.bytes = self.phase = 0
-        self.ahead: list[Any] = []                             # what comes, of which nothing is there yet
+        self.ahead: list[Any] = []  # what comes, of which nothing is there yet
 
     def settle(self) -> None:
         if self.count and not self.left and not self.bytes:
@@ -124,7 +126,9 @@ class mbarrier:
         on.ahead.clear()
         on.settle()
         if on.phase % 2 == _number(parity):
-            raise Hang(f"nobody ends phase {on.phase} of the barrier: {on.left} are to arrive, {on.bytes} bytes to come")
+            raise Hang(
+                f"nobody ends phase {on.phase} of the barrier: {on.left} are to arrive, {on.bytes} bytes to come"
+            )
 
 
 class Fetched:
@@ -136,7 +140,8 @@ class Fetched:
         strides = [size, *about.strides][::-1]
         end = sum((n - 1) * s for n, s in zip(about.sizes[::-1], strides)) + size
         memory = np.ctypeslib.as_array((ctypes.c_uint8 * end).from_address(address)).view(DTYPES[kind])
-        self.array = np.lib.stride_tricks.as_strided(memory, about.sizes[::-1], strides)       # pictures, rows, columns, channels; or rows, columns
+        # pictures, rows, columns, channels; or rows, columns
+        self.array = np.lib.stride_tricks.as_strided(memory, about.sizes[::-1], strides)
 
     def box(self, at: Sequence[int]) -> np.ndarray:
         """Elements from there on, zeros outside."""
@@ -144,7 +149,8 @@ class Fetched:
         return self._picked(*np.ix_(*places))
 
     def columns(self, at: Sequence[int], offsets: Sequence[int]) -> np.ndarray:
-        """Pixels one after the other, from the one given on, each as far from where it lies as the offsets say; so many channels of each."""
+        """Pixels one after the other, from the one given on, each as far from where it lies as the offsets say; so many
+        channels of each."""
         (channels, pixels), (low, high) = self.about.box, (self.about.lower[::-1], self.about.upper[::-1])
         n, *place = at[:3]
         c, ends = at[3], [size - 1 + h for size, h in zip(self.array.shape[1:3], high)]
@@ -160,8 +166,14 @@ class Fetched:
         return self._picked(pictures, rows, columns, c + np.arange(channels)[None, :])
 
     def _picked(self, *places: np.ndarray) -> np.ndarray:
-        there = np.logical_and.reduce(np.broadcast_arrays(*((p >= 0) & (p < n) for p, n in zip(places, self.array.shape))))
-        return np.where(there, self.array[tuple(np.clip(p, 0, n - 1) for p, n in zip(places, self.array.shape))], np.zeros((), self.array.dtype))
+        there = np.logical_and.reduce(
+            np.broadcast_arrays(*((p >= 0) & (p < n) for p, n in zip(places, self.array.shape)))
+        )
+        return np.where(
+            there,
+            self.array[tuple(np.clip(p, 0, n - 1) for p, n in zip(places, self.array.shape))],
+            np.zeros((), self.array.dtype),
+        )
 
 
 class tma:
@@ -169,7 +181,9 @@ class tma:
 
     @staticmethod
     def async_load_im2col(of: Fetched, at: Sequence[Any], offsets: Sequence[Any], on: Barrier, to: Shared) -> None:
-        tma._later(of, lambda at, by: of.columns(at, by), [_number(c) for c in at], [_number(o) for o in offsets], on, to)
+        tma._later(
+            of, lambda at, by: of.columns(at, by), [_number(c) for c in at], [_number(o) for o in offsets], on, to
+        )
 
     @staticmethod
     def async_load(of: Fetched, at: Sequence[Any], on: Barrier, to: Shared) -> None:
@@ -182,6 +196,7 @@ class tma:
         def deliver() -> int:
             to.array[...] = fetch(at, offsets)
             return to.array.nbytes
+
         on.ahead.append(deliver)
 
 
@@ -199,7 +214,7 @@ def warpgroup_mma(a: Shared, b: Shared, acc: Any, *, is_async: bool) -> Sums:
 
 def warpgroup_mma_wait(left: Any, deps: Sequence[Any]) -> Any:
     """Until but so many are not made."""
-    acc, = deps
+    (acc,) = deps
     if not isinstance(acc, Sums):
         return acc
     cut = max(0, len(acc.ahead) - int(left))

@@ -1,4 +1,5 @@
 """Engines made by hand for the tests of the runtime: small kernels compiled out of C, and plans written down."""
+
 from __future__ import annotations
 
 import hashlib
@@ -78,22 +79,52 @@ def _kept() -> Path:
 def compiled(source: str = KERNELS) -> bytes:
     """Machine code of C kernels as one shared object, as engines hold it."""
     import ziglang
+
     zig = os.path.join(os.path.dirname(ziglang.__file__), "zig")
     out = _kept() / (hashlib.sha256(source.encode()).hexdigest()[:24] + ".so")
     if not out.exists():
         with tempfile.TemporaryDirectory() as d:
             env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": d, "ZIG_LOCAL_CACHE_DIR": d}
             Path(d, "k.c").write_text(source)
-            compile_ = [zig, "clang", "-target", "x86_64-linux-gnu", "-O2", "-fPIC", "-ffreestanding", "-c", "k.c", "-o", "k.o"]
+            compile_ = [
+                zig,
+                "clang",
+                "-target",
+                "x86_64-linux-gnu",
+                "-O2",
+                "-fPIC",
+                "-ffreestanding",
+                "-c",
+                "k.c",
+                "-o",
+                "k.o",
+            ]
             subprocess.run(compile_, cwd=d, env=env, check=True)
-            subprocess.run([zig, "ld.lld", "-shared", "-nostdlib", "-z", "noexecstack", "k.o", "-o", "k.so"], cwd=d, env=env, check=True)
+            subprocess.run(
+                [zig, "ld.lld", "-shared", "-nostdlib", "-z", "noexecstack", "k.o", "-o", "k.so"],
+                cwd=d,
+                env=env,
+                check=True,
+            )
             os.replace(os.path.join(d, "k.so"), out)
     return out.read_bytes()
 
 
-def engine(inputs, outputs, buffers, steps, *, arena=0, constants=b"", code=None, name="handmade", target=None, meta=None) -> Engine:
-    return Engine(name, tuple(inputs), tuple(outputs), tuple(buffers), tuple(steps), arena, constants, compiled() if code is None else code,
-                  {"os": sys.platform, "arch": "x86_64", "isa": "x86_64"} if target is None else target, meta or {})
+def engine(
+    inputs, outputs, buffers, steps, *, arena=0, constants=b"", code=None, name="handmade", target=None, meta=None
+) -> Engine:
+    return Engine(
+        name,
+        tuple(inputs),
+        tuple(outputs),
+        tuple(buffers),
+        tuple(steps),
+        arena,
+        constants,
+        compiled() if code is None else code,
+        {"os": sys.platform, "arch": "x86_64", "isa": "x86_64"} if target is None else target,
+        meta or {},
+    )
 
 
 def chain(n: int = 1000, constant: bytes | None = None, grain: int = 1) -> Engine:
@@ -103,12 +134,34 @@ def chain(n: int = 1000, constant: bytes | None = None, grain: int = 1) -> Engin
     tile = 16
     tiles = -(-n // tile)
     return engine(
-        [Port("x", "f32", (n,), ("N",))], [Port("y", "f32", (n,)), Port("z", "f32", (n,))],
-        [Buffer("input", 0, size), Buffer("output", 0, size), Buffer("output", 1, size), Buffer("arena", 64, size), Buffer("constant", 0, size)],
-        [Step("double", "scale", (Slice(0, 0), Slice(3, 0)), (2,), n, grain, 0, 0, info={"tactic": "plain", "flops": n}),
-         Step("add", "add", (Slice(3, 0), Slice(4, 0), Slice(2, 0)), (tile, n), tiles, grain, 1, 0),
-         Step("triple", "scale", (Slice(2, 0), Slice(1, 0)), (3,), n, grain, 2, 0)],
-        arena=64 + size, constants=c, meta={"threads": 2, "labels": ["a", "b"]})
+        [Port("x", "f32", (n,), ("N",))],
+        [Port("y", "f32", (n,)), Port("z", "f32", (n,))],
+        [
+            Buffer("input", 0, size),
+            Buffer("output", 0, size),
+            Buffer("output", 1, size),
+            Buffer("arena", 64, size),
+            Buffer("constant", 0, size),
+        ],
+        [
+            Step(
+                "double",
+                "scale",
+                (Slice(0, 0), Slice(3, 0)),
+                (2,),
+                n,
+                grain,
+                0,
+                0,
+                info={"tactic": "plain", "flops": n},
+            ),
+            Step("add", "add", (Slice(3, 0), Slice(4, 0), Slice(2, 0)), (tile, n), tiles, grain, 1, 0),
+            Step("triple", "scale", (Slice(2, 0), Slice(1, 0)), (3,), n, grain, 2, 0),
+        ],
+        arena=64 + size,
+        constants=c,
+        meta={"threads": 2, "labels": ["a", "b"]},
+    )
 
 
 def expected(x, c=None):
@@ -118,8 +171,18 @@ def expected(x, c=None):
 
 def python(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
     """Runs Python code in a process of its own, with what this one can import."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *map(os.path.abspath, sys.path)]), **environment}
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], capture_output=True, text=True, env=env, timeout=120)
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *map(os.path.abspath, sys.path)]),
+        **environment,
+    }
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=120,
+    )
 
 
 def zig_cc(sources: list[str], flags: list[str]) -> Path:
@@ -129,6 +192,8 @@ def zig_cc(sources: list[str], flags: list[str]) -> Path:
     if not out.exists():
         cache = str(_kept() / "zig")
         env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-        subprocess.run([sys.executable, "-m", "ziglang", "cc", *sources, *flags, "-o", f"{out}.{os.getpid()}"], env=env, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "ziglang", "cc", *sources, *flags, "-o", f"{out}.{os.getpid()}"], env=env, check=True
+        )
         os.replace(f"{out}.{os.getpid()}", out)
     return out

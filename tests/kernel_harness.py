@@ -1,9 +1,12 @@
-"""Walks kernel templates: every accepting tactic on a program of one region, in dense and in gapped memory, against the float64 reference.
+"""Walks kernel templates: every accepting tactic on a program of one region, in dense and in gapped memory, against the
+float64 reference.
 
-A kernel runs in a process of its own, each buffer against a page that may not be touched; what lies around the elements of an output must
-stay as it was, and tiles give the same bytes in any order. Kernels are made for the best level that this CPU has, and some, by lot, for the others: lower
-ones run as they are; higher ones are compiled and linked, and run as `machines.Imitating` compiles them.
+A kernel runs in a process of its own, each buffer against a page that may not be touched; what lies around the elements
+of an output must stay as it was, and tiles give the same bytes in any order. Kernels are made for the best level that
+this CPU has, and some, by lot, for the others: lower ones run as they are; higher ones are compiled and linked, and run
+as `machines.Imitating` compiles them.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -41,9 +44,11 @@ from pelton.plan.workspace import Workspace
 from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
-DYNAMIC = 5                                              # one case in so many also runs with sizes that a run decides; `make test-all` runs all of them so
-OTHERS = 10                                              # one case in so many, and the first of every template, is also made for the other levels;
-                                                         # `make test-all` makes all of them
+# one case in so many also runs with sizes that a run decides; `make test-all` runs all of them so
+DYNAMIC = 5
+# one case in so many, and the first of every template, is also made for the other levels;
+OTHERS = 10
+# `make test-all` makes all of them
 TARGETS = {isa: Target(isa=isa, lanes=of.lanes, registers=of.registers, threads=2) for isa, of in ISAS.items()}
 TARGET = TARGETS[machines.TAKEN_FOR or best(describe()["features"])]
 POISON = {"f": np.nan, "i": -77, "u": 77, "b": True, "V": 0}
@@ -51,23 +56,28 @@ POISON = {"f": np.nan, "i": -77, "u": 77, "b": True, "V": 0}
 
 @dataclass(frozen=True)
 class Case:
-    """A program of one region for a template. orders: input → its axes in memory, outermost first. arrays: inputs that may not be drawn at random."""
+    """A program of one region for a template. orders: input → its axes in memory, outermost first. arrays: inputs that
+    may not be drawn at random."""
 
     name: str
     graph: Graph
     orders: Mapping[str, Order] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    backwards: tuple[str, ...] = ()                      # inputs that lie in memory from the last element to the first
-    want: Mapping[str, np.ndarray] | None = None         # outputs by name, where the reference does not say them
+    backwards: tuple[str, ...] = ()  # inputs that lie in memory from the last element to the first
+    want: Mapping[str, np.ndarray] | None = None  # outputs by name, where the reference does not say them
 
 
-CASES: dict[str, list[Case]] = {}                        # template → its cases
+CASES: dict[str, list[Case]] = {}  # template → its cases
 
 
 def program(*nodes, **inputs: str | np.ndarray) -> Graph:
-    """A graph out of words: inputs by name (a type text is an input, an array a constant), nodes (result names, op, operand names, attrs)."""
+    """A graph out of words: inputs by name (a type text is an input, an array a constant), nodes (result names, op,
+    operand names, attrs)."""
     b = Builder()
-    env: dict[str, Value] = {name: b.input(TensorType.parse(v), name) if isinstance(v, str) else b.constant(v, name) for name, v in inputs.items()}
+    env: dict[str, Value] = {
+        name: b.input(TensorType.parse(v), name) if isinstance(v, str) else b.constant(v, name)
+        for name, v in inputs.items()
+    }
     for results, op, operands, *attrs in nodes:
         names = results.split()
         made = b.emit(get(op), [env[n] for n in operands.split()], *attrs, names=names)
@@ -96,7 +106,7 @@ def drawn(case: Case, seed: int = 0) -> dict[str, np.ndarray]:
         if v.name in case.arrays:
             a = case.arrays[v.name]
         elif dtype is DType.BOOL:
-            a = rng.random(shape) < .5
+            a = rng.random(shape) < 0.5
         elif dtype.is_integer:
             a = rng.integers(-5 if dtype.is_signed else 0, 6, shape)
         else:
@@ -106,7 +116,8 @@ def drawn(case: Case, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def gapped(shape: tuple[int, ...], order: Order, gap: int) -> Strides:
-    """Strides of a buffer with `gap` more elements behind every row of every axis, the innermost still element by element."""
+    """Strides of a buffer with `gap` more elements behind every row of every axis, the innermost still element by
+    element."""
     strides, step, inner = [0] * len(shape), 1, True
     for axis in reversed(order):
         strides[axis] = step
@@ -118,7 +129,8 @@ def gapped(shape: tuple[int, ...], order: Order, gap: int) -> Strides:
 
 
 def laid(template: Template, region: Region, case: Case, gap: int) -> Layouts:
-    """How all operands lie: as the case says where they fit, else as the template wants them. Like place.py, but with gaps."""
+    """How all operands lie: as the case says where they fit, else as the template wants them. Like place.py, but with
+    gaps."""
     lay = Layouts({v: dense(v.type.shape) for v in region.body.constants})
     for v in region.body.inputs:
         strides = gapped(v.type.shape, case.orders.get(v.name, row_major(v.type.rank)), gap)
@@ -137,7 +149,8 @@ def laid(template: Template, region: Region, case: Case, gap: int) -> Layouts:
 
 
 class Buffer:
-    """Shared memory for an array with strides: poison all around, and a page that may not be touched behind (or before) it."""
+    """Shared memory for an array with strides: poison all around, and a page that may not be touched behind (or before)
+    it."""
 
     def __init__(self, array: np.ndarray, strides: Strides, filled: bool, behind: bool = True):
         size = span(array.shape, tuple(map(abs, strides))) * array.itemsize if array.size else 0
@@ -148,7 +161,9 @@ class Buffer:
         low = np.frombuffer(self.map, array.dtype, size // array.itemsize, start)
         low[:] = np.array(POISON[array.dtype.kind]).astype(array.dtype)
         shift = sum((d - 1) * -s for d, s in zip(array.shape, strides) if s < 0) if array.size else 0
-        self.view = np.ndarray(array.shape, array.dtype, self.map, start + shift * array.itemsize, [s * array.itemsize for s in strides])
+        self.view = np.ndarray(
+            array.shape, array.dtype, self.map, start + shift * array.itemsize, [s * array.itemsize for s in strides]
+        )
         if filled:
             self.view[...] = array
         self.address = base + start + shift * array.itemsize
@@ -167,7 +182,9 @@ class Buffer:
         if written:
             where = np.zeros(self.low.size, bool)
             shift = (self.address - self.low.ctypes.data) // self.array.itemsize
-            np.lib.stride_tricks.as_strided(where[shift:], self.array.shape, [s // self.array.itemsize for s in self.view.strides])[...] = True
+            np.lib.stride_tricks.as_strided(
+                where[shift:], self.array.shape, [s // self.array.itemsize for s in self.view.strides]
+            )[...] = True
             now, was = now[~where], was[~where]
         return now.tobytes() == was.tobytes()
 
@@ -206,9 +223,13 @@ def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
     return tactics[:1] + sorted(random.Random(seed).sample(rest, min(most - 1, len(rest))), key=rest.index)
 
 
-def symbolic(graph: Graph, template: Template | None = None, varies: Callable[[int], tuple[int, int, int]] = lambda d: (max(1, d - 2), d, 4096)) -> Graph:
-    """The same program with every size of its inputs that may vary, for the program and the template, as a symbol; equal sizes vary together. varies: a size
-    to the least, usual and largest one of its symbol."""
+def symbolic(
+    graph: Graph,
+    template: Template | None = None,
+    varies: Callable[[int], tuple[int, int, int]] = lambda d: (max(1, d - 2), d, 4096),
+) -> Graph:
+    """The same program with every size of its inputs that may vary, for the program and the template, as a symbol;
+    equal sizes vary together. varies: a size to the least, usual and largest one of its symbol."""
     fixed: set[int] = {0, 1}
     for size in sorted({d for v in graph.inputs for d in v.type.shape} - fixed):
         try:
@@ -222,31 +243,48 @@ def symbolic(graph: Graph, template: Template | None = None, varies: Callable[[i
 
 def _with_symbols(graph: Graph, fixed: set[int], varies: Callable[[int], tuple[int, int, int]]) -> Graph:
     b = Builder(graph.name)
-    to = {v: b.input(v.type.with_shape(d if d in fixed else dims.symbol(f"s{d}", *varies(d)) for d in v.type.shape), v.name)
-          for v in graph.inputs}
+    to = {
+        v: b.input(
+            v.type.with_shape(d if d in fixed else dims.symbol(f"s{d}", *varies(d)) for d in v.type.shape), v.name
+        )
+        for v in graph.inputs
+    }
     to |= {v: b.constant(a, v.name) for v, a in graph.constants.items()}
     for n in graph.nodes:
         to |= zip(n.outputs, b.emit(n.op, [to[v] for v in n.inputs], n.attrs, names=[v.name for v in n.outputs]))
     return b.graph([to[v] for v in graph.outputs])
 
 
-def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13), target: Target | None = None) -> int:
-    """One kernel for sizes that a run decides, at the case's own and at so much more; one for such as are usually one, at the case's own; and one for such as
-    may be none, each of them none for once. Returns how many runs there were; none where the template refuses."""
+def check_dynamic(
+    template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13), target: Target | None = None
+) -> int:
+    """One kernel for sizes that a run decides, at the case's own and at so much more; one for such as are usually one,
+    at the case's own; and one for such as may be none, each of them none for once. Returns how many runs there were;
+    none where the template refuses."""
     own = bool(symbols(case.graph))
     graph = case.graph if own else symbolic(case.graph, template)
     others = [{name: max(1, size + n) for name, size in usual_sizes(graph).items()} for n in more]
     ran = check_at(template, replace(case, graph=graph), most, others[:1] if case.arrays else others, target)
     if not own:
         small = symbolic(case.graph, template, lambda d: (1, 1, d))
-        ran += check_at(template, replace(case, graph=small), most, [{name: int(name[1:]) for name in usual_sizes(small)}], target)
+        ran += check_at(
+            template, replace(case, graph=small), most, [{name: int(name[1:]) for name in usual_sizes(small)}], target
+        )
     if not own and not case.arrays:
         empty = symbolic(case.graph, template, lambda d: (0, d, 4096))
-        ran += check_at(template, replace(case, graph=empty), most, [{**usual_sizes(empty), name: 0} for name in usual_sizes(empty)], target)
+        ran += check_at(
+            template,
+            replace(case, graph=empty),
+            most,
+            [{**usual_sizes(empty), name: 0} for name in usual_sizes(empty)],
+            target,
+        )
     return ran
 
 
-def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[str, int]], target: Target | None = None) -> int:
+def check_at(
+    template: Template, case: Case, most: int, ways: Sequence[Mapping[str, int]], target: Target | None = None
+) -> int:
     """By kernels that are chosen for the usual sizes, runs at these."""
     graph, target = case.graph, target or TARGET
     region, usual = region_of(graph), usual_sizes(graph)
@@ -267,8 +305,9 @@ def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[s
             now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {sizes}"
             inputs = drawn(replace(case, graph=now.body), seed=0 if case.want else sum(sizes.values()))
             want = case.want or evaluate(now.body, inputs, round=False)
-            got = _run(now, kernel.sized(sizes, to), code, lay.sized(sizes, to), inputs, about, behind=True,
-                       tiles="whole")
+            got = _run(
+                now, kernel.sized(sizes, to), code, lay.sized(sizes, to), inputs, about, behind=True, tiles="whole"
+            )
             for v in now.body.outputs:
                 assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
             ran += 1
@@ -276,9 +315,13 @@ def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[s
 
 
 def check(template: Template, case: Case, most: int = 2) -> int:
-    """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran, of the level of this CPU."""
+    """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran, of the
+    level of this CPU."""
     ran = check_on(TARGET, template, case, most)
-    if any(case is first for first in CASES.get(template.name, ())[:1]) or crc32(f"{case.name} {template.name}".encode()) % OTHERS == 0:
+    if (
+        any(case is first for first in CASES.get(template.name, ())[:1])
+        or crc32(f"{case.name} {template.name}".encode()) % OTHERS == 0
+    ):
         for target in TARGETS.values():
             if target.isa != TARGET.isa:
                 check_on(replace(target, threads=TARGET.threads), template, case, 1)
@@ -307,20 +350,33 @@ def check_on(target: Target, template: Template, case: Case, most: int) -> int:
         code = linked(kernels, target)
         for tactic, kernel in zip(chosen, kernels):
             about = f"{case.name} by {tactic.name}, gap {gap}"
-            results = [_run(region, kernel, code, lay, inputs, about, behind=backwards != 1, tiles=tiles)
-                       for backwards, tiles in ((0, "whole"), (1, "single"))]
+            results = [
+                _run(region, kernel, code, lay, inputs, about, behind=backwards != 1, tiles=tiles)
+                for backwards, tiles in ((0, "whole"), (1, "single"))
+            ]
             for v in region.body.outputs:
                 wide = want[v.name]
                 assert_close(results[0][v], wide.astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
-                assert results[0][v].tobytes() == results[1][v].tobytes(), f"{about}: %{v.name} depends on how its tiles are cut"
+                assert results[0][v].tobytes() == results[1][v].tobytes(), (
+                    f"{about}: %{v.name} depends on how its tiles are cut"
+                )
             ran += 1
     if template.dynamic and crc32(f"{template.name} {case.name}".encode()) % DYNAMIC == 0:
         ran += check_dynamic(template, case, target=target)
     return ran
 
 
-def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str, *, behind: bool,
-         tiles: str) -> dict[Value, np.ndarray]:
+def _run(
+    region: Region,
+    kernel: Kernel,
+    code: bytes,
+    lay: Mapping[Value, Strides],
+    inputs: Mapping[str, np.ndarray],
+    about: str,
+    *,
+    behind: bool,
+    tiles: str,
+) -> dict[Value, np.ndarray]:
     """The outputs of one run of a kernel in a process of its own."""
     body = region.body
     buffers: dict[Value, Buffer] = {}
@@ -338,7 +394,13 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
         else:
             if x not in buffers:
                 written = x in body.outputs
-                a = np.zeros(x.type.shape, x.type.dtype.numpy) if written else inputs[x.name] if x in body.inputs else body.constants[x]
+                a = (
+                    np.zeros(x.type.shape, x.type.dtype.numpy)
+                    if written
+                    else inputs[x.name]
+                    if x in body.inputs
+                    else body.constants[x]
+                )
                 buffers[x] = Buffer(np.asarray(a), lay[x], not written, behind)
             words.append(buffers[x].address)
     words += kernel.dims
@@ -350,7 +412,7 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
         child = os.fork()
         if not child:
             status = 1
-            faulthandler.disable()                        # a crash is a finding, not an accident
+            faulthandler.disable()  # a crash is a finding, not an accident
             try:
                 for b in held:
                     b.protect()
@@ -358,13 +420,18 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
                 run = getattr(ctypes.CDLL(file.name), kernel.symbol)
                 run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], None
                 for phase in range(kernel.phases):
-                    for begin, end in [(0, kernel.tiles)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(kernel.tiles))]:
+                    for begin, end in (
+                        [(0, kernel.tiles)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(kernel.tiles))]
+                    ):
                         run(args, phase * kernel.tiles + begin, phase * kernel.tiles + end, scratch.address)
                 status = 0
             finally:
                 os._exit(status)
         _, status = os.waitpid(child, 0)
-    assert status == 0, f"{about}: the kernel {'touched memory that is not its own' if os.WIFSIGNALED(status) else 'could not be run'} (status {status})"
+    assert status == 0, (
+        f"{about}: the kernel {'touched memory that is not its own' if os.WIFSIGNALED(status) else 'could not be run'}"
+        f" (status {status})"
+    )
     for v, b in buffers.items():
         assert b.untouched(v in body.outputs), f"{about}: memory around %{v.name} was written"
     return {v: buffers[v].view.copy() for v in body.outputs}
@@ -373,14 +440,24 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
 def walk(*names: str) -> list:
     """(template, case) for every case declared for these templates, as parameters of a test."""
     import pytest
+
     return [pytest.param(TEMPLATES[n], c, id=f"{n}-{c.name}") for n in names for c in CASES.get(n, [])]
 
 
-def varying(inputs: str, *body: str, order: Order = (), arrays: Mapping[str, np.ndarray] | None = None, **constants: np.ndarray) -> Case:
+def varying(
+    inputs: str, *body: str, order: Order = (), arrays: Mapping[str, np.ndarray] | None = None, **constants: np.ndarray
+) -> Case:
     """A case with sizes n, m and long that a run decides: tuned for 1, for 9 and, without an upper bound, for 3."""
     returned = body[-1].partition("=")[0]
-    text = "\n".join([f"graph main[n: 1..1..64, m: 1..9..64, long: 1..3..]({inputs}) {{", *body, f"return {returned}", "}"])
-    return Case(named("varying", inputs, body[0].partition("= ")[2], order), parse(text, constants), dict(x=order) if order else {}, arrays or {})
+    text = "\n".join(
+        [f"graph main[n: 1..1..64, m: 1..9..64, long: 1..3..]({inputs}) {{", *body, f"return {returned}", "}"]
+    )
+    return Case(
+        named("varying", inputs, body[0].partition("= ")[2], order),
+        parse(text, constants),
+        dict(x=order) if order else {},
+        arrays or {},
+    )
 
 
 def declare(template: str, *cases: Case) -> None:

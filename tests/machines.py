@@ -1,8 +1,10 @@
 """Other CPUs than the one here: what Pelton takes this one for, and code of levels above its own.
 
-With PELTON_TEST_CPU=x86_64_v3 or x86_64_v4 in the environment the whole suite takes this CPU for one of that level. Processes that tests
-start do not: three tests of commands, in which such a process runs an engine of this one, fail where the level is above the CPU's.
+With PELTON_TEST_CPU=x86_64_v3 or x86_64_v4 in the environment the whole suite takes this CPU for one of that level.
+Processes that tests start do not: three tests of commands, in which such a process runs an engine of this one, fail
+where the level is above the CPU's.
 """
+
 from __future__ import annotations
 
 import os
@@ -13,8 +15,8 @@ from pelton.backends.cpu import machine
 from pelton.codegen.c.toolchain import Compiler
 from pelton.targets import BUILT, ISAS, LEVELS, best, fits
 
-TAKEN_FOR = os.environ.get("PELTON_TEST_CPU")            # a level, if any
-real = machine.identity                                  # of the CPU that there is
+TAKEN_FOR = os.environ.get("PELTON_TEST_CPU")  # a level, if any
+real = machine.identity  # of the CPU that there is
 
 
 def of_level(level: str) -> Callable[[], Mapping[str, Any]]:
@@ -35,8 +37,13 @@ class Imitating(Compiler):
 
 
 def imitated(command: list[str], isa: str) -> list[str]:
-    """A command line that compiles for a level, for the CPU that there is where that does not run it: vectors of that many lanes are several of its own."""
-    return command if runs(isa) else [*command, f"-march={ISAS[best(real()['features'])].march}", f"-DVL={ISAS[isa].lanes}"]
+    """A command line that compiles for a level, for the CPU that there is where that does not run it: vectors of that
+    many lanes are several of its own."""
+    return (
+        command
+        if runs(isa)
+        else [*command, f"-march={ISAS[best(real()['features'])].march}", f"-DVL={ISAS[isa].lanes}"]
+    )
 
 
 def take_for(level: str) -> None:
@@ -44,6 +51,6 @@ def take_for(level: str) -> None:
     if level not in BUILT:
         raise ValueError(f"PELTON_TEST_CPU is {' or '.join(BUILT)}, got {level!r}")
     command, key = Compiler._command, Compiler._key
-    machine.identity = of_level(level)                   # type: ignore[assignment]
-    Compiler._command = lambda self: imitated(command(self), self.isa)             # type: ignore[method-assign]
-    Compiler._key = lambda self, text: key(self, f"{text}\n// imitated: {not runs(self.isa)}")       # type: ignore[method-assign]
+    machine.identity = of_level(level)  # type: ignore[assignment]
+    Compiler._command = lambda self: imitated(command(self), self.isa)  # type: ignore[method-assign]
+    Compiler._key = lambda self, text: key(self, f"{text}\n// imitated: {not runs(self.isa)}")  # type: ignore[method-assign]

@@ -1,4 +1,6 @@
-"""What tests of ONNX Runtime's own operators share: models of one node, attention in float64, and how a case is judged."""
+"""What tests of ONNX Runtime's own operators share: models of one node, attention in float64, and how a case is
+judged."""
+
 from __future__ import annotations
 
 import math
@@ -13,7 +15,7 @@ from pelton.errors import ModelError
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 
-Case = tuple                                       # the model, what is fed, what has to come out (None: whatever it is)
+Case = tuple  # the model, what is fed, what has to come out (None: whatever it is)
 Maker = Callable[[np.random.Generator], Case]
 TEXTS = {"float32": "f32", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8", "bool": "bool"}
 
@@ -37,7 +39,7 @@ def softmax(x: np.ndarray, sink: np.ndarray | None = None) -> np.ndarray:
     if sink is not None:
         x = np.concatenate([x, np.broadcast_to(sink[None, :, None, None], (*x.shape[:-1], 1))], -1)
     e = np.exp(x - x.max(-1, keepdims=True))
-    return (e / e.sum(-1, keepdims=True))[..., :-1 if sink is not None else None]
+    return (e / e.sum(-1, keepdims=True))[..., : -1 if sink is not None else None]
 
 
 def apart(x: np.ndarray, heads: int) -> np.ndarray:
@@ -62,7 +64,8 @@ def check_refusal(make: Maker, says: str) -> None:
 
 
 def judge(make: Maker) -> None:
-    """The imported program, evaluated by reference, beside what was expected, for several seeds; nothing of it may run on the host."""
+    """The imported program, evaluated by reference, beside what was expected, for several seeds; nothing of it may run
+    on the host."""
     for seed in range(3):
         model, fed, expected = make(np.random.default_rng(seed))
         graph = load(model, outputs=[f"y{i}" for i, e in enumerate(expected) if e is not None]).graph
@@ -73,7 +76,8 @@ def judge(make: Maker) -> None:
                 continue
             got = found[f"y{i}"]
             assert got.shape == want.shape, f"output {i}"
-            if want.dtype.kind in "iu" and got.dtype.itemsize == 1:        # near halves, float32 may round to the other side
+            # near halves, float32 may round to the other side
+            if want.dtype.kind in "iu" and got.dtype.itemsize == 1:
                 assert np.abs(got.astype(int) - want).max(initial=0) <= 1 and np.mean(got != want) < 0.05
             else:
                 assert np.allclose(got, want, rtol=2e-5, atol=2e-5), f"output {i}: off by {np.abs(got - want).max()}"

@@ -1,4 +1,5 @@
 """Small networks that tests build: random weights, awkward sizes, made with onnx.helper."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -8,11 +9,22 @@ from onnx import TensorProto, helper, numpy_helper
 
 def model(nodes, inputs, outputs, constants, opset=17) -> onnx.ModelProto:
     """inputs and outputs: name → shape (float32), or (shape, TensorProto type)."""
+
     def info(name, what):
-        shape, kind = what if isinstance(what, tuple) and len(what) == 2 and isinstance(what[0], (tuple, list)) else (what, TensorProto.FLOAT)
+        shape, kind = (
+            what
+            if isinstance(what, tuple) and len(what) == 2 and isinstance(what[0], (tuple, list))
+            else (what, TensorProto.FLOAT)
+        )
         return helper.make_tensor_value_info(name, kind, shape)
-    graph = helper.make_graph(nodes, "test", [info(*i) for i in inputs.items()], [info(*o) for o in outputs.items()],
-                              [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()])
+
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [info(*i) for i in inputs.items()],
+        [info(*o) for o in outputs.items()],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     onnx.checker.check_model(made)
     return made
@@ -26,8 +38,12 @@ def small_cnn(seed=0, size=20) -> onnx.ModelProto:
     def conv(x, y, c, oc, k, relu=True, **attrs):
         depth = c // attrs.get("group", 1)
         constants[y + ".w"] = (rng.standard_normal((oc, depth, k, k)) * np.sqrt(2 / (depth * k * k))).astype(np.float32)
-        constants[y + ".b"] = (rng.standard_normal(oc) * .1).astype(np.float32)
-        nodes.append(helper.make_node("Conv", [x, y + ".w", y + ".b"], [y + (".c" if relu else "")], name=y, **{"pads": [k // 2] * 4, **attrs}))
+        constants[y + ".b"] = (rng.standard_normal(oc) * 0.1).astype(np.float32)
+        nodes.append(
+            helper.make_node(
+                "Conv", [x, y + ".w", y + ".b"], [y + (".c" if relu else "")], name=y, **{"pads": [k // 2] * 4, **attrs}
+            )
+        )
         if relu:
             nodes.append(helper.make_node("Relu", [y + ".c"], [y], name=y + ".relu"))
 
@@ -43,7 +59,10 @@ def small_cnn(seed=0, size=20) -> onnx.ModelProto:
     nodes.append(helper.make_node("Mul", ["sum", "gate"], ["swish"], name="swish"))
     nodes.append(helper.make_node("GlobalAveragePool", ["swish"], ["pooled"], name="pool"))
     nodes.append(helper.make_node("Flatten", ["pooled"], ["flat"], name="flat"))
-    constants["fc.w"], constants["fc.b"] = rng.standard_normal((10, 24)).astype(np.float32), rng.standard_normal(10).astype(np.float32)
+    constants["fc.w"], constants["fc.b"] = (
+        rng.standard_normal((10, 24)).astype(np.float32),
+        rng.standard_normal(10).astype(np.float32),
+    )
     nodes.append(helper.make_node("Gemm", ["flat", "fc.w", "fc.b"], ["y"], transB=1, name="fc"))
     return model(nodes, {"x": (1, 3, size, size)}, {"y": (1, 10)}, constants)
 
@@ -65,16 +84,21 @@ def wide_cnn(seed=0) -> onnx.ModelProto:
 
 
 def inverted_residuals(seed=0, size=28) -> onnx.ModelProto:
-    """A stem, then chains of 1×1, depthwise and 1×1 convolutions: without the first, with a sum around it, over two pixels, and with its middle weighed by
-    what it is on average, which leaves two to go together: x [1, 3, size, size] → y [1, 10]."""
+    """A stem, then chains of 1×1, depthwise and 1×1 convolutions: without the first, with a sum around it, over two
+    pixels, and with its middle weighed by what it is on average, which leaves two to go together: x [1, 3, size, size]
+    → y [1, 10]."""
     rng = np.random.default_rng(seed)
     constants, nodes = dict(low=np.float32(0), high=np.float32(6)), []
 
     def conv(x, y, c, oc, k, act=True, **attrs):
         depth = c // attrs.get("group", 1)
         constants[y + ".w"] = (rng.standard_normal((oc, depth, k, k)) * np.sqrt(2 / (depth * k * k))).astype(np.float32)
-        constants[y + ".b"] = (rng.standard_normal(oc) * .1).astype(np.float32)
-        nodes.append(helper.make_node("Conv", [x, y + ".w", y + ".b"], [y + (".c" if act else "")], name=y, **{"pads": [k // 2] * 4, **attrs}))
+        constants[y + ".b"] = (rng.standard_normal(oc) * 0.1).astype(np.float32)
+        nodes.append(
+            helper.make_node(
+                "Conv", [x, y + ".w", y + ".b"], [y + (".c" if act else "")], name=y, **{"pads": [k // 2] * 4, **attrs}
+            )
+        )
         if act:
             nodes.append(helper.make_node("Clip", [y + ".c", "low", "high"], [y], name=y + ".relu6"))
 

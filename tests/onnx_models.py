@@ -1,4 +1,5 @@
 """Small ONNX models for tests of the importer: one line each."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -18,17 +19,38 @@ def value_info(name: str, text: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, CODES[dtype], shape)
 
 
-def model(nodes, inputs: dict[str, str], outputs, constants: dict[str, np.ndarray] | None = None, *, opset: int = 17, ir_version: int = 8,
-          functions=(), domains: dict[str, int] | None = None) -> onnx.ModelProto:
-    graph = helper.make_graph(list(nodes), "test", [value_info(k, v) for k, v in inputs.items()],
-                              [onnx.ValueInfoProto(name=name) for name in outputs],
-                              [onnx.numpy_helper.from_array(np.asarray(a), k) for k, a in (constants or {}).items()])
+def model(
+    nodes,
+    inputs: dict[str, str],
+    outputs,
+    constants: dict[str, np.ndarray] | None = None,
+    *,
+    opset: int = 17,
+    ir_version: int = 8,
+    functions=(),
+    domains: dict[str, int] | None = None,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        list(nodes),
+        "test",
+        [value_info(k, v) for k, v in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [onnx.numpy_helper.from_array(np.asarray(a), k) for k, a in (constants or {}).items()],
+    )
     imports = {"": opset, **(domains or {})}
-    return helper.make_model(graph, ir_version=ir_version, opset_imports=[helper.make_opsetid(k, v) for k, v in imports.items()], functions=list(functions))
+    return helper.make_model(
+        graph,
+        ir_version=ir_version,
+        opset_imports=[helper.make_opsetid(k, v) for k, v in imports.items()],
+        functions=list(functions),
+    )
 
 
-def one_node(op: str, *operands, opset: int = 17, outputs: int = 1, domain: str = "", version: int = 1, **attrs) -> onnx.ModelProto:
-    """A model of one node. Operands: a type (an input), an array (a constant) or None (absent). version: of the domain, where that is not ai.onnx."""
+def one_node(
+    op: str, *operands, opset: int = 17, outputs: int = 1, domain: str = "", version: int = 1, **attrs
+) -> onnx.ModelProto:
+    """A model of one node. Operands: a type (an input), an array (a constant) or None (absent). version: of the domain,
+    where that is not ai.onnx."""
     names, inputs, constants = [], {}, {}
     for i, operand in enumerate(operands):
         names.append("" if operand is None else f"x{i}")
@@ -37,8 +59,14 @@ def one_node(op: str, *operands, opset: int = 17, outputs: int = 1, domain: str 
         elif operand is not None:
             constants[f"x{i}"] = np.asarray(operand)
     made = [f"y{i}" for i in range(outputs)]
-    return model([helper.make_node(op, names, made, "node", domain=domain, **attrs)], inputs, made, constants, opset=opset,
-                 domains={domain: version} if domain else None)
+    return model(
+        [helper.make_node(op, names, made, "node", domain=domain, **attrs)],
+        inputs,
+        made,
+        constants,
+        opset=opset,
+        domains={domain: version} if domain else None,
+    )
 
 
 def draw(m: onnx.ModelProto, seed: int = 0, low: float = 0.1, high: float = 0.9) -> dict[str, np.ndarray]:
@@ -48,6 +76,11 @@ def draw(m: onnx.ModelProto, seed: int = 0, low: float = 0.1, high: float = 0.9)
         tensor = i.type.tensor_type
         dtype = next(DType(name) for name, code in CODES.items() if code == tensor.elem_type)
         type = TensorType(dtype, tuple(d.dim_value for d in tensor.shape.dim))
-        feeds[i.name] = np.asarray(rng.random(type.shape) < 0.5 if dtype is DType.BOOL else rng.integers(0, 4, type.shape) if dtype.is_integer
-                                   else rng.uniform(low, high, type.shape)).astype(dtype.numpy)
+        feeds[i.name] = np.asarray(
+            rng.random(type.shape) < 0.5
+            if dtype is DType.BOOL
+            else rng.integers(0, 4, type.shape)
+            if dtype.is_integer
+            else rng.uniform(low, high, type.shape)
+        ).astype(dtype.numpy)
     return feeds

@@ -1,4 +1,5 @@
 """Models of the kind that ONNX Runtime's own Python tests run, for the cases of docs/onnxruntime.md."""
+
 from __future__ import annotations
 
 import logging
@@ -21,28 +22,46 @@ def cache(tmp_path_factory):
 
 
 def model(nodes, inputs, outputs, constants=(), opset: int = 17, **more) -> bytes:
-    graph = helper.make_graph(nodes, "net", inputs, outputs, [numpy_helper.from_array(a, name) for name, a in dict(constants).items()])
+    graph = helper.make_graph(
+        nodes, "net", inputs, outputs, [numpy_helper.from_array(a, name) for name, a in dict(constants).items()]
+    )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8, **more).SerializeToString()
 
 
 def mul(**more) -> bytes:
-    return model([node("Mul", ["X", "W"], ["Y"], name="mul")], [tensor("X", 1, [3, 2])], [tensor("Y", 1, [3, 2])], {"W": X}, **more)
+    return model(
+        [node("Mul", ["X", "W"], ["Y"], name="mul")],
+        [tensor("X", 1, [3, 2])],
+        [tensor("Y", 1, [3, 2])],
+        {"W": X},
+        **more,
+    )
 
 
 def product(rows: int | str = 3) -> bytes:
-    return model([node("MatMul", ["X", "W"], ["Y"])], [tensor("X", 1, [rows, 2])], [tensor("Y", 1, [rows, 1])],
-                 {"W": np.array([[1], [2]], np.float32)})
+    return model(
+        [node("MatMul", ["X", "W"], ["Y"])],
+        [tensor("X", 1, [rows, 2])],
+        [tensor("Y", 1, [rows, 1])],
+        {"W": np.array([[1], [2]], np.float32)},
+    )
 
 
 def texts() -> bytes:
-    return model([node("Identity", ["input:0"], ["output:0"])], [tensor("input:0", TensorProto.STRING, [2, 2])],
-                 [tensor("output:0", TensorProto.STRING, [2, 2])])
+    return model(
+        [node("Identity", ["input:0"], ["output:0"])],
+        [tensor("input:0", TensorProto.STRING, [2, 2])],
+        [tensor("output:0", TensorProto.STRING, [2, 2])],
+    )
 
 
 def both() -> bytes:
-    return model([node("And", ["input1:0", "input:0"], ["output:0"])], [tensor(name, TensorProto.BOOL, [2, 2]) for name in ("input1:0", "input:0")],
-                 [tensor("output:0", TensorProto.BOOL, [2, 2])])
+    return model(
+        [node("And", ["input1:0", "input:0"], ["output:0"])],
+        [tensor(name, TensorProto.BOOL, [2, 2]) for name in ("input1:0", "input:0")],
+        [tensor("output:0", TensorProto.BOOL, [2, 2])],
+    )
 
 
 def squares(session, options=None) -> bool:

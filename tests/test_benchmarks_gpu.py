@@ -1,4 +1,6 @@
-"""benchmarks/gpu without a GPU: its checks on the memory of a device that is none, its processes and parts, how results come together."""
+"""benchmarks/gpu without a GPU: its checks on the memory of a device that is none, its processes and parts, how results
+come together."""
+
 from __future__ import annotations
 
 import ctypes
@@ -28,12 +30,12 @@ from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 
-
 # ---- checks of kernels, interpreted
 
 
 def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
-    """In a process where all of Triton is interpreted: one case as `checks.Templates` runs it, by the kernels as they are or by damaged ones."""
+    """In a process where all of Triton is interpreted: one case as `checks.Templates` runs it, by the kernels as they
+    are or by damaged ones."""
     import triton_harness
     import triton_interpreter
     from benchmarks.gpu.checks import Templates, found_cases
@@ -43,7 +45,12 @@ def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
     from pelton.codegen.template import GPU_TEMPLATES
 
     checks = object.__new__(Templates)
-    checks.harness, checks.templates, checks.seed, checks.target = triton_harness, GPU_TEMPLATES, seed, triton_harness.TARGET
+    checks.harness, checks.templates, checks.seed, checks.target = (
+        triton_harness,
+        GPU_TEMPLATES,
+        seed,
+        triton_harness.TARGET,
+    )
     name = ("pointwise", "rows")[at % 2]
     checks.cases = [(name, found_cases()[name][0])]
     kernels = {k.symbol: k for k, _, _ in triton_harness.tried(GPU_TEMPLATES[name], checks.cases[0][1], 3)}
@@ -53,9 +60,11 @@ def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
             if kind == "lazy":
                 return
             triton_interpreter.launch(kernels[symbol].source, symbol, words.tolist(), programs)
-            if kind == "careless":                                 # behind the last operand, which is written
+            if kind == "careless":  # behind the last operand, which is written
                 ctypes.c_uint8.from_address(int(words[-1]) + 3500).value = 7
+
         return run
+
     checks.device = NullDevice(kernels={s: kernel(s) for s in kernels})
     checks.cubins = {s: Cubin(s, 90, b"none", 0, 4) for s in kernels}
     return checks.check(0)
@@ -116,7 +125,11 @@ def test_outputs_have_to_follow_the_inputs():
     want = [{"y": large + rng.standard_normal(1000)} for _ in range(2)]
     assert suite.follows([{"y": w["y"] + n} for w, n in zip(want, noise)], want) > suite.FOLLOWS
     assert suite.follows(want, want) == pytest.approx(1)
-    assert suite.follows([{"y": large + n} for n in noise], want) < 0.2 and suite.follows(want[:1] * 2, want) == 0 and suite.follows(want[::-1], want) < 0
+    assert (
+        suite.follows([{"y": large + n} for n in noise], want) < 0.2
+        and suite.follows(want[:1] * 2, want) == 0
+        and suite.follows(want[::-1], want) < 0
+    )
 
 
 # ---- processes
@@ -140,7 +153,9 @@ class Answers:
 
     def spread(self) -> int:
         """The number of a process that it starts and forgets."""
-        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
+        return subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ).pid
 
     def advise(self) -> None:
         raise ValueError("it cannot be done\n\nSet THIS=1 for more")
@@ -156,7 +171,10 @@ def test_processes_answer_fail_and_take_too_long(monkeypatch):
         assert asked.ask("add", 60, number=1) == 4
         with pytest.raises(child.Failed, match="no answer in time"):
             asked.ask("sleep", 0.2)
-    with child.Child("test_benchmarks_gpu", "Answers", {"base": 3}) as asked, pytest.raises(child.Failed, match="ValueError: it cannot be done Set THIS"):
+    with (
+        child.Child("test_benchmarks_gpu", "Answers", {"base": 3}) as asked,
+        pytest.raises(child.Failed, match="ValueError: it cannot be done Set THIS"),
+    ):
         asked.ask("advise", 60)
     with child.Child("test_benchmarks_gpu", "Absent", {}) as asked, pytest.raises(child.Failed, match="Absent"):
         asked.ask("add", 60, number=1)
@@ -169,7 +187,7 @@ def test_what_processes_say_and_start(monkeypatch, tmp_path):
     script.chmod(0o755)
     said.write_text("before\n")
     with child.Child("test_benchmarks_gpu", "Answers", {"base": 3}, before=(str(script),), said=said) as asked:
-        assert asked.ask("add", 60, number=1) == 4                 # what watches over it may say something, too
+        assert asked.ask("add", 60, number=1) == 4  # what watches over it may say something, too
         other = asked.ask("spread", 60)
     for _ in range(100):
         state = Path(f"/proc/{other}/stat")
@@ -244,6 +262,7 @@ def no_gpu(monkeypatch):
     from pelton.backends.cuda import driver
     from pelton.backends.cuda.null import NullDevice
     from pelton.backends.cuda import backend
+
     found = NullDevice()
     found.shared = 227 << 10
     for module, name in ((driver, "device"), (backend, "gpu"), (checks, "gpu")):
@@ -263,6 +282,7 @@ def test_a_model_is_timed_beside_others(no_gpu, run, monkeypatch):
     class Broken(Runtime):
         def prepare(self) -> dict[str, Any]:
             raise ValueError("it has no memory")
+
     path = run.models / "cnn.onnx"
     path.parent.mkdir()
     path.write_bytes(small_cnn(size=12).SerializeToString())
@@ -272,16 +292,26 @@ def test_a_model_is_timed_beside_others(no_gpu, run, monkeypatch):
     other = {"folder": str(run.room), "precision": "fp32", "level": 0, "budget": 1.0}
     monkeypatch.setattr(parts, "KINDS", {"torch": ("Pelton", other), "broken": ("Broken", {})})
     monkeypatch.setattr(runtimes, "Broken", Broken, raising=False)
-    monkeypatch.setattr(runtimes.Reference, "first", lambda self: list(evaluate(self.graph, suite.drawn(self.ports, self.seed)).values()))
+    monkeypatch.setattr(
+        runtimes.Reference,
+        "first",
+        lambda self: list(evaluate(self.graph, suite.drawn(self.ports, self.seed)).values()),
+    )
     for name, value in (("TRAIN", 0.01), ("ALONE", 2)):
         monkeypatch.setattr(parts, name, value)
     monkeypatch.setattr(runtimes, "WARM", 0.001)
     found: dict[str, Any] = {}
     parts.model("cnn", run, found)
     ours, other, broken = (found["runtimes"][n] for n in ("pelton", "torch", "broken"))
-    assert len(ours["passes"]) == len(other["passes"]) == parts.PASSES and ours["alone_ms"] > 0 and ours["engine_bytes"] > 0 and found["flops"] > 0
+    assert (
+        len(ours["passes"]) == len(other["passes"]) == parts.PASSES
+        and ours["alone_ms"] > 0
+        and ours["engine_bytes"] > 0
+        and found["flops"] > 0
+    )
     assert broken == {"passes": [], "failed": "it has no memory"}
-    assert ours["off"] == other["off"] == 1e30 and list(found["wrong"]) == ["cnn: fp16"]           # nothing was written, which is seen
+    # nothing was written, which is seen
+    assert ours["off"] == other["off"] == 1e30 and list(found["wrong"]) == ["cnn: fp16"]
     assert no_gpu.happened("replay") and json.dumps(found)
     text = page.page({"gpu": "none", "machine": {}, "parts": {"cnn": {**found, "took_s": 1.0}}})
     assert "broken: it has no memory" in text and "| cnn |" in text
@@ -291,14 +321,18 @@ def test_templates_that_fail_do_not_lose_the_others(no_gpu, run, monkeypatch):
     from benchmarks.gpu import checks
 
     from pelton.errors import EngineError
+
     some = checks.found_cases()
-    monkeypatch.setattr(checks, "found_cases", lambda: {"pointwise": some["pointwise"][:1], "rows": some["rows"][-3:-1]})
+    monkeypatch.setattr(
+        checks, "found_cases", lambda: {"pointwise": some["pointwise"][:1], "rows": some["rows"][-3:-1]}
+    )
     found: dict[str, Any] = {}
     parts.templates(run, found)
     assert found["cases"] == len(found["wrong"]) == 3 and found["kernels"] == 3 and found["compiled"] >= 4
 
     def lost(*_: Any) -> None:
         raise EngineError("the GPU's context is lost")
+
     monkeypatch.setattr(no_gpu, "launch", lost)
     parts.templates(run, found := {})
     assert found["cases"] == 3 and set(found["wrong"].values()) == {"the GPU's context is lost"}
@@ -318,10 +352,15 @@ def test_networks_that_cannot_run_or_write_nothing_are_wrong(no_gpu, run, monkey
     path.parent.mkdir()
     path.write_bytes(small_cnn(size=12).SerializeToString())
     parts.network("lstm", run, found := {})
-    assert list(found["wrong"]) == [f"lstm {p}" for p in suite.TOLERANCE] and found["fp16"]["off"] == 1e30 and "1.0e+30" in found["wrong"]["lstm fp16"]
+    assert (
+        list(found["wrong"]) == [f"lstm {p}" for p in suite.TOLERANCE]
+        and found["fp16"]["off"] == 1e30
+        and "1.0e+30" in found["wrong"]["lstm fp16"]
+    )
 
     def refused(*_: Any, **__: Any) -> None:
         raise BuildError("there is no kernel")
+
     monkeypatch.setattr(checks.pelton, "build", refused)
     parts.network("lstm", run, found := {})
     assert found["fp32"] == {"wrong": "there is no kernel"} and set(found["wrong"].values()) == {"there is no kernel"}
@@ -340,24 +379,39 @@ def test_the_sanitizer_may_be_absent_and_is_read(no_gpu, run, monkeypatch):
     plain = Here.ask
 
     def ask(self: Here, name: str, seconds: float, /, **given: Any) -> Any:
-        for kind, said in (("memcheck", "ERROR SUMMARY: 0 errors"), ("racecheck", "RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)")):
+        for kind, said in (
+            ("memcheck", "ERROR SUMMARY: 0 errors"),
+            ("racecheck", "RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)"),
+        ):
             (run.room / f"{kind}.txt").write_text(f"========= COMPUTE-SANITIZER\n========= {said}\n")
         return {"launched": 1} if name == "check" else plain(self, name, seconds, **given)
+
     monkeypatch.setattr(Here, "ask", ask)
     parts.sanitizer(run, found := {})
-    assert found["cases"] == parts.SANITIZED and found["memcheck"] == "0 errors in 2 cases" and list(found["wrong"]) == ["racecheck"]
+    assert (
+        found["cases"] == parts.SANITIZED
+        and found["memcheck"] == "0 errors in 2 cases"
+        and list(found["wrong"]) == ["racecheck"]
+    )
 
 
 def test_models_that_cannot_be_written_leave_nothing(monkeypatch, tmp_path):
     generator = tmp_path / "generator.py"
     monkeypatch.setattr(suite, "GENERATOR", generator)
     entry, room = suite.ENTRIES["resnet50_b8"], tmp_path / "room"
-    generator.write_text("import sys; open(f'{sys.argv[1]}/resnet50_b8.onnx', 'w').write('half'); sys.exit('no more room')")
+    generator.write_text(
+        "import sys; open(f'{sys.argv[1]}/resnet50_b8.onnx', 'w').write('half'); sys.exit('no more room')"
+    )
     with pytest.raises(child.Failed, match="resnet50_b8 cannot be generated: no more room"):
         suite.generated(entry, room)
     assert not list(room.iterdir())
-    generator.write_text("import sys; assert sys.argv[2:] == ['resnet50', '--batch', '8']; open(f'{sys.argv[1]}/resnet50_b8.onnx', 'w').write('whole')")
-    assert suite.generated(entry, room).read_text() == "whole" and [p.name for p in room.iterdir()] == ["resnet50_b8.onnx"]
+    generator.write_text(
+        "import sys; assert sys.argv[2:] == ['resnet50', '--batch', '8']; open(f'{sys.argv[1]}/resnet50_b8.onnx',"
+        " 'w').write('whole')"
+    )
+    assert suite.generated(entry, room).read_text() == "whole" and [p.name for p in room.iterdir()] == [
+        "resnet50_b8.onnx"
+    ]
     generator.unlink()
     assert suite.generated(entry, room).read_text() == "whole"
 
@@ -372,66 +426,109 @@ def told(ms: float, off: float = 1e-3, **more: Any) -> dict[str, Any]:
 def some() -> dict[str, Any]:
     """Results of most parts, as good as they have to be."""
     engine = dict(start_s=0.1, engine_bytes=60_000_000, weight_bytes=51_000_000, build_s=9.0, steps=60, alone_ms=0.4)
-    found: dict[str, Any] = {f"networks-{m}": {"fp32": {"off": 1e-6}, "fp16": {"off": 1e-3}, "bf16": {"off": 1e-2}, "wrong": {}} for m in suite.MODELS}
+    found: dict[str, Any] = {
+        f"networks-{m}": {"fp32": {"off": 1e-6}, "fp16": {"off": 1e-3}, "bf16": {"off": 1e-2}, "wrong": {}}
+        for m in suite.MODELS
+    }
     times = {"resnet50": 0.3, "resnet50_b128": 4.0, "bert_base": 0.4, "bert_base_b32": 1.5}
     for e in suite.ENTRIES:
         ms = times.get(e, 1.0)
-        found[e] = {"batch": suite.ENTRIES[e].batch, "flops": 700_000_000_000, "wrong": {}, "runtimes": {
-            "pelton": told(ms, **engine), "torch": told(2 * ms), "torch.compile": told(1.2 * ms), "jax": told(ms / 2, off=0.5)}}
-    found["ceilings"] = {"f16": [{"TFLOP_per_s": 780.0, "spread": 1.0}] * 2, "copy": [{"TB_per_s": 4.3, "spread": 1.0}] * 2, "starts": {"launch_us": 3.0}}
+        found[e] = {
+            "batch": suite.ENTRIES[e].batch,
+            "flops": 700_000_000_000,
+            "wrong": {},
+            "runtimes": {
+                "pelton": told(ms, **engine),
+                "torch": told(2 * ms),
+                "torch.compile": told(1.2 * ms),
+                "jax": told(ms / 2, off=0.5),
+            },
+        }
+    found["ceilings"] = {
+        "f16": [{"TFLOP_per_s": 780.0, "spread": 1.0}] * 2,
+        "copy": [{"TB_per_s": 4.3, "spread": 1.0}] * 2,
+        "starts": {"launch_us": 3.0},
+    }
     return {"gpu": "NVIDIA H200", "machine": {"driver": "580"}, "parts": found}
 
 
 def test_gates_hold_as_they_should():
     found = some()
-    assert all(g.holds for g in results.gates(found)) and results.lead(found["parts"]["lstm"]) == pytest.approx(1.2)      # what is wrong does not count
-    assert math.isnan(results.ms({"runtimes": {"pelton": told(0.1, off=0.5)}}))                                          # nor does it where it is Pelton's
+    # what is wrong does not count
+    assert all(g.holds for g in results.gates(found)) and results.lead(found["parts"]["lstm"]) == pytest.approx(1.2)
+    # nor does it where it is Pelton's
+    assert math.isnan(results.ms({"runtimes": {"pelton": told(0.1, off=0.5)}}))
     found["parts"]["googlenet"]["runtimes"]["torch"] = told(0.8)
     found["parts"]["networks-lstm"]["fp32"]["off"] = 3e-3
     del found["parts"]["resnet50_b128"], found["parts"]["ceilings"]
     known = {g.what.split(":")[0]: g.holds for g in results.gates(found)}
-    assert known["best other runtime / Pelton"] is False and known["all six models right in fp32"] is False and known["all six models right in fp16"] is True
+    assert (
+        known["best other runtime / Pelton"] is False
+        and known["all six models right in fp32"] is False
+        and known["all six models right in fp16"] is True
+    )
     assert known["resnet50, batch 128"] is known["bert_base, 32 × 128"] is None
     assert {g.holds for g in results.gates({"parts": {}})} == {None}
 
 
 def test_results_come_together_part_by_part(tmp_path, monkeypatch):
-    assert [results.file_name(n) for n in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Fake 0")] == ["h200", "a100-sxm4-80gb", "fake-0"]
+    assert [results.file_name(n) for n in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Fake 0")] == [
+        "h200",
+        "a100-sxm4-80gb",
+        "fake-0",
+    ]
     results.write(some(), tmp_path)
-    monkeypatch.setitem(parts.PARTS, "ceilings", lambda run, found: found.update(copy=[{"TB_per_s": 5.0, "spread": 1.0}]))
+    monkeypatch.setitem(
+        parts.PARTS, "ceilings", lambda run, found: found.update(copy=[{"TB_per_s": 5.0, "spread": 1.0}])
+    )
     calls = []
 
     def half(run: parts.Run, found: dict[str, Any]) -> None:
         calls.append(run.seed)
         found["fp32"] = {"off": 1e-6}
         raise child.Failed("the GPU is lost")
+
     monkeypatch.setitem(parts.PARTS, "networks-lstm", half)
     from benchmarks.gpu import __main__ as command
+
     monkeypatch.setattr(command, "describe", lambda: {"model": "NVIDIA H200", "isa": "sm_90"})
     monkeypatch.setattr(command, "versions", lambda gpu: {"driver": "581"})
 
     def run(*given: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["benchmarks.gpu", "--output", str(tmp_path), "--room", str(tmp_path / "room"), *given])
+        monkeypatch.setattr(
+            sys, "argv", ["benchmarks.gpu", "--output", str(tmp_path), "--room", str(tmp_path / "room"), *given]
+        )
         return command.main()
-    assert run("--only", "ceilings") == 0 and json.loads((tmp_path / "h200.json").read_text())["parts"]["ceilings"]["copy"][0]["TB_per_s"] == 4.3
+
+    assert (
+        run("--only", "ceilings") == 0
+        and json.loads((tmp_path / "h200.json").read_text())["parts"]["ceilings"]["copy"][0]["TB_per_s"] == 4.3
+    )
     assert run("--only", "ceilings", "--only", "networks-lstm", "--again", "--seed", "5") == 1 and calls == [5]
     found = json.loads((tmp_path / "h200.json").read_text())
     assert found["parts"]["ceilings"]["copy"][0]["TB_per_s"] == 5.0 and found["machine"] == {"driver": "581"}
     assert found["parts"]["networks-lstm"]["fp32"] and found["parts"]["networks-lstm"]["error"] == "the GPU is lost"
     assert {g["gate"].split(":")[0]: g["holds"] for g in found["gates"]}["resnet50, batch 1"] is True
     text = (tmp_path / "h200.md").read_text()
-    assert "networks-lstm: the GPU is lost" in text and "| resnet50_b128 | 4.000 / 4.000 (±1%)" in text and "off 5e-01" in text
-    assert run("--only", "networks-lstm") == 1 and len(calls) == 2                        # what failed is tried again
+    assert (
+        "networks-lstm: the GPU is lost" in text
+        and "| resnet50_b128 | 4.000 / 4.000 (±1%)" in text
+        and "off 5e-01" in text
+    )
+    assert run("--only", "networks-lstm") == 1 and len(calls) == 2  # what failed is tried again
     assert run("--only", "ceilings") == 0
 
     def strange(run: parts.Run, found: dict[str, Any]) -> None:
         calls.append(0)
         raise KeyError("strange")
+
     monkeypatch.setitem(parts.PARTS, "sanitizer", strange)
-    assert run("--only", "networks-lstm", "--only", "sanitizer") == 1 and calls[2] == 0 and len(calls) == 4   # the new one first
+    # the new one first
+    assert run("--only", "networks-lstm", "--only", "sanitizer") == 1 and calls[2] == 0 and len(calls) == 4
     found = json.loads((tmp_path / "h200.json").read_text())["parts"]
     assert found["sanitizer"]["error"] == "KeyError: 'strange'" and found["networks-lstm"]["error"]
-    assert run("--only", "networks-lstm", "--seconds", "1") == 1 and len(calls) == 4      # no part begins that has no time left
+    # no part begins that has no time left
+    assert run("--only", "networks-lstm", "--seconds", "1") == 1 and len(calls) == 4
     with pytest.raises(SystemExit):
         run("--only", "everything")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["h200.json", "h200.md", "room"]

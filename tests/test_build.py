@@ -1,4 +1,6 @@
-"""Building: right answers at every level, the same bytes from the same times, equal bits for every thread count, clean cancellation."""
+"""Building: right answers at every level, the same bytes from the same times, equal bits for every thread count, clean
+cancellation."""
+
 import json
 import os
 import pathlib
@@ -90,7 +92,14 @@ def test_inner_tensors_can_be_asked_for(cnn, cache):
 def test_progress_is_told_and_can_cancel(cnn, tmp_path):
     told = []
     pelton.build(cnn, level=1, cache_dir=tmp_path, progress=lambda *a: told.append(a))
-    assert list(dict.fromkeys(s for s, *_ in told)) == ["import", "optimize", "compile", "tune", "link", "done"] and told[-1] == ("done", 1, 1)
+    assert list(dict.fromkeys(s for s, *_ in told)) == [
+        "import",
+        "optimize",
+        "compile",
+        "tune",
+        "link",
+        "done",
+    ] and told[-1] == ("done", 1, 1)
     for stop, directory in (("optimize", tmp_path), ("compile", tmp_path / "empty"), ("link", tmp_path)):
         with pytest.raises(pelton.Error, match=f"cancelled while in stage '{stop}'"):
             pelton.build(cnn, level=1, cache_dir=directory, progress=lambda stage, *_, stop=stop: stage != stop)
@@ -100,7 +109,10 @@ def test_a_budget_of_nothing_times_nothing(cnn, tmp_path, caplog):
     engine = pelton.build(cnn, level=3, budget=0, cache_dir=tmp_path)
     assert all(not s.info["times_ns"] for s in engine.steps) and "budget" not in caplog.text
     engine = pelton.build(cnn, level=3, budget=1e-6, cache_dir=tmp_path)
-    assert all(not s.info["times_ns"] for s in engine.steps) and caplog.text.count("the budget of 1e-06 s is over in stage tune") == 1
+    assert (
+        all(not s.info["times_ns"] for s in engine.steps)
+        and caplog.text.count("the budget of 1e-06 s is over in stage tune") == 1
+    )
 
 
 def test_an_unwritable_cache_costs_time_not_the_build(cnn, tmp_path):
@@ -115,13 +127,17 @@ def test_layouts_go_by_the_times(cnn, tmp_path, cache):
     file = tmp_path / "times.json"
     pelton.build(cnn, level=1, timing_cache=file, cache_dir=cache)
     written = json.loads(file.read_text())
-    for planes, template, copies in ((1000, "conv_planar", 0), (10 ** 9, "conv", 1)):
+    for planes, template, copies in ((1000, "conv_planar", 0), (10**9, "conv", 1)):
         for known in next(iter(written["times"].values())).values():
             known.update({name: planes for name in known if name.startswith("conv_planar")})
         file.write_text(json.dumps(written))
         engine = pelton.build(cnn, level=1, timing_cache=file, cache_dir=cache)
-        decided, = engine.meta["layouts"]
-        assert (decided["template"], decided["unit"], decided["layers"]) == (template, "ns", ["stem", "stem.relu"]) and min(decided["more"].values()) > 0
+        (decided,) = engine.meta["layouts"]
+        assert (decided["template"], decided["unit"], decided["layers"]) == (
+            template,
+            "ns",
+            ["stem", "stem.relu"],
+        ) and min(decided["more"].values()) > 0
         assert len(engine.meta["copies"]) == copies and engine.steps[copies].info["tactic"].startswith(f"{template}:")
 
 
@@ -155,19 +171,29 @@ def test_timing_caches_that_are_saved_at_once_lose_nothing(tmp_path, monkeypatch
     def meanwhile(*args):
         monkeypatch.setattr(files, "write", write)
         other.start()
-        other.join(0.5)                            # it is done by then, unless it waits for us
+        other.join(0.5)  # it is done by then, unless it waits for us
         write(*args)
+
     monkeypatch.setattr(files, "write", meanwhile)
     ours.save()
     other.join()
     assert TimingCache("here", path).get("task") == {"a": 1, "b": 2} and os.listdir(tmp_path) == ["times.json"]
 
 
-@pytest.mark.parametrize("given, words", [({"level": 6}, "level"), ({"threads": 0}, "threads"), ({"target": "tpu"}, "target"),
-                                          ({"target": "cpu:sse2"}, "made for x86_64_v3, x86_64_v4"),
-                                          ({"precision": "int3"}, "precision"),
-                                          ({"budget": -1}, "budget"), ({"colour": 1}, "colour"), ({"shapes": {"nope": (1,)}}, "nope"),
-                                          ({"outputs": ["nope"]}, "nope")])
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"level": 6}, "level"),
+        ({"threads": 0}, "threads"),
+        ({"target": "tpu"}, "target"),
+        ({"target": "cpu:sse2"}, "made for x86_64_v3, x86_64_v4"),
+        ({"precision": "int3"}, "precision"),
+        ({"budget": -1}, "budget"),
+        ({"colour": 1}, "colour"),
+        ({"shapes": {"nope": (1,)}}, "nope"),
+        ({"outputs": ["nope"]}, "nope"),
+    ],
+)
 def test_options_that_do_not_fit_are_refused(cnn, cache, given, words):
     with pytest.raises(pelton.Error, match=words):
         pelton.build(cnn, cache_dir=cache, **given)
@@ -176,19 +202,23 @@ def test_options_that_do_not_fit_are_refused(cnn, cache, given, words):
 def test_an_engine_is_for_the_level_that_it_is_asked_for(cnn, cache):
     engine = pelton.build(cnn, level=1, target="cpu:x86_64_v3", cache_dir=cache)
     here = pelton.build(cnn, level=0, cache_dir=cache)
-    assert engine.plain.target["isa"] == "x86_64_v3" and all(s.info["tactic"].endswith("@x86_64_v3") for s in engine.steps)
+    assert engine.plain.target["isa"] == "x86_64_v3" and all(
+        s.info["tactic"].endswith("@x86_64_v3") for s in engine.steps
+    )
     assert here.plain.target["isa"] == best(cpu.describe()["features"])
     x = feeds(engine)
     np.testing.assert_allclose(engine.run(x)["y"], here.run(x)["y"], atol=1e-5)
 
 
-@pytest.mark.parametrize("name, least", [("resnet20", .8565), ("mobile", .8490)])
+@pytest.mark.parametrize("name, least", [("resnet20", 0.8565), ("mobile", 0.8490)])
 @pytest.mark.skipif(not SHARED.exists(), reason="the CIFAR-10 sample lies beside the repository, not in it")
 def test_trained_networks_keep_their_classes(cache, name, least):
     data = np.load(SHARED / "cifar10_test.npz")
     engine = pelton.build(SHARED / f"{name}_cifar10.onnx", level=0, cache_dir=cache)
     context = engine.context()
-    said = np.array([context.run({"image": x.transpose(2, 0, 1)[None].astype(np.float32)})["logits"].argmax() for x in data["x"]])
+    said = np.array(
+        [context.run({"image": x.transpose(2, 0, 1)[None].astype(np.float32)})["logits"].argmax() for x in data["x"]]
+    )
     assert abs((said == data["y"]).mean() - least) <= 1 / 2000
 
 
@@ -201,8 +231,10 @@ def test_a_comparison_of_outputs_can_fail(cnn, cache):
 
 def test_packed_weights_are_bounded_by_the_cheapest_changes():
     template = library.TEMPLATES["winograd"]
+
     def way(ns, nbytes):
         return size.Way(template, Tactic("winograd", "x86_64_v3", (("F", nbytes),)), ns, nbytes)
+
     ways = {"a": [way(10, 100), way(11, 50), way(30, 10)], "b": [way(10, 100), way(20, 50)], "c": [way(1, 5)]}
     first = {"a": 0, "b": 0, "c": 0}
     shared = {"a": 1, "b": 2, "c": 1}
@@ -222,7 +254,10 @@ def test_an_engine_keeps_its_weights_within_twice_the_models(cache):
 
 def test_larger_weights_say_what_they_save():
     template = library.TEMPLATES["winograd"]
-    ways = [size.Way(template, Tactic("winograd", "x86_64_v3", (("F", n),)), ns, n) for ns, n in ((10.0, 400), (25.0, 100), (18.0, 90), (0.0, 50))]
+    ways = [
+        size.Way(template, Tactic("winograd", "x86_64_v3", (("F", n),)), ns, n)
+        for ns, n in ((10.0, 400), (25.0, 100), (18.0, 90), (0.0, 50))
+    ]
     assert size.packing(ways, 0, own=100) == size.Packing(100, 400, 8.0)
     assert size.packing(ways, 1, own=100) == size.Packing(100, 100, 0.0)
     assert size.packing(ways[:1], 0, own=100).saved == 0
@@ -233,18 +268,24 @@ def test_an_engine_knows_what_its_weights_take(cache):
     engine = pelton.build(model, level=0, cache_dir=cache)
     found = engine.meta["weights"]
     stored = sum(numpy_helper.to_array(w).nbytes for w in model.graph.initializer)
-    assert found["own"] == pytest.approx(stored, rel=0.01)                # biases that it leaves out are zeros
+    assert found["own"] == pytest.approx(stored, rel=0.01)  # biases that it leaves out are zeros
     assert stored < found["packed"] == pytest.approx(len(engine.constants), rel=0.01)
     assert "times the model's own" in summary(engine)
 
 
-@pytest.mark.parametrize("base,exponent", [("i64", "i64"), ("i32", "i64"), ("i64", "i32"), ("i64", "f32"), ("i32", "f64"), ("i64", "u8"), ("u8", "i8")])
+@pytest.mark.parametrize(
+    "base,exponent",
+    [("i64", "i64"), ("i32", "i64"), ("i64", "i32"), ("i64", "f32"), ("i32", "f64"), ("i64", "u8"), ("u8", "i8")],
+)
 def test_powers_of_integers_are_whole(base, exponent, cache):
     """3 to the 1 is not 2, which it was by float64 and truncation; what is too large wraps where both are integers."""
     engine = pelton.build(one_node("Pow", f"{base}[3]", f"{exponent}[50, 3]", opset=15), level=0, cache_dir=cache)
     x_type, y_type = (p.numpy_dtype for p in engine.inputs)
     rng = np.random.default_rng()
     for _ in range(20):
-        x, y = rng.integers(0 if base == "u8" else -12, 13, 3).astype(x_type), rng.integers(0, 9, (50, 3)).astype(y_type)
+        x, y = (
+            rng.integers(0 if base == "u8" else -12, 13, 3).astype(x_type),
+            rng.integers(0, 9, (50, 3)).astype(y_type),
+        )
         want = np.power(x.astype(np.int64), y.astype(np.int64)).astype(x_type)
         assert np.array_equal(engine.run({"x0": x, "x1": y})["y0"], want)

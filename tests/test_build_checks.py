@@ -1,4 +1,6 @@
-"""What is checked before the work: where an engine goes, what it is for, what building needs, how many labels there are."""
+"""What is checked before the work: where an engine goes, what it is for, what building needs, how many labels there
+are."""
+
 import os
 import subprocess
 import sys
@@ -17,8 +19,10 @@ HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 @pytest.fixture
 def idle(monkeypatch):
     """Nothing may be optimized, compiled or timed."""
+
     def work(*args, **more):
         raise AssertionError("work was begun")
+
     monkeypatch.setattr(pipeline, "run", work)
     monkeypatch.setattr(compiler.Compiler, "_compile", work)
 
@@ -26,21 +30,32 @@ def idle(monkeypatch):
 @pytest.fixture
 def unread(idle, monkeypatch):
     """Nor may the model be read."""
+
     def read(*args, **more):
         raise AssertionError("the model was read")
+
     monkeypatch.setattr(importer, "load", read)
 
 
-@pytest.mark.parametrize("args, why", [
-    (["--target", "cpu:x86_64_v9"], "kernels for CPUs are made for x86_64_v3"), (["--target", "cuda:sm_55"], "there are no GPUs sm_55"),
-    (["--timing-cache", "{folder}"], "Is a directory"), (["--timing-cache", "{folder}/file/times.json"], "Not a directory"),
-    (["--save-tactics", "{folder}/none/t.json"], "tactics cannot be recorded"),
-    (["--load-tactics", "{folder}/none.json"], "No such file"),
-    (["--load-tactics", "{folder}/file"], "holds no recorded tactics"),
-    (["-o", "{folder}/file/e.pelton"], "is no folder"), (["-o", "{folder}/none/e.pelton"], "no folder")])
+@pytest.mark.parametrize(
+    "args, why",
+    [
+        (["--target", "cpu:x86_64_v9"], "kernels for CPUs are made for x86_64_v3"),
+        (["--target", "cuda:sm_55"], "there are no GPUs sm_55"),
+        (["--timing-cache", "{folder}"], "Is a directory"),
+        (["--timing-cache", "{folder}/file/times.json"], "Not a directory"),
+        (["--save-tactics", "{folder}/none/t.json"], "tactics cannot be recorded"),
+        (["--load-tactics", "{folder}/none.json"], "No such file"),
+        (["--load-tactics", "{folder}/file"], "holds no recorded tactics"),
+        (["-o", "{folder}/file/e.pelton"], "is no folder"),
+        (["-o", "{folder}/none/e.pelton"], "no folder"),
+    ],
+)
 def test_what_cannot_be_is_refused_before_the_model_is_read(refused, unread, cnn, tmp_path, args, why):
     (tmp_path / "file").write_text("x")
-    assert why in refused("build", cnn, *(a.format(folder=tmp_path) for a in args), "--cache-dir", str(tmp_path / "cache"))
+    assert why in refused(
+        "build", cnn, *(a.format(folder=tmp_path) for a in args), "--cache-dir", str(tmp_path / "cache")
+    )
 
 
 def test_a_missing_compiler_is_told_before_the_model_is_read(refused, unread, cnn, monkeypatch):
@@ -75,10 +90,18 @@ ctypes.CDLL(None).capset(struct.pack("<Ii", 0x20080522, 0), struct.pack("<6I", *
 def test_a_folder_that_takes_no_files(cnn, tmp_path):
     shut = tmp_path / "shut"
     shut.mkdir(mode=0o555)
-    for args, why in ((["-o", f"{shut}/e.pelton"], f"{shut}/e.pelton cannot be written: files cannot be made in the folder {shut}"),
-                      (["-o", f"{tmp_path}/e.pelton", "--timing-cache", f"{shut}/t.json"], f"{shut}/t.json cannot be written")):
+    for args, why in (
+        (["-o", f"{shut}/e.pelton"], f"{shut}/e.pelton cannot be written: files cannot be made in the folder {shut}"),
+        (["-o", f"{tmp_path}/e.pelton", "--timing-cache", f"{shut}/t.json"], f"{shut}/t.json cannot be written"),
+    ):
         program = UNPRIVILEGED + f"from pelton.cli import main\nsys.exit(main({['build', cnn, *args]!r}))"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**HERE, "PELTON_CACHE_DIR": str(tmp_path)}, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env={**HERE, "PELTON_CACHE_DIR": str(tmp_path)},
+            timeout=300,
+        )
         assert done.returncode == 2 and why in done.stderr and "optimizing" not in done.stderr, done.stderr
     assert not list(tmp_path.rglob("e.pelton"))
 

@@ -1,4 +1,6 @@
-"""The cache directory: where it is, what of it goes when it grows too large, and that a build never ends because of it."""
+"""The cache directory: where it is, what of it goes when it grows too large, and that a build never ends because of
+it."""
+
 from __future__ import annotations
 
 import json
@@ -28,7 +30,11 @@ HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 def small(tmp_path_factory):
     """The path of a model that is built in a moment: y = x · w."""
     path = tmp_path_factory.mktemp("small") / "small.onnx"
-    path.write_bytes(model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": X.shape}, {"y": (2, 32)}, {"w": W}).SerializeToString())
+    path.write_bytes(
+        model(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": X.shape}, {"y": (2, 32)}, {"w": W}
+        ).SerializeToString()
+    )
     return str(path)
 
 
@@ -51,9 +57,10 @@ def forever(made: Cache, limit: float, **more) -> list[str]:
 
 # --- what goes
 
+
 def test_the_least_recently_used_go_first(tmp_path):
     made = filled(tmp_path, "a.o", "b.o", "c.o", "d.o")
-    assert made.read("objects", "a.o") == b"x" * 68 and made.read("objects", "none.o") is None      # a is used now
+    assert made.read("objects", "a.o") == b"x" * 68 and made.read("objects", "none.o") is None  # a is used now
     assert forever(made, 400) == [] and forever(made, 250) == ["b.o", "c.o"] and left(tmp_path) == {"a.o", "d.o"}
     assert forever(made, 250) == []
 
@@ -61,7 +68,12 @@ def test_the_least_recently_used_go_first(tmp_path):
 def test_nothing_but_entries_is_ever_removed(tmp_path):
     """The user's own files, in a directory that was given with --cache-dir, stay."""
     made = filled(tmp_path, "ab/a.o")
-    mine = [tmp_path / "model.pelton", tmp_path / "objects" / "notes.txt", tmp_path / "sessions" / "sub.onnx", tmp_path / "more" / "b.o"]
+    mine = [
+        tmp_path / "model.pelton",
+        tmp_path / "objects" / "notes.txt",
+        tmp_path / "sessions" / "sub.onnx",
+        tmp_path / "more" / "b.o",
+    ]
     for path in mine:
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
@@ -90,20 +102,23 @@ def test_the_directory_is_looked_at_only_where_it_may_be_too_large(tmp_path, mon
     real = Cache.entries
     monkeypatch.setattr(Cache, "entries", lambda self: looked.append(1) or real(self))
     made = Cache(tmp_path, 1000)
-    for i in range(9):                                       # 900 bytes; the first time nobody knows what there is
+    for i in range(9):  # 900 bytes; the first time nobody knows what there is
         made.store("objects", f"{i}.o", b"x" * 68)
         made.settle()
     assert len(looked) == 1 and len(left(tmp_path)) == 9
-    other = Cache(tmp_path, 1000)                            # another process, which sees what the first one added
+    other = Cache(tmp_path, 1000)  # another process, which sees what the first one added
     other.store("objects", "9.o", b"x" * 168)
     other.settle()
-    assert len(looked) == 2 and len(left(tmp_path)) == 8     # 900 of 1000 bytes, so that the next one does not look again
+    # 900 of 1000 bytes, so that the next one does not look again
+    assert len(looked) == 2 and len(left(tmp_path)) == 8
     made.settle()
     assert len(looked) == 2
     (tmp_path / cache.LEDGER).write_text("what is this")
     made.store("objects", "a.o", b"x")
     made.settle()
-    assert len(looked) == 3 and int((tmp_path / cache.LEDGER).read_text().split()[1]) == sum(e.size for e in made.entries())
+    assert len(looked) == 3 and int((tmp_path / cache.LEDGER).read_text().split()[1]) == sum(
+        e.size for e in made.entries()
+    )
 
 
 def test_damaged_entries_count_as_none(tmp_path):
@@ -127,8 +142,9 @@ def test_several_may_read_write_and_trim_at_once(tmp_path):
                 made.settle()
                 if (found := made.read("objects", f"{n}.o")) not in (None, b"%d" % n * 50):
                     wrong.append(found)
-        except Exception as e:                               # to be seen by the thread that asserts
+        except Exception as e:  # to be seen by the thread that asserts
             wrong.append(e)
+
     workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for w in workers:
         w.start()
@@ -145,13 +161,16 @@ def test_an_engine_in_use_outlives_its_file(small, tmp_path, monkeypatch):
     monkeypatch.setenv("PELTON_LEVEL", "0")
     session = pelton.InferenceSession(small)
     first = session.run(None, {"x": X})[0]
-    found = pelton.InferenceSession(small)                     # mapped from the file
+    found = pelton.InferenceSession(small)  # mapped from the file
     assert Cache(tmp_path).clear() and not left(tmp_path)
     for s in (session, found, pelton.InferenceSession(small)):
         assert np.array_equal(s.run(None, {"x": X})[0], first)
 
 
-@pytest.mark.parametrize("text, bytes_", [("0", 0), ("800000", 800_000), ("500MB", 5 * 10**8), ("1.5 GB", 15 * 10**8), ("4g", 4 * 10**9), ("2kb", 2000)])
+@pytest.mark.parametrize(
+    "text, bytes_",
+    [("0", 0), ("800000", 800_000), ("500MB", 5 * 10**8), ("1.5 GB", 15 * 10**8), ("4g", 4 * 10**9), ("2kb", 2000)],
+)
 def test_sizes(text, bytes_):
     assert cache.size(text) == bytes_
 
@@ -163,6 +182,7 @@ def test_no_sizes(text):
 
 
 # --- where it is, and how large
+
 
 def test_the_environment_says_where_it_is(tmp_path, monkeypatch, small):
     """For builds as for sessions; what is given beats it, and where nothing is, the user's own cache is taken."""
@@ -208,6 +228,7 @@ def test_sessions_keep_to_the_limit(small, tmp_path, caplog, monkeypatch):
 
 # --- pelton cache
 
+
 def test_the_command_says_what_there_is(tmp_path, capsys, monkeypatch, small):
     monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("PELTON_CACHE_LIMIT", "2GB")
@@ -228,9 +249,13 @@ def test_the_command_makes_it_smaller(tmp_path, capsys):
     made = filled(tmp_path, "a.o", "b.o", "c.o")
     where = ["--cache-dir", str(tmp_path)]
     for name in ("a.o", "b.o", "c.o"):
-        assert made.read("objects", name)                    # used just now
+        assert made.read("objects", name)  # used just now
     os.utime(tmp_path / "objects" / "b.o", (1, 1))
-    assert main(["cache", "prune", "--limit", "1kB", "--unused", "36500", *where]) == 0 and left(tmp_path) == {"a.o", "b.o", "c.o"}
+    assert main(["cache", "prune", "--limit", "1kB", "--unused", "36500", *where]) == 0 and left(tmp_path) == {
+        "a.o",
+        "b.o",
+        "c.o",
+    }
     assert main(["cache", "prune", *where]) == 0 and left(tmp_path) == {"a.o", "c.o"}
     assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path}: 1 file (100 B) removed, 2 files (200 B) left"
     assert main(["cache", "prune", "--limit", "150B", *where]) == 0 and left(tmp_path) == {"c.o"}
@@ -238,18 +263,32 @@ def test_the_command_makes_it_smaller(tmp_path, capsys):
 
 
 def test_a_cache_that_cannot_be_looked_at_is_one_sentence(small, foreign):
-    done = without_privileges("from pelton.cli import main\nsys.exit(main(['cache', 'info']))", PELTON_CACHE_DIR=str(foreign))
-    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith(f"error: the cache {foreign} cannot be looked at: Permission denied")
+    done = without_privileges(
+        "from pelton.cli import main\nsys.exit(main(['cache', 'info']))", PELTON_CACHE_DIR=str(foreign)
+    )
+    assert (
+        done.returncode == 2
+        and done.stdout == ""
+        and done.stderr.startswith(f"error: the cache {foreign} cannot be looked at: Permission denied")
+    )
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("args, why", [(["info", "--limit", "1GB"], "prune"), (["clear", "--json"], "--json"), (["prune", "--limit", "lots"], "500MB"),
-                                       (["shrink"], "shrink")])
+@pytest.mark.parametrize(
+    "args, why",
+    [
+        (["info", "--limit", "1GB"], "prune"),
+        (["clear", "--json"], "--json"),
+        (["prune", "--limit", "lots"], "500MB"),
+        (["shrink"], "shrink"),
+    ],
+)
 def test_what_the_command_refuses(refused, args, why):
     assert why in refused("cache", *args)
 
 
 # --- where nothing can be kept
+
 
 def said(caplog) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.name == "pelton.cache" and r.levelname == "WARNING"]
@@ -269,7 +308,8 @@ def test_a_cache_that_cannot_be_made_is_told_once(small, tmp_path, caplog, made)
 
 @pytest.fixture
 def foreign(tmp_path):
-    """A folder that this process can neither read nor write: of mode 0, and where that keeps nobody out, as it does not root, seen without that privilege."""
+    """A folder that this process can neither read nor write: of mode 0, and where that keeps nobody out, as it does not
+    root, seen without that privilege."""
     home = tmp_path / "foreign"
     home.mkdir()
     home.chmod(0)
@@ -286,7 +326,13 @@ libc.capset(struct.pack("<Ii", 0x20080522, 0), struct.pack("<6I", *[0] * 6))
 
 
 def without_privileges(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", UNPRIVILEGED + program], capture_output=True, text=True, env={**HERE, **environment}, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED + program],
+        capture_output=True,
+        text=True,
+        env={**HERE, **environment},
+        timeout=300,
+    )
 
 
 def warnings(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -296,7 +342,10 @@ def warnings(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def test_a_cache_that_cannot_be_read(small, tmp_path, foreign):
     """As with the HOME of another user: a build and a session work, and say once what that costs."""
-    build = f"from pelton.cli import main\nsys.exit(main(['build', {small!r}, '-o', {str(tmp_path / 'e.pelton')!r}, '--level', '1', '--threads', '1']))"
+    build = (
+        f"from pelton.cli import main\nsys.exit(main(['build', {small!r}, '-o', {str(tmp_path / 'e.pelton')!r},"
+        " '--level', '1', '--threads', '1']))"
+    )
     done = without_privileges(build, HOME=str(foreign), XDG_CACHE_HOME="", PELTON_CACHE_DIR="")
     assert done.returncode == 0 and (tmp_path / "e.pelton").exists(), done.stderr
     (warning,) = [line for line in done.stderr.splitlines() if "cache" in line]
@@ -306,7 +355,11 @@ def test_a_cache_that_cannot_be_read(small, tmp_path, foreign):
     assert done.returncode == 0 and done.stdout == "[2, 48]\n" and len(warnings(done)) == 1, done.stderr
     named = build.replace("'--level'", f"'--timing-cache', {str(foreign / 't.json')!r}, '--level'")
     done = without_privileges(named, PELTON_CACHE_DIR=str(tmp_path / "cache"))
-    assert done.returncode == 2 and "Traceback" not in done.stderr and "Permission denied; give another file with --timing-cache" in done.stderr
+    assert (
+        done.returncode == 2
+        and "Traceback" not in done.stderr
+        and "Permission denied; give another file with --timing-cache" in done.stderr
+    )
 
 
 FULL = """
@@ -330,9 +383,17 @@ files.make = make
 
 def test_a_full_disk_is_told_once_and_leaves_nothing(small, tmp_path):
     """No entry fits (a limit on the size of files stands for the disk), and the work goes on."""
-    program = FULL + f"print(pelton.build({small!r}, level=1, threads=1).steps != (), pelton.InferenceSession({small!r}).get_inputs()[0].shape)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300,
-                          env={**HERE, "PELTON_CACHE_DIR": str(tmp_path), "PELTON_LEVEL": "0"})
+    program = (
+        FULL + f"print(pelton.build({small!r}, level=1, threads=1).steps != (),"
+        f" pelton.InferenceSession({small!r}).get_inputs()[0].shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**HERE, "PELTON_CACHE_DIR": str(tmp_path), "PELTON_LEVEL": "0"},
+    )
     assert done.returncode == 0 and done.stdout == "True [2, 48]\n", done.stderr
     assert done.stderr.count("cannot be used (File too large)") == 1 and len(warnings(done)) == 1, done.stderr
     assert not [e for e in Cache(tmp_path).entries() if e.size]

@@ -1,4 +1,6 @@
-"""Casts between all pairs of element types, as generated code spells them, against the op's reference: every code of small types, awkward bits of others."""
+"""Casts between all pairs of element types, as generated code spells them, against the op's reference: every code of
+small types, awkward bits of others."""
+
 from __future__ import annotations
 
 import itertools
@@ -21,10 +23,19 @@ from pelton.ir.scalar import Scalar
 
 TYPES = [d for d in DType if computable(d)]
 EIGHTHS = [d for d in TYPES if d.value.startswith("f8")]
-WAYS = [(s, d, attrs) for s, d, attrs in (
-    *((s, d, {}) for s, d in itertools.product(TYPES, TYPES)), *((s, d, {"saturate": False}) for s, d in itertools.product(TYPES, EIGHTHS)),
-    *((s, DType.F8E8M0FNU, {"round_mode": mode, "saturate": saturate}) for s, mode, saturate in itertools.product(TYPES, ("down", "nearest"), (False, True))))
-    if s is not d or d not in EIGHTHS]                                    # a cast to the own type is none, whatever it says
+WAYS = [
+    (s, d, attrs)
+    for s, d, attrs in (
+        *((s, d, {}) for s, d in itertools.product(TYPES, TYPES)),
+        *((s, d, {"saturate": False}) for s, d in itertools.product(TYPES, EIGHTHS)),
+        *(
+            (s, DType.F8E8M0FNU, {"round_mode": mode, "saturate": saturate})
+            for s, mode, saturate in itertools.product(TYPES, ("down", "nearest"), (False, True))
+        ),
+    )
+    # a cast to the own type is none, whatever it says
+    if s is not d or d not in EIGHTHS
+]
 BUILDS = [("x86-64-v3", 8), ("x86-64-v2", 4), *([("x86-64-v4", 16)] if machines.runs("x86_64_v4") else [])]
 
 
@@ -33,39 +44,71 @@ def name(s: DType, d: DType, attrs: dict) -> str:
 
 
 def spelled(s: DType, d: DType, attrs: dict) -> str:
-    """`void name(const args *a, idx n, idx flush)`: the cast of n elements, whole vectors, where arithmetic knows subnormals, or does not as in engines."""
+    """`void name(const args *a, idx n, idx flush)`: the cast of n elements, whole vectors, where arithmetic knows
+    subnormals, or does not as in engines."""
     x = Scalar("var", (f"ld_{s.value}(x + i)",), s)
     cast = expression(C(), get("cast").trace((s,), get("cast").complete({"to": d, **attrs}), (x,)))
-    return (f"void {name(s, d, attrs)}(const args *a, idx n, idx flush) {{ __builtin_ia32_ldmxcsr(flush ? 0x9fc0 : 0x1f80); {memory(s)} *x = a[1].p; "
-            f"{memory(d)} *y = a[0].p; rolled for (idx i = 0; i < n; i += VL) st_{d.value}(y + i, {cast}); __builtin_ia32_ldmxcsr(0x1f80); }}\n")
+    return (
+        f"void {name(s, d, attrs)}(const args *a, idx n, idx flush) {{ __builtin_ia32_ldmxcsr(flush ? 0x9fc0 : 0x1f80);"
+        f" {memory(s)} *x = a[1].p; {memory(d)} *y = a[0].p; rolled for (idx i = 0; i < n; i += VL) st_{d.value}(y + i,"
+        f" {cast}); __builtin_ia32_ldmxcsr(0x1f80); }}\n"
+    )
 
 
 @pytest.fixture(scope="module", params=BUILDS, ids=lambda b: f"{b[0]}-{b[1]}")
 def casts(request, tmp_path_factory) -> Library:
     march, lanes = request.param
     where = tmp_path_factory.mktemp("casts")
-    quick = "" if (march, lanes) == BUILDS[0] else "#pragma clang optimize off\n"      # half the time to compile
+    quick = "" if (march, lanes) == BUILDS[0] else "#pragma clang optimize off\n"  # half the time to compile
     text = '#include "vec_narrow.h"\n' + quick + "".join(spelled(*way) for way in WAYS)
     clang(["-target", "x86_64-linux-gnu", f"-march={march}", f"-DVL={lanes}", "-c"], text, where / "test.o", where)
-    clang(["-target", "x86_64-linux-gnu", f"-march={march}", "-c"], (SOURCES / "freestanding.c").read_text(), where / "freestanding.o", where)
-    run([zig(), "ld.lld", "-shared", "-nostdlib", "--no-undefined", "-o", str(where / "test.so"), str(where / "test.o"), str(where / "freestanding.o")], where)
+    clang(
+        ["-target", "x86_64-linux-gnu", f"-march={march}", "-c"],
+        (SOURCES / "freestanding.c").read_text(),
+        where / "freestanding.o",
+        where,
+    )
+    run(
+        [
+            zig(),
+            "ld.lld",
+            "-shared",
+            "-nostdlib",
+            "--no-undefined",
+            "-o",
+            str(where / "test.so"),
+            str(where / "test.o"),
+            str(where / "freestanding.o"),
+        ],
+        where,
+    )
     return Library(where / "test.so", march, lanes)
 
 
 def drawn(d: DType) -> np.ndarray:
-    """All codes of a type of 16 bits and less, else special values, halves between neighbours of narrower types, and random bits."""
+    """All codes of a type of 16 bits and less, else special values, halves between neighbours of narrower types, and
+    random bits."""
     if d is BOOL:
         return np.array([False, True] * 8)
     if d.size <= 2:
-        return np.tile(np.arange(1 << min(d.bits, 8 * d.size), dtype=np.uint8 if d.size == 1 else np.uint16), 16 if d.bits < 8 else 1).view(d.numpy)
+        return np.tile(
+            np.arange(1 << min(d.bits, 8 * d.size), dtype=np.uint8 if d.size == 1 else np.uint16),
+            16 if d.bits < 8 else 1,
+        ).view(d.numpy)
     x = samples(d, 4000)
     if not d.is_float:
         return x
     with np.errstate(over="ignore"):
-        codes = np.concatenate([drawn(t).astype(np.float64) for t in (*EIGHTHS, DType.F4E2M1FN, DType.F6E2M3FN, DType.F6E3M2FN)]).astype(d.numpy)
+        codes = np.concatenate(
+            [drawn(t).astype(np.float64) for t in (*EIGHTHS, DType.F4E2M1FN, DType.F6E2M3FN, DType.F6E3M2FN)]
+        ).astype(d.numpy)
         between = np.concatenate([codes, (codes[:-1] + codes[1:]) / 2])
-        near = np.concatenate([between, np.nextafter(between, d.numpy.type(np.inf)), np.nextafter(between, d.numpy.type(-np.inf))])
-        tiny = np.concatenate([np.arange(-40, 40) * 2.0 ** -149, np.arange(-40, 40) * 2.0 ** -134, np.arange(-40, 40) * 2.0 ** -25]).astype(d.numpy)
+        near = np.concatenate(
+            [between, np.nextafter(between, d.numpy.type(np.inf)), np.nextafter(between, d.numpy.type(-np.inf))]
+        )
+        tiny = np.concatenate(
+            [np.arange(-40, 40) * 2.0**-149, np.arange(-40, 40) * 2.0**-134, np.arange(-40, 40) * 2.0**-25]
+        ).astype(d.numpy)
     return np.concatenate([x, near, tiny])
 
 
@@ -82,12 +125,19 @@ def test_casts(casts, s):
     x = np.concatenate([x, np.repeat(x[-1:], -x.size % casts.lanes)])
     for _, d, attrs in (w for w in WAYS if w[0] is s):
         want = referred(x, d, attrs)
-        for flush in (0, 1) if d is not BOOL else (0,):                   # whether a subnormal is something is left to arithmetic
+        # whether a subnormal is something is left to arithmetic
+        for flush in (0, 1) if d is not BOOL else (0,):
             got = np.zeros(x.shape, d.numpy)
             casts(name(s, d, attrs), got.view(np.uint8), x.view(np.uint8), n=x.size, stride=flush)
-            there, asked = (y.astype(np.float64) if d.is_float else y.astype(object) if d.bits < 8 else y for y in (got, want))
+            there, asked = (
+                y.astype(np.float64) if d.is_float else y.astype(object) if d.bits < 8 else y for y in (got, want)
+            )
             if d.is_float:
-                np.testing.assert_array_equal(np.signbit(there) & (there == there), np.signbit(asked) & (asked == asked), err_msg=f"{s} to {d} {attrs}")
+                np.testing.assert_array_equal(
+                    np.signbit(there) & (there == there),
+                    np.signbit(asked) & (asked == asked),
+                    err_msg=f"{s} to {d} {attrs}",
+                )
             np.testing.assert_array_equal(there, asked, err_msg=f"{s} to {d} {attrs}, flush {flush}")
 
 
@@ -98,6 +148,10 @@ def test_every_type_has_a_cast():
 def test_casts_of_onnx_runtime():
     """What x86 makes of floats that do not fit: measured on ONNX Runtime 1.31 and numpy, and the same here."""
     x = np.array([-1.5, 300, -129, 70000, 3e9, -3e9, np.nan, np.inf, -np.inf], np.float32)
-    for d, want in ((DType.U8, [255, 44, 127, 112, 0, 0, 0, 0, 0]), (DType.I8, [-1, 44, 127, 112, 0, 0, 0, 0, 0]),
-                    (DType.I16, [-1, 300, -129, 4464, 0, 0, 0, 0, 0]), (DType.I32, [-1, 300, -129, 70000, *[-1 << 31] * 5])):
+    for d, want in (
+        (DType.U8, [255, 44, 127, 112, 0, 0, 0, 0, 0]),
+        (DType.I8, [-1, 44, 127, 112, 0, 0, 0, 0, 0]),
+        (DType.I16, [-1, 300, -129, 4464, 0, 0, 0, 0, 0]),
+        (DType.I32, [-1, 300, -129, 70000, *[-1 << 31] * 5]),
+    ):
         assert referred(x, d, {}).tolist() == want

@@ -1,4 +1,6 @@
-"""Chains of regions: found, made one kernel where the clock or their size says so, and left apart where another reads what lies between."""
+"""Chains of regions: found, made one kernel where the clock or their size says so, and left apart where another reads
+what lies between."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -17,14 +19,20 @@ from pelton.plan.region import Region
 from pelton.tune import candidates, chains
 from pelton.tune.timing_cache import TimingCache
 
-SMALL = Target(l2=64 << 10, threads=2)                   # caches in which the pictures of these tests do not fit
+SMALL = Target(l2=64 << 10, threads=2)  # caches in which the pictures of these tests do not fit
 
 
 class Clock:
     """Measures 100 ns for every region, `together` for a chain; nothing where it is late."""
 
     def __init__(self, together, late=False):
-        self.cache, self.target, self.together, self.late, self.asked = TimingCache("a machine"), SMALL, together, late, 0
+        self.cache, self.target, self.together, self.late, self.asked = (
+            TimingCache("a machine"),
+            SMALL,
+            together,
+            late,
+            0,
+        )
 
     def tune(self, tasks, found, alone=False):
         assert alone and all(len(t.region.anchors) == 1 for t in tasks.values())
@@ -34,14 +42,20 @@ class Clock:
     def race(self, digest, tasks, programs):
         self.asked += 1
         assert [len(t.region.anchors) for t in tasks] == [1] * (len(tasks) - 1) + [len(tasks) - 1]
-        return {} if self.late else {name: 100 * len(kernels) if len(kernels) > 1 else self.together for name, kernels in programs.items()}
+        return (
+            {}
+            if self.late
+            else {name: 100 * len(kernels) if len(kernels) > 1 else self.together for name, kernels in programs.items()}
+        )
 
 
 @pytest.fixture(scope="module")
 def graphs():
     """The program as it is, and with a value in the middle of a chain asked for."""
+
     def graph(**more):
         return pipeline.run(importer.load(inverted_residuals(), **more).graph, False)[0]
+
     return graph(), graph(outputs=["sum.wide", "y"])
 
 
@@ -51,13 +65,21 @@ def join(graph, clock=None, target=SMALL, most=1):
 
 def anchors(fused):
     """How many there are, of every region of convolutions."""
-    return [len(i.anchors) for i in fused.items if isinstance(i, Region) and i.anchors and i.anchors[0].op.name == "convolution"]
+    return [
+        len(i.anchors)
+        for i in fused.items
+        if isinstance(i, Region) and i.anchors and i.anchors[0].op.name == "convolution"
+    ]
 
 
 def test_chains_are_as_long_as_a_template_takes_them(graphs):
     found = chains.found(fuse.fuse(graphs[0], candidates.claim), SMALL, False)
     assert [[r.layers[0] for r in run] for run in found] == [
-        ["first.dw", "first"], ["sum.wide", "sum.dw", "sum.c"], ["half.wide", "half.dw", "half"], ["gate.wide", "gate.dw"]]
+        ["first.dw", "first"],
+        ["sum.wide", "sum.dw", "sum.c"],
+        ["half.wide", "half.dw", "half"],
+        ["gate.wide", "gate.dw"],
+    ]
 
 
 def test_what_fits_the_cache_is_left_alone(graphs):
@@ -68,18 +90,24 @@ def test_what_fits_the_cache_is_left_alone(graphs):
 
 def test_a_value_that_another_reads_stays(graphs):
     fused = join(graphs[1], Clock(1))
-    assert [[r.layers[0] for r in run] for run in chains.found(fuse.fuse(graphs[1], candidates.claim), SMALL, False)][:2] == [
-        ["first.dw", "first"], ["sum.dw", "sum.c"]]
+    assert [[r.layers[0] for r in run] for run in chains.found(fuse.fuse(graphs[1], candidates.claim), SMALL, False)][
+        :2
+    ] == [["first.dw", "first"], ["sum.dw", "sum.c"]]
     assert any(v.name == "sum.wide" for i in fused.items if isinstance(i, Region) for v in i.body.outputs)
 
 
-@pytest.mark.parametrize("together, one", [(150, [3, 3, 2, 2]), (193, [3, 3, 2, 2]), (195, [3, 3]), (290, [3, 3]), (292, [])])
+@pytest.mark.parametrize(
+    "together, one", [(150, [3, 3, 2, 2]), (193, [3, 3, 2, 2]), (195, [3, 3]), (290, [3, 3]), (292, [])]
+)
 def test_the_clock_decides_and_a_little_faster_is_not_enough(graphs, together, one):
     first, again = (join(graphs[0], Clock(together)) for _ in range(2))
     assert sorted((n for n in anchors(first) if n > 1), reverse=True) == one
     assert first.chains == again.chains and anchors(first) == anchors(again) and len(first.chains) == 4
     assert sum("one kernel" in line for line in first.chains) == len(one)
-    assert f"first.dw+first.dw.relu6+first: {'one kernel' if together < 194 else 'apart'} ({together / 1e3:.1f} µs, apart 0.2 µs)" in first.chains
+    assert (
+        f"first.dw+first.dw.relu6+first: {'one kernel' if together < 194 else 'apart'} ({together / 1e3:.1f} µs, apart"
+        " 0.2 µs)" in first.chains
+    )
 
 
 @pytest.mark.parametrize("clock", [None, Clock(1, late=True)])
@@ -87,9 +115,11 @@ def test_without_times_the_size_decides(graphs, clock):
     fused = join(graphs[0], clock)
     assert [line.split(": ")[1] for line in fused.chains] == [
         *["one kernel (not timed, 0.2 MB between)"] * 3,
-        "apart (not timed, 0.1 MB between)"]
+        "apart (not timed, 0.1 MB between)",
+    ]
     assert set(join(graphs[0], clock, replace(SMALL, l2=80 << 10)).chains) < {
-        line.replace("one kernel", "apart") for line in fused.chains}
+        line.replace("one kernel", "apart") for line in fused.chains
+    }
 
 
 def test_without_a_kernel_for_these_sizes_there_is_no_chain(graphs):
@@ -97,9 +127,15 @@ def test_without_a_kernel_for_these_sizes_there_is_no_chain(graphs):
     assert fused.chains == () and max(anchors(fused)) == 1
 
 
-@pytest.mark.parametrize("level, strict, more", [(0, False, {}), (1, True, {}), (0, False, dict(outputs=["sum.wide", "y"]))])
+@pytest.mark.parametrize(
+    "level, strict, more", [(0, False, {}), (1, True, {}), (0, False, dict(outputs=["sum.wide", "y"]))]
+)
 def test_a_network_of_chains_gives_what_it_means(monkeypatch, tmp_path, level, strict, more):
-    monkeypatch.setattr(targets.cpu, "describe", lambda options, real=targets.cpu.describe: (replace(real(options)[0], l2=SMALL.l2), real(options)[1]))
+    monkeypatch.setattr(
+        targets.cpu,
+        "describe",
+        lambda options, real=targets.cpu.describe: (replace(real(options)[0], l2=SMALL.l2), real(options)[1]),
+    )
     model = inverted_residuals()
     engine = pelton.build(model, level=level, strict=strict, threads=2, cache_dir=tmp_path, check=True, **more)
     x = {"x": np.random.default_rng(0).standard_normal((1, 3, 28, 28)).astype(np.float32)}

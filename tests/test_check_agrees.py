@@ -1,4 +1,6 @@
-"""`check` and `build` say the same of a model: over all models that the tests have, also such as no session could run. Damaged ones: `tests/fuzz`."""
+"""`check` and `build` say the same of a model: over all models that the tests have, also such as no session could run.
+Damaged ones: `tests/fuzz`."""
+
 from __future__ import annotations
 
 import logging
@@ -40,8 +42,15 @@ def branch(name: str, nodes: list) -> onnx.GraphProto:
 
 def choice(**inputs: str) -> onnx.ModelProto:
     """A branch that transposes a matrix, and one that would transpose a cube."""
-    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch("flat", [helper.make_node("Transpose", ["x"], ["flat"], perm=[1, 0])]),
-                              else_branch=branch("deep", [helper.make_node("Transpose", ["x"], ["deep"], perm=[2, 1, 0])]))]
+    nodes = [
+        helper.make_node(
+            "If",
+            ["c"],
+            ["y"],
+            then_branch=branch("flat", [helper.make_node("Transpose", ["x"], ["flat"], perm=[1, 0])]),
+            else_branch=branch("deep", [helper.make_node("Transpose", ["x"], ["deep"], perm=[2, 1, 0])]),
+        )
+    ]
     return model(nodes, {"c": "bool[]", **inputs}, ["y"])
 
 
@@ -50,13 +59,27 @@ def windows(size: object) -> onnx.ModelProto:
 
 
 MODELS = {
-    "cnn": small_cnn, "wide": wide_cnn, "residuals": inverted_residuals, "open cnn": lambda: opened(small_cnn()), "open wide": lambda: opened(wide_cnn()),
+    "cnn": small_cnn,
+    "wide": wide_cnn,
+    "residuals": inverted_residuals,
+    "open cnn": lambda: opened(small_cnn()),
+    "open wide": lambda: opened(wide_cnn()),
     **{f"script {name}": lambda make=make: make()[0] for name, make in script_models.MODELS.items()},
-    "one branch": lambda: choice(x="f32[2, 3]"), "no branch": lambda: choice(x="f32[2]"), "open branch": lambda: choice(x="f32[a, b]"),
-    "window": lambda: windows(300), "no window": lambda: windows(3), "window of some sizes": lambda: windows("n"),
-    "too large": lambda: model([helper.make_node("Expand", ["x", "to"], ["y"])], {"x": "f32[1]"}, ["y"], {"to": np.array([1 << 30, 1 << 20])}),
-    "index beyond a table": lambda: model([helper.make_node("Gather", ["t", "i"], ["a"]), helper.make_node("Add", ["a", "x"], ["y"])], {"x": "f32[1]"}, ["y"],
-                                          {"t": np.ones(3, np.float32), "i": np.array([7])}),
+    "one branch": lambda: choice(x="f32[2, 3]"),
+    "no branch": lambda: choice(x="f32[2]"),
+    "open branch": lambda: choice(x="f32[a, b]"),
+    "window": lambda: windows(300),
+    "no window": lambda: windows(3),
+    "window of some sizes": lambda: windows("n"),
+    "too large": lambda: model(
+        [helper.make_node("Expand", ["x", "to"], ["y"])], {"x": "f32[1]"}, ["y"], {"to": np.array([1 << 30, 1 << 20])}
+    ),
+    "index beyond a table": lambda: model(
+        [helper.make_node("Gather", ["t", "i"], ["a"]), helper.make_node("Add", ["a", "x"], ["y"])],
+        {"x": "f32[1]"},
+        ["y"],
+        {"t": np.ones(3, np.float32), "i": np.array([7])},
+    ),
     "unknown operator": lambda: model([helper.make_node("Nonsense", ["x"], ["y"])], {"x": "f32[n]"}, ["y"]),
 }
 

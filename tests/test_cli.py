@@ -1,4 +1,6 @@
-"""The command line: what each command prints and writes, and how each error ends: one sentence, status 2, nothing left behind."""
+"""The command line: what each command prints and writes, and how each error ends: one sentence, status 2, nothing left
+behind."""
+
 import json
 import os
 import re
@@ -15,10 +17,12 @@ from pelton.system.cache import LEDGER
 from pelton.cli import main, run
 
 COMMANDS = ("build", "run", "bench", "check", "inspect", "explain", "cache", "demo")
-HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}          # for subprocesses in other folders
+# for subprocesses in other folders
+HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
 # --- what is said without doing anything
+
 
 def test_version(capsys):
     with pytest.raises(SystemExit, match="0"):
@@ -34,25 +38,50 @@ def test_help_teaches_with_examples(capsys, command):
     assert f"  pelton {command}" in said and "examples:" in said and all(len(line) < 160 for line in said.splitlines())
 
 
-@pytest.mark.parametrize("args, why", [
-    ([], "COMMAND"), (["fly"], "fly"), (["build"], "model"), (["build", "m.onnx", "--colour", "red"], "--colour"),
-    (["build", "m.onnx", "--level", "7"], "0 to 5"),
-    (["build", "m.onnx", "--threads", "0"], "1 to 256"), (["build", "m.onnx", "--budget", "soon"], "number of seconds"), (["run"], "engine"),
-    (["run", "e.pelton", "--top", "0"], "whole number"), (["build", "m.onnx", "--lev", "3"], "--lev")])
+@pytest.mark.parametrize(
+    "args, why",
+    [
+        ([], "COMMAND"),
+        (["fly"], "fly"),
+        (["build"], "model"),
+        (["build", "m.onnx", "--colour", "red"], "--colour"),
+        (["build", "m.onnx", "--level", "7"], "0 to 5"),
+        (["build", "m.onnx", "--threads", "0"], "1 to 256"),
+        (["build", "m.onnx", "--budget", "soon"], "number of seconds"),
+        (["run"], "engine"),
+        (["run", "e.pelton", "--top", "0"], "whole number"),
+        (["build", "m.onnx", "--lev", "3"], "--lev"),
+    ],
+)
 def test_wrong_usage(refused, args, why):
     assert why in refused(*args)
 
 
 # --- build
 
+
 def test_build_says_what_became_of_the_model(capsys, tmp_path, monkeypatch, cnn, cache):
     monkeypatch.chdir(tmp_path)
     assert main(["build", cnn, "--level", "0", *cache]) == 0
     out, err = capsys.readouterr()
     assert os.listdir() == ["cnn.pelton"]
-    for words in ("cnn.pelton: ", "built in", "x f32[1, 3, 12, 12]", "y f32[1, 10]", "steps:", "tactics:", "host steps:", "copies:", "level 0"):
+    for words in (
+        "cnn.pelton: ",
+        "built in",
+        "x f32[1, 3, 12, 12]",
+        "y f32[1, 10]",
+        "steps:",
+        "tactics:",
+        "host steps:",
+        "copies:",
+        "level 0",
+    ):
         assert words in out
-    assert [line for line in err.splitlines() if "kernels" not in line] == ["reading the model …", "optimizing …", "linking …"]
+    assert [line for line in err.splitlines() if "kernels" not in line] == [
+        "reading the model …",
+        "optimizing …",
+        "linking …",
+    ]
     assert main(["build", cnn, "--level", "0", "-q", "-o", "other.pelton", *cache]) == 0
     assert capsys.readouterr() == ("", "")
     assert (tmp_path / "other.pelton").read_bytes() == (tmp_path / "cnn.pelton").read_bytes()
@@ -60,17 +89,46 @@ def test_build_says_what_became_of_the_model(capsys, tmp_path, monkeypatch, cnn,
 
 def test_tuning_is_counted(capsys, tmp_path, cnn, cache):
     times = tmp_path / "times.json"
-    assert main(["build", cnn, "--level", "1", "--threads", "1", "--timing-cache", str(times), "-o", str(tmp_path / "e.pelton"), *cache]) == 0
+    assert (
+        main(
+            [
+                "build",
+                cnn,
+                "--level",
+                "1",
+                "--threads",
+                "1",
+                "--timing-cache",
+                str(times),
+                "-o",
+                str(tmp_path / "e.pelton"),
+                *cache,
+            ]
+        )
+        == 0
+    )
     assert re.search(r"chosen among \d+ timed", capsys.readouterr().out) and json.loads(times.read_text())["times"]
 
 
-@pytest.mark.parametrize("args, why", [
-    (["missing.onnx"], "there is no file missing.onnx"), (["{text}"], "ONNX"), (["{cnn}", "--shapes", "x"], "NAME=VALUE"),
-    (["{cnn}", "--shapes", "x=1xtwo"], "1xtwo"),
-    (["{cnn}", "--shapes", "x=1x3"], "axes"), (["{cnn}", "--shapes", "z=1x3x12x12"], "'z'"), (["{cnn}", "--shapes", "x=1x3x12x12,x=1x3x12x12"], "twice"),
-    (["{cnn}", "--outputs", "nothing"], "'nothing'"), (["{cnn}", "-o", "no/such/e.pelton"], "no folder"), (["{cnn}", "-o", "/"], "not a file"),
-    (["{cnn}", "-o", "/dev/null"], "device"), (["{cnn}", "--image", "big"], "224x224"), (["{cnn}", "--labels", "missing.txt"], "missing.txt"),
-    (["{cnn}", "--timing-cache", "{text}"], "timing cache")])
+@pytest.mark.parametrize(
+    "args, why",
+    [
+        (["missing.onnx"], "there is no file missing.onnx"),
+        (["{text}"], "ONNX"),
+        (["{cnn}", "--shapes", "x"], "NAME=VALUE"),
+        (["{cnn}", "--shapes", "x=1xtwo"], "1xtwo"),
+        (["{cnn}", "--shapes", "x=1x3"], "axes"),
+        (["{cnn}", "--shapes", "z=1x3x12x12"], "'z'"),
+        (["{cnn}", "--shapes", "x=1x3x12x12,x=1x3x12x12"], "twice"),
+        (["{cnn}", "--outputs", "nothing"], "'nothing'"),
+        (["{cnn}", "-o", "no/such/e.pelton"], "no folder"),
+        (["{cnn}", "-o", "/"], "not a file"),
+        (["{cnn}", "-o", "/dev/null"], "device"),
+        (["{cnn}", "--image", "big"], "224x224"),
+        (["{cnn}", "--labels", "missing.txt"], "missing.txt"),
+        (["{cnn}", "--timing-cache", "{text}"], "timing cache"),
+    ],
+)
 def test_builds_that_are_refused(refused, folder, cnn, cache, args, why):
     (folder / "text.onnx").write_text("this is no model")
     said = refused("build", *[a.format(cnn=cnn, text=folder / "text.onnx") for a in args], "--level", "0", *cache)
@@ -87,13 +145,16 @@ def test_without_the_compiler_build_says_what_to_install(refused, monkeypatch, c
 
 # --- run
 
+
 def test_run_on_arrays(capsys, tmp_path, engines):
     x = np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     want = pelton.load(engines["cnn"]).run({"x": x})["y"]
     for given in ("x.npy", "x=x.npy"):
         given = given.replace("x.npy", str(tmp_path / "x.npy"))
-        assert main(["run", engines["cnn"], "--input", given, "--output", str(tmp_path / "y.npy"), "--threads", "1"]) == 0
+        assert (
+            main(["run", engines["cnn"], "--input", given, "--output", str(tmp_path / "y.npy"), "--threads", "1"]) == 0
+        )
         assert (np.load(tmp_path / "y.npy") == want).all()
     assert capsys.readouterr().out == ""
     assert main(["run", engines["cnn"], "--input", str(tmp_path / "x.npy")]) == 0
@@ -107,23 +168,48 @@ def test_run_on_several(tmp_path, engines):
     np.savez(tmp_path / "a.npz", whatever=a)
     for inputs in ([f"{tmp_path}/in.npz"], [f"a={tmp_path}/a.npz", f"b={tmp_path}/b.npy"]):
         args = [w for i in inputs for w in ("--input", i)]
-        assert main(["run", engines["pair"], *args, "--output", f"{tmp_path}/out.npz", "--output", f"sum={tmp_path}/s.npy"]) == 0
+        assert (
+            main(
+                ["run", engines["pair"], *args, "--output", f"{tmp_path}/out.npz", "--output", f"sum={tmp_path}/s.npy"]
+            )
+            == 0
+        )
         with np.load(tmp_path / "out.npz") as out:
             assert (out["sum"] == a + b).all() and out["sizes"].tolist() == [2, 4]
         assert (np.load(tmp_path / "s.npy") == a + b).all()
 
 
-@pytest.mark.parametrize("inputs, more, why", [
-    ([], [], "the engine needs a f32[2, 4], b f32[2, 4]"), (["a=good.npy"], [], "the engine needs b f32[2, 4]"), (["c=good.npy"], [], "no input 'c'"),
-    (["good.npy"], [], "say which input"), (["a=good.npy", "a=good.npy"], [], "twice"), (["a=missing.npy"], [], "cannot be read"),
-    (["a=text.npy"], [], "cannot be read"), (["a=objects.npy"], [], "cannot be read"), (["a=two.npz"], [], "2 arrays"),
-    (["two.npz"], [], "the inputs are a, b"), (["a=double.npy", "b=good.npy"], [], "float64"),
-    (["a=flat.npy", "b=good.npy"], [], "instead of 2"), (["a=cat.png", "b=good.npy"], [], "224x224"), (["a=empty.npz", "b=good.npy"], [], "0 arrays"),
-    (["a=good.npy", "b=good.npy"], ["--output", "y.txt"], ".npy or .npz"), (["a=good.npy", "b=good.npy"], ["--output", "y.npy"], "2 outputs"),
-    (["a=good.npy", "b=good.npy"], ["--output", "no/y.npz"], "no folder"), (["a=good.npy", "b=good.npy"], ["--threads", "999"], "1 to 256")])
+@pytest.mark.parametrize(
+    "inputs, more, why",
+    [
+        ([], [], "the engine needs a f32[2, 4], b f32[2, 4]"),
+        (["a=good.npy"], [], "the engine needs b f32[2, 4]"),
+        (["c=good.npy"], [], "no input 'c'"),
+        (["good.npy"], [], "say which input"),
+        (["a=good.npy", "a=good.npy"], [], "twice"),
+        (["a=missing.npy"], [], "cannot be read"),
+        (["a=text.npy"], [], "cannot be read"),
+        (["a=objects.npy"], [], "cannot be read"),
+        (["a=two.npz"], [], "2 arrays"),
+        (["two.npz"], [], "the inputs are a, b"),
+        (["a=double.npy", "b=good.npy"], [], "float64"),
+        (["a=flat.npy", "b=good.npy"], [], "instead of 2"),
+        (["a=cat.png", "b=good.npy"], [], "224x224"),
+        (["a=empty.npz", "b=good.npy"], [], "0 arrays"),
+        (["a=good.npy", "b=good.npy"], ["--output", "y.txt"], ".npy or .npz"),
+        (["a=good.npy", "b=good.npy"], ["--output", "y.npy"], "2 outputs"),
+        (["a=good.npy", "b=good.npy"], ["--output", "no/y.npz"], "no folder"),
+        (["a=good.npy", "b=good.npy"], ["--threads", "999"], "1 to 256"),
+    ],
+)
 def test_runs_that_are_refused(refused, tmp_path, engines, inputs, more, why):
     good = np.ones((2, 4), np.float32)
-    for name, array in (("good", good), ("double", good.astype(float)), ("flat", good.ravel()), ("objects", np.array([None, {}]))):
+    for name, array in (
+        ("good", good),
+        ("double", good.astype(float)),
+        ("flat", good.ravel()),
+        ("objects", np.array([None, {}])),
+    ):
         np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
     np.savez(tmp_path / "two.npz", x=good, y=good)
     np.savez(tmp_path / "empty.npz")
@@ -136,18 +222,26 @@ def test_engines_that_are_refused(refused, tmp_path, engines, cnn):
     whole = open(engines["cnn"], "rb").read()
     flipped = bytearray(whole)
     flipped[40] ^= 4
-    for content, why in ((whole[:-100], "truncated"), (bytes(flipped), "altered"), (b"", "not a Pelton engine"),
-                         (whole[:8] + b"\x63" + whole[9:], "version 99")):
+    for content, why in (
+        (whole[:-100], "truncated"),
+        (bytes(flipped), "altered"),
+        (b"", "not a Pelton engine"),
+        (whole[:8] + b"\x63" + whole[9:], "version 99"),
+    ):
         (tmp_path / "bad.pelton").write_bytes(content)
         for command in (["run"], ["bench"], ["inspect"]):
             assert why in refused(*command, str(tmp_path / "bad.pelton"))
     assert "pelton build" in refused("run", cnn)
-    assert "No such file" in refused("inspect", "missing.pelton") and "No such file" in refused("bench", "missing.pelton")
+    assert "No such file" in refused("inspect", "missing.pelton") and "No such file" in refused(
+        "bench", "missing.pelton"
+    )
 
 
 def test_a_full_disk_leaves_nothing_of_an_output(tmp_path):
-    program = ("import resource, numpy\nfrom pelton.cli import arrays\nresource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\n"
-               "try:\n    arrays.write('y.npy', {'y': numpy.zeros(1000)})\nexcept arrays.InputError as e:\n    print(e)\n")
+    program = (
+        "import resource, numpy\nfrom pelton.cli import arrays\nresource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\n"
+        "try:\n    arrays.write('y.npy', {'y': numpy.zeros(1000)})\nexcept arrays.InputError as e:\n    print(e)\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=HERE)
     assert done.stdout == "y.npy cannot be written: File too large\n" and os.listdir(tmp_path) == []
 
@@ -156,11 +250,21 @@ def test_top_says_how_numbers_became_probabilities(capsys, tmp_path, engines):
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 12, 12), np.float32))
     assert main(["run", engines["seeing"], "--input", str(tmp_path / "x.npy"), "--top", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "softmax" in lines[0] and len(lines) == 4 and all(re.match(r" +[01]\.\d{4}  thing \d$", line) for line in lines[1:])
-    given = run.likeliest(np.array([[.25, .5, .25], [.1, .1, .8]]), 1, ["a", "b"])
-    assert given == ["probabilities, as the model gives them:", "(the engine has 2 labels for 3 classes)",
-                     "row 0:", "   0.5000  b", "row 1:", "   0.8000  class 2"]
-    logits = run.likeliest(np.array([0., 1., 2.]).reshape(1, 3, 1, 1), 3, None)
+    assert (
+        "softmax" in lines[0]
+        and len(lines) == 4
+        and all(re.match(r" +[01]\.\d{4}  thing \d$", line) for line in lines[1:])
+    )
+    given = run.likeliest(np.array([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]]), 1, ["a", "b"])
+    assert given == [
+        "probabilities, as the model gives them:",
+        "(the engine has 2 labels for 3 classes)",
+        "row 0:",
+        "   0.5000  b",
+        "row 1:",
+        "   0.8000  class 2",
+    ]
+    logits = run.likeliest(np.array([0.0, 1.0, 2.0]).reshape(1, 3, 1, 1), 3, None)
     assert "softmax" in logits[0] and logits[1] == "   0.6652  class 2"
     for odd in (np.array("x"), np.zeros((0, 3)), np.array(True), np.float32(1)):
         with pytest.raises(pelton.InputError, match="--top needs"):
@@ -173,16 +277,26 @@ def test_pictures_go_in_as_the_engine_says(capsys, tmp_path, engines, refused):
     image.fromarray(pixels).save(tmp_path / "p.png")
     np.save(tmp_path / "p.npy", (pixels.transpose(2, 0, 1)[None] / 255).astype(np.float32))
     said = []
-    for name, given, more in (("seeing", "p.png", []), ("seeing", "x=p.png", []), ("cnn", "p.png", ["--image", "12x12 rgb"]), ("cnn", "p.npy", [])):
+    for name, given, more in (
+        ("seeing", "p.png", []),
+        ("seeing", "x=p.png", []),
+        ("cnn", "p.png", ["--image", "12x12 rgb"]),
+        ("cnn", "p.npy", []),
+    ):
         assert main(["run", engines[name], "--input", given.replace("p.", f"{tmp_path}/p."), *more]) == 0
         said.append(capsys.readouterr().out)
     assert len(set(said)) == 1
     assert "does not say how pictures" in refused("run", engines["cnn"], "--input", f"{tmp_path}/p.png")
-    assert "need an input of shape" in refused("run", engines["cnn"], "--input", f"{tmp_path}/p.png", "--image", "24x24")
-    assert "takes 1 pictures at once" in refused("run", engines["seeing"], "--input", f"{tmp_path}/p.png", "--input", f"{tmp_path}/p.png")
+    assert "need an input of shape" in refused(
+        "run", engines["cnn"], "--input", f"{tmp_path}/p.png", "--image", "24x24"
+    )
+    assert "takes 1 pictures at once" in refused(
+        "run", engines["seeing"], "--input", f"{tmp_path}/p.png", "--input", f"{tmp_path}/p.png"
+    )
 
 
 # --- inspect, explain
+
 
 def test_inspect(capsys, engines, tmp_path, refused):
     assert main(["inspect", engines["seeing"], "--verify"]) == 0
@@ -191,7 +305,9 @@ def test_inspect(capsys, engines, tmp_path, refused):
         assert words in out
     assert main(["inspect", engines["cnn"], "--json"]) == 0
     facts, engine = json.loads(capsys.readouterr().out), pelton.load(engines["cnn"])
-    assert [s["info"]["tactic"] for s in facts["steps"]] == [s.info["tactic"] for s in engine.steps] and facts["inputs"][0]["name"] == "x"
+    assert [s["info"]["tactic"] for s in facts["steps"]] == [s.info["tactic"] for s in engine.steps] and facts[
+        "inputs"
+    ][0]["name"] == "x"
     altered = bytearray(open(engines["cnn"], "rb").read())
     altered[-10] ^= 1
     (tmp_path / "altered.pelton").write_bytes(altered)
@@ -201,8 +317,17 @@ def test_inspect(capsys, engines, tmp_path, refused):
 def test_explain_shows_every_stage(capsys, cnn):
     assert main(["explain", cnn]) == 0
     out = capsys.readouterr().out
-    for words in ("import: ", "passes:", "decompose", "[stem+stem.relu]", "conv (", "fusions refused", "copies because of layouts: none",
-                  "input  x: f32[1, 3, 12, 12]", "[stem+stem.relu] lies as conv_planar wants it; 1.7 kB more to copy as conv wants it"):
+    for words in (
+        "import: ",
+        "passes:",
+        "decompose",
+        "[stem+stem.relu]",
+        "conv (",
+        "fusions refused",
+        "copies because of layouts: none",
+        "input  x: f32[1, 3, 12, 12]",
+        "[stem+stem.relu] lies as conv_planar wants it; 1.7 kB more to copy as conv wants it",
+    ):
         assert words in out
     assert main(["explain", cnn, "--tactics"]) == 0
     assert re.search(r"conv:[A-Z]+=\d", capsys.readouterr().out)
@@ -211,6 +336,7 @@ def test_explain_shows_every_stage(capsys, cnn):
 def test_explain_prints_programs_that_parse(capsys, cnn):
     from pelton.diagnose.explain import explain
     from pelton.ir.text import parse
+
     found = explain(cnn)
     for stage, graph in found.stages.items():
         assert main(["explain", cnn, "--graph", stage]) == 0
@@ -232,22 +358,48 @@ def test_explain_error(capsys, cnn, cache, tmp_path, refused):
     assert main(["explain", cnn, "--error", "--level", "0", *cache]) == 0
     out, err = capsys.readouterr()
     steps = re.findall(r"^ *(\d+)  +(\S+)  +(\S+)  +(inexact)? +(\w+):", out, re.M)
-    assert [int(s[0]) for s in steps] == [*range(len(steps))] and "run on x 1x3x12x12" in out and "checking kernels" in err
-    assert {tactic for *_, inexact, tactic in steps if inexact} == {"winograd"} and re.search(r"^output y: \d\.\de-\d\d from the model in float64", out, re.M)
+    assert (
+        [int(s[0]) for s in steps] == [*range(len(steps))] and "run on x 1x3x12x12" in out and "checking kernels" in err
+    )
+    assert {tactic for *_, inexact, tactic in steps if inexact} == {"winograd"} and re.search(
+        r"^output y: \d\.\de-\d\d from the model in float64", out, re.M
+    )
     np.save(tmp_path / "x.npy", np.ones((1, 3, 12, 12), np.float32))
-    assert main(["explain", cnn, "--error", "--level", "0", "-q", "--strict", "--top", "2", "--input", f"x={tmp_path / 'x.npy'}", *cache]) == 0
+    assert (
+        main(
+            [
+                "explain",
+                cnn,
+                "--error",
+                "--level",
+                "0",
+                "-q",
+                "--strict",
+                "--top",
+                "2",
+                "--input",
+                f"x={tmp_path / 'x.npy'}",
+                *cache,
+            ]
+        )
+        == 0
+    )
     out, err = capsys.readouterr()
     own = [float(e) for e in re.findall(r"^ *\d+  +(\S+)", out, re.M)]
     assert len(own) == 2 and own == sorted(own, reverse=True) and "inexact" not in out and err == ""
-    assert "give --error" in refused("explain", cnn, "--top", "3") and "give --error" in refused("explain", cnn, "--input", "x=x.npy")
+    assert "give --error" in refused("explain", cnn, "--top", "3") and "give --error" in refused(
+        "explain", cnn, "--input", "x=x.npy"
+    )
 
 
 def _rules():
     from pelton.passes.rewriting.rule import RULES
+
     return RULES
 
 
 # --- demo, and how commands end
+
 
 def test_demo(capsys, monkeypatch, tmp_path):
     pytest.importorskip("skimage")
@@ -256,33 +408,54 @@ def test_demo(capsys, monkeypatch, tmp_path):
     out = capsys.readouterr().out
     said = dict(reversed(m) for m in re.findall(r"(0\.\d{4})  (\w+)", out))
     assert list(said) == ["cat", "dog", "frog"]
-    assert all(abs(float(said[name]) - want) < 2e-3 for name, want in (("cat", .629), ("dog", .225), ("frog", .122)))
+    assert all(abs(float(said[name]) - want) < 2e-3 for name, want in (("cat", 0.629), ("dog", 0.225), ("frog", 0.122)))
     assert re.search(r"one run: [\d.]+ ms", out)
 
 
 def pelton_process(*args, env=None, **more):
     """The command in a process that an interrupt reaches, also where whoever started the tests ignores them."""
-    return subprocess.Popen([sys.executable, "-m", "pelton", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**HERE, **(env or {})}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more)
+    return subprocess.Popen(
+        [sys.executable, "-m", "pelton", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**HERE, **(env or {})},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **more,
+    )
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path, cnn):
     temporary, there = tmp_path / "tmp", tmp_path / "there"
     temporary.mkdir()
     there.mkdir()
-    process = pelton_process("build", cnn, "-o", str(there / "e.pelton"), "--level", "5", "--cache-dir", str(tmp_path / "cache"),
-                             cwd=there, env={"TMPDIR": str(temporary)})
+    process = pelton_process(
+        "build",
+        cnn,
+        "-o",
+        str(there / "e.pelton"),
+        "--level",
+        "5",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        cwd=there,
+        env={"TMPDIR": str(temporary)},
+    )
     try:
         while "compiling" not in (line := process.stderr.readline()):
             assert line, "it ended before it could be interrupted"
-        time.sleep(.05)
+        time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130 and "interrupted" in err and "Traceback" not in err and out == ""
     assert os.listdir(there) == [] and os.listdir(temporary) == []
-    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.suffix not in (".o", ".json", ".pch") and p.name != LEDGER]
+    assert not [
+        p
+        for p in (tmp_path / "cache").rglob("*")
+        if p.is_file() and p.suffix not in (".o", ".json", ".pch") and p.name != LEDGER
+    ]
 
 
 def test_a_killed_build_leaves_no_file_and_the_next_one_its_temporary_ones(tmp_path, cnn):
@@ -295,7 +468,7 @@ def test_a_killed_build_leaves_no_file_and_the_next_one_its_temporary_ones(tmp_p
         while "compiling" not in (line := process.stderr.readline()):
             assert line, "it ended before it could be killed"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)                      # the compilers that it started, too
+        os.killpg(process.pid, signal.SIGKILL)  # the compilers that it started, too
         process.communicate(timeout=60)
     assert os.listdir(there) == [] and os.listdir(temporary) != []
     again = pelton_process(*args, "--level", "0", env={"TMPDIR": str(temporary)})
@@ -304,9 +477,11 @@ def test_a_killed_build_leaves_no_file_and_the_next_one_its_temporary_ones(tmp_p
 
 
 def test_a_process_killed_while_it_writes_leaves_nothing(tmp_path):
-    program = ("import os, signal, sys\nfrom pelton.system import files\n"
-               "def half():\n    yield b'x' * 4096\n    print(os.listdir(sys.argv[1]), flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n    yield b'y'\n"
-               "files.write(sys.argv[1] + '/e.pelton', half())\n")
+    program = (
+        "import os, signal, sys\nfrom pelton.system import files\ndef half():\n    yield b'x' * 4096\n   "
+        " print(os.listdir(sys.argv[1]), flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n    yield"
+        " b'y'\nfiles.write(sys.argv[1] + '/e.pelton', half())\n"
+    )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=HERE, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     try:
@@ -324,17 +499,19 @@ def test_a_reader_that_has_seen_enough_is_no_error(engines):
 
 
 def test_engines_run_without_what_building_needs(tmp_path, engines):
-    """In a process where no package but numpy can be imported, and Pelton's compiler is not until the machine's peak is asked for."""
+    """In a process where no package but numpy can be imported, and Pelton's compiler is not until the machine's peak is
+    asked for."""
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 12, 12), np.float32))
-    program = ("import sys\nfrom pelton.cli import main\n"
-               "class Only:\n    def find_spec(self, name, path=None, target=None):\n"
-               "        if name.partition('.')[0] not in {*sys.stdlib_module_names, 'numpy', 'pelton'}: raise ModuleNotFoundError(f'no {name}', name=name)\n"
-               "sys.meta_path.insert(0, Only())\n"
-               f"engine = {engines['cnn']!r}\nbench = ['bench', engine, '--seconds', '0', '--warmup', '0']\n"
-               "for command in (['run', engine, '--input', 'x.npy'], ['inspect', engine, '--verify'], bench):\n    assert main(command) == 0\n"
-               "compiler = {'ir', 'ops', 'importers', 'partition', 'passes', 'reference', 'plan', 'codegen', 'tune', 'compiler', 'diagnose'}\n"
-               "assert not [m for m in sys.modules if m.startswith('pelton.') and m.split('.')[1] in compiler]\n"
-               "assert main([*bench, '--layers']) == 0\n")
+    program = (
+        "import sys\nfrom pelton.cli import main\nclass Only:\n    def find_spec(self, name, path=None,"
+        " target=None):\n        if name.partition('.')[0] not in {*sys.stdlib_module_names, 'numpy', 'pelton'}:"
+        " raise ModuleNotFoundError(f'no {name}', name=name)\nsys.meta_path.insert(0, Only())\nengine ="
+        f" {engines['cnn']!r}\nbench = ['bench', engine, '--seconds', '0', '--warmup', '0']\nfor command in (['run',"
+        " engine, '--input', 'x.npy'], ['inspect', engine, '--verify'], bench):\n    assert main(command) =="
+        " 0\ncompiler = {'ir', 'ops', 'importers', 'partition', 'passes', 'reference', 'plan', 'codegen', 'tune',"
+        " 'compiler', 'diagnose'}\nassert not [m for m in sys.modules if m.startswith('pelton.') and m.split('.')[1]"
+        " in compiler]\nassert main([*bench, '--layers']) == 0\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=HERE)
     assert done.returncode == 0, done.stderr
     assert "y f32[1, 10]" in done.stdout and "peak cannot be measured" in done.stdout

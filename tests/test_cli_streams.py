@@ -1,4 +1,5 @@
 """Where output goes that is no UTF-8, or a disk that is full: commands do their work, or end with one sentence."""
+
 import os
 import subprocess
 import sys
@@ -11,19 +12,38 @@ COMMANDS = ("build", "tune", "run", "bench", "compare", "check", "inspect", "exp
 
 
 def ran(*args: str, out=subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "pelton", *args], stdout=out, stderr=subprocess.PIPE, env={**HERE, **environment}, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-m", "pelton", *args],
+        stdout=out,
+        stderr=subprocess.PIPE,
+        env={**HERE, **environment},
+        timeout=300,
+    )
 
 
 def test_help_in_ascii():
-    program = f"from pelton.cli import main\nfor c in {COMMANDS!r}:\n    try: main([c, '--help'])\n    except SystemExit as e: assert not e.code"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env={**HERE, "PYTHONIOENCODING": "ascii"}, timeout=300)
-    assert done.returncode == 0 and done.stdout.isascii() and b"1-2: few candidates" in done.stdout and b"\\u" not in done.stdout, done.stderr
+    program = (
+        f"from pelton.cli import main\nfor c in {COMMANDS!r}:\n    try: main([c, '--help'])\n    except SystemExit as"
+        " e: assert not e.code"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env={**HERE, "PYTHONIOENCODING": "ascii"}, timeout=300
+    )
+    assert (
+        done.returncode == 0
+        and done.stdout.isascii()
+        and b"1-2: few candidates" in done.stdout
+        and b"\\u" not in done.stdout
+    ), done.stderr
 
 
 def test_commands_in_the_c_locale(cnn, engines, tmp_path, cache):
     """Also what they read: kernels' sources have characters beyond ASCII, too."""
-    for args, said in ((["bench", cnn, "--level", "0", "--seconds", "0", "--warmup", "0", *cache], b" -> y f32[1, 10]"), (["explain", cnn], b" -> "),
-                       (["build", cnn, "--level", "0", "-o", str(tmp_path / "e.pelton"), "--cache-dir", str(tmp_path)], b"built in")):
+    for args, said in (
+        (["bench", cnn, "--level", "0", "--seconds", "0", "--warmup", "0", *cache], b" -> y f32[1, 10]"),
+        (["explain", cnn], b" -> "),
+        (["build", cnn, "--level", "0", "-o", str(tmp_path / "e.pelton"), "--cache-dir", str(tmp_path)], b"built in"),
+    ):
         done = ran(*args, **ASCII)
         assert done.returncode == 0 and said in done.stdout and done.stdout.isascii(), (args, done.stderr)
 
@@ -35,7 +55,7 @@ def test_names_that_an_encoding_lacks_are_escaped_and_files_keep_theirs(engines,
     for encoding, named in (("ascii", b"/\xff\\u4e2d.pelton"), ("utf-8", b"/\xff\xe4\xb8\xad.pelton")):
         done = ran("inspect", os.fsdecode(odd), PYTHONIOENCODING=encoding, PYTHONUTF8="1")
         assert done.returncode == 0 and done.stdout.startswith(os.fsencode(tmp_path) + named), done.stderr
-    done = ran("inspect", engines["cnn"], PYTHONIOENCODING="ascii:replace")           # what the user asked for stays
+    done = ran("inspect", engines["cnn"], PYTHONIOENCODING="ascii:replace")  # what the user asked for stays
     assert done.returncode == 0 and done.stdout.isascii()
 
 
@@ -43,12 +63,28 @@ def test_names_that_an_encoding_lacks_are_escaped_and_files_keep_theirs(engines,
 def test_a_full_disk_under_the_output(engines):
     with open("/dev/full", "wb") as full:
         done = ran("inspect", engines["cnn"], out=full)
-    assert done.returncode == 2 and done.stderr.startswith(b"error: the output cannot be written: No space left on device") and done.stderr.count(b"\n") == 1
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith(b"error: the output cannot be written: No space left on device")
+        and done.stderr.count(b"\n") == 1
+    )
 
 
 def test_no_folder_for_temporary_files(cnn, tmp_path):
-    program = ("import sys, tempfile\ndef none(): raise FileNotFoundError(2, 'No usable temporary directory found')\ntempfile.gettempdir = none\n"
-               f"from pelton.cli import main\nsys.exit(main(['build', {cnn!r}, '--level', '0', '-o', {str(tmp_path / 'e.pelton')!r}]))")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**HERE, "PELTON_CACHE_DIR": str(tmp_path)}, timeout=300)
+    program = (
+        "import sys, tempfile\ndef none(): raise FileNotFoundError(2, 'No usable temporary directory"
+        f" found')\ntempfile.gettempdir = none\nfrom pelton.cli import main\nsys.exit(main(['build', {cnn!r},"
+        f" '--level', '0', '-o', {str(tmp_path / 'e.pelton')!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**HERE, "PELTON_CACHE_DIR": str(tmp_path)},
+        timeout=300,
+    )
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "error: compiling kernels takes temporary files, which cannot be written (No usable temporary directory found)" in done.stderr
+    assert (
+        "error: compiling kernels takes temporary files, which cannot be written (No usable temporary directory found)"
+        in done.stderr
+    )

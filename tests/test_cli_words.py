@@ -1,4 +1,6 @@
-"""The command line's words: names as the user knows them, options as they are typed, and what was meant by what was mistyped."""
+"""The command line's words: names as the user knows them, options as they are typed, and what was meant by what was
+mistyped."""
+
 import ast
 import re
 from pathlib import Path
@@ -19,12 +21,17 @@ def open_sized(folder, cache):
     """An engine of a sum of two inputs whose first two sizes are open."""
     path = folder / "open_sized.onnx"
     sizes = ("batch", "seq", 8)
-    path.write_bytes(model([helper.make_node("Add", ["left", "right"], ["sum"])], {"left": sizes, "right": sizes}, {"sum": sizes}, {}).SerializeToString())
+    path.write_bytes(
+        model(
+            [helper.make_node("Add", ["left", "right"], ["sum"])], {"left": sizes, "right": sizes}, {"sum": sizes}, {}
+        ).SerializeToString()
+    )
     assert main(["build", str(path), "-o", str(path.with_suffix(".pelton")), "--level", "0", "-q", *cache]) == 0
     return str(path.with_suffix(".pelton"))
 
 
 # --- names
+
 
 def test_run_shows_the_shape_that_an_output_has(capsys, tmp_path, open_sized):
     np.save(tmp_path / "x.npy", np.ones((2, 3, 8), np.float32))
@@ -62,13 +69,18 @@ def test_messages_call_an_engine_by_its_file(tmp_path, engines, caplog, monkeypa
 def test_errors_of_a_build_call_the_model_by_its_file(refused, folder, cnn, cache):
     from pelton.options import Options
     from pelton.compiler.build import build
+
     with pytest.raises(pelton.BuildError, match="a run of 'cnn.onnx' takes"):
         build(cnn, options=Options(level=0, cache_dir=cache[1], memory=30_000))
 
 
 def test_a_name_is_listed_once_and_suggested(refused, folder, cnn, cache, open_sized):
     said = refused("build", cnn, "--shapes", "xx=1x3x12x12", "-q", *cache)
-    assert said == "error: --shapes names 'xx', but the model has no such name among its inputs (did you mean 'x'?); it has 'x'\n"
+    assert (
+        said
+        == "error: --shapes names 'xx', but the model has no such name among its inputs (did you mean 'x'?); it has"
+        " 'x'\n"
+    )
     assert "(did you mean 'stem'?)" in refused("build", cnn, "--outputs", "stam", "-q", *cache)
     assert "(did you mean 'left'?); it has left, right" in refused("run", open_sized, "--input", "lift=x.npy")
     assert "(did you mean 'right'?)" in refused("bench", open_sized, "--shapes", "rigth=2x3x8")
@@ -84,11 +96,19 @@ def test_a_name_is_listed_once_and_suggested(refused, folder, cnn, cache, open_s
         pelton.build(cnn, shpes={"x": (1, 3, 12, 12)})
 
 
-@pytest.mark.parametrize("typed, meant", [
-    (["buid", "m.onnx"], "'buid' .*did you mean 'build'"), (["build", "m.onnx", "--fp16"], "--fp16 .did you mean --precision fp16"),
-    (["check", "m.onnx", "--bf16"], "--bf16 .did you mean --precision bf16"), (["build", "m.onnx", "--shape", "x=1"], "--shape .did you mean '--shapes'"),
-    (["bench", "m.onnx", "--tread=2"], "--tread=2 .did you mean '--threads'"), (["build", "m.onnx", "--precision", "pf16"], "did you mean 'fp16'"),
-    (["--verison"], "did you mean '--version'"), (["run", "e.pelton", "--qqqq"], "unrecognized arguments: --qqqq$")])
+@pytest.mark.parametrize(
+    "typed, meant",
+    [
+        (["buid", "m.onnx"], "'buid' .*did you mean 'build'"),
+        (["build", "m.onnx", "--fp16"], "--fp16 .did you mean --precision fp16"),
+        (["check", "m.onnx", "--bf16"], "--bf16 .did you mean --precision bf16"),
+        (["build", "m.onnx", "--shape", "x=1"], "--shape .did you mean '--shapes'"),
+        (["bench", "m.onnx", "--tread=2"], "--tread=2 .did you mean '--threads'"),
+        (["build", "m.onnx", "--precision", "pf16"], "did you mean 'fp16'"),
+        (["--verison"], "did you mean '--version'"),
+        (["run", "e.pelton", "--qqqq"], "unrecognized arguments: --qqqq$"),
+    ],
+)
 def test_what_is_mistyped_gets_a_suggestion(refused, typed, meant):
     said = refused(*typed)
     assert re.search(meant, said, re.M)
@@ -97,9 +117,16 @@ def test_what_is_mistyped_gets_a_suggestion(refused, typed, meant):
 
 def test_an_unknown_operator_gets_advice_that_can_be_followed(refused, folder, cache):
     path = folder / "strange.onnx"
-    found = helper.make_model(helper.make_graph([helper.make_node("Strange", ["x"], ["y"], domain="nowhere")], "g", [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])]),
-        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("nowhere", 1)], ir_version=8)
+    found = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Strange", ["x"], ["y"], domain="nowhere")],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("nowhere", 1)],
+        ir_version=8,
+    )
     path.write_bytes(found.SerializeToString())
     said = refused("build", str(path), "-q", *cache)
     assert "there is no operator" in said and "as a function" in said and "plugin" not in said
@@ -107,19 +134,33 @@ def test_an_unknown_operator_gets_advice_that_can_be_followed(refused, folder, c
 
 # --- options
 
-@pytest.mark.parametrize("said, spoken", [
-    ("give it with shapes=", "give it with --shapes"), ("with shapes= (m.onnx)", "with --shapes (m.onnx)"),
-    ("shapes names 'a', but", "--shapes names 'a', but"),
-    ("shapes={'x': ...} (input 'x')", "--shapes x=SIZES (input 'x')"), ("values={'k': None} makes one", "--values k=none makes one"),
-    ("with shapes={'x[0]': ..., 'x[1]': ...}, or", "with --shapes 'x[0]=SIZES' --shapes 'x[1]=SIZES', or"), ("values={'a b': ...}", "--values 'a b=NUMBERS'"),
-    ("with a larger max_iterations= (it", "with a larger --max-iterations (it"), ("(Options.memory, else", "(--memory, else"),
-    ("the outputs are y, the shapes (2, 3)", "the outputs are y, the shapes (2, 3)"), ("target is 'cpu'", "--target is 'cpu'")])
+
+@pytest.mark.parametrize(
+    "said, spoken",
+    [
+        ("give it with shapes=", "give it with --shapes"),
+        ("with shapes= (m.onnx)", "with --shapes (m.onnx)"),
+        ("shapes names 'a', but", "--shapes names 'a', but"),
+        ("shapes={'x': ...} (input 'x')", "--shapes x=SIZES (input 'x')"),
+        ("values={'k': None} makes one", "--values k=none makes one"),
+        ("with shapes={'x[0]': ..., 'x[1]': ...}, or", "with --shapes 'x[0]=SIZES' --shapes 'x[1]=SIZES', or"),
+        ("values={'a b': ...}", "--values 'a b=NUMBERS'"),
+        ("with a larger max_iterations= (it", "with a larger --max-iterations (it"),
+        ("(Options.memory, else", "(--memory, else"),
+        ("the outputs are y, the shapes (2, 3)", "the outputs are y, the shapes (2, 3)"),
+        ("target is 'cpu'", "--target is 'cpu'"),
+    ],
+)
 def test_the_command_line_speaks_of_options(said, spoken):
     assert arguments.spoken(said) == spoken
 
 
 def test_warnings_and_problems_speak_of_options(capsys, refused, folder, cache, pair):
-    for command in (["build", pair, "-o", str(folder / "warned.pelton"), "--level", "0", *cache], ["check", pair], ["explain", pair]):
+    for command in (
+        ["build", pair, "-o", str(folder / "warned.pelton"), "--level", "0", *cache],
+        ["check", pair],
+        ["explain", pair],
+    ):
         assert main(command) == 0
         out, err = capsys.readouterr()
         assert "with --shapes (pair.onnx)" in out + err and "shapes=" not in out + err
@@ -135,6 +176,7 @@ def messages(call: ast.Call) -> list[str]:
         if isinstance(part, ast.FormattedValue):
             return "'x'" if part.conversion == ord("r") else "x"
         return str(part.value) if isinstance(part, ast.Constant) else "".join(map(said, part.values))
+
     return [said(text) for text in found if isinstance(text, (ast.JoinedStr, ast.Constant)) and id(text) not in inner]
 
 
@@ -149,5 +191,7 @@ def test_every_sentence_that_names_an_option_is_translated():
             for said in messages(node) if isinstance(node, ast.Call) else ():
                 if re.search(rf"\b({names})=($|[\s{{])|Options\.({names})", said):
                     found += 1
-                    assert not re.search(rf"(?<![-\w])({names})=(?!\{{'x': \(\)\}})|Options\.({names})", arguments.spoken(said)), (path, said)
+                    assert not re.search(
+                        rf"(?<![-\w])({names})=(?!\{{'x': \(\)\}})|Options\.({names})", arguments.spoken(said)
+                    ), (path, said)
     assert found > 5

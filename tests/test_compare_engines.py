@@ -1,4 +1,6 @@
-"""Engines beside their models: how far outputs and steps are off, where half precision overflows, and what cannot be compared."""
+"""Engines beside their models: how far outputs and steps are off, where half precision overflows, and what cannot be
+compared."""
+
 from __future__ import annotations
 
 import json
@@ -32,8 +34,13 @@ def test_an_engine_is_close_to_its_model(engine):
     assert found.ok and found.tolerance == 2e-3 and len(found.steps) == len(engine.steps) - found.unknown
     assert found.unknown == len(engine.meta["copies"]) and all(0 <= s.error < 1e-4 and not s.lost for s in found.steps)
     assert max(s.error for s in found.steps) > 1e-8
-    assert [s.step for s in found.steps] == sorted(s.step for s in found.steps) and found.outputs[0].name == engine.outputs[0].name
-    assert found.worst(2)[0].error == max(s.error for s in found.steps) and not compare(wide_cnn(), engine, tolerance=1e-9).ok
+    assert [s.step for s in found.steps] == sorted(s.step for s in found.steps) and found.outputs[
+        0
+    ].name == engine.outputs[0].name
+    assert (
+        found.worst(2)[0].error == max(s.error for s in found.steps)
+        and not compare(wide_cnn(), engine, tolerance=1e-9).ok
+    )
     assert json.loads(json.dumps(found.json()))["ok"] is True
 
 
@@ -53,6 +60,7 @@ def test_a_wrong_step_is_seen_where_it_is(engine, monkeypatch):
         done.append(part)
         if len(done) == spoiled + 1:
             self.memory(self.plain.steps[spoiled].outputs[0].slice.buffer).view(np.float32)[:] = np.nan
+
     monkeypatch.setattr(Prepared, "run_part", run_and_spoil)
     found = compare(wide_cnn(), engine)
     assert not found.ok and found.outputs[0].lost and not any(s.lost for s in found.steps if s.step < spoiled)
@@ -61,7 +69,12 @@ def test_a_wrong_step_is_seen_where_it_is(engine, monkeypatch):
 
 def test_sizes_that_a_run_decides(cache):
     node = helper.make_node("MatMul", ["x", "w"], ["p"], "product"), helper.make_node("Relu", ["p"], ["y"], "relu")
-    m = model(list(node), {"x": "f32[n, 8]"}, ["y"], {"w": np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)})
+    m = model(
+        list(node),
+        {"x": "f32[n, 8]"},
+        ["y"],
+        {"w": np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)},
+    )
     engine = pelton.build(m, {"x": "1..4..9x8"}, level=0, cache_dir=cache)
     for rows in (4, 7):
         found = compare(m, engine, {"x": np.random.default_rng(1).standard_normal((rows, 8)).astype(np.float32)})
@@ -77,15 +90,26 @@ def test_from_the_command_line(engine, cache, tmp_path, capsys):
     engine.save(made)
     assert cli.main(["compare", str(path), str(made), "--top", "3"]) == 0
     told = capsys.readouterr().out
-    assert "within the tolerance of 0.002 (fp32)" in told and ", seed " in told and "the worst of" in told and len(told.splitlines()) == 9
+    assert (
+        "within the tolerance of 0.002 (fp32)" in told
+        and ", seed " in told
+        and "the worst of" in told
+        and len(told.splitlines()) == 9
+    )
     assert cli.main(["compare", str(path), str(made), "--tolerance", "1e-9", "--seed", "5", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["seed"] == 5 and found["ok"] is False and len(found["steps"]) + found["unknown"] == len(engine.steps)
     assert found["inputs"] == {"x": list(engine.inputs[0].shape)}
     assert cli.main(["compare", str(path), str(made), "--tolerance", "1e-9", "-q"]) == 1 and not capsys.readouterr().out
     np.save(tmp_path / "x.npy", np.zeros(engine.inputs[0].shape, np.float32))
-    assert cli.main(["compare", str(path), str(made), "--input", f"x={tmp_path / 'x.npy'}"]) == 0 and "seed" not in capsys.readouterr().out
-    for wrong, why in ((["--seed", "1", "--input", "x=x.npy"], "are for made-up inputs"), (["--shapes", "z=1"], "no input 'z'")):
+    assert (
+        cli.main(["compare", str(path), str(made), "--input", f"x={tmp_path / 'x.npy'}"]) == 0
+        and "seed" not in capsys.readouterr().out
+    )
+    for wrong, why in (
+        (["--seed", "1", "--input", "x=x.npy"], "are for made-up inputs"),
+        (["--shapes", "z=1"], "no input 'z'"),
+    ):
         assert cli.main(["compare", str(path), str(made), *wrong]) == cli.REFUSED and why in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["compare", str(path), str(made), "--tolerance", "0"])
@@ -101,11 +125,18 @@ def test_another_model_is_refused(engine):
 
 # ---- half precision, under Triton's interpreter ----
 
+
 def overflowing():
     """x · w is past what f16 holds; the next product brings it back."""
     rng = np.random.default_rng(0)
-    constants = {"w": (300 * rng.standard_normal((32, 16))).astype(np.float32), "v": (rng.standard_normal((16, 8)) / 1e4).astype(np.float32)}
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["large"], "up"), helper.make_node("MatMul", ["large", "v"], ["y"], "down")]
+    constants = {
+        "w": (300 * rng.standard_normal((32, 16))).astype(np.float32),
+        "v": (rng.standard_normal((16, 8)) / 1e4).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["large"], "up"),
+        helper.make_node("MatMul", ["large", "v"], ["y"], "down"),
+    ]
     return model(nodes, {"x": "f32[4, 32]"}, ["y"], constants)
 
 

@@ -1,4 +1,5 @@
 """The onnx package's own tests of models and of nodes, all of them, through the public backend."""
+
 import importlib.util
 import json
 import os
@@ -11,11 +12,13 @@ from onnx.backend.test.case.node import collect_testcases
 from pelton import onnx_backend
 from pelton.options import Options
 
-RANDOM = "test_bernoulli"                          # "the generator operator is non-deterministic", say these tests themselves: judged below
-SCALARS = "test_loop16_seq_none"                   # gives a sequence of scalars, which the package's runner cannot compare: judged below
-NATIVE = 0.93                                      # the least share of the node tests that runs without a host step
+# "the generator operator is non-deterministic", say these tests themselves: judged below
+RANDOM = "test_bernoulli"
+# gives a sequence of scalars, which the package's runner cannot compare: judged below
+SCALARS = "test_loop16_seq_none"
+NATIVE = 0.93  # the least share of the node tests that runs without a host step
 
-hosts: dict[str, bool] = {}                        # node tests that ran → whether a step of theirs ran on the host
+hosts: dict[str, bool] = {}  # node tests that ran → whether a step of theirs ran on the host
 
 
 class Noted(onnx_backend.PeltonRep):
@@ -34,7 +37,8 @@ class Noted(onnx_backend.PeltonRep):
 
 @pytest.fixture(scope="module", autouse=True)
 def backend(tmp_path_factory):
-    """Kernels compiled for one test serve the next; what the suite writes down for the real models goes where pytest cleans up."""
+    """Kernels compiled for one test serve the next; what the suite writes down for the real models goes where pytest
+    cleans up."""
     directory, worker = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER")
     shared = directory.parent if worker else directory
 
@@ -48,33 +52,37 @@ def backend(tmp_path_factory):
         patch.setenv("ONNX_MODELS", str(directory / "models"))
         yield Cached
     suite.backend = onnx_backend.PeltonBackend
-    (shared / f"nodes-{worker}.json").write_text(json.dumps(hosts))                 # the worker that comes last sees those of all
+    # the worker that comes last sees those of all
+    (shared / f"nodes-{worker}.json").write_text(json.dumps(hosts))
     every = {name: host for file in shared.glob("nodes-*.json") for name, host in json.loads(file.read_text()).items()}
-    if len(every) >= 0.98 * len(NODES):              # all but those that are excluded: no worker is missing
+    if len(every) >= 0.98 * len(NODES):  # all but those that are excluded: no worker is missing
         native = 1 - sum(every.values()) / len(every)
         assert native >= NATIVE, f"{native:.1%} of the node tests run without a host step, and {NATIVE:.1%} did before"
 
 
 suite = onnx.backend.test.BackendTest(onnx_backend.PeltonBackend, __name__)
 suite.exclude("_cuda$")
-suite.exclude("gradient_of")                       # training
+suite.exclude("gradient_of")  # training
 suite.exclude(RANDOM)
 suite.exclude(SCALARS)
 if importlib.util.find_spec("PIL") is None:
-    suite.exclude("test_image_decoder_")           # Pillow decodes pictures, which is not installed here
+    suite.exclude("test_image_decoder_")  # Pillow decodes pictures, which is not installed here
 cases = suite.enable_report().test_cases
 NODES = [name for name in vars(cases["OnnxBackendNodeModelTest"]) if name.endswith("_cpu")]
 globals().update(cases)
 
 
-@pytest.mark.parametrize("case", [c for c in collect_testcases(None) if c.name.startswith(RANDOM)], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "case", [c for c in collect_testcases(None) if c.name.startswith(RANDOM)], ids=lambda c: c.name
+)
 def test_what_is_random_has_shape_type_and_range(backend, case):
     """Zeros and ones, as often as asked for."""
     rep, (inputs, (want,)) = backend.prepare(case.model), case.data_sets[0]
     (got,) = rep.run(inputs)
     assert got.dtype == want.dtype and got.shape == want.shape and np.isin(got, [0, 1]).all()
     many = np.mean([rep.run([np.full_like(inputs[0], 0.25)])[0] for _ in range(200)])
-    low, high = (0.65, 0.85) if case.name.endswith("_expanded") else (0.15, 0.35)   # the body that the schema has draws the opposite
+    # the body that the schema has draws the opposite
+    low, high = (0.65, 0.85) if case.name.endswith("_expanded") else (0.15, 0.35)
     assert "seed" in case.name or low < many < high
 
 
@@ -82,4 +90,6 @@ def test_a_sequence_of_scalars(backend):
     case = next(c for c in collect_testcases(None) if c.name == SCALARS)
     for inputs, (want,) in case.data_sets:
         (got,) = backend.prepare(case.model).run(inputs)
-        assert len(got) == len(want) and all(g.dtype == w.dtype and g.shape == w.shape and (g == w).all() for g, w in zip(got, want))
+        assert len(got) == len(want) and all(
+            g.dtype == w.dtype and g.shape == w.shape and (g == w).all() for g, w in zip(got, want)
+        )

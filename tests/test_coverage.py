@@ -1,4 +1,5 @@
 """`pelton check`: all problems at once, each with where, why and what to do; and what becomes of every operator."""
+
 from __future__ import annotations
 
 import json
@@ -20,17 +21,26 @@ W = np.ones((4, 3), np.float32)
 @pytest.fixture
 def broken() -> onnx.ModelProto:
     """Three things that cannot be, far apart, behind sizes that nobody gives."""
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Nonsense", ["a"], ["b"], "unheard"),
-             helper.make_node("Relu", ["b"], ["c"], "after"), helper.make_node("MatMul", ["w", "w"], ["d"], "misfit"),
-             helper.make_node("Thing", ["x"], ["e"], "foreigner", domain="some.where"), helper.make_node("Relu", ["a"], ["f"], "fine")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "product"),
+        helper.make_node("Nonsense", ["a"], ["b"], "unheard"),
+        helper.make_node("Relu", ["b"], ["c"], "after"),
+        helper.make_node("MatMul", ["w", "w"], ["d"], "misfit"),
+        helper.make_node("Thing", ["x"], ["e"], "foreigner", domain="some.where"),
+        helper.make_node("Relu", ["a"], ["f"], "fine"),
+    ]
     return model(nodes, {"x": "f32[n, 4]"}, ["c", "d", "e", "f"], {"w": W}, domains={"some.where": 3})
 
 
 @pytest.fixture
 def sound() -> onnx.ModelProto:
     """Each of the four things that can become of a node."""
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Gemm", ["a", "v", "v3"], ["g"], "several", transB=1),
-             helper.make_node("Shape", ["w"], ["s"], "known"), helper.make_node("Relu", ["g"], ["y"], "last")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "product"),
+        helper.make_node("Gemm", ["a", "v", "v3"], ["g"], "several", transB=1),
+        helper.make_node("Shape", ["w"], ["s"], "known"),
+        helper.make_node("Relu", ["g"], ["y"], "last"),
+    ]
     return model(nodes, {"x": "f32[n, 4]"}, ["y", "s"], {"w": W, "v": W[:3], "v3": W[0]})
 
 
@@ -38,31 +48,60 @@ def test_all_problems_at_once(broken):
     found = diagnose(broken)
     assert not found.ok and [p.node for p in found.problems] == ["unheard", "misfit", "foreigner"]
     unheard, misfit, foreigner = found.problems
-    assert (unheard.operator, unheard.domain, unheard.opset, unheard.inputs) == ("Nonsense", "ai.onnx", 17, ("f32[1, 3]",))
-    assert "there is no operator Nonsense" in unheard.reason and "function" in unheard.advice and "node" not in unheard.reason
+    assert (unheard.operator, unheard.domain, unheard.opset, unheard.inputs) == (
+        "Nonsense",
+        "ai.onnx",
+        17,
+        ("f32[1, 3]",),
+    )
+    assert (
+        "there is no operator Nonsense" in unheard.reason
+        and "function" in unheard.advice
+        and "node" not in unheard.reason
+    )
     assert misfit.inputs == ("f32[4, 3]", "f32[4, 3]") and "equal inner dimensions" in misfit.reason
     assert (foreigner.domain, foreigner.opset) == ("some.where", 3)
-    assert {(o.operator, o.nodes) for o in found.operators} == {("MatMul", 2), ("Nonsense", 1), ("Relu", 2), ("Thing", 1)}
+    assert {(o.operator, o.nodes) for o in found.operators} == {
+        ("MatMul", 2),
+        ("Nonsense", 1),
+        ("Relu", 2),
+        ("Thing", 1),
+    }
 
 
 def test_what_becomes_of_operators(sound):
     found = diagnose(sound)
     kinds = {o.operator: (o.native, o.decomposed, o.host, o.constant) for o in found.operators}
-    assert found.ok and kinds == {"MatMul": (1, 0, 0, 0), "Gemm": (0, 1, 0, 0), "Shape": (0, 0, 0, 1), "Relu": (1, 0, 0, 0)}
+    assert found.ok and kinds == {
+        "MatMul": (1, 0, 0, 0),
+        "Gemm": (0, 1, 0, 0),
+        "Shape": (0, 0, 0, 1),
+        "Relu": (1, 0, 0, 0),
+    }
     nodes = [helper.make_node("StringConcat", ["x", "x"], ["y"], "words")]
     (words,) = diagnose(model(nodes, {"x": "string[3]"}, ["y"], opset=20)).operators
     assert (words.host, words.on_host) == (1, ("words",))
 
 
 def test_a_gpu_has_kernels_of_its_own(capsys, tmp_path):
-    nodes = [helper.make_node("MatMul", ["x", "x"], ["a"], "product"), helper.make_node("Det", ["a"], ["d"], "volume"), helper.make_node("Neg", ["d"], ["y"])]
+    nodes = [
+        helper.make_node("MatMul", ["x", "x"], ["a"], "product"),
+        helper.make_node("Det", ["a"], ["d"], "volume"),
+        helper.make_node("Neg", ["d"], ["y"]),
+    ]
     made = model(nodes, {"x": "f32[2, 4, 4]"}, ["y"])
-    hosted = {target: {o.operator: o.host for o in diagnose(made, target=target, precision=precision).operators}
-              for target, precision in (("cpu", "fp32"), ("cuda:sm_90", "fp16"))}
+    hosted = {
+        target: {o.operator: o.host for o in diagnose(made, target=target, precision=precision).operators}
+        for target, precision in (("cpu", "fp32"), ("cuda:sm_90", "fp16"))
+    }
     assert hosted == {"cpu": {"MatMul": 0, "Det": 0, "Neg": 0}, "cuda:sm_90": {"MatMul": 0, "Det": 1, "Neg": 0}}
     onnx.save(made, tmp_path / "m.onnx")
-    assert main(["check", str(tmp_path / "m.onnx"), "--target", "cuda:sm_90"]) == 0 and "volume" in capsys.readouterr().out
-    assert [t.node.name for t in explain(made, target="cuda:sm_90").placed.tasks if not isinstance(t.what, Region)] == ["volume"]
+    assert (
+        main(["check", str(tmp_path / "m.onnx"), "--target", "cuda:sm_90"]) == 0 and "volume" in capsys.readouterr().out
+    )
+    assert [t.node.name for t in explain(made, target="cuda:sm_90").placed.tasks if not isinstance(t.what, Region)] == [
+        "volume"
+    ]
 
 
 def test_what_becomes_of_operators_in_a_script(sound):
@@ -71,8 +110,18 @@ def test_what_becomes_of_operators_in_a_script(sound):
     sound.graph.output.append(helper.make_tensor_value_info("left", onnx.TensorProto.STRING, None))
     found = diagnose(sound)
     kinds = {o.operator: (o.native, o.decomposed, o.host, o.constant) for o in found.operators}
-    assert found.ok and found.operators[-1].on_host == ("StringNormalizer → left",) and kinds == {
-        "MatMul": (1, 0, 0, 0), "Gemm": (0, 1, 0, 0), "Shape": (0, 0, 0, 1), "Relu": (1, 0, 0, 0), "StringNormalizer": (0, 0, 1, 0)}
+    assert (
+        found.ok
+        and found.operators[-1].on_host == ("StringNormalizer → left",)
+        and kinds
+        == {
+            "MatMul": (1, 0, 0, 0),
+            "Gemm": (0, 1, 0, 0),
+            "Shape": (0, 0, 0, 1),
+            "Relu": (1, 0, 0, 0),
+            "StringNormalizer": (0, 0, 1, 0),
+        }
+    )
 
 
 def test_the_command(broken, sound, tmp_path, capsys):
@@ -80,10 +129,21 @@ def test_the_command(broken, sound, tmp_path, capsys):
         onnx.save(m, tmp_path / f"{name}.onnx")
     assert main(["check", str(tmp_path / "broken.onnx")]) == 1
     out = capsys.readouterr().out
-    assert all(text in out for text in ("cannot be built: 3 problems", "node 'misfit': MatMul (ai.onnx 17) of f32[4, 3], f32[4, 3]", "    → "))
+    assert all(
+        text in out
+        for text in (
+            "cannot be built: 3 problems",
+            "node 'misfit': MatMul (ai.onnx 17) of f32[4, 3], f32[4, 3]",
+            "    → ",
+        )
+    )
     assert main(["check", str(tmp_path / "broken.onnx"), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert not told["ok"] and [p["node"] for p in told["problems"]] == ["unheard", "misfit", "foreigner"] and told["opsets"] == {"ai.onnx": 17, "some.where": 3}
+    assert (
+        not told["ok"]
+        and [p["node"] for p in told["problems"]] == ["unheard", "misfit", "foreigner"]
+        and told["opsets"] == {"ai.onnx": 17, "some.where": 3}
+    )
     assert main(["check", str(tmp_path / "sound.onnx"), "--shapes", "x=2x4"]) == 0
     out = capsys.readouterr().out
     assert "sound.onnx can be built" in out and "Gemm" in out and "decomposed" in out

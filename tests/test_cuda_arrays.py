@@ -1,4 +1,5 @@
 """Results of a CUDA context that come back to it, and streams as other libraries number them."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -29,6 +30,7 @@ def test_the_default_stream_has_a_number_that_libraries_take(x):
             assert stream != 0, "unsupported stream on CUDA: 0"
             self.streams.append(stream)
             return self.array.__dlpack__(stream=stream)
+
     net = made()
     given = Strict(net.context().run_async({"x": x})["z"])
     results = net.context().run_async({"x": given}, stream=0)
@@ -44,10 +46,17 @@ def test_results_may_be_the_next_inputs_of_their_context(x):
     y = context.run_async({"x": x})["y"]
     first = y.numpy()
     again = context.run_async({"x": y})["y"]
-    assert again.address == y.address and np.array_equal(first, net.run({"x": x})["y"]) and np.array_equal(again.numpy(), net.run({"x": first})["y"])
-    (copy,) = net.device.happened("copy")                            # a step that writes y may come before one that still reads it
+    assert (
+        again.address == y.address
+        and np.array_equal(first, net.run({"x": x})["y"])
+        and np.array_equal(again.numpy(), net.run({"x": first})["y"])
+    )
+    # a step that writes y may come before one that still reads it
+    (copy,) = net.device.happened("copy")
     assert copy.facts["source"] == y.address
-    with pytest.raises(InputError, match=r"out\['y'\] needs memory of the caller's, given another result of this context"):
+    with pytest.raises(
+        InputError, match=r"out\['y'\] needs memory of the caller's, given another result of this context"
+    ):
         context.run({"x": x}, {"y": Interface(y.address - 4 * 256)})
 
 

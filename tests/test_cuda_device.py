@@ -1,4 +1,5 @@
 """The runtime on a GPU: kernels written in PTX, which the driver compiles. Skipped where there is none."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -14,7 +15,9 @@ from pelton.engine.cubin import Cubin
 from pelton.errors import EngineError
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
-SCALE = HEAD + """
+SCALE = (
+    HEAD
+    + """
 .visible .entry scale(.param .u64 x, .param .u64 z, .param .u64 factor, .param .u64 scratch, .param .u64 profile)
 {
     .reg .pred %p;
@@ -38,15 +41,25 @@ SCALE = HEAD + """
     ret;
 }
 """
-SLOW = SCALE.replace(".entry scale(", ".entry slow(").replace("%r<2>", "%r<3>").replace("    st.global", """\
+)
+SLOW = (
+    SCALE.replace(".entry scale(", ".entry slow(")
+    .replace("%r<2>", "%r<3>")
+    .replace(
+        "    st.global",
+        """\
     mov.u32 %r2, 0;
 AGAIN:
     ld.volatile.global.f32 %f1, [%d1];
     add.u32 %r2, %r2, 1;
     setp.lt.u32 %p, %r2, 300;
     @%p bra AGAIN;
-    st.global""")
-ADD = HEAD + """
+    st.global""",
+    )
+)
+ADD = (
+    HEAD
+    + """
 .visible .entry add(.param .u64 x, .param .u64 y, .param .u64 z, .param .u64 tile, .param .u64 n, .param .u64 scratch, .param .u64 profile)
 {
     .reg .pred %p;
@@ -78,6 +91,7 @@ ADD = HEAD + """
     ret;
 }
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +106,10 @@ def arch() -> int:
 
 
 def made(plain, arch: int) -> pelton.Engine:
-    cubins = [Cubin("scale", arch, SCALE.encode() + b"\0", 0, 4), Cubin("add", arch, ADD.encode() + b"\0", 100, 4, 1, 384, 128)]
+    cubins = [
+        Cubin("scale", arch, SCALE.encode() + b"\0", 0, 4),
+        Cubin("add", arch, ADD.encode() + b"\0", 100, 4, 1, 384, 128),
+    ]
     return pelton.Engine(on_gpu(plain, cubins)).start()
 
 
@@ -125,9 +142,18 @@ def test_results_of_one_are_inputs_of_another_without_a_copy(arch):
 
 def test_the_faster_of_two_kernels_is_found(arch):
     plain = chain(10_000)
-    steps = [replace(s, symbol="slow", info={"tactic": "slow"}, spares=(replace(s, info={"tactic": "scale"}),)) if s.symbol == "scale" else s
-             for s in plain.steps]
-    cubins = [Cubin(name, arch, text.encode() + b"\0", 0, 4) for name, text in (("scale", SCALE), ("slow", SLOW), ("add", ADD))]
+    steps = [
+        (
+            replace(s, symbol="slow", info={"tactic": "slow"}, spares=(replace(s, info={"tactic": "scale"}),))
+            if s.symbol == "scale"
+            else s
+        )
+        for s in plain.steps
+    ]
+    cubins = [
+        Cubin(name, arch, text.encode() + b"\0", 0, 4)
+        for name, text in (("scale", SCALE), ("slow", SLOW), ("add", ADD))
+    ]
     tuned = pelton.tune(pelton.Engine(on_gpu(replace(plain, steps=tuple(steps)), cubins)))
     assert [s.symbol for s in tuned.steps] == ["scale", "add", "scale"]
     assert all(2 * s.info["times_ns"]["scale"] < s.info["times_ns"]["slow"] for s in tuned.steps if s.symbol == "scale")
@@ -142,4 +168,6 @@ def test_arrays_of_torch(arch):
     context = net.context()
     results = context.run_async({"x": x * 2}, {"y": y}, stream=torch.cuda.current_stream().cuda_stream)
     assert np.array_equal((y + 1).cpu().numpy(), expected(2 * np.arange(1000, dtype=np.float32))["y"] + 1)
-    assert np.array_equal(torch.from_dlpack(results["z"]).cpu().numpy(), expected(2 * np.arange(1000, dtype=np.float32))["z"])
+    assert np.array_equal(
+        torch.from_dlpack(results["z"]).cpu().numpy(), expected(2 * np.arange(1000, dtype=np.float32))["z"]
+    )

@@ -1,4 +1,6 @@
-"""CUDA engines on a device that writes down what it is asked for: what is launched, in which order, on which memory; and what is refused."""
+"""CUDA engines on a device that writes down what it is asked for: what is launched, in which order, on which memory;
+and what is refused."""
+
 from __future__ import annotations
 
 import ctypes
@@ -54,7 +56,9 @@ def x() -> np.ndarray:
 
 
 def equal(given, wanted) -> bool:
-    return given.keys() == wanted.keys() and all(np.array_equal(given[k], wanted[k]) and given[k].dtype == wanted[k].dtype for k in wanted)
+    return given.keys() == wanted.keys() and all(
+        np.array_equal(given[k], wanted[k]) and given[k].dtype == wanted[k].dtype for k in wanted
+    )
 
 
 def branches() -> Engine:
@@ -63,10 +67,19 @@ def branches() -> Engine:
 
     def lies(i: int) -> Slice:
         return Slice(i, 0)
-    buffers = [Buffer("input", 0, size), *(Buffer("arena", i * 4032, size) for i in range(4)), Buffer("output", 0, size)]
-    steps = [Step("a", "scale", (lies(0), lies(1)), (2,), N, 1, 0), Step("b", "scale", (lies(0), lies(2)), (3,), N, 1, 0),
-             Step("c", "add", (lies(1), lies(2), lies(3)), (1, N), N, 1, 1), Step("d", "add", (lies(1), lies(1), lies(4)), (1, N), N, 1, 1),
-             Step("e", "add", (lies(3), lies(4), lies(5)), (1, N), N, 1, 2)]
+
+    buffers = [
+        Buffer("input", 0, size),
+        *(Buffer("arena", i * 4032, size) for i in range(4)),
+        Buffer("output", 0, size),
+    ]
+    steps = [
+        Step("a", "scale", (lies(0), lies(1)), (2,), N, 1, 0),
+        Step("b", "scale", (lies(0), lies(2)), (3,), N, 1, 0),
+        Step("c", "add", (lies(1), lies(2), lies(3)), (1, N), N, 1, 1),
+        Step("d", "add", (lies(1), lies(1), lies(4)), (1, N), N, 1, 1),
+        Step("e", "add", (lies(3), lies(4), lies(5)), (1, N), N, 1, 2),
+    ]
     return engine([Port("x", "f32", (N,))], [Port("y", "f32", (N,))], buffers, steps, arena=5 * 4032, code=b"none")
 
 
@@ -87,10 +100,16 @@ def test_parameters_are_addresses_then_sizes_then_scratch(x):
     ready = context._only.prepared
     for launch, step in zip(device.happened("launch"), net.plain.steps):
         words = launch.facts["words"]
-        assert words[:len(step.args)] == [ready.starts[a.buffer] + a.offset for a in step.args] and words[len(step.args):-2] == list(step.dims)
+        assert words[: len(step.args)] == [ready.starts[a.buffer] + a.offset for a in step.args] and words[
+            len(step.args) : -2
+        ] == list(step.dims)
         assert launch.facts["symbol"] == step.symbol and words[-1] == 0
         cubin = next(c for c in CUBINS if c.symbol == step.symbol)
-        assert (launch.facts["grid"], launch.facts["block"], launch.facts["shared"]) == (step.tiles * cubin.clusters, 32 * cubin.warps, cubin.shared)
+        assert (launch.facts["grid"], launch.facts["block"], launch.facts["shared"]) == (
+            step.tiles * cubin.clusters,
+            32 * cubin.warps,
+            cubin.shared,
+        )
         assert (words[-2] != 0) == (cubin.scratch > 0) and words[-2] % 128 == 0
 
 
@@ -106,7 +125,10 @@ def test_everything_lies_in_one_memory_and_nothing_overlaps():
                 at = int(ready.launches[i][0].words[-2])
                 spans.append((at, at + step.tiles * 2 * 384))
         spans.sort()
-        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:])) and spans[-1][1] <= memory.address + memory.nbytes
+        assert (
+            all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:]))
+            and spans[-1][1] <= memory.address + memory.nbytes
+        )
 
 
 def test_weights_go_up_once_and_contexts_share_them(x):
@@ -142,7 +164,8 @@ def test_steps_wait_for_what_they_read_alone():
 
 def test_steps_wait_for_memory_that_they_take_over():
     plain = branches()
-    buffers = [replace(b, offset=4032) if i == 4 else b for i, b in enumerate(plain.buffers)]       # d writes where b did, which c reads
+    # d writes where b did, which c reads
+    buffers = [replace(b, offset=4032) if i == 4 else b for i, b in enumerate(plain.buffers)]
     later = [replace(s, wave=2 if s.name == "d" else 3 if s.name == "e" else s.wave) for s in plain.steps]
     device = made(replace(plain, buffers=tuple(buffers), steps=tuple(later))).context().engine.device
     nodes = {n.facts["node"]: i for i, n in enumerate(device.happened("node"))}
@@ -168,9 +191,16 @@ def test_nothing_waits_in_asynchronous_runs_on_arrays_of_the_gpu(x):
     seen(place.address, F32, N)[:] = x
     device.happenings.clear()
     results = context.run_async({"x": Interface(place.address, (N,))}, stream=77)
-    assert not device.happened("finish") and not device.happened("synchronize") and not device.happened("upload") and not device.happened("download")
+    assert (
+        not device.happened("finish")
+        and not device.happened("synchronize")
+        and not device.happened("upload")
+        and not device.happened("download")
+    )
     assert {h.stream for h in device.happenings if h.what in ("replay", "wait", "record")} == {77}
-    assert equal({k: v.numpy() for k, v in results.items()}, expected(x)) and all(isinstance(v, DeviceArray) for v in results.values())
+    assert equal({k: v.numpy() for k, v in results.items()}, expected(x)) and all(
+        isinstance(v, DeviceArray) for v in results.values()
+    )
     assert np.array_equal(np.asarray(results["y"]), expected(x)["y"])
     context.synchronize()
     assert device.happened("finish")
@@ -180,7 +210,14 @@ class Interface:
     """An array of the GPU as CuPy or Numba tell of theirs."""
 
     def __init__(self, address: int, shape=(N,), typestr="<f4", strides=None, fixed=False, stream=None):
-        self.__cuda_array_interface__ = {"data": (address, fixed), "shape": shape, "typestr": typestr, "strides": strides, "version": 3, "stream": stream}
+        self.__cuda_array_interface__ = {
+            "data": (address, fixed),
+            "shape": shape,
+            "typestr": typestr,
+            "strides": strides,
+            "version": 3,
+            "stream": stream,
+        }
 
 
 def room(device: NullDevice, nbytes: int = 4 * N + 64):
@@ -197,7 +234,8 @@ def test_arrays_of_the_gpu_are_read_and_written_where_they_lie(x):
         results = context.run({"x": Interface(given.address)}, {"y": (out := Interface(taken.address))})
         assert results["y"] is out and np.array_equal(seen(taken.address, F32, N), expected(x * factor)["y"])
         assert np.array_equal(results["z"], expected(x * factor)["z"])
-    assert len(device.happened("change")) == 2 and not device.happened("copy")       # the steps that read x and write y, once
+    # the steps that read x and write y, once
+    assert len(device.happened("change")) == 2 and not device.happened("copy")
     assert equal(context.run({"x": x}), expected(x)) and len(device.happened("change")) == 4
 
 
@@ -215,16 +253,20 @@ def test_other_streams_are_waited_for_on_the_gpu():
     net.device.happenings.clear()
     net.context().run_async({"x": Interface(given.address, stream=55)})
     record = next(h for h in net.device.happenings if h.what == "record" and h.stream == 55)
-    assert any(h.what == "wait" and h.facts["event"] == record.facts["event"] and h.stream != 55 for h in net.device.happenings)
+    assert any(
+        h.what == "wait" and h.facts["event"] == record.facts["event"] and h.stream != 55 for h in net.device.happenings
+    )
 
 
 def test_results_go_through_dlpack_and_come_back(x):
     net = made()
     first, second = net.context(), net.context()
     results = first.run_async({"x": x})
-    again = second.run({"x": results["z"]})                          # by __dlpack__, of one engine to the other
+    again = second.run({"x": results["z"]})  # by __dlpack__, of one engine to the other
     assert equal(again, expected(expected(x)["z"])) and not net.device.happened("copy")
-    assert results["z"].__dlpack_device__() == (2, 0) and repr(results["z"]) == "<pelton.DeviceArray f32[1000] on GPU 0>"
+    assert (
+        results["z"].__dlpack_device__() == (2, 0) and repr(results["z"]) == "<pelton.DeviceArray f32[1000] on GPU 0>"
+    )
     assert results["z"].__cuda_array_interface__["data"] == (results["z"].address, False)
     capsule = results["z"].__dlpack__(stream=-1)
     held = len(dlpack._given)
@@ -238,12 +280,18 @@ def test_capsules_are_taken_back_by_whoever_consumed_them(x):
     address = dlpack._get_pointer(id(capsule), b"dltensor")
     managed = dlpack._Managed.from_address(address)
     tensor = managed.tensor
-    assert (tensor.data, tensor.device_type, tensor.ndim, tensor.shape[0], tensor.strides[0]) == (results["y"].address, 2, 1, N, 1)
+    assert (tensor.data, tensor.device_type, tensor.ndim, tensor.shape[0], tensor.strides[0]) == (
+        results["y"].address,
+        2,
+        1,
+        N,
+        1,
+    )
     assert (tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset) == (2, 32, 1, 0)
     used = ctypes.c_char_p(b"used_dltensor")
     assert ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), used) == 0
     del capsule
-    assert address in dlpack._given                           # it is the consumer's now
+    assert address in dlpack._given  # it is the consumer's now
     managed.deleter(address)
     assert address not in dlpack._given
 
@@ -253,9 +301,12 @@ def test_large_arrays_go_in_pieces(monkeypatch, x):
     net = made()
     assert equal(net.run({"x": x}), expected(x))
     assert [h.facts["nbytes"] for h in net.device.happened("upload")[1:]] == [1024, 1024, 1024, 928]
-    last = net.device.happenings[next(i for i, h in enumerate(net.device.happenings) if h.what == "download"):]
-    assert [h.what for h in last] == ["download", "record"] * 8 + ["finish"] * 8                   # two outputs; each piece is waited for by itself
-    assert [h.facts["event"] for h in last if h.what == "record"] == [h.facts["event"] for h in last if h.what == "finish"]
+    last = net.device.happenings[next(i for i, h in enumerate(net.device.happenings) if h.what == "download") :]
+    # two outputs; each piece is waited for by itself
+    assert [h.what for h in last] == ["download", "record"] * 8 + ["finish"] * 8
+    assert [h.facts["event"] for h in last if h.what == "record"] == [
+        h.facts["event"] for h in last if h.what == "finish"
+    ]
 
 
 class OnOther:
@@ -274,16 +325,22 @@ class OnOther:
         return self.array.__dlpack__(**how)
 
 
-@pytest.mark.parametrize("given, text", [
-    (lambda at: Interface(at, strides=(8,)), r"x' needs f32\[1000\] contiguous in C order, given strides \[2.0\]"),
-    (lambda at: Interface(at, typestr="<f8"), r"x' needs f32\[1000\], given f64 on the GPU; convert it there"),
-    (lambda at: Interface(at, shape=(10, 100)), "given 2 dimensions instead of 1|shape"),
-    (lambda at: Interface(at, shape=(999,)), "axis 0 .*999"),
-    (lambda at: Interface(1 << 20), "is no memory of a GPU"),
-    (lambda at: Interface(at, typestr="<V2"), "cannot be read by its __cuda_array_interface__"),
-    (lambda at: Interface(at, stream=0), "cannot be read by its __cuda_array_interface__"),
-    (lambda at: OnOther(10, 0), "DLPack's kind 10"), (lambda at: OnOther(2, 0), "cannot be read by DLPack: it needs gradients"),
-    (lambda at: OnOther(1, 0), "cannot be read by DLPack: it needs gradients"), (lambda at: [1.0] * N, "as a numpy array, given list")])
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        (lambda at: Interface(at, strides=(8,)), r"x' needs f32\[1000\] contiguous in C order, given strides \[2.0\]"),
+        (lambda at: Interface(at, typestr="<f8"), r"x' needs f32\[1000\], given f64 on the GPU; convert it there"),
+        (lambda at: Interface(at, shape=(10, 100)), "given 2 dimensions instead of 1|shape"),
+        (lambda at: Interface(at, shape=(999,)), "axis 0 .*999"),
+        (lambda at: Interface(1 << 20), "is no memory of a GPU"),
+        (lambda at: Interface(at, typestr="<V2"), "cannot be read by its __cuda_array_interface__"),
+        (lambda at: Interface(at, stream=0), "cannot be read by its __cuda_array_interface__"),
+        (lambda at: OnOther(10, 0), "DLPack's kind 10"),
+        (lambda at: OnOther(2, 0), "cannot be read by DLPack: it needs gradients"),
+        (lambda at: OnOther(1, 0), "cannot be read by DLPack: it needs gradients"),
+        (lambda at: [1.0] * N, "as a numpy array, given list"),
+    ],
+)
 def test_arrays_that_do_not_fit_are_refused(given, text):
     net = made()
     with pytest.raises(InputError, match=text):
@@ -292,7 +349,13 @@ def test_arrays_that_do_not_fit_are_refused(given, text):
 
 def test_arrays_of_another_gpu_are_refused(x):
     results = made(ordinal=1).context().run_async({"x": x})
-    with pytest.raises(InputError, match=r"on GPU 0 \(no GPU\), which this engine runs on, given an array on GPU 1; copy it there, or load .* device=1"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"on GPU 0 \(no GPU\), which this engine runs on, given an array on GPU 1; copy it there, or load .*"
+            r" device=1"
+        ),
+    ):
         made().run({"x": results["z"]})
 
 
@@ -300,8 +363,12 @@ def test_places_that_cannot_be_written_are_refused(x):
     net = made()
     memory = room(net.device)
     context = net.context()
-    for out, text in ((Interface(memory.address, fixed=True), "that can be written"), (Interface(memory.address, shape=(5,)), "axis 0"),
-                      (np.empty(N), "results are not converted"), (OnOther(1, 0, np.zeros(N)), "results are not converted")):
+    for out, text in (
+        (Interface(memory.address, fixed=True), "that can be written"),
+        (Interface(memory.address, shape=(5,)), "axis 0"),
+        (np.empty(N), "results are not converted"),
+        (OnOther(1, 0, np.zeros(N)), "results are not converted"),
+    ):
         with pytest.raises(InputError, match=text):
             context.run({"x": x}, {"y": out})
     with pytest.raises(InputError, match="shares memory with"):
@@ -319,11 +386,26 @@ def test_arrays_of_other_libraries_in_the_memory_of_the_cpu(x):
 
 def dynamic() -> Engine:
     """y = x + (0, 1, 2, …), of any length."""
-    return replace(engine([Port("x", "f32", ("n",))], [Port("y", "f32", ("n",))],
-                          [Buffer("input", 0, "4*n"), Buffer("output", 0, "4*n"), Buffer("iota", 0, "4*n", dtype="f32"), Buffer("arena", 0, "4*n")],
-                          [Step("twice", "scale", (Slice(0, 0), Slice(3, 0)), (2,), "n", 1, 0),
-                           Step("add", "add", (Slice(3, 0), Slice(2, 0), Slice(1, 0)), (1, "n"), "n", 1, 1)], arena=4 * 64, code=b"none"),
-                   symbols=(Symbol("n", 0, 64, 1 << 30),), sizes={"n": "n", "4*n": ["*", 4, "n"]})
+    return replace(
+        engine(
+            [Port("x", "f32", ("n",))],
+            [Port("y", "f32", ("n",))],
+            [
+                Buffer("input", 0, "4*n"),
+                Buffer("output", 0, "4*n"),
+                Buffer("iota", 0, "4*n", dtype="f32"),
+                Buffer("arena", 0, "4*n"),
+            ],
+            [
+                Step("twice", "scale", (Slice(0, 0), Slice(3, 0)), (2,), "n", 1, 0),
+                Step("add", "add", (Slice(3, 0), Slice(2, 0), Slice(1, 0)), (1, "n"), "n", 1, 1),
+            ],
+            arena=4 * 64,
+            code=b"none",
+        ),
+        symbols=(Symbol("n", 0, 64, 1 << 30),),
+        sizes={"n": "n", "4*n": ["*", 4, "n"]},
+    )
 
 
 def test_every_shape_has_its_graph_and_is_remembered():
@@ -333,7 +415,8 @@ def test_every_shape_has_its_graph_and_is_remembered():
         x = np.random.default_rng(n).standard_normal(n).astype(F32)
         assert np.array_equal(context.run({"x": x})["y"], 2 * x + np.arange(n, dtype=F32))
     grown = len(device.happened("graph"))
-    assert grown == 4                                                # 20 wanted more memory, so that 10 was laid out again
+    # 20 wanted more memory, so that 10 was laid out again
+    assert grown == 4
     context.prepare({"x": (20,)})
     context.run({"x": np.zeros(20, F32)})
     assert len(device.happened("graph")) == grown
@@ -353,12 +436,27 @@ def test_steps_of_the_cpu_come_between(x, monkeypatch):
     class Negation(HostStep):
         def __init__(self, step):
             self.step, self._function = step, lambda a: [-a]
-    plain = engine([Port("x", "f32", (N,))], [Port("y", "f32", (N,))],
-                   [Buffer("input", 0, size), Buffer("arena", 0, size), Buffer("arena", 4032, size), Buffer("output", 0, size)],
-                   [Step("twice", "scale", (Slice(0, 0), Slice(1, 0)), (2,), N, 1, 0),
-                    Step("minus", "", wave=1, tiles=0, host="by hand", inputs=(Tensor(Slice(1, 0), "f32", (N,), (1,)),),
-                         outputs=(Tensor(Slice(2, 0), "f32", (N,), (1,)),)),
-                    Step("thrice", "scale", (Slice(2, 0), Slice(3, 0)), (3,), N, 1, 2)], arena=2 * 4032, code=b"none")
+
+    plain = engine(
+        [Port("x", "f32", (N,))],
+        [Port("y", "f32", (N,))],
+        [Buffer("input", 0, size), Buffer("arena", 0, size), Buffer("arena", 4032, size), Buffer("output", 0, size)],
+        [
+            Step("twice", "scale", (Slice(0, 0), Slice(1, 0)), (2,), N, 1, 0),
+            Step(
+                "minus",
+                "",
+                wave=1,
+                tiles=0,
+                host="by hand",
+                inputs=(Tensor(Slice(1, 0), "f32", (N,), (1,)),),
+                outputs=(Tensor(Slice(2, 0), "f32", (N,), (1,)),),
+            ),
+            Step("thrice", "scale", (Slice(2, 0), Slice(3, 0)), (3,), N, 1, 2),
+        ],
+        arena=2 * 4032,
+        code=b"none",
+    )
 
     monkeypatch.setattr("pelton.backends.plan.HostStep", lambda step, values: Negation(step))
     net = pelton.Engine(on_gpu(plain)).start(NullDevice(kernels=KERNELS))
@@ -381,19 +479,26 @@ def test_watched_and_profiled(x, monkeypatch):
     monkeypatch.setattr(cuda_ready, "AT_ONCE", 3)
     assert [(s.name, t) for s, t in context.profile({"x": x})] == [("double", 20), ("add", 7), ("triple", 20)]
     what = [h.what for h in net.device.happenings if h.what in ("copy", "record", "launch", "synchronize")]
-    assert what[-11:] == ["copy"] * 3 + ["record"] + ["launch", "record"] * 3 + ["synchronize"]     # busy until all of them are on the stream
+    # busy until all of them are on the stream
+    assert what[-11:] == ["copy"] * 3 + ["record"] + ["launch", "record"] * 3 + ["synchronize"]
     context.warmup()
 
 
 def test_no_memory_on_the_gpu():
-    with pytest.raises(EngineError, match=r"engine 'handmade', for its weights, needs 4000 bytes of GPU memory, and 100 of 100 are free"):
+    with pytest.raises(
+        EngineError,
+        match=r"engine 'handmade', for its weights, needs 4000 bytes of GPU memory, and 100 of 100 are free",
+    ):
         made(memory=100)
     with pytest.raises(EngineError, match="for a context, needs"):
         made(memory=5000).context()
 
 
 def test_code_for_another_gpu():
-    with pytest.raises(EngineError, match=r"has code for sm_90; the GPU here, no GPU, is sm_80; build it with --target cuda:sm_80,sm_90"):
+    with pytest.raises(
+        EngineError,
+        match=r"has code for sm_90; the GPU here, no GPU, is sm_80; build it with --target cuda:sm_80,sm_90",
+    ):
         made(arch=80)
     both = [replace(c, arch=a) for c in CUBINS for a in (80, 86, 90)]
     for arch, fits in ((80, 80), (86, 86), (89, 86), (90, 90)):
@@ -422,11 +527,16 @@ def test_grids_that_are_too_large():
 
 def test_without_a_gpu_engines_can_be_looked_at_and_saved(tmp_path, capsys):
     from pelton import cli
+
     net, path = pelton.Engine(on_gpu(chain(N))), tmp_path / "e.pelton"
     assert type(net) is pelton.Engine
     net.save(path)
     again = pelton.load(path, device=None)
-    assert type(again) is pelton.Engine and again.tobytes() == path.read_bytes() and repr(again).startswith("<pelton.Engine 'handmade'")
+    assert (
+        type(again) is pelton.Engine
+        and again.tobytes() == path.read_bytes()
+        and repr(again).startswith("<pelton.Engine 'handmade'")
+    )
     assert cli.main(["inspect", str(path)]) in (0, None)
     assert "sm_90" in capsys.readouterr().out
 
@@ -439,8 +549,11 @@ def test_threads_are_not_for_gpus():
 def test_who_runs_on_the_cpu_imports_nothing_of_it(tmp_path):
     path = tmp_path / "e.pelton"
     pelton.runtime.Engine(chain(N)).save(path)
-    ran = python("""
+    ran = python(
+        """
         import sys, numpy as np, pelton
         pelton.load(sys.argv[1]).run({"x": np.zeros(1000, np.float32)})
-        print(sorted(m for m in sys.modules if "cuda" in m))""", path)
+        print(sorted(m for m in sys.modules if "cuda" in m))""",
+        path,
+    )
     assert ran.stdout.strip() == "[]", ran.stderr

@@ -1,4 +1,6 @@
-"""Tactics timed on a GPU that is none: what wins, what is dropped, what is remembered; all of it at build time and, by what engines carry, later."""
+"""Tactics timed on a GPU that is none: what wins, what is dropped, what is remembered; all of it at build time and, by
+what engines carry, later."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -37,7 +39,9 @@ def device(lasts=lambda launch: 1000.0, arch: int = 90, **given) -> NullDevice:
 
 def launch(on: NullDevice, symbol: str, *words: int) -> Launch:
     with on:
-        return Launch(on.load(Cubin(symbol, 90, b"\x7fELF", 0, 4), len(words) + 2), 1, np.array([*words, 0, 0], np.int64))
+        return Launch(
+            on.load(Cubin(symbol, 90, b"\x7fELF", 0, 4), len(words) + 2), 1, np.array([*words, 0, 0], np.int64)
+        )
 
 
 def way(on: NullDevice, symbol: str) -> Way:
@@ -51,15 +55,16 @@ def test_ways_take_turns_and_slow_ones_leave_early():
     times = Clock(null).race([way(null, name) for name in took], rounds=5)
     assert times == [5000, 1400, 1000]
     replays = [h.facts["nodes"] for h in null.happened("replay")]
-    assert [replays.count(n) for n in (8, 40, 50)] == [3 * 2, 1, 3 + 5]       # some to see how long they take; then turns that make 200 µs, 50 at most;
-                                                                       # after one and three rounds some leave
-    assert len(null.happened("copy")) == len(replays)                  # the L2 cache swept before each
+    # some to see how long they take; then turns that make 200 µs, 50 at most;
+    assert [replays.count(n) for n in (8, 40, 50)] == [3 * 2, 1, 3 + 5]
+    # after one and three rounds some leave
+    assert len(null.happened("copy")) == len(replays)  # the L2 cache swept before each
     nodes = null.happened("node")
     assert all(n.facts["after"] in ([], [m.facts["node"]]) for m, n in zip([nodes[0], *nodes], nodes))
 
 
 def test_a_median_is_not_moved_by_one_slow_replay():
-    slow = iter([*[1.0] * 17, 9.0, *[1.0] * 1000])                     # after two replays of eight turns
+    slow = iter([*[1.0] * 17, 9.0, *[1.0] * 1000])  # after two replays of eight turns
     null = device(lambda launch: 100_000 * next(slow))
     assert Clock(null).race([way(null, "k")], rounds=5) == [100_000]
 
@@ -69,6 +74,7 @@ def test_what_does_not_launch_is_dropped_and_said(caplog):
         if launch.function.cubin.symbol == "bad":
             raise EngineError("too many resources requested for launch")
         return 100.0
+
     null = device(lasts)
     ways = [way(null, name) for name in ("bad", "good")]
     with caplog.at_level(logging.WARNING, "pelton.build"):
@@ -79,10 +85,12 @@ def test_what_does_not_launch_is_dropped_and_said(caplog):
 def test_a_lost_context_ends_it():
     def lasts(launch):
         raise EngineError("the GPU's context is lost")
+
     null = device(lasts)
 
     def synchronize(stream: int) -> None:
         raise EngineError("the GPU's context is lost, still")
+
     null.synchronize = synchronize
     with pytest.raises(EngineError, match="still"):
         Clock(null).race([way(null, "k")], 3)
@@ -95,13 +103,20 @@ def test_every_turn_reads_other_constants():
     def launches(turn: int):
         seen.append(turn)
         return [launch(null, "k", turn)]
+
     Clock(null).race([Way("k", launches, turns=7)], 1)
     words = [h.facts["words"][0] for h in null.happened("launch")]
     assert words[-7:] == list(range(7)) and max(seen) == 6
 
 
 def test_what_is_known_of_architectures():
-    assert usual(90) is USUAL[90] and usual(87) is USUAL[86] and usual(100) is USUAL[90] and usual(70) is USUAL[75] and usual(121) is USUAL[120]
+    assert (
+        usual(90) is USUAL[90]
+        and usual(87) is USUAL[86]
+        and usual(100) is USUAL[90]
+        and usual(70) is USUAL[75]
+        and usual(121) is USUAL[120]
+    )
     here = device()
     here.multiprocessors, here.l2 = 114, 1 << 20
     found = targets.cuda.target_for((90,), here)
@@ -116,11 +131,20 @@ def test_options_without_an_effect_are_refused_or_said(monkeypatch, caplog, tmp_
         Options(target="cuda", strict=True, precision="fp16")
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     monkeypatch.setattr(targets.cuda, "here", lambda: None)
-    with pytest.raises(InputError, match="there are no GPUs sm_70, sm_99; kernels are made for sm_75, sm_80, "), \
-            targets.back_end(Options(target="cuda:sm_90,sm_99,sm_70", cache_dir=tmp_path), 0):
+    with (
+        pytest.raises(InputError, match="there are no GPUs sm_70, sm_99; kernels are made for sm_75, sm_80, "),
+        targets.back_end(Options(target="cuda:sm_90,sm_99,sm_70", cache_dir=tmp_path), 0),
+    ):
         pass
-    with caplog.at_level(logging.WARNING, "pelton.build"), targets.back_end(Options(target="cuda", budget=3.0, cache_dir=tmp_path), 0) as back:
-        assert back.clock is None and back.target.isa == "sm_80,sm_90" and back.meta == {"multiprocessors": 108, "gpu": None}
+    with (
+        caplog.at_level(logging.WARNING, "pelton.build"),
+        targets.back_end(Options(target="cuda", budget=3.0, cache_dir=tmp_path), 0) as back,
+    ):
+        assert (
+            back.clock is None
+            and back.target.isa == "sm_80,sm_90"
+            and back.meta == {"multiprocessors": 108, "gpu": None}
+        )
     assert "budget has no effect: nothing is timed without a GPU" in caplog.text
 
 
@@ -135,7 +159,10 @@ def test_strict_takes_products_of_f32_alone():
     region = region_of(program(("y", "matmul", "a b"), a="f32[64, 64]", b="f32[64, 64]"))
     lies = {v: dense(v.type.shape) for v in (*region.body.inputs, *region.body.outputs)}
     target = targets.cuda.target_for((90,))
-    precise = {strict: {c["PRECISION"] for t, c in candidates(region, lies, target, strict, 4) if not t.timed_only} for strict in (False, True)}
+    precise = {
+        strict: {c["PRECISION"] for t, c in candidates(region, lies, target, strict, 4) if not t.timed_only}
+        for strict in (False, True)
+    }
     assert precise == {False: {0, 1}, True: {0}}
 
 
@@ -151,15 +178,24 @@ def spare(step: Step, symbol: str) -> Step:
 def carrying(symbols=("scale", "scale_b", "scale_c", "scale_d")) -> Engine:
     """Handmade: x + 2 x, times three; the steps that scale, of which two are the same, carry other kernels for that."""
     plain = chain(N)
-    steps = [dataclasses.replace(s, info={"tactic": s.symbol}, spares=tuple(spare(s, other) for other in symbols if s.symbol == "scale" and other != "scale"))
-             for s in plain.steps]
+    steps = [
+        dataclasses.replace(
+            s,
+            info={"tactic": s.symbol},
+            spares=tuple(spare(s, other) for other in symbols if s.symbol == "scale" and other != "scale"),
+        )
+        for s in plain.steps
+    ]
     cubins = [Cubin(s, 90, b"\x7fELF " + s.encode(), 0, 4) for s in (*symbols, "add")]
     return dataclasses.replace(plain, steps=tuple(steps), code=pack(cubins), target=gpus([90]))
 
 
 def scaling(took: dict[str, float]) -> NullDevice:
     """A device whose kernels do what they should, and take so long."""
-    return device(lambda launch: took[launch.function.cubin.symbol], kernels={**dict.fromkeys(took, KERNELS["scale"]), "add": KERNELS["add"]})
+    return device(
+        lambda launch: took[launch.function.cubin.symbol],
+        kernels={**dict.fromkeys(took, KERNELS["scale"]), "add": KERNELS["add"]},
+    )
 
 
 TOOK = {"scale": 3000.0, "scale_b": 2000.0, "scale_c": 1000.0, "scale_d": 2990.0, "add": 10.0}
@@ -172,7 +208,10 @@ def test_the_fastest_kernel_goes_in_place():
     for step, old in zip(tuned.steps, engine.steps):
         if old.symbol == "scale":
             assert step.symbol == "scale_c" and [s.symbol for s in step.spares] == ["scale", "scale_b", "scale_d"]
-            assert step.info["times_ns"] == {"scale": 3000, "scale_b": 2000, "scale_c": 1000, "scale_d": 2990} and step.info["tactic"] == "scale_c"
+            assert (
+                step.info["times_ns"] == {"scale": 3000, "scale_b": 2000, "scale_c": 1000, "scale_d": 2990}
+                and step.info["tactic"] == "scale_c"
+            )
         else:
             assert step == old
     assert engine.tobytes() == before and tuned.meta["gpu"] == "no GPU" and tuned.meta["multiprocessors"] == 132
@@ -180,7 +219,7 @@ def test_the_fastest_kernel_goes_in_place():
     wanted = expected(x)
     got = tuned.start(scaling(TOOK)).run({"x": x})
     assert all(np.array_equal(got[k], wanted[k]) for k in wanted)
-    back = pelton.tune(tuned, scaling({**TOOK, "scale_b": 1.0}))       # again, on another GPU
+    back = pelton.tune(tuned, scaling({**TOOK, "scale_b": 1.0}))  # again, on another GPU
     assert {s.symbol for s in back.steps} == {"add", "scale_b"}
 
 
@@ -196,6 +235,7 @@ def test_kernels_of_an_engine_that_do_not_load_are_passed_over(caplog):
         if cubin.symbol == "scale_c":
             raise EngineError("kernel 'scale_c' needs more shared memory than there is")
         return load(null, cubin, parameters)
+
     null.load = refuse
     with caplog.at_level(logging.WARNING, "pelton.build"):
         tuned = pelton.tune(pelton.Engine(carrying()), null)
@@ -204,16 +244,25 @@ def test_kernels_of_an_engine_that_do_not_load_are_passed_over(caplog):
 
 def test_constants_are_read_where_they_are_cold():
     plain = carrying()
-    adds = [dataclasses.replace(s, spares=(spare(s, "scale_b"),)) if s.symbol == "add" else dataclasses.replace(s, spares=()) for s in plain.steps]
+    adds = [
+        (
+            dataclasses.replace(s, spares=(spare(s, "scale_b"),))
+            if s.symbol == "add"
+            else dataclasses.replace(s, spares=())
+        )
+        for s in plain.steps
+    ]
     null = device()
-    null.l2 = 1 << 13                                              # twice the constant
+    null.l2 = 1 << 13  # twice the constant
     pelton.tune(pelton.Engine(dataclasses.replace(plain, steps=tuple(adds))), null)
     read = {h.facts["words"][1] for h in null.happened("launch") if h.facts["symbol"] == "add"}
-    assert len(read) == 1 + 4 * null.l2 // 4096                    # where the weights are, and copies of four times the cache
+    # where the weights are, and copies of four times the cache
+    assert len(read) == 1 + 4 * null.l2 // 4096
     clocked = {h.stream for h in null.happened("replay")}
     begun = next(i for i, h in enumerate(null.happenings) if h.what == "copy" and h.stream in clocked)
-    before = [h for h in null.happenings[:begun] if h.what == "launch"][-1]                      # by the context; the clock has a stream of its own
-    after = null.happenings[null.happenings.index(before):begun]
+    # by the context; the clock has a stream of its own
+    before = [h for h in null.happenings[:begun] if h.what == "launch"][-1]
+    after = null.happenings[null.happenings.index(before) : begun]
     ended = {h.facts["event"] for h in after if h.what == "record" and h.stream == before.stream}
     assert before.stream not in clocked and any(h.what == "finish" and h.facts["event"] in ended for h in after)
 
@@ -228,19 +277,24 @@ def test_without_time_nothing_changes_and_cancelled_is_cancelled():
 
 def test_tune_from_the_command_line(tmp_path, monkeypatch, capsys):
     from pelton import cli
+
     path, out = tmp_path / "e.pelton", tmp_path / "tuned.pelton"
     pelton.Engine(carrying()).save(path)
     before = path.read_bytes()
 
     def no_gpu(ordinal: int = 0):
         raise EngineError("there is no NVIDIA driver on this machine; install one")
+
     monkeypatch.setattr("pelton.backends.cuda.backend.gpu", no_gpu)
     assert cli.main(["tune", str(path)]) == cli.REFUSED and path.read_bytes() == before
     assert capsys.readouterr().err.startswith("error: there is no NVIDIA driver")
     monkeypatch.setattr("pelton.backends.cuda.backend.gpu", lambda ordinal: scaling(TOOK))
     assert cli.main(["tune", str(path), "-o", str(out)]) == 0 and path.read_bytes() == before
     told = capsys.readouterr().out
-    assert "2 steps timed on no GPU, 2 changed; all of them together 6.0 µs → 2.0 µs" in told and "3.0 µs → 1.0 µs, scale_c" in told
+    assert (
+        "2 steps timed on no GPU, 2 changed; all of them together 6.0 µs → 2.0 µs" in told
+        and "3.0 µs → 1.0 µs, scale_c" in told
+    )
     assert cli.main(["tune", str(path), "-q"]) == 0 and path.read_bytes() == out.read_bytes() != before
     assert {s.symbol for s in pelton.load(path, device=None).steps} == {"add", "scale_c"}
     pelton.Engine(chain(N)).save(path)
@@ -249,19 +303,32 @@ def test_tune_from_the_command_line(tmp_path, monkeypatch, capsys):
 
 def test_timed_from_the_command_line(tmp_path, monkeypatch, capsys):
     from pelton import cli
+
     path, null = tmp_path / "e.pelton", device(lambda launch: 5000.0, kernels=KERNELS)
     pelton.Engine(carrying()).save(path)
     monkeypatch.setattr(cuda_ready, "IDLE", 1 << 10)
     monkeypatch.setattr("pelton.backends.cuda.backend.gpu", lambda ordinal: null)
     assert cli.main(["bench", str(path), "--seconds", "0", "--warmup", "0", "--layers"]) == 0
     told = capsys.readouterr().out
-    assert "z f32[1000], no GPU" in told and "in kernels 15.0 µs" in told and "a run, as one graph, with its copies: " in told and "peak" not in told
-    assert cli.main(["bench", str(path), "--seconds", "0", "--json"]) == 0 and json.loads(capsys.readouterr().out)["machine"] == "no GPU"
+    assert (
+        "z f32[1000], no GPU" in told
+        and "in kernels 15.0 µs" in told
+        and "a run, as one graph, with its copies: " in told
+        and "peak" not in told
+    )
+    assert (
+        cli.main(["bench", str(path), "--seconds", "0", "--json"]) == 0
+        and json.loads(capsys.readouterr().out)["machine"] == "no GPU"
+    )
     for wrong in (["--plot", str(tmp_path / "x.svg")], ["--vs", "onnxruntime"]):
-        assert cli.main(["bench", str(path), *wrong]) == cli.REFUSED and "is for engines of CPUs" in capsys.readouterr().err
+        assert (
+            cli.main(["bench", str(path), *wrong]) == cli.REFUSED
+            and "is for engines of CPUs" in capsys.readouterr().err
+        )
 
 
 # ---- builds ----
+
 
 @pytest.fixture(scope="module")
 def cubins(tmp_path_factory):
@@ -278,13 +345,25 @@ def built_on(monkeypatch, tmp_path, cubins):
 
     def build(here: NullDevice | None, **options):
         monkeypatch.setattr(targets.cuda, "here", lambda: here)
-        return pelton.build(product(), **{"target": "cuda:sm_90", "cache_dir": cubins, "timing_cache": tmp_path / "timing.json", "level": 1, **options})
+        return pelton.build(
+            product(),
+            **{
+                "target": "cuda:sm_90",
+                "cache_dir": cubins,
+                "timing_cache": tmp_path / "timing.json",
+                "level": 1,
+                **options,
+            },
+        )
+
     return build
 
 
 def product():
     nodes = [helper.make_node("MatMul", ["x", "w"], ["p"], "product"), helper.make_node("Relu", ["p"], ["y"], "relu")]
-    return model(nodes, {"x": "f32[32, 64]"}, ["y"], {"w": np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)})
+    return model(
+        nodes, {"x": "f32[32, 64]"}, ["y"], {"w": np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)}
+    )
 
 
 def warps(launch: Launch) -> int:
@@ -295,10 +374,14 @@ def test_the_clock_decides(built_on, tmp_path):
     few = built_on(device(lambda launch: 1000.0 * warps(launch)))
     many = built_on(device(lambda launch: 9000.0 / warps(launch)), timing_cache=tmp_path / "other.json")
     for engine, wins in ((few, "WARPS=4"), (many, "WARPS=8")):
-        (step,), = [engine.steps]
+        (step,) = engine.steps
         times = step.info["times_ns"]
-        assert wins in step.info["tactic"] and len(times) > 3 and {ns for name, ns in times.items() if wins in name} == {min(times.values())}
-        assert wins in step.spares[0].info["tactic"]               # the next best first
+        assert (
+            wins in step.info["tactic"]
+            and len(times) > 3
+            and {ns for name, ns in times.items() if wins in name} == {min(times.values())}
+        )
+        assert wins in step.spares[0].info["tactic"]  # the next best first
     assert few.meta["gpu"] == "no GPU" and few.meta["multiprocessors"] == 132 and "threads" not in few.meta
     keys = list(json.loads((tmp_path / "timing.json").read_text())["times"])
     assert len(keys) == 1 and keys[0].startswith("no GPU|sm_90|132|4096|CUDA 13.0|sm_90|triton 3.")
@@ -319,15 +402,24 @@ def test_kernels_that_do_not_launch_do_not_win(built_on, caplog):
         if warps(launch) == 4:
             raise EngineError("too many resources requested for launch")
         return 1000.0
+
     with caplog.at_level(logging.WARNING, "pelton.build"):
-        (step,), = [built_on(device(lasts)).steps]
-    assert "WARPS=4" not in step.info["tactic"] + " ".join(step.info["times_ns"]) and "is not timed: too many resources" in caplog.text
+        (step,) = built_on(device(lasts)).steps
+    assert (
+        "WARPS=4" not in step.info["tactic"] + " ".join(step.info["times_ns"])
+        and "is not timed: too many resources" in caplog.text
+    )
 
 
 def test_a_gpu_of_another_architecture_times_nothing(built_on):
     null = device(arch=80)
     engine = built_on(null, timing_cache=None)
-    assert not null.happenings and engine.meta["gpu"] is None and engine.meta["multiprocessors"] == 132 and not engine.steps[0].info["times_ns"]
+    assert (
+        not null.happenings
+        and engine.meta["gpu"] is None
+        and engine.meta["multiprocessors"] == 132
+        and not engine.steps[0].info["times_ns"]
+    )
 
 
 def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
@@ -336,11 +428,16 @@ def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
 
     monkeypatch.setattr(targets.cuda, "here", lambda: None)
     found = explain(product(), target="cuda:sm_90", precision="fp16")
-    assert [set(names) for names in found.tactics] == [{"pointwise"}, {"gemm"}] and all("@sm_90" in t for t in found.tactics[1]["gemm"])
+    assert [set(names) for names in found.tactics] == [{"pointwise"}, {"gemm"}] and all(
+        "@sm_90" in t for t in found.tactics[1]["gemm"]
+    )
     assert found.why_not("gemm").took == ("product+relu",) and found.why_not("conv").refused
     path = tmp_path / "e.pelton"
     pelton.Engine(carrying()).save(path)
-    assert cli.main(["inspect", str(path)]) == 0 and "with 6 kernels more, which `pelton tune` times" in capsys.readouterr().out
+    assert (
+        cli.main(["inspect", str(path)]) == 0
+        and "with 6 kernels more, which `pelton tune` times" in capsys.readouterr().out
+    )
     assert cli.main(["inspect", str(path), "--json"]) == 0
     assert [len(s["spares"]) for s in json.loads(capsys.readouterr().out)["steps"]] == [3, 0, 3]
 
@@ -352,13 +449,18 @@ def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, mon
         if symbol == first.symbol:
             raise BuildError("out of registers")
         return real(symbol, text, arch)
+
     monkeypatch.setattr(triton_compile, "cubin_of", cubin_of)
     monkeypatch.setattr(triton_compile.Compiler, "_known", lambda self, text, arch: None)
     monkeypatch.setattr(targets.cuda.cpu, "default_threads", lambda: 1)
     with caplog.at_level(logging.WARNING, "pelton.build"):
         step = built_on(None, timing_cache=None).steps[0]
-    assert step.symbol == first.spares[0].symbol and {s.symbol for s in step.spares} == {"cublaslt"} and "out of registers" in caplog.text
-    step, = built_on(None, timing_cache=None, level=0).steps              # also where none is carried
+    assert (
+        step.symbol == first.spares[0].symbol
+        and {s.symbol for s in step.spares} == {"cublaslt"}
+        and "out of registers" in caplog.text
+    )
+    (step,) = built_on(None, timing_cache=None, level=0).steps  # also where none is carried
     assert step.symbol not in (first.symbol, "cublaslt") and not step.spares
     monkeypatch.setattr(triton_compile, "cubin_of", lambda symbol, text, arch: cubin_of(first.symbol, text, arch))
     with pytest.raises(BuildError, match="out of registers"):

@@ -1,4 +1,6 @@
-"""Sizes that a run decides: arithmetic against numbers, canonical forms, bounds, what is decided and what is not, and the text form."""
+"""Sizes that a run decides: arithmetic against numbers, canonical forms, bounds, what is decided and what is not, and
+the text form."""
+
 from __future__ import annotations
 
 import random
@@ -23,14 +25,26 @@ def drawn(rng: random.Random, depth: int):
         return KNOWN[name], lambda v: v[name]
     (a, f), (b, g) = drawn(rng, depth - 1), drawn(rng, depth - 1)
     k = rng.randrange(1, 7)
-    return rng.choice([
-        (a + b, lambda v: f(v) + g(v)), (a - b, lambda v: f(v) - g(v)), (a * b, lambda v: f(v) * g(v)), (-a, lambda v: -f(v)),
-        (a // k, lambda v: f(v) // k), (a % k, lambda v: f(v) % k), (maximum(a, b), lambda v: max(f(v), g(v))),
-        (minimum(a, b, k), lambda v: min(f(v), g(v), k))])
+    return rng.choice(
+        [
+            (a + b, lambda v: f(v) + g(v)),
+            (a - b, lambda v: f(v) - g(v)),
+            (a * b, lambda v: f(v) * g(v)),
+            (-a, lambda v: -f(v)),
+            (a // k, lambda v: f(v) // k),
+            (a % k, lambda v: f(v) % k),
+            (maximum(a, b), lambda v: max(f(v), g(v))),
+            (minimum(a, b, k), lambda v: min(f(v), g(v), k)),
+        ]
+    )
 
 
 def values(rng: random.Random) -> dict[str, int]:
-    return {s.name: rng.choice([s.least, rng.randint(s.least, min(s.most, 40)), min(s.most, 40)]) for d in KNOWN.values() for s in symbols(d)}
+    return {
+        s.name: rng.choice([s.least, rng.randint(s.least, min(s.most, 40)), min(s.most, 40)])
+        for d in KNOWN.values()
+        for s in symbols(d)
+    }
 
 
 @pytest.mark.parametrize("seed", range(400))
@@ -59,19 +73,42 @@ def test_the_ring_is_canonical(seed):
         assert (a * b) // b == a and (a * b) % b == 0
 
 
-@pytest.mark.parametrize("one, other", [
-    ("n // 2 // 3", "n // 6"), ("(2*n + 1) // 2", "n"), ("(4*n + 3) // 6", "(2*n + 1) // 3"), ("-n // 4", "-((n + 3) // 4)"),
-    ("max(n, n + 1, 3)", "max(n + 1, 3)"),
-    ("min(n, 64)", "n"), ("(s + p)*(n + 2) // (s + p)", "n + 2"), ("n + (5 - n % 5) % 5", "((n + 4) // 5) * 5"), ("(n - 1) // 2 + 1", "(n + 1) // 2"),
-    ("min(n // 2, (n + 1) // 2)", "n // 2"), ("max(min(n, s), s)", "s"), ("(n + 6) % 4", "(n + 2) % 4"), ("mod(n, 100)", "n")])
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("n // 2 // 3", "n // 6"),
+        ("(2*n + 1) // 2", "n"),
+        ("(4*n + 3) // 6", "(2*n + 1) // 3"),
+        ("-n // 4", "-((n + 3) // 4)"),
+        ("max(n, n + 1, 3)", "max(n + 1, 3)"),
+        ("min(n, 64)", "n"),
+        ("(s + p)*(n + 2) // (s + p)", "n + 2"),
+        ("n + (5 - n % 5) % 5", "((n + 4) // 5) * 5"),
+        ("(n - 1) // 2 + 1", "(n + 1) // 2"),
+        ("min(n // 2, (n + 1) // 2)", "n // 2"),
+        ("max(min(n, s), s)", "s"),
+        ("(n + 6) % 4", "(n + 2) % 4"),
+        ("mod(n, 100)", "n"),
+    ],
+)
 def test_equal_sizes_have_one_form(one, other):
     assert parse(one, KNOWN) == parse(other, KNOWN)
 
 
-@pytest.mark.parametrize("text, expected", [
-    ("n", (1, 64)), ("h - 2*(h // 2)", (0, 1)), ("n - 4*((n + 3) // 4)", (-3, 0)), ("max(n, s) - s", (0, 63)), ("min(s, n) - n", (-63, 0)),
-    ("h // 2 - (h + 1) // 2", (-1, 0)), ("(h - 1) // 2", (1, 511)),
-    ("n*h - 3*n", (0, 64 * 1021)), ("n*h*h - 9*n", (0, 64 * (1024**2 - 9)))])
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("n", (1, 64)),
+        ("h - 2*(h // 2)", (0, 1)),
+        ("n - 4*((n + 3) // 4)", (-3, 0)),
+        ("max(n, s) - s", (0, 63)),
+        ("min(s, n) - n", (-63, 0)),
+        ("h // 2 - (h + 1) // 2", (-1, 0)),
+        ("(h - 1) // 2", (1, 511)),
+        ("n*h - 3*n", (0, 64 * 1021)),
+        ("n*h*h - 9*n", (0, 64 * (1024**2 - 9))),
+    ],
+)
 def test_bounds_know_what_belongs_together(text, expected):
     low, high = bounds(parse(text, KNOWN))
     assert (low, high) == expected
@@ -80,7 +117,15 @@ def test_bounds_know_what_belongs_together(text, expected):
 def test_comparisons_are_decided_by_bounds_or_not_at_all():
     assert N > 0 and N <= 64 and not N > 64 and 2 * N >= N and S + P >= P and N != S and N != 4 and bool(N - 1)
     assert equal(N + 1, 1 + N) and not equal(N, 0) and not equal(2 * N, N - 1)
-    for ask in (lambda: N > 1, lambda: N < S, lambda: max(N, S), lambda: sorted([S, N]), lambda: range(N), lambda: int(N), lambda: [0][N]):
+    for ask in (
+        lambda: N > 1,
+        lambda: N < S,
+        lambda: max(N, S),
+        lambda: sorted([S, N]),
+        lambda: range(N),
+        lambda: int(N),
+        lambda: [0][N],
+    ):
         with pytest.raises(Undecided, match=r"\bn\b"):
             ask()
     with pytest.raises(Undecided) as found:
@@ -91,7 +136,11 @@ def test_comparisons_are_decided_by_bounds_or_not_at_all():
 
 
 def test_symbols_have_names_and_rising_bounds():
-    assert symbol("x", 4, 4, 4) == 4 and usual(3 * N + S) == 40 and list(symbols((N, (S * N, 3)))) == list(symbols([N * S]))
+    assert (
+        symbol("x", 4, 4, 4) == 4
+        and usual(3 * N + S) == 40
+        and list(symbols((N, (S * N, 3)))) == list(symbols([N * S]))
+    )
     with pytest.raises(ValueError, match="no name"):
         symbol("2n")
     with pytest.raises(ValueError, match="should rise"):

@@ -1,4 +1,6 @@
-"""The documents: every command and snippet in them runs, their links lead somewhere, and what they say of the code is so."""
+"""The documents: every command and snippet in them runs, their links lead somewhere, and what they say of the code is
+so."""
+
 import os
 import re
 import shlex
@@ -14,7 +16,7 @@ from pelton.cli import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-NETWORK = ("git", "pip", "make", "cd")            # what fetches, installs or measures for long is not run here
+NETWORK = ("git", "pip", "make", "cd")  # what fetches, installs or measures for long is not run here
 HOUR = re.compile(r"^## A newcomer's hour$.*?(?=^## )", re.M | re.S)
 QUICKLY = {"build": ["--level", "0"], "bench": ["--seconds", "0.05", "--warmup", "0"], "explain": ["--level", "0"]}
 
@@ -34,9 +36,12 @@ def desk(tmp_path_factory):
     try:
         import numpy as np
         from PIL import Image
-        Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)).save(folder / "cat.jpg")
+
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)).save(
+            folder / "cat.jpg"
+        )
     except ImportError:
-        pass                                       # without Pillow the commands that need it are skipped
+        pass  # without Pillow the commands that need it are skipped
     return folder
 
 
@@ -66,13 +71,18 @@ SNIPPETS = [(page.name, block) for page in PAGES for block in blocks(page, "pyth
 def test_snippets_run(desk, page, code):
     """As they stand, but for the time that tuning takes."""
     program = "import functools, pelton\npelton.build = functools.partial(pelton.build, level=0)\n" + code
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "XDG_CACHE_HOME": str(desk / "cache")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "XDG_CACHE_HOME": str(desk / "cache"),
+    }
     done = subprocess.run([sys.executable, "-c", program], cwd=desk, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{page}: {done.stderr}"
 
 
 def write_block(path: Path, language: str, text: str) -> None:
-    """Appends a block to a file, or replaces the lines that a diff names; AssertionError where these are not there once."""
+    """Appends a block to a file, or replaces the lines that a diff names; AssertionError where these are not there
+    once."""
     if language != "diff":
         path.write_text((path.read_text() if path.exists() else "") + text)
         return
@@ -83,12 +93,17 @@ def write_block(path: Path, language: str, text: str) -> None:
 
 
 def test_the_newcomers_hour(tmp_path):
-    """In a copy of the sources: writes what is printed, runs the commands, and finds the printed lines in what they say."""
+    """In a copy of the sources: writes what is printed, runs the commands, and finds the printed lines in what they
+    say."""
     for folder in ("src", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    environment |= {"PYTHONPATH": str(tmp_path / "src"), "PELTON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONIOENCODING": "utf-8"}
+    environment |= {
+        "PYTHONPATH": str(tmp_path / "src"),
+        "PELTON_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONIOENCODING": "utf-8",
+    }
     (hour,) = HOUR.findall((ROOT / "CONTRIBUTING.md").read_text())
     said, ran = "", 0
     for language, path, text in re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```", hour, re.M | re.S):
@@ -147,6 +162,8 @@ def test_the_readme_has_the_figures_of_the_page_on_performance():
 
 def test_the_table_of_rooms_is_the_one_that_is_enforced():
     from test_house import BELOW
+
     rooms = dict(re.findall(r"^\| `(\w+)` \|.*\| ([\w, –]+) \|$", (ROOT / "docs/architecture.md").read_text(), re.M))
     assert {room: set(below.split(", ")) - {"–"} for room, below in rooms.items()} == {
-        room: set(below) - {"public"} for room, below in BELOW.items() if room != "public"}
+        room: set(below) - {"public"} for room, below in BELOW.items() if room != "public"
+    }

@@ -1,4 +1,5 @@
 """The engine file: round trip, bit flips, truncation, forged plans, atomic writing."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -30,15 +31,35 @@ def refused(data: bytes, verify: bool = False) -> str:
 
 
 def same(a, b) -> bool:
-    return all(bytes(getattr(a, f.name)) == bytes(getattr(b, f.name)) if f.name in ("constants", "code") else getattr(a, f.name) == getattr(b, f.name)
-               for f in dataclasses.fields(a))
+    return all(
+        (
+            bytes(getattr(a, f.name)) == bytes(getattr(b, f.name))
+            if f.name in ("constants", "code")
+            else getattr(a, f.name) == getattr(b, f.name)
+        )
+        for f in dataclasses.fields(a)
+    )
 
 
 def with_host_step():
     tensor = Tensor(Slice(0, 4), "f32", (2, 3), (3, 1))
-    return engine([Port("x", "f32", (7,))], [Port("y", "f32", (2, 3), ("N", None))], [Buffer("input", 0, 28), Buffer("output", 0, 24), Buffer("table", 64, 9)],
-                  [Step("odd", "", host='%y: f32[2, 3] = "odd"(%x)', tiles=0, inputs=(tensor,), outputs=(dataclasses.replace(tensor, slice=Slice(1, 0)),))],
-                  constants=bytes(range(100)), code=b"")
+    return engine(
+        [Port("x", "f32", (7,))],
+        [Port("y", "f32", (2, 3), ("N", None))],
+        [Buffer("input", 0, 28), Buffer("output", 0, 24), Buffer("table", 64, 9)],
+        [
+            Step(
+                "odd",
+                "",
+                host='%y: f32[2, 3] = "odd"(%x)',
+                tiles=0,
+                inputs=(tensor,),
+                outputs=(dataclasses.replace(tensor, slice=Slice(1, 0)),),
+            )
+        ],
+        constants=bytes(range(100)),
+        code=b"",
+    )
 
 
 def test_round_trip(tmp_path):
@@ -54,16 +75,19 @@ def test_round_trip(tmp_path):
 def test_layout_on_disk():
     """Constants start on a page, so that their pieces are on cache lines when the file is mapped."""
     data = file.to_bytes(chain())
-    header = json.loads(data[64:64 + int.from_bytes(data[16:24], "little")])
+    header = json.loads(data[64 : 64 + int.from_bytes(data[16:24], "little")])
     body = -(-(64 + int.from_bytes(data[16:24], "little")) // 4096) * 4096
     sections = header["sections"]
-    assert (body + sections["constants"]["offset"]) % 4096 == 0 and all((body + s["offset"]) % 64 == 0 for s in sections.values())
+    assert (body + sections["constants"]["offset"]) % 4096 == 0 and all(
+        (body + s["offset"]) % 64 == 0 for s in sections.values()
+    )
     assert len(data) == body + sections["constants"]["offset"] + sections["constants"]["size"]
 
 
 def test_constants_are_mapped_not_read(tmp_path):
     """100 MB of constants cost no more than 100 bytes of them."""
     import time
+
     big = chain(25_000_000, constant=np.ones(25_000_000, np.float32))
     path = tmp_path / "big.pelton"
     file.write(big, path)
@@ -92,8 +116,10 @@ def test_flipped_bits_are_refused_or_harmless():
             try:
                 read = file.read(bytes(altered))
             except EngineError as error:
-                assert any(w in str(error) for w in ("altered", "truncated", "not a Pelton engine", "newer Pelton")), str(error)
-            else:                       # padding, or a weight
+                assert any(w in str(error) for w in ("altered", "truncated", "not a Pelton engine", "newer Pelton")), (
+                    str(error)
+                )
+            else:  # padding, or a weight
                 assert same(dataclasses.replace(read, constants=e.constants), e)
                 if bytes(read.constants) != bytes(e.constants):
                     assert "altered in its constants" in refused(bytes(altered), verify=True)
@@ -102,7 +128,7 @@ def test_flipped_bits_are_refused_or_harmless():
 def test_constants_for_addressing_are_always_verified():
     e = with_host_step()
     data = bytearray(file.to_bytes(e))
-    data[-100 + 63] ^= 1                # beside the table: an ordinary constant
+    data[-100 + 63] ^= 1  # beside the table: an ordinary constant
     file.read(bytes(data))
     data[-100 + 64] ^= 1
     assert "constants it uses for addressing" in refused(bytes(data))
@@ -121,6 +147,7 @@ def test_what_was_verified_is_what_runs(tmp_path, monkeypatch):
     def verify_and_lose(self, sections, where):
         verify(self, sections, where)
         emptied(path.stat().st_size - len(e.constants))
+
     monkeypatch.setattr(file.Opened, "verify", verify_and_lose)
     found, x = load(path), np.ones(64, np.float32)
     emptied(path.stat().st_size)
@@ -141,7 +168,12 @@ def test_what_is_refused_says_why(tmp_path):
     assert "altered in its first bytes" in refused(data[:12] + b"\1" + data[13:])
     assert "not a Pelton engine" in refused(b"")
     (tmp_path / "m.onnx").write_bytes(b"\x08\x07" * 50)
-    for path, why in ((tmp_path / "m.onnx", "pelton build"), (tmp_path, "not a file"), (tmp_path / "none", "No such file"), (Path("/dev/null"), "not a file")):
+    for path, why in (
+        (tmp_path / "m.onnx", "pelton build"),
+        (tmp_path, "not a file"),
+        (tmp_path / "none", "No such file"),
+        (Path("/dev/null"), "not a file"),
+    ):
         with pytest.raises(EngineError, match=why):
             file.read(path)
 
@@ -161,17 +193,33 @@ BAD_PLANS = {
     "grain": lambda e: [dataclasses.replace(e.steps[2], wave=3, grain=0)],
     "number of tiles": lambda e: [dataclasses.replace(e.steps[2], wave=3, tiles=1 << 31)],
     "number of phases": lambda e: [dataclasses.replace(e.steps[2], wave=3, phases=-1)],
-    "phases of": lambda e: [dataclasses.replace(e.steps[2], wave=3, phases=n, tiles=t) for n, t in ((0, 1), (1 << 16, 1 << 16))],
+    "phases of": lambda e: [
+        dataclasses.replace(e.steps[2], wave=3, phases=n, tiles=t) for n, t in ((0, 1), (1 << 16, 1 << 16))
+    ],
     "scratch memory": lambda e: [dataclasses.replace(e.steps[2], wave=3, scratch=-1)],
     "has dimension": lambda e: [dataclasses.replace(e.steps[2], wave=3, dims=(1 << 63,))],
     "neither one kernel nor one host step": lambda e: [dataclasses.replace(e.steps[2], wave=3, symbol="")],
-    "reaches byte": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 500), (501, 1)),))],
+    "reaches byte": lambda e: [
+        Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 500), (501, 1)),))
+    ],
     "reaches byte -4": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 8), "f32", (4,), (-1,)),))],
-    "a stride of": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 2), (1 << 50, 1)),))],
-    "writes to a constant": lambda e: [Step("h", "", host="h", wave=3, outputs=(Tensor(Slice(4, 0), "f32", (2,), (1,)),))],
-    "no kernel that could stand": lambda e: [dataclasses.replace(e.steps[2], wave=3, spares=(s,)) for s in (
-        dataclasses.replace(e.steps[2], wave=2), Step("h", "", host="h", wave=3), dataclasses.replace(e.steps[2], wave=3, spares=(e.steps[2],)))],
-    "spare 0 of step 3": lambda e: [dataclasses.replace(e.steps[2], wave=3, spares=(dataclasses.replace(e.steps[2], wave=3, args=(Slice(99, 0),)),))],
+    "a stride of": lambda e: [
+        Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 2), (1 << 50, 1)),))
+    ],
+    "writes to a constant": lambda e: [
+        Step("h", "", host="h", wave=3, outputs=(Tensor(Slice(4, 0), "f32", (2,), (1,)),))
+    ],
+    "no kernel that could stand": lambda e: [
+        dataclasses.replace(e.steps[2], wave=3, spares=(s,))
+        for s in (
+            dataclasses.replace(e.steps[2], wave=2),
+            Step("h", "", host="h", wave=3),
+            dataclasses.replace(e.steps[2], wave=3, spares=(e.steps[2],)),
+        )
+    ],
+    "spare 0 of step 3": lambda e: [
+        dataclasses.replace(e.steps[2], wave=3, spares=(dataclasses.replace(e.steps[2], wave=3, args=(Slice(99, 0),)),))
+    ],
     "unknown type": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f31", (2, 2), (2, 1)),))],
     "have a name in common": lambda e: [Port("y", "f32", ())],
     "2 names": lambda e: [Port("w", "f32", (3,), ("a", "b"))],
@@ -225,24 +273,43 @@ FORGE = """
 def forge(data: bytes, rng: random.Random) -> bytes:
     """A file with something changed in its header or plan and all hashes right again."""
     size = int.from_bytes(data[16:24], "little")
-    header = json.loads(data[64:64 + size])
+    header = json.loads(data[64 : 64 + size])
     body = -(-(64 + size) // 4096) * 4096
     names = sorted(header["sections"], key=lambda n: header["sections"][n]["offset"])
-    parts = {n: bytearray(data[body + s["offset"]:body + s["offset"] + s["size"]]) for n, s in header["sections"].items()}
-    numbers = [0, 1, -1, 2, 63, 64, 4096, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 45, 1 << 62, 1 << 63, -(1 << 63), 1 << 64, 10 ** 400]
+    parts = {
+        n: bytearray(data[body + s["offset"] : body + s["offset"] + s["size"]]) for n, s in header["sections"].items()
+    }
+    numbers = [
+        0,
+        1,
+        -1,
+        2,
+        63,
+        64,
+        4096,
+        1 << 31,
+        (1 << 31) - 1,
+        1 << 32,
+        1 << 45,
+        1 << 62,
+        1 << 63,
+        -(1 << 63),
+        1 << 64,
+        10**400,
+    ]
     others = [1.5, 1e300, None, True, "x", [], {}, [[]]]
 
     def mutate(value):
         """Goes down to a random place and changes it."""
-        if isinstance(value, dict) and value and rng.random() < .95:
+        if isinstance(value, dict) and value and rng.random() < 0.95:
             key = rng.choice(sorted(value))
-            if rng.random() < .05:
+            if rng.random() < 0.05:
                 return {k: v for k, v in value.items() if k != key}
             return {**value, key: mutate(value[key])}
-        if isinstance(value, list) and value and rng.random() < .95:
+        if isinstance(value, list) and value and rng.random() < 0.95:
             i = rng.randrange(len(value))
-            return value[:i] + value[i + 1:] if rng.random() < .1 else value[:i] + [mutate(value[i])] + value[i + 1:]
-        if type(value) is int and rng.random() < .5:
+            return value[:i] + value[i + 1 :] if rng.random() < 0.1 else value[:i] + [mutate(value[i])] + value[i + 1 :]
+        if type(value) is int and rng.random() < 0.5:
             return value + rng.choice([-64, -1, 1, 64, value])
         return rng.choice(numbers + others)
 
@@ -261,7 +328,11 @@ def forge(data: bytes, rng: random.Random) -> bytes:
     at = 0
     for name in names:
         at = -(-at // 4096) * 4096
-        header["sections"][name] = {"offset": at, "size": len(parts[name]), "sha256": hashlib.sha256(parts[name]).hexdigest()}
+        header["sections"][name] = {
+            "offset": at,
+            "size": len(parts[name]),
+            "sha256": hashlib.sha256(parts[name]).hexdigest(),
+        }
         at += len(parts[name])
     if what == 3:
         header = mutate(header)
@@ -276,7 +347,8 @@ def forge(data: bytes, rng: random.Random) -> bytes:
 
 
 def test_forged_plans_never_crash():
-    """Whoever makes the hashes right again still gets an error or an engine, never a crash, up to the machine code, which is trusted."""
+    """Whoever makes the hashes right again still gets an error or an engine, never a crash, up to the machine code,
+    which is trusted."""
     runs = [python(FORGE, seed) for seed in (1, 2)]
     for r in runs:
         assert r.returncode == 0, r.stderr[-2000:]
@@ -289,9 +361,10 @@ def failing_after(n: int, monkeypatch) -> None:
     def write(handle, data):
         if left[0] <= 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        done = real(handle, memoryview(data)[:left[0]])
+        done = real(handle, memoryview(data)[: left[0]])
         left[0] -= done
         return done
+
     monkeypatch.setattr(os, "write", write)
 
 
@@ -316,6 +389,7 @@ def test_other_failures_of_writing(tmp_path, monkeypatch):
 
     def interrupted(*_):
         raise KeyboardInterrupt
+
     with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
         m.setattr(os, "fsync", interrupted)
         file.write(chain(16), tmp_path / "e.pelton")
@@ -354,8 +428,9 @@ def unmade(e, raises: type[BaseException] | None = None):
         for at in range(0, len(data), 640):
             if at and raises is not None:
                 raise raises("no more")
-            out[at:at + 640] = data[at:at + 640]
+            out[at : at + 640] = data[at : at + 640]
             yield min(at + 640, len(data))
+
     return dataclasses.replace(e, constants=Unmade(len(data), fill))
 
 
@@ -366,7 +441,7 @@ def test_constants_are_made_in_the_file_or_in_memory(tmp_path):
     for _ in range(2):
         file.write(written, first)
         assert first.read_bytes() == file.to_bytes(e)
-        first.unlink()                                   # what was made there is still there for the engine
+        first.unlink()  # what was made there is still there for the engine
     assert bytes(written.constants.read()) == bytes(e.constants) == bytes(read.constants.read())
     assert read.constants.read().ctypes.data % 64 == 0 and not written.constants.read().flags.writeable
     file.write(read, first)

@@ -1,4 +1,6 @@
-"""Models as exporters write them: sessions give what the frameworks give that they come from, and `pelton check` foresees what becomes of them."""
+"""Models as exporters write them: sessions give what the frameworks give that they come from, and `pelton check`
+foresees what becomes of them."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,18 +15,73 @@ from pelton.diagnose import support
 FOLDER = Path(__file__).parent / "data" / "exports"
 MODELS = sorted(p.stem for p in FOLDER.glob("*.npz"))
 # Whose nodes are much like those of others: left to `make test-all`.
-ALIKE = {"extra_trees", "forest_regressor", "bagging", "stacking", "voting", "poisson", "log_target", "linear_svc", "one_vs_rest", "elastic_net",
-         "sgd", "nu_svc", "mini_batch_kmeans", "neighbours_regressor", "outlier_factor", "perceptron_regressor", "logistic_two", "decision_tree",
-         "lightgbm_two", "xgboost_two", "calibrated", "chosen_features", "bins_ordinal", "char_weights", "keras_conv3d", "keras_masked", "keras_rnn",
-         "torch_encoder", "torch_rope", "torch_pictures_dynamo", "torch_decoder", "quantized_conv_unsigned", "quantized_perceptron_dynamic",
-         "svc_linear", "gaussian_mixture", "linear_discriminant", "quadratic_discriminant", "ada_boost", "hist_regressor", "xgboost_regressor",
-         "lightgbm_regressor", "logistic_columns", "svc_scores"}
-CLOSE = 1e-5                                               # of the largest number: what f32 loses in a few dozen steps
-# What is rounded to few bits: quantized networks differ in where sums are rounded, by a step of the last layers, and in whether what goes into a recurrent
+ALIKE = {
+    "extra_trees",
+    "forest_regressor",
+    "bagging",
+    "stacking",
+    "voting",
+    "poisson",
+    "log_target",
+    "linear_svc",
+    "one_vs_rest",
+    "elastic_net",
+    "sgd",
+    "nu_svc",
+    "mini_batch_kmeans",
+    "neighbours_regressor",
+    "outlier_factor",
+    "perceptron_regressor",
+    "logistic_two",
+    "decision_tree",
+    "lightgbm_two",
+    "xgboost_two",
+    "calibrated",
+    "chosen_features",
+    "bins_ordinal",
+    "char_weights",
+    "keras_conv3d",
+    "keras_masked",
+    "keras_rnn",
+    "torch_encoder",
+    "torch_rope",
+    "torch_pictures_dynamo",
+    "torch_decoder",
+    "quantized_conv_unsigned",
+    "quantized_perceptron_dynamic",
+    "svc_linear",
+    "gaussian_mixture",
+    "linear_discriminant",
+    "quadratic_discriminant",
+    "ada_boost",
+    "hist_regressor",
+    "xgboost_regressor",
+    "lightgbm_regressor",
+    "logistic_columns",
+    "svc_scores",
+}
+CLOSE = 1e-5  # of the largest number: what f32 loses in a few dozen steps
+# What is rounded to few bits: quantized networks differ in where sums are rounded, by a step of the last layers, and in
+# whether what goes into a recurrent
 # layer is rounded at all; halves are only rounded between regions.
 LOOSE = {"quantized_speech": 5e-2, "quantized": 2e-2, "torch_half": 1e-3}
-ON_HOST = {"LabelEncoder", "OneHotEncoder", "DictVectorizer", "ArrayFeatureExtractor", "StringNormalizer", "Tokenizer", "TfIdfVectorizer", "SVMClassifier",
-           "NonZero", "Compress", "TreeEnsembleClassifier", "LinearClassifier", "Reshape", "Gather"}       # classes that are words; words in another shape
+ON_HOST = {
+    "LabelEncoder",
+    "OneHotEncoder",
+    "DictVectorizer",
+    "ArrayFeatureExtractor",
+    "StringNormalizer",
+    "Tokenizer",
+    "TfIdfVectorizer",
+    "SVMClassifier",
+    # classes that are words; words in another shape
+    "NonZero",
+    "Compress",
+    "TreeEnsembleClassifier",
+    "LinearClassifier",
+    "Reshape",
+    "Gather",
+}
 
 
 def model(name: str) -> bytes:
@@ -61,7 +118,7 @@ def cases(name: str) -> list[tuple[dict[str, Any], list[Any]]]:
 
 
 def same(found: Any, expected: Any, close: float) -> bool:
-    if isinstance(expected, list):                         # a dict per row
+    if isinstance(expected, list):  # a dict per row
         if [[*row] for row in found] != [[*row] for row in expected]:
             return False
         found, expected = (np.array([[*row.values()] for row in rows]) for rows in (found, expected))
@@ -70,7 +127,9 @@ def same(found: Any, expected: Any, close: float) -> bool:
     if found.size != expected.size:
         return False
     found, expected = found.reshape(-1).astype(np.float64), expected.reshape(-1).astype(np.float64)
-    return np.allclose(found, expected, rtol=0, atol=close * max(np.nanmax(np.abs(expected), initial=0), 1e-30), equal_nan=True)
+    return np.allclose(
+        found, expected, rtol=0, atol=close * max(np.nanmax(np.abs(expected), initial=0), 1e-30), equal_nan=True
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +138,9 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PELTON_LEVEL", "0")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in MODELS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in MODELS]
+)
 def test_sessions_give_what_the_framework_gives(name):
     session = pelton.InferenceSession(model(name), providers=["CPUExecutionProvider"])
     close = next((close for start, close in LOOSE.items() if name.startswith(start)), CLOSE)

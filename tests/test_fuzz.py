@@ -1,4 +1,6 @@
-"""Damaged models, random graphs, damaged engine files: a right result or a pelton.Error, no crash, no hang, no memory out of proportion."""
+"""Damaged models, random graphs, damaged engine files: a right result or a pelton.Error, no crash, no hang, no memory
+out of proportion."""
+
 from __future__ import annotations
 
 import logging
@@ -19,7 +21,7 @@ from onnx_models import draw, model, one_node
 from pelton.compiler.build import build
 from pelton.errors import ModelError
 
-FRESH = random.SystemRandom().randrange(1 << 32)      # half of the seeds are new in every run; what fails names its own
+FRESH = random.SystemRandom().randrange(1 << 32)  # half of the seeds are new in every run; what fails names its own
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +68,18 @@ def test_damaged_engines(cache):
 
 # --- what was found
 
+
 def _conv(op: str, x: str, shape: tuple[int, ...]) -> onnx.ModelProto:
-    weights = np.linspace(-1, 1, 8 * 3 * 4, dtype=np.float32).reshape((8, 3, 2, 2) if op == "ConvTranspose" else (3, 8, 2, 2))
+    weights = np.linspace(-1, 1, 8 * 3 * 4, dtype=np.float32).reshape(
+        (8, 3, 2, 2) if op == "ConvTranspose" else (3, 8, 2, 2)
+    )
     one = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
-    return model([helper.make_node(op, ["x", "w"], ["a"]), helper.make_node("Less", ["a", "c"], ["y"])], {"x": x}, ["y"], {"w": weights, "c": one})
+    return model(
+        [helper.make_node(op, ["x", "w"], ["a"]), helper.make_node("Less", ["a", "c"], ["y"])],
+        {"x": x},
+        ["y"],
+        {"w": weights, "c": one},
+    )
 
 
 def _twice(picture: str, added: str, x: str, **attrs) -> onnx.ModelProto:
@@ -85,11 +95,15 @@ FOUND = {
     "filters that are added, too": lambda: _twice("x", "w", "f32[5, 5, 5, 5]"),
     "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
     "nothing": lambda: one_node("Sigmoid", "f32[0]"),
-    "a copy of nothing": lambda: model([helper.make_node("Transpose", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])],
-                                      {"x": "f32[0, 3]"}, ["y", "z"]),
+    "a copy of nothing": lambda: model(
+        [helper.make_node("Transpose", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])],
+        {"x": "f32[0, 3]"},
+        ["y", "z"],
+    ),
     "a copy of complex numbers": lambda: one_node("Transpose", "c128[2, 3]"),
-    "a place in a joined buffer that lies in another order": lambda: one_node("DFT", "f32[2, 3, 97, 2]", np.int64(97), np.int64(1), opset=20, inverse=1,
-                                                                             onesided=1),
+    "a place in a joined buffer that lies in another order": lambda: one_node(
+        "DFT", "f32[2, 3, 97, 2]", np.int64(97), np.int64(1), opset=20, inverse=1, onesided=1
+    ),
     "a slice of complex numbers": lambda: one_node("Slice", "c64[2, 3, 5]", i64(0), i64(-1), i64(2)),
 }
 
@@ -105,8 +119,21 @@ def test_what_was_found_stays_found(what, cache):
 
 def test_a_copy_that_is_a_turned_one_at_the_usual_sizes_alone(cache):
     sizes = np.array([1, 1, 2, 2], np.float32)
-    m = model([helper.make_node("Resize", ["x", "", "s"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
-              {"x": "f32[1, 8, n, n]"}, ["y"], {"s": sizes})
+    m = model(
+        [
+            helper.make_node(
+                "Resize",
+                ["x", "", "s"],
+                ["y"],
+                mode="nearest",
+                coordinate_transformation_mode="asymmetric",
+                nearest_mode="floor",
+            )
+        ],
+        {"x": "f32[1, 8, n, n]"},
+        ["y"],
+        {"s": sizes},
+    )
     engine = build(m, options=cases.OPTIONS.but(cache_dir=cache, strict=True, usual={"x": (1, 8, 1, 1)}))
     for n in (1, 3):
         x = np.random.default_rng(n).random((1, 8, n, n), np.float32)
@@ -114,6 +141,7 @@ def test_a_copy_that_is_a_turned_one_at_the_usual_sizes_alone(cache):
 
 
 # --- that what goes wrong is seen
+
 
 def crash(seed: int) -> str:
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -150,8 +178,19 @@ def refusal(seed: int) -> str:
     raise ModelError("no")
 
 
-@pytest.mark.parametrize("case, how", [(crash, "crash"), (hang, "hang"), (greed, "memory"), (boundless, "memory"), (bug, "raised"), (wrong, "wrong"),
-                                       (refusal, "refused"), (lambda seed: "right", "right")])
+@pytest.mark.parametrize(
+    "case, how",
+    [
+        (crash, "crash"),
+        (hang, "hang"),
+        (greed, "memory"),
+        (boundless, "memory"),
+        (bug, "raised"),
+        (wrong, "wrong"),
+        (refusal, "refused"),
+        (lambda seed: "right", "right"),
+    ],
+)
 def test_the_pool_tells_how_a_case_ended(case, how, monkeypatch):
     monkeypatch.setattr(pool, "SECONDS", 3.0)
     asked = [(kind, 1) for kind in ("well", "case", "well")]
@@ -176,7 +215,9 @@ def test_what_fails_is_made_small():
 
 def test_a_wrong_result_is_wrong():
     made = graphs.program(5)
-    name = next(o for n in made.nodes for o in n.output if made.arrays[o].dtype == np.float32 and made.arrays[o].size > 2)
+    name = next(
+        o for n in made.nodes for o in n.output if made.arrays[o].dtype == np.float32 and made.arrays[o].size > 2
+    )
     right = made.arrays[name]
     made.assert_near(name, right.copy())
     for other in (right * 1.01 + 0.01, right.astype(np.float64), right.reshape(-1)[:1], right * np.nan):

@@ -1,4 +1,6 @@
-"""Models in half precision on CPUs are kept in f32 between their inputs and outputs, but for what they round by themselves."""
+"""Models in half precision on CPUs are kept in f32 between their inputs and outputs, but for what they round by
+themselves."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -39,9 +41,10 @@ def test_only_outputs_are_rounded(tmp_path):
     found = {strict: build(m, level=0, strict=strict, cache_dir=tmp_path).run(feeds)["y"] for strict in (False, True)}
     assert found[False].dtype == found[True].dtype == np.float16
     off = {strict: np.abs(y.astype(np.float64) - want).max() / np.abs(want).max() for strict, y in found.items()}
-    assert off[False] <= 2**-11 < off[True]                            # once, to the nearest half of the largest value, and more than once
+    # once, to the nearest half of the largest value, and more than once
+    assert off[False] <= 2**-11 < off[True]
     wide = in_f32(graph)
-    assert [n.op.name for n in wide.nodes].count("cast") == 2           # of x, and of y
+    assert [n.op.name for n in wide.nodes].count("cast") == 2  # of x, and of y
     np.testing.assert_array_equal(evaluate(wide, feeds, round=False)["y"], want.astype(np.float16))
 
 
@@ -53,8 +56,15 @@ def test_gpus_and_strict_builds_keep_halves():
 
 
 def test_casts_of_the_model_round():
-    m = model([helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16), helper.make_node("Mul", ["h", "h"], ["s"]),
-               helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)], {"x": "f32[64]"}, ["y"])
+    m = model(
+        [
+            helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+            helper.make_node("Mul", ["h", "h"], ["s"]),
+            helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT),
+        ],
+        {"x": "f32[64]"},
+        ["y"],
+    )
     feeds = draw(m)
     graph = walk(begun(load(m), Options()), "optimize").graph
     rounded = feeds["x"].astype(np.float16).astype(np.float32)
@@ -63,21 +73,40 @@ def test_casts_of_the_model_round():
 
 def test_what_only_moves_stays_narrow_until_something_is_computed():
     table = halves(50, 8)
-    m = model([helper.make_node("Gather", ["table", "i"], ["g"]), helper.make_node("Add", ["g", "g"], ["s"]),
-               helper.make_node("Concat", ["s", "g"], ["c"], axis=1),
-               helper.make_node("Gather", ["table", "i"], ["rows"])], {"i": "i64[3]"}, ["c", "rows"], {"table": table})
+    m = model(
+        [
+            helper.make_node("Gather", ["table", "i"], ["g"]),
+            helper.make_node("Add", ["g", "g"], ["s"]),
+            helper.make_node("Concat", ["s", "g"], ["c"], axis=1),
+            helper.make_node("Gather", ["table", "i"], ["rows"]),
+        ],
+        {"i": "i64[3]"},
+        ["c", "rows"],
+        {"table": table},
+    )
     wide = in_f32(load(m).graph)
     assert {a.dtype for a in wide.constants.values() if a.shape == table.shape} == {np.dtype(np.float16)}
-    assert {n.op.name: n.output.type.dtype for n in wide.nodes if n.op.name in ("gather", "add", "concat")} == {"gather": F16, "add": F32, "concat": F32}
+    assert {n.op.name: n.output.type.dtype for n in wide.nodes if n.op.name in ("gather", "add", "concat")} == {
+        "gather": F16,
+        "add": F32,
+        "concat": F32,
+    }
     feeds = {"i": np.array([4, 0, 49])}
     found = evaluate(wide, feeds)
     np.testing.assert_array_equal(found["rows"], table[feeds["i"]])
     np.testing.assert_array_equal(found["c"], np.concatenate([2 * table[feeds["i"]], table[feeds["i"]]], 1))
 
 
-@pytest.mark.parametrize("m", [
-    model([helper.make_node("BitShift", ["x", "x"], ["y"], direction="LEFT")], {"x": "u8[3]"}, ["y"]),
-    model([helper.make_node("Transpose", ["x"], ["y"])], {"x": "f16[3, 2]"}, ["y"])], ids=["no halves", "moves alone"])
+@pytest.mark.parametrize(
+    "m",
+    [
+        model([helper.make_node("BitShift", ["x", "x"], ["y"], direction="LEFT")], {"x": "u8[3]"}, ["y"]),
+        model([helper.make_node("Transpose", ["x"], ["y"])], {"x": "f16[3, 2]"}, ["y"]),
+    ],
+    ids=["no halves", "moves alone"],
+)
 def test_nothing_to_do(m):
     graph = load(m).graph
-    assert [(n.op.name, [str(v.type) for v in n.outputs]) for n in in_f32(graph).nodes] == [(n.op.name, [str(v.type) for v in n.outputs]) for n in graph.nodes]
+    assert [(n.op.name, [str(v.type) for v in n.outputs]) for n in in_f32(graph).nodes] == [
+        (n.op.name, [str(v.type) for v in n.outputs]) for n in graph.nodes
+    ]

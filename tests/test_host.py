@@ -1,4 +1,6 @@
-"""Host steps: nodes run by their reference from their text, with the onnx package where they need it and without where they do not."""
+"""Host steps: nodes run by their reference from their text, with the onnx package where they need it and without where
+they do not."""
+
 from __future__ import annotations
 
 import math
@@ -19,9 +21,18 @@ from pelton.ir.text import node_text
 from pelton.ops.foreign import bounded
 
 SOFTMAX = one_node("Softmax", "f32[3, 5]")
-BLOCKS = one_node("Col2Im", "f32[1, 4096, 1]", np.array([64, 64]), np.array([64, 64]), opset=18)       # too large for filters of zeros and ones
-CASES = [SOFTMAX, BLOCKS, one_node("TopK", "f32[3, 5]", np.array([2]), outputs=2), one_node("LayerNormalization", "f32[2, 5]", np.ones(5, np.float32)),
-         one_node("Cast", "f32[4]", to=10), one_node("Det", "f64[2, 3, 3]"), one_node("ReduceSum", "f32[]"), one_node("Transpose", "i64[2, 3]")]
+# too large for filters of zeros and ones
+BLOCKS = one_node("Col2Im", "f32[1, 4096, 1]", np.array([64, 64]), np.array([64, 64]), opset=18)
+CASES = [
+    SOFTMAX,
+    BLOCKS,
+    one_node("TopK", "f32[3, 5]", np.array([2]), outputs=2),
+    one_node("LayerNormalization", "f32[2, 5]", np.ones(5, np.float32)),
+    one_node("Cast", "f32[4]", to=10),
+    one_node("Det", "f64[2, 3, 3]"),
+    one_node("ReduceSum", "f32[]"),
+    one_node("Transpose", "i64[2, 3]"),
+]
 
 
 def only_node(m):
@@ -51,24 +62,36 @@ def test_doubles_keep_their_precision_in_nested_graphs():
     """The onnx package's own Erf gives float32, whatever the type."""
     x = np.random.default_rng(1).standard_normal(500)
     branch = "graph = inner () => (double[500] inside) { inside = Erf (x) }"
-    m = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> f (double[500] x, bool c) => (double[500] y)'
-                                f"{{ y = If (c) <then_branch: {branch}, else_branch: {branch}> }}")
+    m = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> f (double[500] x, bool c) => (double[500] y)'
+        f"{{ y = If (c) <then_branch: {branch}, else_branch: {branch}> }}"
+    )
     (got,) = bounded(m).run(None, {"x": x, "c": np.bool_(True)})
-    assert np.abs(got - np.vectorize(math.erf)(x)).max() <= 2 ** -53
+    assert np.abs(got - np.vectorize(math.erf)(x)).max() <= 2**-53
 
 
-@pytest.mark.parametrize("arrays", [[np.ones((3, 4), np.float32)], [np.ones((3, 5))], [], [np.ones((3, 5), np.float32)] * 2, [np.ones((3, 5), "V2")]],
-                         ids=["shape", "dtype", "too few", "too many", "no element type"])
+@pytest.mark.parametrize(
+    "arrays",
+    [[np.ones((3, 4), np.float32)], [np.ones((3, 5))], [], [np.ones((3, 5), np.float32)] * 2, [np.ones((3, 5), "V2")]],
+    ids=["shape", "dtype", "too few", "too many", "no element type"],
+)
 def test_arrays_that_do_not_fit(arrays):
     node, _, _ = only_node(SOFTMAX)
     with pytest.raises(InputError, match=r"takes f32\[3, 5\], got"):
         run_node(node, arrays)
 
 
-@pytest.mark.parametrize("damage, expected", [
-    (lambda text: "", "cannot be read"), (lambda text: text.replace("Col2Im", "Col2Im@18") + "(", "cannot be read"),
-    (lambda text: text.replace('model="', 'model="!'), "its text is damaged"), (lambda text: text.replace('model="', 'model="AAAA'), "damaged|cannot run on"),
-    (lambda text: text.replace("onnx::", "onnx_"), "cannot be read")], ids=range(5))
+@pytest.mark.parametrize(
+    "damage, expected",
+    [
+        (lambda text: "", "cannot be read"),
+        (lambda text: text.replace("Col2Im", "Col2Im@18") + "(", "cannot be read"),
+        (lambda text: text.replace('model="', 'model="!'), "its text is damaged"),
+        (lambda text: text.replace('model="', 'model="AAAA'), "damaged|cannot run on"),
+        (lambda text: text.replace("onnx::", "onnx_"), "cannot be read"),
+    ],
+    ids=range(5),
+)
 def test_texts_that_are_damaged(damage, expected):
     node, _, _ = only_node(BLOCKS)
     with pytest.raises(EngineError, match=expected):
@@ -87,7 +110,9 @@ def test_a_shape_that_is_not_the_declared_one():
     (node,) = load(m).graph.nodes
     run = run_text(node_text(node))
     assert run(np.array(3), np.array(7), np.array(2))[0].tolist() == [3, 5]
-    with pytest.raises(EngineError, match=r"step onnx::Range@17 'node' should give i64\[2\].*for this data it gave shape \[4\]"):
+    with pytest.raises(
+        EngineError, match=r"step onnx::Range@17 'node' should give i64\[2\].*for this data it gave shape \[4\]"
+    ):
         run(np.array(3), np.array(7), np.array(1))
 
 

@@ -1,4 +1,5 @@
 """The house: who imports whom, how long files are, what every file says first, and what has no place in it."""
+
 from __future__ import annotations
 
 import ast
@@ -11,25 +12,55 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "pelton"
-FILES = sorted(p for p in PACKAGE.rglob("*.py") if "src" not in p.relative_to(PACKAGE).parts)         # not those that run on GPUs
-ALL_FILES = sorted(p for d in ("src", "tests", "benchmarks", "clients", "docs", "examples", ".ci") for p in (ROOT / d).rglob("*")
-                   if p.suffix in (".py", ".c", ".h", ".md", "") and p.is_file() and not any(part.startswith(".") for part in p.relative_to(ROOT / d).parts))
+# not those that run on GPUs
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if "src" not in p.relative_to(PACKAGE).parts)
+ALL_FILES = sorted(
+    p
+    for d in ("src", "tests", "benchmarks", "clients", "docs", "examples", ".ci")
+    for p in (ROOT / d).rglob("*")
+    if p.suffix in (".py", ".c", ".h", ".md", "")
+    and p.is_file()
+    and not any(part.startswith(".") for part in p.relative_to(ROOT / d).parts)
+)
 LONGEST = 450
 
 # room → the rooms right below it; what is below these is below it, too.
 BELOW = {
-    "ground": (), "system": ("ground",), "ir": ("ground",), "ops": ("ir",),
-    "importers": ("ops", "system"), "passes": ("ops",), "reference": ("ops",), "engine": ("system",),
-    "partition": ("ops", "engine"), "plan": ("ops", "engine"), "codegen": ("plan",), "backends": ("engine",),
-    "runtime": ("backends",), "tune": ("codegen", "backends"), "compiler": ("importers", "partition", "passes", "tune", "runtime"),
-    "public": ("ground",), "diagnose": ("compiler", "reference"), "compat": ("runtime", "public"), "cli": ("diagnose", "compat"),
+    "ground": (),
+    "system": ("ground",),
+    "ir": ("ground",),
+    "ops": ("ir",),
+    "importers": ("ops", "system"),
+    "passes": ("ops",),
+    "reference": ("ops",),
+    "engine": ("system",),
+    "partition": ("ops", "engine"),
+    "plan": ("ops", "engine"),
+    "codegen": ("plan",),
+    "backends": ("engine",),
+    "runtime": ("backends",),
+    "tune": ("codegen", "backends"),
+    "compiler": ("importers", "partition", "passes", "tune", "runtime"),
+    "public": ("ground",),
+    "diagnose": ("compiler", "reference"),
+    "compat": ("runtime", "public"),
+    "cli": ("diagnose", "compat"),
 }
 # Doors upward that are opened inside of functions alone.
-LAZY = {("runtime", "reference"), ("reference", "importers"), ("backends", "reference"), ("compat", "compiler"), *(("public", room) for room in BELOW)}
-GROUND = ("errors", "options", "progress", "preprocessing", "record", "dtypes", "targets")            # files
-COMPAT = ("onnxruntime", "onnx_backend")                                                              # as users import them
-RUNTIME = ("ground", "system", "engine", "backends", "runtime", "compat", "cli", "public")            # what runs where only numpy is installed
-FOREIGN = {"numpy"}                                                                                   # what these may import at the head of a file
+LAZY = {
+    ("runtime", "reference"),
+    ("reference", "importers"),
+    ("backends", "reference"),
+    ("compat", "compiler"),
+    *(("public", room) for room in BELOW),
+}
+GROUND = ("errors", "options", "progress", "preprocessing", "record", "dtypes", "targets")  # files
+# as users import them
+COMPAT = ("onnxruntime", "onnx_backend")
+# what runs where only numpy is installed
+RUNTIME = ("ground", "system", "engine", "backends", "runtime", "compat", "cli", "public")
+# what these may import at the head of a file
+FOREIGN = {"numpy"}
 
 # What breaks the law today, a line for each import. It only shrinks.
 VIOLATIONS = ROOT / "tests" / "data" / "violations.txt"
@@ -58,7 +89,8 @@ def below(room: str) -> set[str]:
 
 
 def imports(path: Path, typing: bool = False) -> Iterator[tuple[str, bool]]:
-    """(module, whether it is imported inside a function) for every import that happens when the program runs; and those for type checkers."""
+    """(module, whether it is imported inside a function) for every import that happens when the program runs; and those
+    for type checkers."""
     package = ["pelton", *path.relative_to(PACKAGE).parts[:-1]]
 
     def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[str, bool]]:
@@ -68,12 +100,13 @@ def imports(path: Path, typing: bool = False) -> Iterator[tuple[str, bool]]:
             elif isinstance(child, ast.Import):
                 yield from ((a.name, lazy) for a in child.names)
             elif isinstance(child, ast.ImportFrom):
-                base = package[:len(package) - child.level + 1] if child.level else []
+                base = package[: len(package) - child.level + 1] if child.level else []
                 source = ".".join([*base, *([child.module] if child.module else [])])
                 whole = [f"{source}.{a.name}" for a in child.names]
                 yield from ((name if name in MODULES else source, lazy) for name in whole)
             else:
                 yield from walk(child, lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+
     return walk(ast.parse(path.read_text()), False)
 
 
@@ -88,13 +121,16 @@ def breaks(path: Path) -> Iterator[str]:
 
 def circles() -> Iterator[str]:
     """A line for every set of files that import each other, one way or another."""
-    to = {name: {other for other, _ in imports(path, typing=True) if other in MODULES and other != name} for name, path in MODULES.items()}
-    to["pelton"] = set()                                                    # it imports when asked for a name
+    to = {
+        name: {other for other, _ in imports(path, typing=True) if other in MODULES and other != name}
+        for name, path in MODULES.items()
+    }
+    to["pelton"] = set()  # it imports when asked for a name
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
 
-    def visit(name: str) -> Iterator[tuple[str, ...]]:                      # Tarjan 1972
+    def visit(name: str) -> Iterator[tuple[str, ...]]:  # Tarjan 1972
         index[name] = low[name] = len(index)
         stack.append(name)
         for other in sorted(to[name]):
@@ -104,10 +140,11 @@ def circles() -> Iterator[str]:
             elif other in stack:
                 low[name] = min(low[name], index[other])
         if low[name] == index[name]:
-            found = stack[stack.index(name):]
-            del stack[stack.index(name):]
+            found = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
             if len(found) > 1:
                 yield tuple(sorted(found))
+
     for name in sorted(to):
         if name not in index:
             yield from (f"circle: {' '.join(found)}" for found in visit(name))
@@ -121,17 +158,21 @@ def test_the_law_holds_but_for_what_is_known():
     known = VIOLATIONS.read_text().splitlines() if VIOLATIONS.exists() else []
     now = broken()
     assert set(now) <= set(known), "the law is broken anew:\n" + "\n".join(sorted(set(now) - set(known)))
-    assert set(known) <= set(now), "no longer broken: take these lines out of violations.txt:\n" + "\n".join(sorted(set(known) - set(now)))
+    assert set(known) <= set(now), "no longer broken: take these lines out of violations.txt:\n" + "\n".join(
+        sorted(set(known) - set(now))
+    )
 
 
 def test_every_room_is_in_the_table():
     assert {room_of(name) for name in MODULES} <= set(BELOW)
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if room_of(module(p)) in RUNTIME], ids=lambda p: str(p.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if room_of(module(p)) in RUNTIME], ids=lambda p: str(p.relative_to(PACKAGE))
+)
 def test_what_runs_engines_needs_numpy_alone(path):
     if module(path) == "pelton.onnx_backend":
-        return                                                             # the onnx package's own interface
+        return  # the onnx package's own interface
     for name, lazy in imports(path):
         top = name.split(".")[0]
         known = top in sys.stdlib_module_names or top == "pelton" or top in FOREIGN
@@ -142,28 +183,44 @@ def test_what_runs_engines_needs_numpy_alone(path):
 
 def test_the_table_would_notice(tmp_path):
     """The reader of imports sees plain, relative, lazy and conditional ones, and leaves out those for type checkers."""
-    text = ("import pelton.ops\nfrom ..ir import graph\nfrom .context import Context\nfrom typing import TYPE_CHECKING\n"
-            "if TYPE_CHECKING:\n    from pelton.plan import fuse\n"
-            "def f():\n    from pelton import tune\n    import pelton.reference.host\n"
-            "    try:\n        import onnx\n    except ImportError:\n        pass\n")
+    text = (
+        "import pelton.ops\nfrom ..ir import graph\nfrom .context import Context\nfrom typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from pelton.plan import fuse\n"
+        "def f():\n    from pelton import tune\n    import pelton.reference.host\n"
+        "    try:\n        import onnx\n    except ImportError:\n        pass\n"
+    )
 
     class Example(type(PACKAGE)):
         def read_text(self, *args, **kw):
             return text
+
     example = Example(PACKAGE / "runtime" / "example.py")
     found = set(imports(example))
-    assert found == {("pelton.ops", False), ("pelton.ir.graph", False), ("pelton.runtime.context", False), ("typing", False), ("pelton.tune", True),
-                     ("pelton.reference.host", True), ("onnx", True)}
+    assert found == {
+        ("pelton.ops", False),
+        ("pelton.ir.graph", False),
+        ("pelton.runtime.context", False),
+        ("typing", False),
+        ("pelton.tune", True),
+        ("pelton.reference.host", True),
+        ("onnx", True),
+    }
     assert ("pelton.plan.fuse", False) in set(imports(example, typing=True))
-    assert list(breaks(example)) == ["pelton.runtime.example imports pelton.ops", "pelton.runtime.example imports pelton.ir.graph",
-                                     "pelton.runtime.example imports pelton.tune inside a function"]
+    assert list(breaks(example)) == [
+        "pelton.runtime.example imports pelton.ops",
+        "pelton.runtime.example imports pelton.ir.graph",
+        "pelton.runtime.example imports pelton.tune inside a function",
+    ]
 
 
 def asks_for_names(text: str) -> list[int]:
     """The lines that decide something by the name of an op: comparisons, look-ups, beginnings."""
+
     def names(node: ast.AST) -> bool:
-        return any(isinstance(n, ast.Attribute) and n.attr == "name" and ast.unparse(n.value).split(".")[-1] == "op"
-                   for n in ast.walk(node))
+        return any(
+            isinstance(n, ast.Attribute) and n.attr == "name" and ast.unparse(n.value).split(".")[-1] == "op"
+            for n in ast.walk(node)
+        )
 
     def anchors(node: ast.AST) -> bool:
         return isinstance(node, ast.Attribute) and node.attr == "anchors"
@@ -183,8 +240,11 @@ def asks_for_names(text: str) -> list[int]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if room_of(module(p)) != "ops" and p.parent.name != "templates"],
-                         ids=lambda p: str(p.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "path",
+    [p for p in FILES if room_of(module(p)) != "ops" and p.parent.name != "templates"],
+    ids=lambda p: str(p.relative_to(PACKAGE)),
+)
 def test_what_an_op_is_says_the_op(path):
     """`node.op is slice_` where one op is meant, a fact of `Op` where several are. Templates may name anchors."""
     lines = asks_for_names(path.read_text())
@@ -192,23 +252,41 @@ def test_what_an_op_is_says_the_op(path):
 
 
 def test_names_of_ops_would_be_noticed():
-    asked = ("node.op.name == 'slice'", "n.op.name in MOVES", "'copy' != op.name", "PLACES.get(node.op.name)",
-             "[n.op.name for n in nodes] != ['copy']", "TABLE[node.op.name]", "node.op.name.startswith('reduce_')",
-             "(n.name, n.op.name) in alive")
+    asked = (
+        "node.op.name == 'slice'",
+        "n.op.name in MOVES",
+        "'copy' != op.name",
+        "PLACES.get(node.op.name)",
+        "[n.op.name for n in nodes] != ['copy']",
+        "TABLE[node.op.name]",
+        "node.op.name.startswith('reduce_')",
+        "(n.name, n.op.name) in alive",
+    )
     assert [line for line in asked if asks_for_names(line) != [1]] == []
-    fine = ("f'{node.op.name} is pointwise'", "node.op is slice_", "node.op in (iota, sizes)", "node.name == 'stem'",
-            "node.op.name not in self.anchors", "Note(node.name or node.op.name)", "n.op == 'Gather'")
+    fine = (
+        "f'{node.op.name} is pointwise'",
+        "node.op is slice_",
+        "node.op in (iota, sizes)",
+        "node.name == 'stem'",
+        "node.op.name not in self.anchors",
+        "Note(node.name or node.op.name)",
+        "n.op == 'Gather'",
+    )
     assert [line for line in fine if asks_for_names(line)] == []
 
 
-@pytest.mark.parametrize("path", [p for p in ALL_FILES if p.suffix in (".py", ".c", ".h")], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [p for p in ALL_FILES if p.suffix in (".py", ".c", ".h")], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_files_have_one_job_and_say_it_first(path):
     text = path.read_text()
     assert text.count("\n") <= LONGEST, f"{path.name} has {text.count(chr(10))} lines: it has more than one job"
     if path.suffix == ".py":
         said = ast.get_docstring(ast.parse(text)) or ""
         first = said.splitlines()[0] if said else ""
-        assert len(first) > 10 and len(said.split("\n\n")[0]) < 600, f"{path.name} does not say in its first line what it is for"
+        assert len(first) > 10 and len(said.split("\n\n")[0]) < 600, (
+            f"{path.name} does not say in its first line what it is for"
+        )
     else:
         assert re.match(r"\s*(//|/\*) ?\w", text), f"{path.name} does not say in its first line what it is for"
 
@@ -218,7 +296,13 @@ def test_no_paths_of_machines_and_no_unfinished_work(path):
     if path == Path(__file__):
         return
     text = path.read_text()
-    for pattern in (r"/home/\w", r"/Users/\w", r"(?<![\w.}])/work/", r"(?<![\w.}\"'])/tmp/\w", r"\b(TODO|FIXME|XXX|HACK)\b"):
+    for pattern in (
+        r"/home/\w",
+        r"/Users/\w",
+        r"(?<![\w.}])/work/",
+        r"(?<![\w.}\"'])/tmp/\w",
+        r"\b(TODO|FIXME|XXX|HACK)\b",
+    ):
         found = re.search(pattern, text)
         assert not found, f"{path.relative_to(ROOT)} has {found.group()!r}"
 

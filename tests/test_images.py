@@ -1,4 +1,6 @@
-"""Pictures, volumes and what is sampled from them, in whole engines: without host steps, and as the references have it."""
+"""Pictures, volumes and what is sampled from them, in whole engines: without host steps, and as the references have
+it."""
+
 import numpy as np
 import pytest
 from compare import assert_close
@@ -11,15 +13,28 @@ from pelton.ir.builder import Builder
 from pelton.ir.types import TensorType
 from pelton.ops import get
 
-OPS = ("convolution", "conv_transpose", "max_pool", "average_pool", "max_pool_places", "resize", "blend", "grid_sample", "roi_align", "deform_convolution")
+OPS = (
+    "convolution",
+    "conv_transpose",
+    "max_pool",
+    "average_pool",
+    "max_pool_places",
+    "resize",
+    "blend",
+    "grid_sample",
+    "roi_align",
+    "deform_convolution",
+)
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_every_example_runs_in_kernels(built, name):  # noqa: F811
-    """All examples of an op in one program, every operand an input: nothing is known of filters, grids and rois before a run."""
+def test_every_example_runs_in_kernels(built, name):
+    """All examples of an op in one program, every operand an input: nothing is known of filters, grids and rois before
+    a run."""
     b, outputs, inputs = Builder(), [], {}
     for example, op, types, attrs in examples():
-        if op.name == name and not (op.name.startswith("conv") and types[0].dtype.value in ("i32", "f64")):        # these become products of such matrices
+        # these become products of such matrices
+        if op.name == name and not (op.name.startswith("conv") and types[0].dtype.value in ("i32", "f64")):
             given = [b.input(t, f"{example}.{i}") for i, t in enumerate(types)]
             inputs.update((v.name, a) for v, a in zip(given, operands(op, types, attrs)))
             outputs += b.emit(op, given, attrs, names=[example])
@@ -51,7 +66,7 @@ HOW = [
 
 
 @pytest.mark.parametrize("height, width, scales, how", HOW)
-def test_pictures_of_any_size_are_resized(built, height, width, scales, how):  # noqa: F811
+def test_pictures_of_any_size_are_resized(built, height, width, scales, how):
     graph = text.parse(RESIZING.format(height=height, width=width, scales=scales, how=how))
     engine = built(graph)
     assert not engine.meta["host_steps"]
@@ -59,7 +74,7 @@ def test_pictures_of_any_size_are_resized(built, height, width, scales, how):  #
         agree(engine, graph, drawn({"x": (2, 9, h, w)}))
 
 
-def test_volumes_go_through_a_network(built):  # noqa: F811
+def test_volumes_go_through_a_network(built):
     """Convolution, activation, pooling, a transposed convolution and a join, as networks for volumes have them."""
     rng = np.random.default_rng(0)
     b = Builder()
@@ -69,13 +84,22 @@ def test_volumes_go_through_a_network(built):  # noqa: F811
         return b.constant((rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32))
 
     def conv(v, channels):
-        (y,) = b.emit(get("convolution"), [v, weights(channels, v.type.shape[1], 3, 3, 3), weights(channels)],
-                      dict(strides=(1, 1, 1), pads=(1,) * 6, dilations=(1, 1, 1)))
+        (y,) = b.emit(
+            get("convolution"),
+            [v, weights(channels, v.type.shape[1], 3, 3, 3), weights(channels)],
+            dict(strides=(1, 1, 1), pads=(1,) * 6, dilations=(1, 1, 1)),
+        )
         return b.emit(get("relu"), [y])[0]
+
     skipped = conv(x, 12)
-    (small,) = b.emit(get("max_pool"), [skipped], dict(kernel=(2, 2, 2), strides=(2, 2, 2), pads=(0,) * 6, dilations=(1, 1, 1)))
-    (large,) = b.emit(get("conv_transpose"), [conv(small, 16), weights(16, 12, 2, 2, 2), weights(12)],
-                      dict(strides=(2, 2, 2), pads=(0,) * 6, dilations=(1, 1, 1), output_padding=(1, 1, 1)))
+    (small,) = b.emit(
+        get("max_pool"), [skipped], dict(kernel=(2, 2, 2), strides=(2, 2, 2), pads=(0,) * 6, dilations=(1, 1, 1))
+    )
+    (large,) = b.emit(
+        get("conv_transpose"),
+        [conv(small, 16), weights(16, 12, 2, 2, 2), weights(12)],
+        dict(strides=(2, 2, 2), pads=(0,) * 6, dilations=(1, 1, 1), output_padding=(1, 1, 1)),
+    )
     (joined,) = b.emit(get("concat"), [skipped, large], dict(axis=1))
     graph = b.graph([conv(joined, 8)])
     engine = built(graph)

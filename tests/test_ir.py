@@ -1,4 +1,5 @@
 """The program representation: text form, keys, verification, order, and evaluation."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -38,7 +39,12 @@ def test_text_parses_back_to_itself():
     graph = parse(TEXT)
     verify(graph)
     assert to_text(graph, data=True) == TEXT
-    assert graph.nodes[0].name == "layer1/mul" and graph.nodes[3].attrs == {"k": 1, "axis": 1, "largest": True, "sorted": True}
+    assert graph.nodes[0].name == "layer1/mul" and graph.nodes[3].attrs == {
+        "k": 1,
+        "axis": 1,
+        "largest": True,
+        "sorted": True,
+    }
 
 
 @pytest.mark.parametrize("name, op, types, attrs", list(examples()), ids=[name for name, *_ in examples()])
@@ -50,7 +56,9 @@ def test_every_op_survives_the_text_form(name, op, types, attrs):
     read = parse(to_text(graph))
     verify(read)
     assert to_text(read) == to_text(graph) and key(read) == key(graph)
-    assert read.nodes[0].attrs == graph.nodes[0].attrs and read.nodes[0].op is op and read.nodes[0].name == 'say "hello"\n'
+    assert (
+        read.nodes[0].attrs == graph.nodes[0].attrs and read.nodes[0].op is op and read.nodes[0].name == 'say "hello"\n'
+    )
     line = node_text(graph.nodes[0])
     node = parse_node(line)
     assert "\n" not in line and node_text(node) == line
@@ -84,7 +92,14 @@ def test_graphs_within_graphs():
     inside = bodies(repeated)[0].graph
     broken = inside.replace(outputs=inside.outputs[::-1])
     with pytest.raises(BuildError, match="loop: needs a graph that gives a condition and what it carries"):
-        verify(graph.replace(nodes=(branch, Node(repeated.op, repeated.inputs, {**repeated.attrs, "body": Body(broken)}, repeated.outputs))))
+        verify(
+            graph.replace(
+                nodes=(
+                    branch,
+                    Node(repeated.op, repeated.inputs, {**repeated.attrs, "body": Body(broken)}, repeated.outputs),
+                )
+            )
+        )
 
 
 def dims_of(graph: Graph) -> dict[str, dims.Size]:
@@ -122,16 +137,22 @@ def test_a_program_means_the_same_after_the_text_form():
 
 
 def test_types_of_outputs_may_be_left_out():
-    graph = parse("graph main(%x: f32[2, 3]) { %y = relu(%x)  %v, %i = top_k(%y) {k=2, axis=1} return %v, %i }  # by hand")
+    graph = parse(
+        "graph main(%x: f32[2, 3]) { %y = relu(%x)  %v, %i = top_k(%y) {k=2, axis=1} return %v, %i }  # by hand"
+    )
     assert [str(v.type) for v in graph.outputs] == ["f32[2, 2]", "i64[2, 2]"]
 
 
 @pytest.mark.parametrize("dtype", [d for d in DType], ids=lambda d: d.value)
 def test_constants_of_every_type_are_printed_exactly(dtype):
     numbers = [0, 1, 2, 3, 1, 0]
-    array = np.array(["", "é", 'a"b', "\n", "x, y", "0"], object) if dtype is DType.STRING else np.array(numbers).astype(dtype.numpy)
+    array = (
+        np.array(["", "é", 'a"b', "\n", "x, y", "0"], object)
+        if dtype is DType.STRING
+        else np.array(numbers).astype(dtype.numpy)
+    )
     if dtype.is_float:
-        array = (np.array([0.1, -2.5, 1 / 3, 7e-3, -0.0, 1]).astype(dtype.numpy))
+        array = np.array([0.1, -2.5, 1 / 3, 7e-3, -0.0, 1]).astype(dtype.numpy)
     if dtype in (DType.C64, DType.C128):
         array = np.array([1 + 2j, -0.1j, 1 / 3, 0, 1, 2]).astype(dtype.numpy)
     if dtype in (DType.I64, DType.U64):
@@ -148,7 +169,9 @@ def test_constants_of_every_type_are_printed_exactly(dtype):
 def test_large_constants_are_types_unless_handed_in():
     weights = np.arange(1000, dtype=np.float32)
     builder = Builder()
-    graph = builder.graph(builder.emit(REGISTRY["add"], (builder.input(TensorType(F32, (1000,)), "x"), builder.constant(weights, "w"))))
+    graph = builder.graph(
+        builder.emit(REGISTRY["add"], (builder.input(TensorType(F32, (1000,)), "x"), builder.constant(weights, "w")))
+    )
     text = to_text(graph, data=True)
     assert len(text) < 200
     zeros, kept = parse(text), parse(text, {"w": weights})
@@ -175,26 +198,35 @@ def test_foreign_ops_carry_their_name():
 
     op = foreign("onnx::Unique@11")
     value = Value(TensorType(F32, (3,)), "x")
-    node = Node(op, (value,), {"model": "AAE=", "extra": (1, 2.5, "é", True, (), (3,))}, (Value(TensorType(I64, (3,)), "y"),), "u")
+    node = Node(
+        op,
+        (value,),
+        {"model": "AAE=", "extra": (1, 2.5, "é", True, (), (3,))},
+        (Value(TensorType(I64, (3,)), "y"),),
+        "u",
+    )
     read = parse_node(node_text(node))
     assert read.op is op and read.attrs == node.attrs and read.output.type == node.output.type
 
 
-@pytest.mark.parametrize("text, reason", [
-    ("graph main(%x: f32[2]) { %y = relu(%z) return %y }", "line 1: expected a value defined before, got '%z'"),
-    ("graph main(%x: f32[2]) {\n %x = relu(%x)\n return %x }", "line 2: %x is defined twice"),
-    ("graph main(%x: f33[2]) { return %x }", "'f33' is no element type"),
-    ("graph main(%x: f32[2]) { %y = nothing(%x) return %y }", "expected the name of an op, got 'nothing'"),
-    ("graph main(%x: f32[2]) { %y = softmax(%x) return %y }", "softmax needs attribute"),
-    ("graph main(%x: f32[2]) { %y = relu(%x) {up=1} return %y }", "no attribute"),
-    ("graph main(%x: f32[2]) { %y, %z = relu(%x) return %y }", "relu has 1 outputs, got names for 2"),
-    ("graph main(%x: f32[2]) { %y = matmul(%x, %x, %x) return %y }", "matmul"),
-    ("graph main(%x: f32[2]) { %c = constant f32[3] [1.0, 2.0] return %c }", "needs 3 elements, got 2"),
-    ("graph main(%x: f32[2]) { return %x", "expected ,, got 'the end'"),
-    ("graph main(%x: f32[2.5]) { return %x }", "expected an integer"),
-    ("graph main(%x: f32[2]) { ? }", r"cannot read '\?"),
-    ("", "expected graph, got 'the end'"),
-])
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("graph main(%x: f32[2]) { %y = relu(%z) return %y }", "line 1: expected a value defined before, got '%z'"),
+        ("graph main(%x: f32[2]) {\n %x = relu(%x)\n return %x }", "line 2: %x is defined twice"),
+        ("graph main(%x: f33[2]) { return %x }", "'f33' is no element type"),
+        ("graph main(%x: f32[2]) { %y = nothing(%x) return %y }", "expected the name of an op, got 'nothing'"),
+        ("graph main(%x: f32[2]) { %y = softmax(%x) return %y }", "softmax needs attribute"),
+        ("graph main(%x: f32[2]) { %y = relu(%x) {up=1} return %y }", "no attribute"),
+        ("graph main(%x: f32[2]) { %y, %z = relu(%x) return %y }", "relu has 1 outputs, got names for 2"),
+        ("graph main(%x: f32[2]) { %y = matmul(%x, %x, %x) return %y }", "matmul"),
+        ("graph main(%x: f32[2]) { %c = constant f32[3] [1.0, 2.0] return %c }", "needs 3 elements, got 2"),
+        ("graph main(%x: f32[2]) { return %x", "expected ,, got 'the end'"),
+        ("graph main(%x: f32[2.5]) { return %x }", "expected an integer"),
+        ("graph main(%x: f32[2]) { ? }", r"cannot read '\?"),
+        ("", "expected graph, got 'the end'"),
+    ],
+)
 def test_text_that_cannot_be_read_is_refused_with_its_line(text, reason):
     with pytest.raises(InputError, match=reason):
         parse(text)
@@ -202,12 +234,17 @@ def test_text_that_cannot_be_read_is_refused_with_its_line(text, reason):
 
 # --- keys
 
+
 def region(names, scale=0.5, weights=(3, 4), op="mul", node_name="", order=(0, 1)) -> Graph:
     builder = Builder(names[0])
     x = builder.input(TensorType(F32, (2, 3)), names[1])
     made = {}
-    for i in order:                                # constants in any order: their first use counts
-        made[i] = builder.constant(np.full((), scale, np.float32), names[2]) if i == 0 else builder.constant(np.ones(weights, np.float32), names[3])
+    for i in order:  # constants in any order: their first use counts
+        made[i] = (
+            builder.constant(np.full((), scale, np.float32), names[2])
+            if i == 0
+            else builder.constant(np.ones(weights, np.float32), names[3])
+        )
     (y,) = builder.emit(REGISTRY[op], (x, made[0]), names=[names[4]], node_name=node_name)
     return builder.graph(builder.emit(REGISTRY["matmul"], (y, made[1])))
 
@@ -225,7 +262,9 @@ def test_keys_tell_programs_apart(change):
 
 def test_keys_do_not_tell_large_constants_apart_but_do_tell_which_value_is_read():
     graph = region("gxcwy")
-    assert key(graph) == key(graph.replace(constants={v: a * 2 if a.size > 1 else a for v, a in graph.constants.items()}))
+    assert key(graph) == key(
+        graph.replace(constants={v: a * 2 if a.size > 1 else a for v, a in graph.constants.items()})
+    )
     builder = Builder()
     x, y = (builder.input(TensorType(F32, (2,)), n) for n in "xy")
     (xy,), (xx,) = builder.emit(REGISTRY["add"], (x, y)), builder.emit(REGISTRY["add"], (x, x))
@@ -235,8 +274,11 @@ def test_keys_do_not_tell_large_constants_apart_but_do_tell_which_value_is_read(
 
 # --- verification
 
+
 def good() -> Graph:
-    return parse("graph main(%x: f32[2, 3]) { %c = constant f32[3]  %y = add(%x, %c) \"first\"  %z = relu(%y) \"second\" return %z }")
+    return parse(
+        'graph main(%x: f32[2, 3]) { %c = constant f32[3]  %y = add(%x, %c) "first"  %z = relu(%y) "second" return %z }'
+    )
 
 
 def broken(name: str) -> Graph:
@@ -273,14 +315,24 @@ def broken(name: str) -> Graph:
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize("name, reason", [
-    ("use before definition", r"node 'second' \(relu\) reads %y"), ("missing producer", "which nothing before it makes"),
-    ("defined twice", "%y.* is defined twice, the second time by node 'first'"), ("input again", "%x.* is defined twice"),
-    ("wrong shape", r"node 'first' \(add\) should give f32\[2, 3\], its outputs are %y: f32\[2, 4\]"), ("wrong type", "should give f32"),
-    ("wrong arity", "node 'first'.*does not fit"), ("no output", "output %nowhere"),
-    ("constant of another type", r"constant %c: f32\[3\] holds an array of type f64\[3\]"), ("constant of another shape", r"f32\[4\]"),
-    ("missing attribute", "needs attribute"), ("default not spelled out", r"\['alpha'\] spelled out"), ("equal input names", "two inputs are named 'x'"),
-])
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("use before definition", r"node 'second' \(relu\) reads %y"),
+        ("missing producer", "which nothing before it makes"),
+        ("defined twice", "%y.* is defined twice, the second time by node 'first'"),
+        ("input again", "%x.* is defined twice"),
+        ("wrong shape", r"node 'first' \(add\) should give f32\[2, 3\], its outputs are %y: f32\[2, 4\]"),
+        ("wrong type", "should give f32"),
+        ("wrong arity", "node 'first'.*does not fit"),
+        ("no output", "output %nowhere"),
+        ("constant of another type", r"constant %c: f32\[3\] holds an array of type f64\[3\]"),
+        ("constant of another shape", r"f32\[4\]"),
+        ("missing attribute", "needs attribute"),
+        ("default not spelled out", r"\['alpha'\] spelled out"),
+        ("equal input names", "two inputs are named 'x'"),
+    ],
+)
 def test_verify_refuses(name, reason):
     verify(good())
     with pytest.raises(BuildError, match=reason):
@@ -288,6 +340,7 @@ def test_verify_refuses(name, reason):
 
 
 # --- graphs
+
 
 def test_topological_sorts_and_names_a_node_on_a_cycle():
     graph = parse("graph main(%x: f32[2]) { %a = relu(%x) %b = neg(%a) %c = add(%a, %b) return %c }")
@@ -313,7 +366,9 @@ def test_topological_manages_very_deep_programs():
 
 
 def test_live_drops_what_no_output_needs():
-    graph = parse("graph main(%x: f32[2], %u: f32[2]) { %a = relu(%x) %c = constant f32[2] %b = add(%x, %c) return %a }")
+    graph = parse(
+        "graph main(%x: f32[2], %u: f32[2]) { %a = relu(%x) %c = constant f32[2] %b = add(%x, %c) return %a }"
+    )
     kept = live(graph)
     assert [n.op.name for n in kept.nodes] == ["relu"] and not kept.constants and kept.inputs == graph.inputs
     assert live(kept) is kept
@@ -358,6 +413,7 @@ def test_a_reference_that_breaks_its_word_is_named():
 
 # --- types
 
+
 def test_types_print_and_parse():
     for text in ("f32[]", "i64[1]", "bf16[2, 3]", "bool[0, 7]"):
         assert str(TensorType.parse(text)) == text
@@ -375,7 +431,8 @@ def test_broadcasting():
         broadcast_shapes((2,), (3,))
     n, m, k = dims.symbol("n", 0), dims.symbol("m", 2, 3), dims.symbol("k", 1, most=4)
     assert broadcast_shapes((n, 3), (1, 3)) == (n, 3) == broadcast_shapes((n, 1), (n, 3))
-    for one, other in (((n,), (m,)), ((k,), (7,)), ((n,), (k,))):          # a run may find one of them 1, or both the same
+    # a run may find one of them 1, or both the same
+    for one, other in (((n,), (m,)), ((k,), (7,)), ((n,), (k,))):
         with pytest.raises(dims.Undecided):
             broadcast_shapes(one, other)
     with pytest.raises(ValueError, match="do not broadcast"):

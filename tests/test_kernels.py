@@ -1,11 +1,28 @@
-"""Matrix products, convolutions, pointwise loops and copies; and of all kernels: that they are walked, that their files compile, that a wrong one is found."""
+"""Matrix products, convolutions, pointwise loops and copies; and of all kernels: that they are walked, that their files
+compile, that a wrong one is found."""
+
 import importlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_harness import (CASES, TARGET, TARGETS, Case, check, check_dynamic, check_on, compiler, declare, longs,
-                            named, program, region_of, varying, walk)
+from kernel_harness import (
+    CASES,
+    TARGET,
+    TARGETS,
+    Case,
+    check,
+    check_dynamic,
+    check_on,
+    compiler,
+    declare,
+    longs,
+    named,
+    program,
+    region_of,
+    varying,
+    walk,
+)
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Node, Value
@@ -17,10 +34,15 @@ from pelton.ops import get
 
 NATIVE = Path(pelton.backends.cpu.__file__).parent / "native"
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
+
+
 def pieces(of, axis, *sizes):
     """Slices of a value that lie side by side."""
     ends = np.cumsum(sizes).tolist()
-    return [(f"out{e}", "slice", of, dict(starts=(e - n,), ends=(e,), axes=(axis,), steps=(1,))) for n, e in zip(sizes, ends)]
+    return [
+        (f"out{e}", "slice", of, dict(starts=(e - n,), ends=(e,), axes=(axis,), steps=(1,)))
+        for n, e in zip(sizes, ends)
+    ]
 
 
 RESIDUAL = [("s", "add", "y z"), ("out", "relu", "s")]
@@ -28,18 +50,31 @@ RESIDUAL = [("s", "add", "y z"), ("out", "relu", "s")]
 
 def conv(shape, channels, kernel, strides=(1, 1), pads=None, dilations=(1, 1), group=1, tail=(), **more):
     rng = np.random.default_rng(0)
-    w = (rng.standard_normal((channels, shape[1] // group, *kernel)) / np.sqrt(shape[1] // group * np.prod(kernel))).astype(np.float32)
+    w = (
+        rng.standard_normal((channels, shape[1] // group, *kernel)) / np.sqrt(shape[1] // group * np.prod(kernel))
+    ).astype(np.float32)
     b = rng.standard_normal(channels).astype(np.float32)
-    attrs = dict(strides=strides, pads=pads if pads is not None else tuple(k // 2 for k in kernel) * 2, dilations=dilations, group=group)
+    attrs = dict(
+        strides=strides,
+        pads=pads if pads is not None else tuple(k // 2 for k in kernel) * 2,
+        dilations=dilations,
+        group=group,
+    )
     graph = program(("y", "convolution", "x w b", attrs), *tail, x=f"f32{list(shape)}", w=w, b=b, **more)
-    return Case(named(shape, channels, kernel, strides, dilations, group, tail and "tail"), graph, LAST if len(kernel) == 2 else dict(x=(0, 2, 1)))
+    return Case(
+        named(shape, channels, kernel, strides, dilations, group, tail and "tail"),
+        graph,
+        LAST if len(kernel) == 2 else dict(x=(0, 2, 1)),
+    )
 
 
 def fed(case, *, bias=True, order=None):
     """The same with filters, and perhaps a bias, that are inputs."""
     graph, named_ = case.graph, {v.name: v for v in case.graph.constants}
     inputs = [named_[n] for n in ("w", "b") if n == "w" or bias]
-    graph = graph.replace(inputs=(*graph.inputs, *inputs), constants={v: a for v, a in graph.constants.items() if v not in inputs})
+    graph = graph.replace(
+        inputs=(*graph.inputs, *inputs), constants={v: a for v, a in graph.constants.items() if v not in inputs}
+    )
     return Case(case.name + "-fed", graph, {**case.orders, **({"w": order} if order else {})})
 
 
@@ -49,11 +84,16 @@ def product(name, a, b, tail=(), orders=None, **more):
     return Case(name, program(("y", "matmul", "a b", {}), *tail, a=a, b=b, **more), orders or {})
 
 
-THREES = [conv((1, 13, 14, 15), 19, (3, 3)), conv((2, 16, 9, 7), 35, (3, 3), tail=RESIDUAL, z="f32[2, 35, 9, 7]"),
-          conv((1, 8, 5, 21), 9, (3, 3), pads=(0, 2, 1, 0)), conv((1, 9, 7, 8), 27, (3, 3), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 3, 19)])]
+THREES = [
+    conv((1, 13, 14, 15), 19, (3, 3)),
+    conv((2, 16, 9, 7), 35, (3, 3), tail=RESIDUAL, z="f32[2, 35, 9, 7]"),
+    conv((1, 8, 5, 21), 9, (3, 3), pads=(0, 2, 1, 0)),
+    conv((1, 9, 7, 8), 27, (3, 3), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 3, 19)]),
+]
 declare("winograd", *THREES)
 declare(
-    "conv", *THREES,
+    "conv",
+    *THREES,
     conv((1, 3, 23, 21), 13, (7, 7), (2, 2)),
     conv((2, 5, 9, 7), 19, (3, 3), (2, 1), (0, 1, 2, 0), (2, 2)),
     conv((1, 12, 9, 11), 24, (5, 2), group=3, pads=(2, 0, 1, 1)),
@@ -61,22 +101,32 @@ declare(
     conv((2, 5, 31), 7, (4,), (3,), (2, 1), (1,)),
     fed(conv((2, 5, 31), 7, (4,), (3,), (2, 1), (1,))),
     fed(conv((2, 13, 9, 7), 19, (1, 1), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 14)]), order=(2, 0, 1, 3)),
-    fed(conv((2, 12, 9, 11), 38, (5, 2), group=2, pads=(2, 0, 1, 1)), bias=False))
-declare("conv_planar", *(Case(c.name, c.graph) for c in (                      # the pictures lie row-major
-    conv((2, 3, 23, 21), 13, (7, 7), (2, 2)),
-    conv((1, 3, 12, 33), 35, (3, 3), tail=RESIDUAL, z="f32[1, 35, 12, 33]"),
-    conv((1, 4, 9, 8), 27, (3, 2), (2, 3), (0, 1, 2, 2), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 3, 19)]),
-    conv((1, 2, 11, 13), 7, (3, 3), (1, 2), (3, 0, 3, 4), (3, 2)),
-    conv((1, 3, 48, 33), 40, (16, 16), (16, 16), (0, 0, 0, 0)),
-    conv((2, 1, 19, 5), 8, (5, 5), (1, 1), (7, 6, 0, 0)),
-    conv((1, 3, 11, 1), 9, (3, 1), pads=(1, 0, 1, 0)))))
+    fed(conv((2, 12, 9, 11), 38, (5, 2), group=2, pads=(2, 0, 1, 1)), bias=False),
+)
+declare(
+    "conv_planar",
+    *(
+        Case(c.name, c.graph)
+        for c in (  # the pictures lie row-major
+            conv((2, 3, 23, 21), 13, (7, 7), (2, 2)),
+            conv((1, 3, 12, 33), 35, (3, 3), tail=RESIDUAL, z="f32[1, 35, 12, 33]"),
+            conv((1, 4, 9, 8), 27, (3, 2), (2, 3), (0, 1, 2, 2), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 3, 19)]),
+            conv((1, 2, 11, 13), 7, (3, 3), (1, 2), (3, 0, 3, 4), (3, 2)),
+            conv((1, 3, 48, 33), 40, (16, 16), (16, 16), (0, 0, 0, 0)),
+            conv((2, 1, 19, 5), 8, (5, 5), (1, 1), (7, 6, 0, 0)),
+            conv((1, 3, 11, 1), 9, (3, 1), pads=(1, 0, 1, 0)),
+        )
+    ),
+)
 declare(
     "depthwise",
     conv((1, 35, 13, 12), 35, (3, 3), group=35, tail=RESIDUAL, z="f32[1, 35, 13, 12]"),
     conv((2, 13, 9, 11), 13, (5, 5), (2, 2), group=13),
-    conv((1, 21, 3, 14), 21, (3, 11), group=21, pads=(1, 5, 1, 4)),              # blocks that reach over either edge, and over both
+    # blocks that reach over either edge, and over both
+    conv((1, 21, 3, 14), 21, (3, 11), group=21, pads=(1, 5, 1, 4)),
     conv((1, 18, 5, 4), 18, (3, 7), group=18),
-    conv((1, 24, 9, 9), 24, (3, 3), group=24, pads=(2, 2, 2, 2), dilations=(2, 2), tail=pieces("y", 1, 16, 8)))
+    conv((1, 24, 9, 9), 24, (3, 3), group=24, pads=(2, 2, 2, 2), dilations=(2, 2), tail=pieces("y", 1, 16, 8)),
+)
 declare(
     "gemm",
     conv((2, 24, 9, 7), 19, (1, 1), tail=RESIDUAL, z="f32[2, 19, 9, 7]"),
@@ -88,8 +138,15 @@ declare(
     product("batched", "f32[2, 3, 7, 19]", "f32[3, 19, 13]"),
     product("shared", "f32[2, 3, 7, 19]", "f32[19, 13]"),
     product("stacked-weights", "f32[3, 7, 19]", (3, 19, 33)),
-    product("turned", "f32[2, 13, 19]", "f32[2, 19, 21]", orders=dict(b=(0, 2, 1))))
-declare("gemm", Case("left-constant", program(("y", "matmul", "a b"), a=np.arange(133, dtype=np.float32).reshape(7, 19) / 99, b="f32[2, 19, 37]")))
+    product("turned", "f32[2, 13, 19]", "f32[2, 19, 21]", orders=dict(b=(0, 2, 1))),
+)
+declare(
+    "gemm",
+    Case(
+        "left-constant",
+        program(("y", "matmul", "a b"), a=np.arange(133, dtype=np.float32).reshape(7, 19) / 99, b="f32[2, 19, 37]"),
+    ),
+)
 declare(
     "few",
     product("one", "f32[1, 64]", "f32[64, 170]", [("s", "add", "y c"), ("out", "gelu", "s")], c="f32[170]"),
@@ -101,41 +158,85 @@ declare(
     product("wide", "f32[2, 130]", "f32[130, 1500]"),
     product("pieces", "f32[3, 19]", "f32[19, 27]", pieces("y", 1, 1, 7, 19)),
     varying("%a: f32[2, m], %b: f32[m, n]", "%y = matmul(%a, %b)"),
-    varying("%a: f32[n, 1, m], %b: f32[n, m, m]", "%y = matmul(%a, %b)"))
+    varying("%a: f32[n, 1, m], %b: f32[n, m, m]", "%y = matmul(%a, %b)"),
+)
 declare(
     "pointwise",
     Case("scale", program(("s", "mul", "x y"), ("out", "sigmoid", "s"), x="f32[2, 5, 7, 9]", y="f32[5, 1, 1]"), LAST),
-    Case("types", program(("c", "less", "x y"), ("d", "cast", "c", dict(to=DType.I64)), ("e", "where", "c x y"), x="f32[3, 37]", y="f32[37]")),
-    Case("integers", program(("s", "div", "x y"), ("out", "mod", "s y"), x="i64[5, 13]", y="i64[5, 13]"), arrays=dict(y=np.arange(1, 66))),
+    Case(
+        "types",
+        program(
+            ("c", "less", "x y"),
+            ("d", "cast", "c", dict(to=DType.I64)),
+            ("e", "where", "c x y"),
+            x="f32[3, 37]",
+            y="f32[37]",
+        ),
+    ),
+    Case(
+        "integers",
+        program(("s", "div", "x y"), ("out", "mod", "s y"), x="i64[5, 13]", y="i64[5, 13]"),
+        arrays=dict(y=np.arange(1, 66)),
+    ),
     Case("half", program(("s", "add", "x y"), ("out", "exp", "s"), x="f16[5, 13]", y="f16[13]")),
     Case("turned-operand", program(("out", "add", "x y"), x="f32[5, 13]", y="f32[5, 13]"), dict(y=(1, 0))),
-    *(Case(f"backwards-{type}", program(("y", "copy", "x"), x=type), dict(x=order), backwards=("x",))
-      for type, order in (("f32[3, 5, 19]", (0, 1, 2)), ("bool[3, 19]", (0, 1)), ("i64[3, 19]", (1, 0)))))
-declare("transpose", *(Case(named(type, order), program(("y", "copy", "x"), x=type), dict(x=order))
-                       for type, order in (("f32[2, 33, 7, 9]", (0, 2, 3, 1)), ("f32[13, 27, 9]", (2, 0, 1)), ("i64[19, 5]", (1, 0)),
-                                           ("u8[3, 19, 5]", (0, 2, 1)))))
+    *(
+        Case(f"backwards-{type}", program(("y", "copy", "x"), x=type), dict(x=order), backwards=("x",))
+        for type, order in (("f32[3, 5, 19]", (0, 1, 2)), ("bool[3, 19]", (0, 1)), ("i64[3, 19]", (1, 0)))
+    ),
+)
+declare(
+    "transpose",
+    *(
+        Case(named(type, order), program(("y", "copy", "x"), x=type), dict(x=order))
+        for type, order in (
+            ("f32[2, 33, 7, 9]", (0, 2, 3, 1)),
+            ("f32[13, 27, 9]", (2, 0, 1)),
+            ("i64[19, 5]", (1, 0)),
+            ("u8[3, 19, 5]", (0, 2, 1)),
+        )
+    ),
+)
 
 
-@pytest.mark.parametrize("template, case", walk("winograd", "conv", "conv_planar", "depthwise", "gemm", "few", "pointwise"))
+@pytest.mark.parametrize(
+    "template, case", walk("winograd", "conv", "conv_planar", "depthwise", "gemm", "few", "pointwise")
+)
 def test_kernel(template, case):
     check(template, case)
 
 
-@pytest.mark.parametrize("template, case", [
-    ("gemm", product("rows", "f32[24, 19]", (19, 37))), ("gemm", product("middle", "f32[2, 7, 250]", "f32[2, 250, 16]")),
-    ("conv", conv((1, 5, 1, 24), 21, (3, 3))), ("conv", conv((1, 70, 1, 24), 7, (1, 5))), ("depthwise", conv((1, 11, 3, 24), 11, (3, 3), group=11)),
-    ("depthwise", conv((1, 8, 9, 4), 8, (5, 5), group=8)), ("conv_planar", conv((1, 3, 1, 4), 9, (3, 3))), ("winograd", conv((1, 8, 13, 12), 9, (3, 3)))])
+@pytest.mark.parametrize(
+    "template, case",
+    [
+        ("gemm", product("rows", "f32[24, 19]", (19, 37))),
+        ("gemm", product("middle", "f32[2, 7, 250]", "f32[2, 250, 16]")),
+        ("conv", conv((1, 5, 1, 24), 21, (3, 3))),
+        ("conv", conv((1, 70, 1, 24), 7, (1, 5))),
+        ("depthwise", conv((1, 11, 3, 24), 11, (3, 3), group=11)),
+        ("depthwise", conv((1, 8, 9, 4), 8, (5, 5), group=8)),
+        ("conv_planar", conv((1, 3, 1, 4), 9, (3, 3))),
+        ("winograd", conv((1, 8, 13, 12), 9, (3, 3))),
+    ],
+)
 def test_every_rest(template, case):
     """What is left after the whole tiles is a number of its own in the code."""
     assert check_dynamic(TEMPLATES[template], case, most=2, more=range(-2, 10)) >= 12
 
 
 class RowMajor(Template):
-    """A template that writes its output row-major, whatever it would rather do: a copy that turns axes keeps the order of its input otherwise."""
+    """A template that writes its output row-major, whatever it would rather do: a copy that turns axes keeps the order
+    of its input otherwise."""
 
     def __init__(self, inner: Template):
         self.inner, self.name = inner, inner.name
-        self.refuses, self.fits, self.wanted, self.tactics, self.emit = inner.refuses, inner.fits, inner.wanted, inner.tactics, inner.emit
+        self.refuses, self.fits, self.wanted, self.tactics, self.emit = (
+            inner.refuses,
+            inner.fits,
+            inner.wanted,
+            inner.tactics,
+            inner.emit,
+        )
 
 
 @pytest.mark.parametrize("template, case", walk("transpose"))
@@ -169,7 +270,10 @@ def test_every_case_on_other_levels(name, target):
         check_on(target, TEMPLATES[name], case, 1)
 
 
-@pytest.mark.parametrize("name", [n for n in TEMPLATES if n not in ("winograd", "conv", "conv_planar", "depthwise", "gemm", "few")])     # whose cases have some
+# whose cases have some
+@pytest.mark.parametrize(
+    "name", [n for n in TEMPLATES if n not in ("winograd", "conv", "conv_planar", "depthwise", "gemm", "few")]
+)
 def test_slices_are_written_to_places_of_their_own_or_refused(name):
     for path in Path(__file__).parent.glob("test_kernels_*.py"):
         importlib.import_module(path.stem)
@@ -178,7 +282,10 @@ def test_slices_are_written_to_places_of_their_own_or_refused(name):
         for axis in (a for a, n in enumerate(y.type.shape) if is_known(n) and n > 1):
             k = y.type.shape[axis] - 1
             cuts = [dict(starts=(s,), ends=(e,), axes=(axis,), steps=(1,)) for s, e in ((0, k), (k, k + 1))]
-            slices = [Node(get("slice"), (y,), a, (Value(get("slice").infer_types((y.type,), a)[0], f"cut{i}"),)) for i, a in enumerate(cuts)]
+            slices = [
+                Node(get("slice"), (y,), a, (Value(get("slice").infer_types((y.type,), a)[0], f"cut{i}"),))
+                for i, a in enumerate(cuts)
+            ]
             graph = case.graph.replace(nodes=(*case.graph.nodes, *slices), outputs=tuple(n.output for n in slices))
             if TEMPLATES[name].refuses(region_of(graph)) is None:
                 taken += check(TEMPLATES[name], Case(f"{case.name}-cut{axis}", graph, case.orders, case.arrays), 1)
@@ -187,7 +294,9 @@ def test_slices_are_written_to_places_of_their_own_or_refused(name):
 
 
 @pytest.mark.parametrize("isa", TARGETS)
-@pytest.mark.parametrize("path", [p for p in sorted(SOURCES.glob("*.c")) if "KERNEL" in p.read_text()], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [p for p in sorted(SOURCES.glob("*.c")) if "KERNEL" in p.read_text()], ids=lambda p: p.stem
+)
 def test_kernel_files_compile_by_themselves(path, isa):
     name, made = f"k_{path.stem}", compiler(isa, Compiler)
     made.link(made.objects({name: path.read_text().replace("KERNEL", name)}))
@@ -223,21 +332,31 @@ class Copying(Template):
 
     def emit(self, region, layouts, tactic, target):
         n = region.output.type.size
-        source = '#include "vec.h"\nvoid k_copying(const args *a, idx begin, idx end, void *scratch) {\n    const float *x = a[0].p; float *y = a[1].p;\n'
+        source = (
+            '#include "vec.h"\nvoid k_copying(const args *a, idx begin, idx end, void *scratch) {\n    const float *x ='
+            " a[0].p; float *y = a[1].p;\n"
+        )
         source += f"    {self.body}\n}}\n"
         return Kernel(source, "k_copying", (region.body.inputs[0], region.output), n, scratch=64)
 
 
-@pytest.mark.parametrize("body, complaint", [
-    ("for (idx i = begin; i < end; i++) y[i] = x[i];", None),
-    ("for (idx i = begin; i < end; i++) y[i] = x[i] * 1.001f;", "is more than"),
-    ("for (idx i = begin; i < end; i++) y[i] = i == 5 ? 0.0f / 0.0f : x[i];", "NaN misplaced"),
-    ("for (idx i = begin; i < end; i++) y[i] = x[i]; if (begin == 0) y[end] = 1;", "touched memory"),
-    ("for (idx i = begin; i < end; i++) y[i] = x[i]; float z = ((volatile float *)x)[-1];", "touched memory"),
-    ("for (idx i = begin; i < end; i++) y[i] = x[i]; ((float *)scratch)[16] = 1;", "touched memory"),
-    ("for (idx i = begin; i < end; i++) y[i] = x[i]; ((float *)x)[0] = 1;", "was written"),
-    ("for (idx i = begin; i < end; i++) y[i] = x[i] * (end - begin > 1 ? 1.0f : 1.0000001f);", "depends on how its tiles are cut")],
-    ids=["right", "inexact", "nan", "writes-behind", "reads-before", "scratch", "writes-input", "tiles"])
+@pytest.mark.parametrize(
+    "body, complaint",
+    [
+        ("for (idx i = begin; i < end; i++) y[i] = x[i];", None),
+        ("for (idx i = begin; i < end; i++) y[i] = x[i] * 1.001f;", "is more than"),
+        ("for (idx i = begin; i < end; i++) y[i] = i == 5 ? 0.0f / 0.0f : x[i];", "NaN misplaced"),
+        ("for (idx i = begin; i < end; i++) y[i] = x[i]; if (begin == 0) y[end] = 1;", "touched memory"),
+        ("for (idx i = begin; i < end; i++) y[i] = x[i]; float z = ((volatile float *)x)[-1];", "touched memory"),
+        ("for (idx i = begin; i < end; i++) y[i] = x[i]; ((float *)scratch)[16] = 1;", "touched memory"),
+        ("for (idx i = begin; i < end; i++) y[i] = x[i]; ((float *)x)[0] = 1;", "was written"),
+        (
+            "for (idx i = begin; i < end; i++) y[i] = x[i] * (end - begin > 1 ? 1.0f : 1.0000001f);",
+            "depends on how its tiles are cut",
+        ),
+    ],
+    ids=["right", "inexact", "nan", "writes-behind", "reads-before", "scratch", "writes-input", "tiles"],
+)
 def test_the_harness_finds_a_wrong_kernel(body, complaint):
     case = Case("copied", program(("y", "copy", "x"), x="f32[37]"))
     if complaint is None:
@@ -259,6 +378,7 @@ def test_tactics_have_names_that_parse():
 
     from pelton.ir.graph import symbols
     from pelton.codegen.template import Tactic
+
     for name, cases in CASES.items():
         case = next(c for c in cases if not symbols(c.graph))
         region = region_of(case.graph)

@@ -1,9 +1,22 @@
 """Interpolation and transposed convolutions."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_harness import CASES, Case, check, check_at, check_dynamic, declare, named, program, region_of, symbolic, walk
+from kernel_harness import (
+    CASES,
+    Case,
+    check,
+    check_at,
+    check_dynamic,
+    declare,
+    named,
+    program,
+    region_of,
+    symbolic,
+    walk,
+)
 
 from test_kernels import fed
 
@@ -28,11 +41,20 @@ declare(
     resizing((1, 58, 4, 4), (1, 58, 8, 8), mode="linear", coordinates="half_pixel", tail=[("z", "sigmoid", "y")]),
     resizing((2, 3, 7, 5), (2, 3, 13, 11), mode="linear", coordinates="align_corners"),
     resizing((2, 21, 9, 8), (2, 21, 5, 3), mode="linear", coordinates="pytorch_half_pixel"),
-    resizing((1, 35, 5, 6), (1, 35, 9, 4), (1., 1., 1.8125, .7), mode="cubic", coordinates="half_pixel"),
-    resizing((1, 2, 5, 6), (1, 2, 10, 3), mode="cubic", coordinates="asymmetric", cubic_a=-.5, exclude_outside=True, order=False),
+    resizing((1, 35, 5, 6), (1, 35, 9, 4), (1.0, 1.0, 1.8125, 0.7), mode="cubic", coordinates="half_pixel"),
+    resizing(
+        (1, 2, 5, 6),
+        (1, 2, 10, 3),
+        mode="cubic",
+        coordinates="asymmetric",
+        cubic_a=-0.5,
+        exclude_outside=True,
+        order=False,
+    ),
     resizing((1, 9, 5, 6), (1, 9, 5, 13), mode="linear"),
     resizing((2, 9, 16), (2, 9, 13), mode="linear"),
-    resizing((1, 8, 4, 4), (1, 8, 1, 1), mode="linear", dtype="f16"))
+    resizing((1, 8, 4, 4), (1, 8, 1, 1), mode="linear", dtype="f16"),
+)
 
 
 def upwards(shape, channels, kernel, strides, pads, dilations=None, extra=None, group=1, tail=(), **more):
@@ -40,7 +62,13 @@ def upwards(shape, channels, kernel, strides, pads, dilations=None, extra=None, 
     spatial = len(kernel)
     w = (rng.standard_normal((shape[1], channels // group, *kernel)) / np.sqrt(shape[1])).astype(np.float32)
     b = rng.standard_normal(channels).astype(np.float32)
-    attrs = dict(strides=strides, pads=pads, dilations=dilations or (1,) * spatial, output_padding=extra or (0,) * spatial, group=group)
+    attrs = dict(
+        strides=strides,
+        pads=pads,
+        dilations=dilations or (1,) * spatial,
+        output_padding=extra or (0,) * spatial,
+        group=group,
+    )
     graph = program(("y", "conv_transpose", "x w b", attrs), *tail, x=f"f32{list(shape)}", w=w, b=b, **more)
     return Case(named(shape, channels, kernel, strides, group), graph, LAST if spatial == 2 else dict(x=(0, 2, 1)))
 
@@ -48,7 +76,15 @@ def upwards(shape, channels, kernel, strides, pads, dilations=None, extra=None, 
 declare(
     "conv_transpose",
     upwards((2, 3, 5, 7), 8, (3, 3), (2, 2), (1, 1, 1, 1), extra=(1, 1)),
-    upwards((1, 58, 4, 5), 37, (2, 2), (2, 2), (0, 0, 0, 0), tail=[("s", "relu", "y"), ("t", "add", "s z")], z="f32[1, 37, 8, 10]"),
+    upwards(
+        (1, 58, 4, 5),
+        37,
+        (2, 2),
+        (2, 2),
+        (0, 0, 0, 0),
+        tail=[("s", "relu", "y"), ("t", "add", "s z")],
+        z="f32[1, 37, 8, 10]",
+    ),
     upwards((1, 24, 7, 7), 16, (4, 4), (2, 2), (1, 1, 1, 1)),
     upwards((1, 6, 4, 5), 6, (3, 2), (1, 3), (0, 1, 1, 0), (2, 1), (0, 2), group=3),
     upwards((1, 5, 4, 5), 3, (1, 1), (3, 2), (0, 0, 0, 0)),
@@ -56,22 +92,29 @@ declare(
     upwards((2, 3, 11), 5, (4,), (3,), (2, 1)),
     fed(upwards((2, 3, 11), 5, (4,), (3,), (2, 1))),
     fed(upwards((2, 12, 4, 5), 38, (3, 2), (2, 3), (0, 1, 1, 0), (2, 1), (0, 2), group=2), order=(1, 3, 0, 2)),
-    fed(upwards((1, 24, 7, 7), 16, (4, 4), (2, 2), (1, 1, 1, 1), tail=[("s", "relu", "y")]), bias=False))
+    fed(upwards((1, 24, 7, 7), 16, (4, 4), (2, 2), (1, 1, 1, 1), tail=[("s", "relu", "y")]), bias=False),
+)
 
 declare(
     "depthwise_transpose",
     upwards((1, 21, 6, 7), 21, (4, 4), (2, 2), (1, 1, 1, 1), group=21),
-    upwards((2, 45, 3, 4), 45, (3, 3), (2, 3), (0, 1, 1, 0), (2, 1), (1, 1), group=45, tail=[("s", "relu", "y")]))
+    upwards((2, 45, 3, 4), 45, (3, 3), (2, 3), (0, 1, 1, 0), (2, 1), (1, 1), group=45, tail=[("s", "relu", "y")]),
+)
 
 
 def regions(op, x, count, index="i64", tail=(), **attrs):
     """Some of the rois reach over the picture, and the last is turned inside out."""
     rng, (n, _, h, w) = np.random.default_rng(0), TensorType.parse(x).shape
-    corners = rng.uniform(-.3, 1.2, (count, 2, 2))
+    corners = rng.uniform(-0.3, 1.2, (count, 2, 2))
     corners = np.concatenate([corners.min(1), corners.max(1)], 1) * [w, h, w, h]
     corners[-1] = corners[-1][[2, 3, 0, 1]]
     graph = program(("y", op, "x r b", attrs), *tail, x=x, r=f"f32[{count}, 4]", b=f"{index}[{count}]")
-    return Case(named(op, x, count, *attrs.values()), graph, LAST, dict(r=corners.astype(np.float32), b=rng.integers(0, n, count)))
+    return Case(
+        named(op, x, count, *attrs.values()),
+        graph,
+        LAST,
+        dict(r=corners.astype(np.float32), b=rng.integers(0, n, count)),
+    )
 
 
 declare(
@@ -80,7 +123,9 @@ declare(
     regions("roi_align", "f32[1, 35, 9, 11]", 5, height=3, width=2, samples=0, half_pixel=False),
     regions("roi_align", "f32[2, 3, 9, 11]", 7, "i32", height=1, width=2, samples=0, mode="max"),
     regions("roi_align", "f16[2, 9, 9, 11]", 4, height=2, width=2, samples=3, mode="max", half_pixel=False),
-    regions("max_roi_pool", "f32[2, 21, 9, 11]", 7, height=2, width=3), regions("max_roi_pool", "bf16[2, 3, 9, 11]", 7, height=7, width=7))
+    regions("max_roi_pool", "f32[2, 21, 9, 11]", 7, height=2, width=3),
+    regions("max_roi_pool", "bf16[2, 3, 9, 11]", 7, height=7, width=7),
+)
 
 
 @pytest.mark.parametrize("template, case", walk("resize", "roi", "conv_transpose", "depthwise_transpose"))

@@ -1,4 +1,5 @@
 """Kernels of recurrent layers."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -22,12 +23,25 @@ def halves(r: np.ndarray) -> np.ndarray:
     return r.astype(np.float16).astype(np.float32)
 
 
-def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "last_c"), orders=None, peepholes=False, fed=False, **attrs):
+def steps(
+    op,
+    time,
+    batch,
+    hidden,
+    direction="forward",
+    keep=("y", "last_h", "last_c"),
+    orders=None,
+    peepholes=False,
+    fed=False,
+    **attrs,
+):
     """A case of <op>_steps; of its outputs only those in `keep` are read. fed: the recurrent weights are an input."""
     rng = np.random.default_rng(0)
     d, width = 2 if direction == "bidirectional" else 1, GATES[op] * hidden
     state = f"f32[{d}, {batch}, {hidden}]"
-    operands = dict(g=f"f32[{time}, {batch}, {d * width}]", r=halves(rng.standard_normal((d, width, hidden)) / np.sqrt(hidden)))
+    operands = dict(
+        g=f"f32[{time}, {batch}, {d * width}]", r=halves(rng.standard_normal((d, width, hidden)) / np.sqrt(hidden))
+    )
     given = dict(r=operands["r"]) if fed else {}
     if fed:
         operands["r"] = f"f32[{d}, {width}, {hidden}]"
@@ -36,8 +50,10 @@ def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "la
     operands["h"] = state
     if op == "lstm":
         operands |= dict(c=state, p=f"f32[{d}, {3 * hidden}]" if peepholes else np.zeros((d, 3 * hidden), np.float32))
-    outputs = ("y", "last_h", "last_c")[:3 if op == "lstm" else 2]
-    graph = program((" ".join(outputs), f"{op}_steps", " ".join(operands), dict(direction=direction, **attrs)), **operands)
+    outputs = ("y", "last_h", "last_c")[: 3 if op == "lstm" else 2]
+    graph = program(
+        (" ".join(outputs), f"{op}_steps", " ".join(operands), dict(direction=direction, **attrs)), **operands
+    )
     name = "-".join([op, f"{time}x{batch}x{hidden}", direction, *keep, *attrs, *["fed"] * fed])
     return Case(name, graph.replace(outputs=tuple(v for v in graph.outputs if v.name in keep)), orders or {}, given)
 
@@ -45,29 +61,57 @@ def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "la
 def cases(op, *variants):
     """The awkward sizes, and what is the op's own."""
     turned = dict(g=(1, 0, 2), h=(1, 0, 2), c=(1, 0, 2))
-    return [steps(op, 7, 1, 19), steps(op, 4, 1, 24, "reverse"), steps(op, 3, 1, 70, "bidirectional", ("y",)), steps(op, 1, 2, 33), steps(op, 2, 2, 150),
-            steps(op, 3, 3, 8, "bidirectional", ("last_h",)), steps(op, 3, 4, 19, "bidirectional", orders=turned),
-            steps(op, 5, 7, 17, "reverse", ("y", "last_h")), steps(op, 2, 13, 40, clip=0.5), steps(op, 4, 1, 1, "bidirectional"),
-            *(steps(op, *size, **v) for v in variants for size in ((4, 1, 21), (3, 5, 33, "bidirectional")))]
+    return [
+        steps(op, 7, 1, 19),
+        steps(op, 4, 1, 24, "reverse"),
+        steps(op, 3, 1, 70, "bidirectional", ("y",)),
+        steps(op, 1, 2, 33),
+        steps(op, 2, 2, 150),
+        steps(op, 3, 3, 8, "bidirectional", ("last_h",)),
+        steps(op, 3, 4, 19, "bidirectional", orders=turned),
+        steps(op, 5, 7, 17, "reverse", ("y", "last_h")),
+        steps(op, 2, 13, 40, clip=0.5),
+        steps(op, 4, 1, 1, "bidirectional"),
+        *(steps(op, *size, **v) for v in variants for size in ((4, 1, 21), (3, 5, 33, "bidirectional"))),
+    ]
 
 
 def of_any_length(op, inputs, operands, outputs):
     """A case of <op>_steps whose time and batch a run decides."""
     r = halves(np.random.default_rng(0).standard_normal((2, GATES[op] * 19, 19)) / 4)
-    body = f"%r = constant f32{list(r.shape)}", f'{outputs} = {op}_steps(%g, %r, {operands}) {{direction="bidirectional"}}'
-    return [varying(f"%g: f32[{time}, {batch}, {2 * r.shape[1]}], %h: f32[2, {batch}, 19]{inputs.format(batch)}", *body, r=r)
-            for time, batch in (("n", "m"), ("m", "n"))]
+    body = (
+        f"%r = constant f32{list(r.shape)}",
+        f'{outputs} = {op}_steps(%g, %r, {operands}) {{direction="bidirectional"}}',
+    )
+    return [
+        varying(
+            f"%g: f32[{time}, {batch}, {2 * r.shape[1]}], %h: f32[2, {batch}, 19]{inputs.format(batch)}", *body, r=r
+        )
+        for time, batch in (("n", "m"), ("m", "n"))
+    ]
 
 
-declare("lstm", *of_any_length("lstm", ", %c: f32[2, {}, 19], %p: f32[2, 57]", "%h, %c, %p", "%y, %last_h, %last_c"),
-        *cases("lstm", dict(peepholes=True), dict(input_forget=True, peepholes=True, clip=0.3), dict(keep=("last_c",))))
-declare("gru", *of_any_length("gru", ", %b: f32[2, 19]", "%b, %h", "%y, %last_h"),
-        *cases("gru", dict(linear_before_reset=True), dict(linear_before_reset=True, clip=0.3)), steps("gru", 2, 1, 150, linear_before_reset=True),
-        steps("gru", 3, 2, 70, linear_before_reset=True))
+declare(
+    "lstm",
+    *of_any_length("lstm", ", %c: f32[2, {}, 19], %p: f32[2, 57]", "%h, %c, %p", "%y, %last_h, %last_c"),
+    *cases("lstm", dict(peepholes=True), dict(input_forget=True, peepholes=True, clip=0.3), dict(keep=("last_c",))),
+)
+declare(
+    "gru",
+    *of_any_length("gru", ", %b: f32[2, 19]", "%b, %h", "%y, %last_h"),
+    *cases("gru", dict(linear_before_reset=True), dict(linear_before_reset=True, clip=0.3)),
+    steps("gru", 2, 1, 150, linear_before_reset=True),
+    steps("gru", 3, 2, 70, linear_before_reset=True),
+)
 declare("rnn", *of_any_length("rnn", "", "%h", "%y, %last_h"), *cases("rnn", dict(activation="Relu")))
 for op in GATES:
     declare(f"{op}_half", *CASES[op][::3])
-    declare(op, steps(op, 3, 2, 70, "bidirectional", fed=True), steps(op, 4, 5, 19, fed=True), steps(op, 2, 1, 24, "reverse", fed=True))
+    declare(
+        op,
+        steps(op, 3, 2, 70, "bidirectional", fed=True),
+        steps(op, 4, 5, 19, fed=True),
+        steps(op, 2, 1, 24, "reverse", fed=True),
+    )
 declare("gru", steps("gru", 3, 2, 37, "bidirectional", fed=True, linear_before_reset=True))
 
 
@@ -76,9 +120,27 @@ def test_steps(template, case):
     check(template, case, most=2)
 
 
-@pytest.mark.parametrize("op, attrs", [("lstm", {}), ("lstm", dict(peepholes=True)), ("gru", {}), ("gru", dict(linear_before_reset=True)), ("rnn", {}),
-                                       ("gru_half", {})])
-@pytest.mark.parametrize("size", [(5, 1, 150), (4, 2, 211, "reverse"), (3, 1, 209, "bidirectional"), (1, 1, 150), (4, 1, 190, "forward", ("last_h",))])
+@pytest.mark.parametrize(
+    "op, attrs",
+    [
+        ("lstm", {}),
+        ("lstm", dict(peepholes=True)),
+        ("gru", {}),
+        ("gru", dict(linear_before_reset=True)),
+        ("rnn", {}),
+        ("gru_half", {}),
+    ],
+)
+@pytest.mark.parametrize(
+    "size",
+    [
+        (5, 1, 150),
+        (4, 2, 211, "reverse"),
+        (3, 1, 209, "bidirectional"),
+        (1, 1, 150),
+        (4, 1, 190, "forward", ("last_h",)),
+    ],
+)
 @pytest.mark.parametrize("fed", [False, True])
 def test_threads_without_rows_have_shares_of_the_units(op, attrs, size, fed, monkeypatch):
     """Steps of several phases; `check` runs their tiles in order and backwards."""
@@ -96,13 +158,24 @@ def test_a_recurrent_layer_runs_in_phases_in_an_engine(length, tmp_path, monkeyp
     """The same bits by any number of threads, and for every length that a run decides."""
     every = {op: TEMPLATES[op].tactics for op in GATES}
     for op in GATES:
-        monkeypatch.setattr(TEMPLATES[op], "tactics", lambda *args, op=op: (t for t in every[op](*args) if t["SPLIT"] == 2))
+        monkeypatch.setattr(
+            TEMPLATES[op], "tactics", lambda *args, op=op: (t for t in every[op](*args) if t["SPLIT"] == 2)
+        )
     rng = np.random.default_rng(0)
     r, w = (halves(rng.standard_normal((1, 4 * 80, n)) / 9) for n in (80, 8))
-    m = model([helper.make_node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=80)], {"x": f"f32[{length}, 1, 8]"}, ["y", "h", "c"], {"w": w, "r": r})
+    m = model(
+        [helper.make_node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=80)],
+        {"x": f"f32[{length}, 1, 8]"},
+        ["y", "h", "c"],
+        {"w": w, "r": r},
+    )
     engine = pelton.build(m, level=0, threads=2, cache_dir=tmp_path)
     (step,) = [s for s in engine.plain.steps if "lstm" in s.info["tactic"]]
-    assert "SPLIT=2" in step.info["tactic"] and step.phases == (f"{length} + 1" if length == "n" else 7) and step.tiles == 2
+    assert (
+        "SPLIT=2" in step.info["tactic"]
+        and step.phases == (f"{length} + 1" if length == "n" else 7)
+        and step.tiles == 2
+    )
     for time in (1, 4, 6) if length == "n" else (6,):
         x = rng.standard_normal((time, 1, 8)).astype(np.float32)
         want = ReferenceEvaluator(m).run(None, {"x": x})
@@ -112,9 +185,13 @@ def test_a_recurrent_layer_runs_in_phases_in_an_engine(length, tmp_path, monkeyp
             assert all(f[name].tobytes() == found[0][name].tobytes() for f in found)
 
 
-@pytest.mark.parametrize("reason, r, tail", [
-    ("no pointwise operations and no slices after rnn_steps", np.ones((1, 5, 5), np.float32), [("z", "relu", "y")]),
-    ("nothing to compute", np.ones((1, 5, 5), np.float32), ())])
+@pytest.mark.parametrize(
+    "reason, r, tail",
+    [
+        ("no pointwise operations and no slices after rnn_steps", np.ones((1, 5, 5), np.float32), [("z", "relu", "y")]),
+        ("nothing to compute", np.ones((1, 5, 5), np.float32), ()),
+    ],
+)
 def test_refusals_say_why(reason, r, tail):
     time = 0 if reason.startswith("nothing") else 3
     graph = program(("y last_h", "rnn_steps", "g r h", {}), *tail, g=f"f32[{time}, 2, 5]", r=r, h="f32[1, 2, 5]")
@@ -132,8 +209,14 @@ def test_half_precision_is_not_for_layers_that_amplify_what_they_remember():
     r = np.random.default_rng(0).standard_normal((1, 4 * 64, 64)).astype(np.float32)
     refusals = {}
     for scale in (0.05, 1.5):
-        graph = program(("y last_h last_c", "lstm_steps", "g r h c p", {}), g="f32[9, 2, 256]", r=scale * r, h="f32[1, 2, 64]", c="f32[1, 2, 64]",
-                        p=np.zeros((1, 192), np.float32))
+        graph = program(
+            ("y last_h last_c", "lstm_steps", "g r h c p", {}),
+            g="f32[9, 2, 256]",
+            r=scale * r,
+            h="f32[1, 2, 64]",
+            c="f32[1, 2, 64]",
+            p=np.zeros((1, 192), np.float32),
+        )
         assert TEMPLATES["lstm"].refuses(region_of(graph)) is None
         refusals[scale] = TEMPLATES["lstm_half"].refuses(region_of(graph))
     assert refusals[0.05] is None and "would be off by" in refusals[1.5]

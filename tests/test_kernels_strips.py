@@ -1,4 +1,5 @@
 """Chains of convolutions computed depth first: expand, filter and project, or two of these, in strips of rows."""
+
 import numpy as np
 import pytest
 from kernel_harness import CASES, TARGET, Case, check, declare, named, program, region_of, walk
@@ -18,9 +19,18 @@ def chained(shape, wide, out, kernel=3, stride=1, pads=None, act="relu", last=()
 
     def conv(y, oc, k, group, **attrs):
         nonlocal x, c
-        constants[y + "w"] = (rng.standard_normal((oc, c // group, k, k)) / np.sqrt(c // group * k * k)).astype(np.float32)
+        constants[y + "w"] = (rng.standard_normal((oc, c // group, k, k)) / np.sqrt(c // group * k * k)).astype(
+            np.float32
+        )
         constants[y + "b"] = rng.standard_normal(oc).astype(np.float32)
-        nodes.append((y, "convolution", f"{x} {y}w {y}b", dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=group) | attrs))
+        nodes.append(
+            (
+                y,
+                "convolution",
+                f"{x} {y}w {y}b",
+                dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=group) | attrs,
+            )
+        )
         x, c = y, oc
 
     def activate():
@@ -58,12 +68,22 @@ declare(
     chained((1, 4, 12, 10), 33, 9, stride=2, pads=(0, 0, 1, 1), act="tanh"),
     chained((1, 300, 5, 6), 280, 10, act=""),
     chained((1, 1, 1, 1), 1, 1),
-    chained((1, 6, 9, 3), 26, 27, pads=(2, 2, 0, 1), last=[("s", "relu", "p"), ("out5", "slice", "s", dict(starts=(0,), ends=(5,), axes=(1,), steps=(1,))),
-                                                            ("out27", "slice", "s", dict(starts=(5,), ends=(27,), axes=(1,), steps=(1,)))]),
+    chained(
+        (1, 6, 9, 3),
+        26,
+        27,
+        pads=(2, 2, 0, 1),
+        last=[
+            ("s", "relu", "p"),
+            ("out5", "slice", "s", dict(starts=(0,), ends=(5,), axes=(1,), steps=(1,))),
+            ("out27", "slice", "s", dict(starts=(5,), ends=(27,), axes=(1,), steps=(1,))),
+        ],
+    ),
     chained((1, 12, 15, 13), 50, 0, act=RELU6),
     chained((2, 16, 11, 14), 24, 0, kernel=5, stride=2, act="swish"),
     chained((2, 35, 13, 12), 35, 19, expand=False),
-    chained((1, 13, 9, 11), 13, 64, kernel=5, stride=2, act=RELU6, expand=False))
+    chained((1, 13, 9, 11), 13, 64, kernel=5, stride=2, act=RELU6, expand=False),
+)
 
 
 @pytest.mark.parametrize("template, case", walk("strips"))
@@ -77,7 +97,10 @@ def test_every_tactic(case):
 
 
 def lying(region):
-    return {v: dense(v.type.shape, ORDER if v.type.rank == 4 else None) for v in (*region.body.inputs, *region.body.constants, *region.body.outputs)}
+    return {
+        v: dense(v.type.shape, ORDER if v.type.rank == 4 else None)
+        for v in (*region.body.inputs, *region.body.constants, *region.body.outputs)
+    }
 
 
 def test_what_a_worker_holds_stays_in_its_share_of_the_cache():
@@ -85,22 +108,34 @@ def test_what_a_worker_holds_stays_in_its_share_of_the_cache():
     template = TEMPLATES["strips"]
     for l2 in (256 << 10, 512 << 10, 2 << 20):
         target = Target(l2=l2, threads=2)
-        kernels = [template.emit(region, lying(region), t, target) for t in template.tactics(region, lying(region), target)]
+        kernels = [
+            template.emit(region, lying(region), t, target) for t in template.tactics(region, lying(region), target)
+        ]
         assert kernels and all(k.scratch <= l2 for k in kernels)
     assert not list(template.tactics(region, lying(region), Target(l2=32 << 10)))
 
 
 def test_pictures_of_a_batch_are_strips_enough():
-    tactics = [list(TEMPLATES["strips"].tactics(r, lying(r), TARGET)) for r in (region_of(chained((n, 8, 16, 16), 24, 8).graph) for n in (1, 8))]
+    tactics = [
+        list(TEMPLATES["strips"].tactics(r, lying(r), TARGET))
+        for r in (region_of(chained((n, 8, 16, 16), 24, 8).graph) for n in (1, 8))
+    ]
     assert [t[0]["RB"] for t in tactics] == [4, 16]
 
 
-@pytest.mark.parametrize("why, case", [
-    ("gaps", chained((1, 4, 9, 9), 8, 8, kernel=3, stride=4)),
-    ("outside", chained((1, 4, 9, 9), 8, 8, kernel=3, pads=(3, 0, 0, 0))),
-    ("one reader", chained((1, 8, 9, 9), 8, 8, last=[("out", "add", "p ea")])),
-    ("one reader", chained((1, 8, 9, 9), 8, 0, last=[("out", "add", "fa ea")])),
-    ("one reader", Case("kept", (g := chained((1, 8, 9, 9), 8, 8).graph).replace(outputs=(*g.outputs, g.nodes[1].output))))])
+@pytest.mark.parametrize(
+    "why, case",
+    [
+        ("gaps", chained((1, 4, 9, 9), 8, 8, kernel=3, stride=4)),
+        ("outside", chained((1, 4, 9, 9), 8, 8, kernel=3, pads=(3, 0, 0, 0))),
+        ("one reader", chained((1, 8, 9, 9), 8, 8, last=[("out", "add", "p ea")])),
+        ("one reader", chained((1, 8, 9, 9), 8, 0, last=[("out", "add", "fa ea")])),
+        (
+            "one reader",
+            Case("kept", (g := chained((1, 8, 9, 9), 8, 8).graph).replace(outputs=(*g.outputs, g.nodes[1].output))),
+        ),
+    ],
+)
 def test_what_is_no_chain_is_refused(why, case):
     assert why in TEMPLATES["strips"].refuses(region_of(case.graph))
     assert evaluate(case.graph, {v.name: np.zeros(v.type.shape, np.float32) for v in case.graph.inputs})

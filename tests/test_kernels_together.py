@@ -1,4 +1,6 @@
-"""Random programs of kernels and views: layouts meet in every combination, and each region gives what it means in the memory that it was given."""
+"""Random programs of kernels and views: layouts meet in every combination, and each region gives what it means in the
+memory that it was given."""
+
 import random
 
 import numpy as np
@@ -22,13 +24,22 @@ from pelton.tune import candidates, search
 
 
 class Layers:
-    """Makes a program of one seed: pictures, sequences and matrices, layer after layer on whatever is at hand. varying: most sizes of the inputs are
-    such as a run decides."""
+    """Makes a program of one seed: pictures, sequences and matrices, layer after layer on whatever is at hand. varying:
+    most sizes of the inputs are such as a run decides."""
 
     def __init__(self, seed: int, varying: bool = False):
         self.rng, self.builder = np.random.default_rng(seed), Builder()
-        some = [symbol(name, least, size, 64) if varying else size for name, least, size in (
-            ("batch", 1, 1), ("height", 4, 7), ("width", 4, 9), ("lines", 1, 2), ("length", 2, 5), ("rows", 1, 3))]
+        some = [
+            symbol(name, least, size, 64) if varying else size
+            for name, least, size in (
+                ("batch", 1, 1),
+                ("height", 4, 7),
+                ("width", 4, 9),
+                ("lines", 1, 2),
+                ("length", 2, 5),
+                ("rows", 1, 3),
+            )
+        ]
         shapes = ("image", (some[0], 12, *some[1:3])), ("rows", (*some[3:5], 24)), ("matrix", (some[5], 8))
         self.values = [self.builder.input(TensorType(F32, shape), name) for name, shape in shapes]
         self.given = len(self.values)
@@ -38,7 +49,9 @@ class Layers:
 
     def constant(self, *shape: int) -> Value:
         """Random numbers, one for an axis whose size is not known."""
-        return self.builder.constant(self.rng.standard_normal([d if is_known(d) else 1 for d in shape]).astype(np.float32))
+        return self.builder.constant(
+            self.rng.standard_normal([d if is_known(d) else 1 for d in shape]).astype(np.float32)
+        )
 
     def either(self, *choices):
         return choices[self.rng.integers(len(choices))]
@@ -54,12 +67,23 @@ class Layers:
         x = self.pick()
         shape, rank = x.type.shape, x.type.rank
         axis, step = self.upto(rank), self.either(1, 2, -1, -2)
-        beside = [v for v in self.values if v.type.rank == rank and all(a == b for i, (a, b) in enumerate(zip(v.type.shape, shape)) if i != axis)]
+        beside = [
+            v
+            for v in self.values
+            if v.type.rank == rank and all(a == b for i, (a, b) in enumerate(zip(v.type.shape, shape)) if i != axis)
+        ]
         kind = self.either("transpose", "slice", "concat", "expand", "reshape")
         if kind == "transpose":
             self.emit(kind, x, perm=tuple(map(int, self.rng.permutation(rank))))
         elif kind == "slice":
-            self.emit(kind, x, starts=(0 if step > 0 else shape[axis] - 1,), ends=(shape[axis] if step > 0 else -1,), axes=(axis,), steps=(step,))
+            self.emit(
+                kind,
+                x,
+                starts=(0 if step > 0 else shape[axis] - 1,),
+                ends=(shape[axis] if step > 0 else -1,),
+                axes=(axis,),
+                steps=(step,),
+            )
         elif kind == "concat":
             self.emit(kind, self.either(*beside), self.either(*beside), axis=axis)
         elif kind == "expand" and rank < 4:
@@ -70,8 +94,11 @@ class Layers:
     def pointwise(self) -> None:
         x = self.pick()
         alike = [v for v in self.values if v.type == x.type]
-        self.either(lambda: self.emit(self.either("relu", "sigmoid", "abs"), x), lambda: self.emit("add", x, self.either(*alike)),
-                    lambda: self.emit("mul", x, self.constant(x.type.shape[-1])))()
+        self.either(
+            lambda: self.emit(self.either("relu", "sigmoid", "abs"), x),
+            lambda: self.emit("add", x, self.either(*alike)),
+            lambda: self.emit("mul", x, self.constant(x.type.shape[-1])),
+        )()
 
     def along(self) -> None:
         x = self.pick()
@@ -81,15 +108,30 @@ class Layers:
         pads = [0] * (2 * rank)
         pads[axis], pads[rank + axis] = self.upto(3), self.upto(3)
         least, known = bounds(shape[axis])[0], is_known(*shape[axis:])
-        picked = self.builder.constant(self.rng.integers(-least, least, 1 + self.upto(5)) if least else np.zeros(0, np.int64))
-        self.either(lambda: self.emit(self.either("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"), x, axes=some, keepdims=self.either(True, False)),
-                    lambda: self.emit(self.either("softmax", "log_softmax"), x, axis=axis),
-                    lambda: self.emit("layer_norm", x, self.constant(*shape[axis:]), self.constant(*shape[axis:]), axis=axis) if known else None,
-                    lambda: self.emit("cumsum", x, axis=axis, reverse=self.either(True, False)),
-                    lambda: self.emit("gather", x, picked, axis=axis),
-                    lambda: self.emit("pad", x, self.constant(), pads=tuple(pads), mode=self.either("constant", "edge", "wrap")),
-                    lambda: self.emit("tile", x, repeats=tuple(2 if a == axis else 1 for a in range(rank))),
-                    lambda: self.emit("trilu", x, k=self.upto(5) - 2, upper=self.either(True, False)) if rank > 1 else None)()
+        picked = self.builder.constant(
+            self.rng.integers(-least, least, 1 + self.upto(5)) if least else np.zeros(0, np.int64)
+        )
+        self.either(
+            lambda: self.emit(
+                self.either("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"),
+                x,
+                axes=some,
+                keepdims=self.either(True, False),
+            ),
+            lambda: self.emit(self.either("softmax", "log_softmax"), x, axis=axis),
+            lambda: (
+                self.emit("layer_norm", x, self.constant(*shape[axis:]), self.constant(*shape[axis:]), axis=axis)
+                if known
+                else None
+            ),
+            lambda: self.emit("cumsum", x, axis=axis, reverse=self.either(True, False)),
+            lambda: self.emit("gather", x, picked, axis=axis),
+            lambda: self.emit(
+                "pad", x, self.constant(), pads=tuple(pads), mode=self.either("constant", "edge", "wrap")
+            ),
+            lambda: self.emit("tile", x, repeats=tuple(2 if a == axis else 1 for a in range(rank))),
+            lambda: self.emit("trilu", x, k=self.upto(5) - 2, upper=self.either(True, False)) if rank > 1 else None,
+        )()
 
     def image(self) -> None:
         x = self.pick(4)
@@ -99,29 +141,59 @@ class Layers:
         k = min(bounds(h)[0], bounds(w)[0], 1 + self.upto(3))
         if k < 1:
             return
-        size, narrower = dict(kernel=(k, k), strides=(1 + self.upto(2), 1 + self.upto(2)), pads=(k // 2,) * 4, dilations=(1, 1)), maximum(1, w - 1)
+        size, narrower = (
+            dict(kernel=(k, k), strides=(1 + self.upto(2), 1 + self.upto(2)), pads=(k // 2,) * 4, dilations=(1, 1)),
+            maximum(1, w - 1),
+        )
         same = dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
-        self.either(lambda: self.emit(self.either("max_pool", "average_pool"), x, **size, ceil_mode=self.either(True, False)),
-                    lambda: self.emit("resize", x, shape=(n, c, h * 2, narrower), scales=(1., 1., 2., narrower / w),
-                                      mode=self.either("nearest", "linear", "cubic")) if is_known(h, w) else None,
-                    lambda: self.emit("instance_norm", x, self.constant(c), self.constant(c)),
-                    lambda: self.emit("group_norm", x, self.constant(c), self.constant(c), groups=self.either(*(g for g in range(1, c + 1) if c % g == 0))),
-                    lambda: self.emit("lrn", x, size=3, alpha=.1, beta=.75, bias=1.),
-                    lambda: self.emit("convolution", x, self.constant(6, c, 1, 1), self.constant(6), **same),
-                    lambda: self.emit("conv_transpose", x, self.constant(c, 6, 2, 2), self.constant(6), **{**same, "strides": (2, 1)}, output_padding=(0, 0)))()
+        self.either(
+            lambda: self.emit(self.either("max_pool", "average_pool"), x, **size, ceil_mode=self.either(True, False)),
+            lambda: (
+                self.emit(
+                    "resize",
+                    x,
+                    shape=(n, c, h * 2, narrower),
+                    scales=(1.0, 1.0, 2.0, narrower / w),
+                    mode=self.either("nearest", "linear", "cubic"),
+                )
+                if is_known(h, w)
+                else None
+            ),
+            lambda: self.emit("instance_norm", x, self.constant(c), self.constant(c)),
+            lambda: self.emit(
+                "group_norm",
+                x,
+                self.constant(c),
+                self.constant(c),
+                groups=self.either(*(g for g in range(1, c + 1) if c % g == 0)),
+            ),
+            lambda: self.emit("lrn", x, size=3, alpha=0.1, beta=0.75, bias=1.0),
+            lambda: self.emit("convolution", x, self.constant(6, c, 1, 1), self.constant(6), **same),
+            lambda: self.emit(
+                "conv_transpose",
+                x,
+                self.constant(c, 6, 2, 2),
+                self.constant(6),
+                **{**same, "strides": (2, 1)},
+                output_padding=(0, 0),
+            ),
+        )()
 
     def graph(self, steps: int) -> Graph:
         while len(self.values) < self.given + steps:
             try:
                 self.either(self.view, self.pointwise, self.along, self.image)()
-            except Undecided:                              # an op may ask what is not known of its sizes: then it is another's turn
+            except Undecided:
+                # an op may ask what is not known of its sizes: then it is another's turn
                 continue
-        made = self.values[self.given:]
+        made = self.values[self.given :]
         outputs = dict.fromkeys([made[-1], *(self.either(*made) for _ in range(3))])
         return live(self.builder.graph(outputs))
 
 
-SEEDS = pytest.mark.parametrize("seed", [*range(30), *(pytest.param(s, marks=pytest.mark.slow) for s in range(30, 200))])
+SEEDS = pytest.mark.parametrize(
+    "seed", [*range(30), *(pytest.param(s, marks=pytest.mark.slow) for s in range(30, 200))]
+)
 
 
 def planned(seed: int, target: Target) -> Compilation:
@@ -150,7 +222,12 @@ def run(placed: place.Placed, seed: int, target: Target) -> None:
     choices = search.select(placed, target, None, strict=False, most=1)
     code = linked([c.kernel for c in choices.values()], target)
     waves = lower.waves(placed)
-    chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": f"{i}"}) for i, t in enumerate(placed.tasks)]
+    chosen = [
+        lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": f"{i}"})
+        for i, t in enumerate(placed.tasks)
+    ]
     names = [f"y{i}" for i, _ in enumerate(placed.graph.outputs)]
-    plain = lower.lower(placed, chosen, code, name="random", target={}, meta={"threads": target.threads}, output_names=names)
+    plain = lower.lower(
+        placed, chosen, code, name="random", target={}, meta={"threads": target.threads}, output_names=names
+    )
     check_accuracy(Engine(plain), placed, chosen, seed)

@@ -1,4 +1,6 @@
-"""Chains of small regions as one launch: which are found, what decides about them, what their kernels compute and compile to, and engines with them."""
+"""Chains of small regions as one launch: which are found, what decides about them, what their kernels compute and
+compile to, and engines with them."""
+
 from __future__ import annotations
 
 import re
@@ -37,7 +39,8 @@ SPILLED = 64
 
 
 class Clock:
-    """Measures 100 ns for every launch of what is apart, `together` for so many in one, or for any number; nothing where it is late."""
+    """Measures 100 ns for every launch of what is apart, `together` for so many in one, or for any number; nothing
+    where it is late."""
 
     def __init__(self, together: int | dict[int, int], late: bool = False):
         self.together, self.late, self.asked = together, late, 0
@@ -47,7 +50,11 @@ class Clock:
         counts = [len(kernels) for kernels in programs.values()]
         assert counts[0] > 1 and set(counts[1:]) == {1} and len(set(programs)) == len(counts)
         one = self.together if isinstance(self.together, int) else self.together[counts[0]]
-        return {} if self.late else {name: 100 * len(kernels) if len(kernels) > 1 else one for name, kernels in programs.items()}
+        return (
+            {}
+            if self.late
+            else {name: 100 * len(kernels) if len(kernels) > 1 else one for name, kernels in programs.items()}
+        )
 
 
 def node(op: str, inputs: str, output: str, **attrs) -> onnx.NodeProto:
@@ -61,9 +68,20 @@ def weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
 def squeeze(channels: int = 75, fewer: int = 11, size: int = 5, batch: int = 3) -> onnx.ModelProto:
     """Pictures weighed by what their means say: a mean, two products, a sigmoid, and the weighing itself."""
     rng = np.random.default_rng(channels)
-    constants = {"w0": weights(rng, fewer, channels, 1, 1), "b0": weights(rng, fewer), "w1": weights(rng, channels, fewer, 1, 1), "b1": weights(rng, channels)}
-    nodes = [node("GlobalAveragePool", "x", "mean"), node("Conv", "mean w0 b0", "low"), node("Relu", "low", "bent"), node("Conv", "bent w1 b1", "high"),
-             node("Sigmoid", "high", "gate"), node("Mul", "x gate", "y")]
+    constants = {
+        "w0": weights(rng, fewer, channels, 1, 1),
+        "b0": weights(rng, fewer),
+        "w1": weights(rng, channels, fewer, 1, 1),
+        "b1": weights(rng, channels),
+    }
+    nodes = [
+        node("GlobalAveragePool", "x", "mean"),
+        node("Conv", "mean w0 b0", "low"),
+        node("Relu", "low", "bent"),
+        node("Conv", "bent w1 b1", "high"),
+        node("Sigmoid", "high", "gate"),
+        node("Mul", "x gate", "y"),
+    ]
     return model(nodes, {"x": f"f32[{batch}, {channels}, {size}, {size}]"}, ["y"], constants)
 
 
@@ -94,7 +112,12 @@ def counts(run: launches.Run) -> bool:
     return any(isinstance(x, Workspace) for x in run.choice.kernel.operands)
 
 
-CASES = {"squeeze": squeeze, "squeeze of one": lambda: squeeze(40, 3, 2, 1), "dense": lambda: dense(2, 37, 19, 64, 10), "rows": lambda: dense(13, 20, 33, 5)}
+CASES = {
+    "squeeze": squeeze,
+    "squeeze of one": lambda: squeeze(40, 3, 2, 1),
+    "dense": lambda: dense(2, 37, 19, 64, 10),
+    "rows": lambda: dense(13, 20, 33, 5),
+}
 
 
 @pytest.mark.parametrize("precision, warps", [("fp32", 8), ("fp16", 4)])
@@ -112,7 +135,11 @@ def test_every_part_of_a_chain_gives_what_it_means(name, precision, warps, monke
         for task in (placed.tasks[i] for i in run.tasks):
             want = evaluate(task.region.body, {v.name: there[v.name] for v in task.reads}, round=False)
             for v in task.writes:
-                assert_close(there[v.name], want[v.name].astype(v.type.dtype.numpy), about=f"{name}, {precision}, {warps} warps, %{v.name}")
+                assert_close(
+                    there[v.name],
+                    want[v.name].astype(v.type.dtype.numpy),
+                    about=f"{name}, {precision}, {warps} warps, %{v.name}",
+                )
 
 
 def test_the_body_of_a_chain_says_what_all_of_it_means():
@@ -130,7 +157,10 @@ def test_the_body_of_a_chain_says_what_all_of_it_means():
             assert_close(got[v.name], known[v], about=v.name)
 
 
-@pytest.mark.parametrize("together, parts", [(1, [4]), (290, [4]), (387, [4]), (389, []), ({2: 150, 3: 280, 4: 380}, [2, 2]), ({2: 195, 3: 160, 4: 390}, [3])])
+@pytest.mark.parametrize(
+    "together, parts",
+    [(1, [4]), (290, [4]), (387, [4]), (389, []), ({2: 150, 3: 280, 4: 380}, [2, 2]), ({2: 195, 3: 160, 4: 390}, [3])],
+)
 def test_the_clock_decides_and_a_little_faster_is_not_enough(together, parts):
     clock = Clock(together)
     _, _, found = runs(dense(1, 40, 30, 20, 10), timing=clock)
@@ -144,16 +174,26 @@ def test_what_is_not_timed_stays_apart_where_a_clock_was_asked():
 
 def test_without_a_clock_only_what_is_small_is_joined_and_what_is_large_is_never_asked_about():
     assert [len(run.tasks) for run in runs(dense(1, 64, 32, 16))[2]] == [3]
-    assert runs(dense(1, 400, 40, 400))[2] == [] and [len(run.tasks) for run in runs(dense(1, 400, 40, 400), timing=Clock(1))[2]] == [3]
+    assert runs(dense(1, 400, 40, 400))[2] == [] and [
+        len(run.tasks) for run in runs(dense(1, 400, 40, 400), timing=Clock(1))[2]
+    ] == [3]
     clock = Clock(1)
     placed, _, found = runs(dense(1, 2000, 2000, 2000), timing=clock)
-    assert [[placed.tasks[i].region.title() for i in run.tasks] for run in found] == [["matmul+tanh", "softmax"]] and clock.asked == 1
+    assert [[placed.tasks[i].region.title() for i in run.tasks] for run in found] == [
+        ["matmul+tanh", "softmax"]
+    ] and clock.asked == 1
 
 
 def test_no_part_waits_for_what_the_first_one_does_not_wait_for():
     rng = np.random.default_rng(3)
-    nodes = [node("MatMul", "x w0", "a"), node("MatMul", "a w1", "b"), node("MatMul", "z w2", "c"), node("Softmax", "c", "d"), node("MatMul", "b d", "e"),
-             node("Softmax", "e", "y")]
+    nodes = [
+        node("MatMul", "x w0", "a"),
+        node("MatMul", "a w1", "b"),
+        node("MatMul", "z w2", "c"),
+        node("Softmax", "c", "d"),
+        node("MatMul", "b d", "e"),
+        node("Softmax", "e", "y"),
+    ]
     m = model(nodes, {"x": "f32[2, 16]", "z": "f32[16, 16]"}, ["y"], {f"w{i}": weights(rng, 16, 16) for i in range(3)})
     placed, _, found = runs(m, timing=Clock(1))
     titles = sorted([[placed.tasks[i].region.layers for i in run.tasks] for run in found])
@@ -166,7 +206,9 @@ def test_all_stays_in_an_order_in_which_it_is_made_before_it_is_read():
     assert len(tasks) == len(placed.tasks) - sum(len(run.tasks) - 1 for run in found) < len(placed.tasks)
     there = set(placed.graph.inputs)
     for task in tasks:
-        assert {v for v in task.reads if v not in placed.graph.producer or not launches.is_view(placed.graph.producer[v])} <= there
+        assert {
+            v for v in task.reads if v not in placed.graph.producer or not launches.is_view(placed.graph.producer[v])
+        } <= there
         there.update(task.writes)
     assert {v for t in placed.tasks for v in t.writes} == {v for t in tasks for v in t.writes}
 
@@ -179,9 +221,14 @@ def test_sizes_that_a_run_decides_are_left_alone():
 @pytest.mark.parametrize("arch", [80, 90])
 def test_chains_compile_without_spilling_and_wait_between_their_parts(arch, tmp_path):
     target = Target(isa=f"sm_{arch}", lanes=32, threads=132)
-    some = [run for m, precision in ((squeeze(), "fp16"), (dense(13, 20, 33, 5), "fp32"), (block(), "fp16"))
-            for run in runs(m, precision, Clock(1), target)[2]]
-    made = Compiler((arch,), Cache(tmp_path)).cubins({run.choice.kernel.symbol: run.choice.kernel.source for run in some})
+    some = [
+        run
+        for m, precision in ((squeeze(), "fp16"), (dense(13, 20, 33, 5), "fp32"), (block(), "fp16"))
+        for run in runs(m, precision, Clock(1), target)[2]
+    ]
+    made = Compiler((arch,), Cache(tmp_path)).cubins(
+        {run.choice.kernel.symbol: run.choice.kernel.source for run in some}
+    )
     assert len(made) == len({run.choice.kernel.symbol for run in some}) >= 3
     for m in made.values():
         assert m.spilled <= SPILLED and m.cubin.scratch == 0 and m.cubin.clusters == 1, m
@@ -191,7 +238,7 @@ def test_chains_compile_without_spilling_and_wait_between_their_parts(arch, tmp_
         pieces = re.split(r"gpu\.barrier|ttg\.barrier", asm["ttir"])
         assert len(pieces) == len(run.tasks) and all("tt.store" in p and "tt.load" in p for p in pieces)
         assert asm["ptx"].count("bar.sync") >= len(run.tasks) - 1 and asm["ptx"].count("gpu.acq_rel") == counts(run)
-        assert "ld.global.nc" not in asm["ptx"]                 # what others have written is no constant
+        assert "ld.global.nc" not in asm["ptx"]  # what others have written is no constant
 
 
 def test_tactics_whose_programs_count_each_other_are_no_parts():
@@ -203,7 +250,8 @@ def test_tactics_whose_programs_count_each_other_are_no_parts():
 
 
 def twice(data, sources, feeds):
-    """In a process where all of Triton is interpreted: what an engine gives, and how many kernels it launched, in two runs of a context."""
+    """In a process where all of Triton is interpreted: what an engine gives, and how many kernels it launched, in two
+    runs of a context."""
     device = triton_interpreter.device(sources)
     context, found = pelton.Engine(file.read(data)).start(device).context(), []
     for _ in range(2):
@@ -212,17 +260,25 @@ def twice(data, sources, feeds):
     return found
 
 
-NETWORKS = pytest.mark.parametrize("make, precision", [(squeeze, "fp16"), (block, "fp16"), (moving, "fp32"), (small_cnn, "bf16")],
-                                   ids=["squeezed", "a transformer's block", "elements moved", "a CNN"])
+NETWORKS = pytest.mark.parametrize(
+    "make, precision",
+    [(squeeze, "fp16"), (block, "fp16"), (moving, "fp32"), (small_cnn, "bf16")],
+    ids=["squeezed", "a transformer's block", "elements moved", "a CNN"],
+)
 
 
 @pytest.fixture
 def all_chains(monkeypatch):
-    """Builds an engine with all chains that there may be, rather with several programs than with one, whatever they save; nothing is timed."""
+    """Builds an engine with all chains that there may be, rather with several programs than with one, whatever they
+    save; nothing is timed."""
+
     def build(m, precision, cache, arch=90):
         monkeypatch.setattr(targets.cuda, "here", lambda: None)
-        monkeypatch.setattr(launches._Search, "sure", lambda self, parts: len(parts) + .5 * (parts[0].kernel.tiles > 1))
+        monkeypatch.setattr(
+            launches._Search, "sure", lambda self, parts: len(parts) + 0.5 * (parts[0].kernel.tiles > 1)
+        )
         return built(m, Options(target=f"cuda:sm_{arch}", precision=precision, level=1, cache_dir=cache))
+
     return build
 
 
@@ -243,7 +299,11 @@ def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_ch
     assert len(found) == len(chains) > 0 and all("in one launch (not timed" in told for told in chains)
     assert all(len(s.outputs) == len(s.info["writes"]) and not s.spares for s in found)
     counters = [[a.buffer for a in s.args if buffers[a.buffer].kind == "zeros"] for s in found]
-    assert [len(c) for c in counters] == [s.tiles > 1 for s in found] and any(counters) and len({b for c in counters for b in c}) == sum(map(len, counters))
+    assert (
+        [len(c) for c in counters] == [s.tiles > 1 for s in found]
+        and any(counters)
+        and len({b for c in counters for b in c}) == sum(map(len, counters))
+    )
     feeds = draw(m, 3, low=-1, high=1)
     both = apart.submit(twice, made.engine.tobytes(), triton_interpreter.sources(made), feeds).result()
     for results, launched in both:
@@ -258,7 +318,7 @@ def test_chains_are_right_on_a_gpu(make, precision, tmp_path, all_chains):
         pytest.skip("there is no GPU here")
     m = make()
     context = all_chains(m, precision, tmp_path, here.arch).engine.context()
-    for seed in range(20):                                       # whichever program is the last
+    for seed in range(20):  # whichever program is the last
         feeds = draw(m, seed, low=-1, high=1)
         assert_right(context.run(feeds), m, feeds, precision)
 
@@ -272,21 +332,35 @@ def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path
 
     def broken(kernels):
         kernel = chained(kernels)
-        return type(kernel)(kernel.source.replace("tl.debug_barrier()", "tl.static_assert(False)"), kernel.symbol, kernel.operands, kernel.tiles)
+        return type(kernel)(
+            kernel.source.replace("tl.debug_barrier()", "tl.static_assert(False)"),
+            kernel.symbol,
+            kernel.operands,
+            kernel.tiles,
+        )
+
     monkeypatch.setattr(launches, "chained", broken)
     with caplog.at_level("WARNING", "pelton.build"):
         made = built(m, options).engine
-    assert len(made.steps) == 3 and made.meta["chains"] == [] and any("not one launch" in r.message for r in caplog.records)
+    assert (
+        len(made.steps) == 3
+        and made.meta["chains"] == []
+        and any("not one launch" in r.message for r in caplog.records)
+    )
 
 
 @pytest.mark.parametrize("wins", [True, False])
 def test_builds_on_a_gpu_time_chains_beside_their_parts(wins, tmp_path, monkeypatch):
-    here = device(lambda launch: 1000.0 if wins or len(launch.words) < 6 else 9000.0)         # what is by itself has three operands at most
+    # what is by itself has three operands at most
+    here = device(lambda launch: 1000.0 if wins or len(launch.words) < 6 else 9000.0)
     monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
     monkeypatch.setattr(targets.cuda, "here", lambda: here)
     engine = built(dense(1, 24, 16), Options(target="cuda:sm_90", level=1, cache_dir=tmp_path)).engine
     if wins:
         (step,), (told,) = engine.steps, engine.meta["chains"]
-        assert told.endswith("2 in one launch (1.0 µs, apart 2.0 µs)") and set(step.info["times_ns"].values()) == {1000, 2000}
+        assert told.endswith("2 in one launch (1.0 µs, apart 2.0 µs)") and set(step.info["times_ns"].values()) == {
+            1000,
+            2000,
+        }
     else:
         assert len(engine.steps) == 2 and engine.meta["chains"] == []

@@ -1,4 +1,6 @@
-"""Engines for other CPUs than the one here, which have not started: built, written and looked at on any machine, run where there is such a CPU."""
+"""Engines for other CPUs than the one here, which have not started: built, written and looked at on any machine, run
+where there is such a CPU."""
+
 import pickle
 from dataclasses import replace
 
@@ -23,8 +25,11 @@ from pelton.compiler.targets import describe_target
 from pelton.tune import search
 
 V3, V4 = "x86_64_v3", "x86_64_v4"
-REFUSED = (r"needs a CPU with avx512bw, avx512cd, avx512dq, avx512f, avx512vl \(level x86_64_v4\), this one \(.+\) has level x86_64_v3; "
-           r"build it for the target cpu:x86_64_v3")
+REFUSED = (
+    r"needs a CPU with avx512bw, avx512cd, avx512dq, avx512f, avx512vl \(level x86_64_v4\), this one \(.+\) has level"
+    r" x86_64_v3; "
+    r"build it for the target cpu:x86_64_v3"
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +56,13 @@ def test_all_that_is_known_of_a_cpu_comes_from_one_place(cpu_of, level):
     cpu_of(level)
     assert cpu.describe()["isa"] == level
     assert describe_target(Options())[0].isa == best(LEVELS[level]) == (V4 if "v4" in level else V3)
-    assert ("cpu" in cpu.target(V4)) == ("v4" in level)          # who builds for CPUs like this one says which it is
+    assert ("cpu" in cpu.target(V4)) == ("v4" in level)  # who builds for CPUs like this one says which it is
     assert (key_of([], {}, Options(target="cpu:x86_64_v3")) == before) == (set(LEVELS[level]) == set(features))
 
 
-@pytest.mark.parametrize("features, level", [((), V3), (LEVELS[V3], V3), (LEVELS[V4], V4), (LEVELS["x86_64_v4_vnni"], V4)])
+@pytest.mark.parametrize(
+    "features, level", [((), V3), (LEVELS[V3], V3), (LEVELS[V4], V4), (LEVELS["x86_64_v4_vnni"], V4)]
+)
 def test_the_best_level_of_a_cpu(features, level):
     assert best(features) == level
 
@@ -64,15 +71,25 @@ def test_an_engine_for_another_cpu_is_written_and_looked_at(path, cache, cpu_of,
     cpu_of(V3)
     monkeypatch.setattr(search.Timing, "tune", lambda *a: pytest.fail("it was timed"))
     made = str(tmp_path / "made.pelton")
-    assert main(["build", path, "-o", made, "--level", "1", "--target", "cpu:x86_64_v4", "--cache-dir", str(cache)]) == 0
+    assert (
+        main(["build", path, "-o", made, "--level", "1", "--target", "cpu:x86_64_v4", "--cache-dir", str(cache)]) == 0
+    )
     out, err = capsys.readouterr()
-    assert "made for:    x86_64_v4 (guessed for all such CPUs)" in out and "nothing is timed, tactics are guessed: the engine needs a CPU with avx512bw" in err
+    assert (
+        "made for:    x86_64_v4 (guessed for all such CPUs)" in out
+        and "nothing is timed, tactics are guessed: the engine needs a CPU with avx512bw" in err
+    )
     engine = pelton.load(made, device=None, verify=True)
     assert engine.plain.target["isa"] == V4 and "cpu" not in engine.plain.target
     assert all(s.info["tactic"].endswith("@x86_64_v4") for part in engine.parts for s in part.steps if s.symbol)
     assert engine.tobytes() == pickle.loads(pickle.dumps(engine)).tobytes()
-    for command in (["inspect", made], ["inspect", made, "--verify"], ["inspect", made, "--json"], ["explain", path, "--target", "cpu:x86_64_v4"],
-                    ["explain", path, "--target", "cpu:x86_64_v4", "--tactics"]):
+    for command in (
+        ["inspect", made],
+        ["inspect", made, "--verify"],
+        ["inspect", made, "--json"],
+        ["explain", path, "--target", "cpu:x86_64_v4"],
+        ["explain", path, "--target", "cpu:x86_64_v4", "--tactics"],
+    ):
         assert main(command) == 0, command
     assert "@x86_64_v4" in capsys.readouterr().out
 
@@ -84,8 +101,15 @@ def test_an_engine_for_another_cpu_is_refused_where_it_would_run(path, model, ca
     engine.save(made)
     feeds = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
     np.savez(x, **feeds)
-    for runs in (engine.context, engine.start, lambda: engine.run(feeds), lambda: engine(*feeds.values()), lambda: pelton.load(made),
-                 lambda: pelton.load(engine.tobytes()), lambda: pickle.loads(pickle.dumps(engine)).run(feeds)):
+    for runs in (
+        engine.context,
+        engine.start,
+        lambda: engine.run(feeds),
+        lambda: engine(*feeds.values()),
+        lambda: pelton.load(made),
+        lambda: pelton.load(engine.tobytes()),
+        lambda: pickle.loads(pickle.dumps(engine)).run(feeds),
+    ):
         with pytest.raises(pelton.EngineError, match=f"^engine '.*' {REFUSED}$"):
             runs()
     for command in (["run", made, "--input", x], ["bench", made], ["compare", path, made]):
@@ -105,14 +129,23 @@ def test_what_would_run_an_engine_is_refused_before_it_is_built(path, model, cac
         asked.add_session_config_entry(f"pelton.{name}", text)
     with pytest.raises(pelton.InputError, match=f"^the session runs the engine here, which {REFUSED}$"):
         session = pelton.InferenceSession(path, asked)
-        session.run(None, {a.name: np.zeros([d if isinstance(d, int) else 2 for d in a.shape], np.float32) for a in session.get_inputs()})
+        session.run(
+            None,
+            {
+                a.name: np.zeros([d if isinstance(d, int) else 2 for d in a.shape], np.float32)
+                for a in session.get_inputs()
+            },
+        )
     assert "bench runs the engine here" in refused("bench", path, "--target", "cpu:x86_64_v4")
     assert "measuring errors runs the engine here" in refused("explain", path, "--error", "--target", "cpu:x86_64_v4")
 
 
 def test_below_the_least_level_there_is_nothing_to_build_for(model, cache, cpu_of):
     cpu_of("x86_64_v2")
-    with pytest.raises(pelton.EngineError, match=r"needs a CPU with avx, avx2.* has level x86_64_v2; Pelton's kernels need x86_64_v3 at least$"):
+    with pytest.raises(
+        pelton.EngineError,
+        match=r"needs a CPU with avx, avx2.* has level x86_64_v2; Pelton's kernels need x86_64_v3 at least$",
+    ):
         pelton.build(model, level=0, cache_dir=cache).start()
 
 

@@ -1,10 +1,10 @@
 """ONNX Runtime's quantized operators, each beside what its documentation says, written out in float64."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from microsoft import Case, Maker, apart, attention, check_refusal, floats, judge, node, softmax
-
 
 CASES: dict[str, Maker] = {}
 
@@ -19,17 +19,32 @@ def _bits(rng, bits, zeros="", bias=False, inner=40, size=16) -> Case:
     q = rng.integers(0, 1 << bits, (columns, blocks * size))
     scales = rng.uniform(0.05, 0.2, (columns, blocks)).astype(np.float32)
     z = rng.integers(0, 1 << bits, (columns, blocks)) if zeros else np.full((columns, blocks), 1 << (bits - 1))
-    packed = sum(q.reshape(columns, -1, per)[..., i] << (bits * i) for i in range(per)).astype(np.uint8).reshape(columns, blocks, -1)
+    packed = (
+        sum(q.reshape(columns, -1, per)[..., i] << (bits * i) for i in range(per))
+        .astype(np.uint8)
+        .reshape(columns, blocks, -1)
+    )
     held = np.zeros((columns, -(-blocks // per) * per), int)
     held[:, :blocks] = z
-    points = {"": None, "packed": sum(held.reshape(columns, -1, per)[..., i] << (bits * i) for i in range(per)).astype(np.uint8),
-              "plain": z.astype(np.float32)}[zeros]
+    points = {
+        "": None,
+        "packed": sum(held.reshape(columns, -1, per)[..., i] << (bits * i) for i in range(per)).astype(np.uint8),
+        "plain": z.astype(np.float32),
+    }[zeros]
     w = ((q - z.repeat(size, 1)) * scales.astype(np.float64).repeat(size, 1))[:, :inner]
     x, c = floats(rng, 2, 3, inner), floats(rng, columns)
     operands = [("fed", x), packed, scales, points, None, c if bias else None]
     while operands[-1] is None:
         operands.pop()
-    return node("MatMulNBits", operands, [x.astype(np.float64) @ w.T + (c if bias else 0)], K=inner, N=columns, bits=bits, block_size=size)
+    return node(
+        "MatMulNBits",
+        operands,
+        [x.astype(np.float64) @ w.T + (c if bias else 0)],
+        K=inner,
+        N=columns,
+        bits=bits,
+        block_size=size,
+    )
 
 
 @case
@@ -59,6 +74,7 @@ def two_bits(rng):
 
 # --- quantized
 
+
 def back(x, scale, zero=0) -> np.ndarray:
     return (x.astype(np.float64) - zero) * np.float64(np.float32(scale))
 
@@ -80,75 +96,125 @@ def q(scale, zero, dtype=np.uint8) -> list:
 @case
 def qlinear_add(rng):
     a, b = whole(rng, 2, 3, 4), whole(rng, 3, 1)
-    return node("QLinearAdd", [("fed", a), *q(0.1, 120), ("fed", b), *q(0.06, 130), *q(0.15, 100)], [forth(back(a, 0.1, 120) + back(b, 0.06, 130), 0.15, 100)])
+    return node(
+        "QLinearAdd",
+        [("fed", a), *q(0.1, 120), ("fed", b), *q(0.06, 130), *q(0.15, 100)],
+        [forth(back(a, 0.1, 120) + back(b, 0.06, 130), 0.15, 100)],
+    )
 
 
 @case
 def qlinear_mul(rng):
     a, b = whole(rng, 2, 7, dtype=np.int8), whole(rng, 2, 7, dtype=np.int8)
-    return node("QLinearMul", [("fed", a), *q(0.03, 3, np.int8), ("fed", b), *q(0.02, -5, np.int8), *q(0.07, 10, np.int8)],
-                [forth(back(a, 0.03, 3) * back(b, 0.02, -5), 0.07, 10, np.int8)])
+    return node(
+        "QLinearMul",
+        [("fed", a), *q(0.03, 3, np.int8), ("fed", b), *q(0.02, -5, np.int8), *q(0.07, 10, np.int8)],
+        [forth(back(a, 0.03, 3) * back(b, 0.02, -5), 0.07, 10, np.int8)],
+    )
 
 
 @case
 def qlinear_sigmoid(rng):
     x = whole(rng, 3, 9)
-    return node("QLinearSigmoid", [("fed", x), *q(0.04, 128), *q(1 / 256, 0)], [forth(1 / (1 + np.exp(-back(x, 0.04, 128))), 1 / 256, 0)])
+    return node(
+        "QLinearSigmoid",
+        [("fed", x), *q(0.04, 128), *q(1 / 256, 0)],
+        [forth(1 / (1 + np.exp(-back(x, 0.04, 128))), 1 / 256, 0)],
+    )
 
 
 @case
 def qlinear_leaky_relu(rng):
     x = whole(rng, 3, 9)
     y = back(x, 0.04, 128)
-    return node("QLinearLeakyRelu", [("fed", x), *q(0.04, 128), *q(0.03, 100)], [forth(np.where(y > 0, y, 0.2 * y), 0.03, 100)], alpha=0.2)
+    return node(
+        "QLinearLeakyRelu",
+        [("fed", x), *q(0.04, 128), *q(0.03, 100)],
+        [forth(np.where(y > 0, y, 0.2 * y), 0.03, 100)],
+        alpha=0.2,
+    )
 
 
 @case
 def qlinear_softmax(rng):
     x = whole(rng, 3, 9)
-    return node("QLinearSoftmax", [("fed", x), *q(0.04, 128), *q(1 / 256, 0)], [forth(softmax(back(x, 0.04, 128)), 1 / 256, 0)], axis=-1,
-                attribute_opset=13)
+    return node(
+        "QLinearSoftmax",
+        [("fed", x), *q(0.04, 128), *q(1 / 256, 0)],
+        [forth(softmax(back(x, 0.04, 128)), 1 / 256, 0)],
+        axis=-1,
+        attribute_opset=13,
+    )
 
 
 @case
 def qlinear_softmax_of_old(rng):
     x = whole(rng, 2, 3, 4)
     y = softmax(back(x, 0.04, 128).reshape(2, 12)).reshape(2, 3, 4)
-    return node("QLinearSoftmax", [("fed", x), *q(0.04, 128), *q(1 / 256, 0)], [forth(y, 1 / 256, 0)], axis=1, attribute_opset=12)
+    return node(
+        "QLinearSoftmax",
+        [("fed", x), *q(0.04, 128), *q(1 / 256, 0)],
+        [forth(y, 1 / 256, 0)],
+        axis=1,
+        attribute_opset=12,
+    )
 
 
 @case
 def qlinear_concat(rng):
     a, b = whole(rng, 2, 3), whole(rng, 2, 4)
-    return node("QLinearConcat", [*q(0.1, 110), ("fed", a), *q(0.1, 110), ("fed", b), *q(0.0713, 140)],
-                [np.concatenate([forth(back(a, 0.1, 110), 0.1, 110), forth(back(b, 0.0713, 140), 0.1, 110)], 1)], axis=1)
+    return node(
+        "QLinearConcat",
+        [*q(0.1, 110), ("fed", a), *q(0.1, 110), ("fed", b), *q(0.0713, 140)],
+        [np.concatenate([forth(back(a, 0.1, 110), 0.1, 110), forth(back(b, 0.0713, 140), 0.1, 110)], 1)],
+        axis=1,
+    )
 
 
 @case
 def qlinear_where(rng):
     c, a, b = rng.random((2, 5)) < 0.5, whole(rng, 2, 5), whole(rng, 2, 5)
-    return node("QLinearWhere", [("fed", c), ("fed", a), *q(0.1, 110), ("fed", b), *q(0.0713, 140), *q(0.09, 120)],
-                [forth(np.where(c, back(a, 0.1, 110), back(b, 0.0713, 140)), 0.09, 120)])
+    return node(
+        "QLinearWhere",
+        [("fed", c), ("fed", a), *q(0.1, 110), ("fed", b), *q(0.0713, 140), *q(0.09, 120)],
+        [forth(np.where(c, back(a, 0.1, 110), back(b, 0.0713, 140)), 0.09, 120)],
+    )
 
 
 @case
 def qlinear_average_pool(rng):
     x = whole(rng, 1, 3, 6, 6)
     y = back(x, 0.1, 120).reshape(1, 3, 3, 2, 3, 2).mean((3, 5))
-    return node("QLinearAveragePool", [("fed", x), *q(0.1, 120), *q(0.08, 110)], [forth(y, 0.08, 110)], kernel_shape=[2, 2], strides=[2, 2])
+    return node(
+        "QLinearAveragePool",
+        [("fed", x), *q(0.1, 120), *q(0.08, 110)],
+        [forth(y, 0.08, 110)],
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+    )
 
 
 @case
 def qlinear_global_average_pool(rng):
     x = whole(rng, 2, 5, 4, 3)
-    return node("QLinearGlobalAveragePool", [("fed", x), *q(0.1, 120), *q(0.02, 110)], [forth(back(x, 0.1, 120).mean((1, 2), keepdims=True), 0.02, 110)],
-                channels_last=1)
+    return node(
+        "QLinearGlobalAveragePool",
+        [("fed", x), *q(0.1, 120), *q(0.02, 110)],
+        [forth(back(x, 0.1, 120).mean((1, 2), keepdims=True), 0.02, 110)],
+        channels_last=1,
+    )
 
 
 @case
 def qlinear_reduce_mean(rng):
     x = whole(rng, 2, 5, 4)
-    return node("QLinearReduceMean", [("fed", x), *q(0.1, 120), *q(0.0431, 110)], [forth(back(x, 0.1, 120).mean(1), 0.0431, 110)], axes=[1], keepdims=0)
+    return node(
+        "QLinearReduceMean",
+        [("fed", x), *q(0.1, 120), *q(0.0431, 110)],
+        [forth(back(x, 0.1, 120).mean(1), 0.0431, 110)],
+        axes=[1],
+        keepdims=0,
+    )
 
 
 @case
@@ -161,8 +227,18 @@ def qgemm(rng):
 
 @case
 def matmul_integer_to_float(rng):
-    a, b, s, z, c = whole(rng, 2, 4, 6), whole(rng, 6, 3), rng.uniform(0.01, 0.02, 3).astype(np.float32), whole(rng, 3), floats(rng, 3)
-    return node("MatMulIntegerToFloat", [("fed", a), b, np.float32(0.05), s, np.uint8(128), z, c], [back(a, 0.05, 128) @ ((b.astype(float) - z) * s) + c])
+    a, b, s, z, c = (
+        whole(rng, 2, 4, 6),
+        whole(rng, 6, 3),
+        rng.uniform(0.01, 0.02, 3).astype(np.float32),
+        whole(rng, 3),
+        floats(rng, 3),
+    )
+    return node(
+        "MatMulIntegerToFloat",
+        [("fed", a), b, np.float32(0.05), s, np.uint8(128), z, c],
+        [back(a, 0.05, 128) @ ((b.astype(float) - z) * s) + c],
+    )
 
 
 @case
@@ -171,7 +247,11 @@ def dynamic_quantize_matmul(rng):
     s, z = rng.uniform(0.01, 0.02, 3).astype(np.float32), whole(rng, 3, dtype=np.int8)
     scale = np.float32((max(a.max(), 0) - min(a.min(), 0)) / np.float32(255))
     zero = np.round(-min(a.min(), 0) / scale)
-    return node("DynamicQuantizeMatMul", [("fed", a), b, s, z, c], [back(forth(a, scale, zero), scale, zero) @ ((b.astype(float) - z) * s) + c])
+    return node(
+        "DynamicQuantizeMatMul",
+        [("fed", a), b, s, z, c],
+        [back(forth(a, scale, zero), scale, zero) @ ((b.astype(float) - z) * s) + c],
+    )
 
 
 @case
@@ -180,8 +260,12 @@ def qattention(rng):
     x, w, c = whole(rng, b, s, 7), whole(rng, 7, 3 * h * d), floats(rng, 3 * h * d)
     m = np.array([[1, 1, 0, 1, 0], [1] * 5], np.int32)
     q3, k, v = (apart(t, h) for t in np.split(back(x, 0.01, 128) @ back(w, 0.02, 120) + c, 3, -1))
-    return node("QAttention", [("fed", x), w, c, np.float32(0.01), np.float32(0.02), ("fed", m), np.uint8(128), np.uint8(120)],
-                [attention(q3, k, v, np.where(m, 0.0, -10000.0)[:, None, None])], num_heads=h)
+    return node(
+        "QAttention",
+        [("fed", x), w, c, np.float32(0.01), np.float32(0.02), ("fed", m), np.uint8(128), np.uint8(120)],
+        [attention(q3, k, v, np.where(m, 0.0, -10000.0)[:, None, None])],
+        num_heads=h,
+    )
 
 
 @case
@@ -202,10 +286,28 @@ def test_as_documented(name):
 
 
 REFUSED = {
-    "weights that are fed": (lambda rng: node("MatMulNBits", [("fed", floats(rng, 2, 16)), ("fed", whole(rng, 3, 1, 8)), floats(rng, 3)], [None], K=16, N=3,
-                                              block_size=16), "B from other nodes"),
-    "weights that are too few": (lambda rng: node("MatMulNBits", [("fed", floats(rng, 2, 16)), whole(rng, 3, 1, 7), floats(rng, 3)], [None], K=16, N=3,
-                                                  block_size=16), "3 × 1 blocks of 8 bytes"),
+    "weights that are fed": (
+        lambda rng: node(
+            "MatMulNBits",
+            [("fed", floats(rng, 2, 16)), ("fed", whole(rng, 3, 1, 8)), floats(rng, 3)],
+            [None],
+            K=16,
+            N=3,
+            block_size=16,
+        ),
+        "B from other nodes",
+    ),
+    "weights that are too few": (
+        lambda rng: node(
+            "MatMulNBits",
+            [("fed", floats(rng, 2, 16)), whole(rng, 3, 1, 7), floats(rng, 3)],
+            [None],
+            K=16,
+            N=3,
+            block_size=16,
+        ),
+        "3 × 1 blocks of 8 bytes",
+    ),
 }
 
 

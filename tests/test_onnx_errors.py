@@ -1,4 +1,6 @@
-"""What the ONNX importer refuses: one small damaged model per message, and random damage that must never do anything but be refused."""
+"""What the ONNX importer refuses: one small damaged model per message, and random damage that must never do anything
+but be refused."""
+
 from __future__ import annotations
 
 import os
@@ -33,14 +35,19 @@ def refusal(source, error=ModelError, **given) -> str:
 
 # --- files
 
-@pytest.mark.parametrize("content, expected", [
-    (b"", "it is empty"),
-    (b"import torch\nprint('hello')\n" * 10, "looks like text: \"import torch"),
-    (b"PK\x03\x04rest of an archive", "PyTorch checkpoint"),
-    (b"\x00\xff\xfe garbage \x80\x81", "does not parse"),
-    (relu().SerializeToString()[:-20], "truncated"),
-    (onnx.ModelProto(ir_version=8, producer_name="x").SerializeToString(), "has no graph"),
-], ids=["empty", "text", "zip", "garbage", "truncated", "no graph"])
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (b"", "it is empty"),
+        (b"import torch\nprint('hello')\n" * 10, 'looks like text: "import torch'),
+        (b"PK\x03\x04rest of an archive", "PyTorch checkpoint"),
+        (b"\x00\xff\xfe garbage \x80\x81", "does not parse"),
+        (relu().SerializeToString()[:-20], "truncated"),
+        (onnx.ModelProto(ir_version=8, producer_name="x").SerializeToString(), "has no graph"),
+    ],
+    ids=["empty", "text", "zip", "garbage", "truncated", "no graph"],
+)
 def test_files_that_are_no_models(tmp_path, content, expected):
     path = tmp_path / "broken.onnx"
     path.write_bytes(content)
@@ -65,26 +72,32 @@ def test_files_too_large_for_protobuf(tmp_path):
 def external(folder, **entries) -> onnx.ModelProto:
     """x + w, w being f32[3, 4] in a file of its own."""
     m = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": "f32[4]"}, ["y"])
-    tensor = m.graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[3, 4], data_location=TensorProto.EXTERNAL)
+    tensor = m.graph.initializer.add(
+        name="w", data_type=TensorProto.FLOAT, dims=[3, 4], data_location=TensorProto.EXTERNAL
+    )
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=str(value))
     (folder / "m.onnx").write_bytes(m.SerializeToString())
     return m
 
 
-@pytest.mark.parametrize("entries, expected", [
-    ({"location": "../secret.bin"}, "folder of the model"),
-    ({"location": "sub/../../secret.bin"}, "folder of the model"),
-    ({"location": "link.bin"}, "folder of the model"),
-    ({"location": os.path.abspath(os.sep + "secret.bin")}, "folder of the model"),
-    ({"location": "weights.bin\0"}, "folder of the model"),
-    ({}, "without a location"),
-    ({"location": "missing.bin"}, "'missing.bin' is missing"),
-    ({"location": "weights.bin", "offset": 8}, "too short: 48 bytes at 8 are needed, it has 50"),
-    ({"location": "weights.bin", "offset": -4}, "too short"),
-    ({"location": "weights.bin", "length": 40}, "take 48 bytes, but the model says 40"),
-    ({"location": "weights.bin", "offset": "zero"}, "integers as offset and length"),
-], ids=lambda x: str(x)[:40] if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    "entries, expected",
+    [
+        ({"location": "../secret.bin"}, "folder of the model"),
+        ({"location": "sub/../../secret.bin"}, "folder of the model"),
+        ({"location": "link.bin"}, "folder of the model"),
+        ({"location": os.path.abspath(os.sep + "secret.bin")}, "folder of the model"),
+        ({"location": "weights.bin\0"}, "folder of the model"),
+        ({}, "without a location"),
+        ({"location": "missing.bin"}, "'missing.bin' is missing"),
+        ({"location": "weights.bin", "offset": 8}, "too short: 48 bytes at 8 are needed, it has 50"),
+        ({"location": "weights.bin", "offset": -4}, "too short"),
+        ({"location": "weights.bin", "length": 40}, "take 48 bytes, but the model says 40"),
+        ({"location": "weights.bin", "offset": "zero"}, "integers as offset and length"),
+    ],
+    ids=lambda x: str(x)[:40] if isinstance(x, str) else "",
+)
 def test_external_data(tmp_path, entries, expected):
     folder = tmp_path / "model"
     folder.mkdir()
@@ -106,10 +119,22 @@ def test_external_data_of_attributes_is_not_looked_for_where_the_process_stands(
     np.arange(2.0, dtype=np.float32).tofile("weights.bin")
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="weights.bin")
-    body = helper.make_graph([helper.make_node("StringSplit", ["x"], ["a", "b"])], "body", [], [onnx.ValueInfoProto(name=n) for n in "abw"], [tensor])
+    body = helper.make_graph(
+        [helper.make_node("StringSplit", ["x"], ["a", "b"])],
+        "body",
+        [],
+        [onnx.ValueInfoProto(name=n) for n in "abw"],
+        [tensor],
+    )
     branch = helper.make_node("If", ["c"], ["p", "q", "r"], then_branch=body, else_branch=body)
-    encoder = helper.make_node("LabelEncoder", ["x"], ["r"], domain="ai.onnx.ml", keys_strings=["a", "b"], values_tensor=tensor)
-    for node, read in ((encoder, load), (helper.make_node("Constant", [], ["r"], value=tensor), load), (branch, script)):
+    encoder = helper.make_node(
+        "LabelEncoder", ["x"], ["r"], domain="ai.onnx.ml", keys_strings=["a", "b"], values_tensor=tensor
+    )
+    for node, read in (
+        (encoder, load),
+        (helper.make_node("Constant", [], ["r"], value=tensor), load),
+        (branch, script),
+    ):
         with pytest.raises(ModelError, match="tensor 'w'.*a file of its own|a file of its own.*tensor 'w'"):
             read(model([node], {"x": "string[3]", "c": "bool[]"}, ["r"], opset=20, domains={"ai.onnx.ml": 4}))
 
@@ -137,6 +162,7 @@ def test_external_data_may_be_reached_by_links_next_to_the_model_itself(tmp_path
 
 # --- graphs
 
+
 def tensor(name: str, dims, data: bytes, kind=TensorProto.FLOAT) -> onnx.TensorProto:
     return onnx.TensorProto(name=name, dims=dims, raw_data=data, data_type=kind)
 
@@ -148,23 +174,60 @@ def with_constant(t: onnx.TensorProto) -> onnx.ModelProto:
 
 
 def recursive() -> onnx.ModelProto:
-    calls = helper.make_function("mine", "F", ["a"], ["b"], [helper.make_node("F", ["a"], ["b"], domain="mine")], [helper.make_opsetid("mine", 1)])
-    return model([helper.make_node("F", ["x"], ["y"], domain="mine")], {"x": "f32[2]"}, ["y"], functions=[calls], domains={"mine": 1})
+    calls = helper.make_function(
+        "mine",
+        "F",
+        ["a"],
+        ["b"],
+        [helper.make_node("F", ["a"], ["b"], domain="mine")],
+        [helper.make_opsetid("mine", 1)],
+    )
+    return model(
+        [helper.make_node("F", ["x"], ["y"], domain="mine")],
+        {"x": "f32[2]"},
+        ["y"],
+        functions=[calls],
+        domains={"mine": 1},
+    )
 
 
 GRAPHS = [
     (relu(inputs=("nothing",)), "Relu reads 'nothing'", "node 'act'"),
-    (model([helper.make_node("Add", ["x", "b"], ["a"], "one"), helper.make_node("Neg", ["a"], ["b"], "two")], {"x": "f32[2]"}, ["b"]), "cycle through node"),
-    (model([helper.make_node("Relu", ["x"], ["y"], "one"), helper.make_node("Neg", ["x"], ["y"], "two")], {"x": "f32[2]"}, ["y"]),
-     "made twice", "'one'", "'two'"),
+    (
+        model(
+            [helper.make_node("Add", ["x", "b"], ["a"], "one"), helper.make_node("Neg", ["a"], ["b"], "two")],
+            {"x": "f32[2]"},
+            ["b"],
+        ),
+        "cycle through node",
+    ),
+    (
+        model(
+            [helper.make_node("Relu", ["x"], ["y"], "one"), helper.make_node("Neg", ["x"], ["y"], "two")],
+            {"x": "f32[2]"},
+            ["y"],
+        ),
+        "made twice",
+        "'one'",
+        "'two'",
+    ),
     (relu(outputs=("x",)), "'x' is made twice: by an input or constant"),
     (relu(outputs=("z",)), "output 'y' is made by no node"),
     (one_node("Mystery", "f32[2]"), "no operator Mystery in domain 'ai.onnx' at opset 17", "as a function"),
     (one_node("Mystery", "f32[2]", domain="com.example"), "no operator Mystery in domain 'com.example' at opset 1"),
-    (model([helper.make_node("Mystery", ["x"], ["y"], domain="elsewhere")], {"x": "f32[2]"}, ["y"]), "domain 'elsewhere', which the model does not import"),
-    (one_node("MatMul", "f32[5, 7]", "f32[8, 3]"), "matmul: needs equal inner dimensions, given f32[5, 7], f32[8, 3] (node 'node'"),
+    (
+        model([helper.make_node("Mystery", ["x"], ["y"], domain="elsewhere")], {"x": "f32[2]"}, ["y"]),
+        "domain 'elsewhere', which the model does not import",
+    ),
+    (
+        one_node("MatMul", "f32[5, 7]", "f32[8, 3]"),
+        "matmul: needs equal inner dimensions, given f32[5, 7], f32[8, 3] (node 'node'",
+    ),
     (one_node("Conv", "f32[1, 3, 8, 8]", "f32[4, 3]"), "node 'node'"),
-    (one_node("Conv", "f32[1, 3, 8, 8]", "f32[4, 3, 3, 3]", kernel_shape=[5, 5]), "needs weights of its kernel_shape [5, 5]"),
+    (
+        one_node("Conv", "f32[1, 3, 8, 8]", "f32[4, 3, 3, 3]", kernel_shape=[5, 5]),
+        "needs weights of its kernel_shape [5, 5]",
+    ),
     (one_node("Conv", "f32[1, 3, 8, 8]"), "Conv needs 2 to 3 inputs, got 1"),
     (one_node("Concat", "f32[3]"), "Concat needs attribute 'axis'"),
     (one_node("Concat", "f32[3]", axis=0.5), "needs attribute 'axis' as INT, got FLOAT"),
@@ -172,24 +235,57 @@ GRAPHS = [
     (one_node("Clip", None, np.float32(1)), "Clip needs input 0"),
     (one_node("RegexFullMatch", None, opset=20, pattern="a+"), "RegexFullMatch needs its inputs X"),
     (one_node("Reshape", "f32[2, 3]", np.array([4, -1])), "leaves no whole size for -1"),
-    (one_node("Reshape", "f32[2, 3]", "i64[2]"), "Reshape needs a constant as its shape, but it depends on input 'x1' of the model",
-     "values={'x1': ...}"),
-    (model([helper.make_node("ReduceMax", ["x"], ["m"]), helper.make_node("ConstantOfShape", ["m"], ["y"])], {"x": "i64[3, 1]"}, ["y"]),
-     "ConstantOfShape needs a constant as its shape, but it depends on the data"),
+    (
+        one_node("Reshape", "f32[2, 3]", "i64[2]"),
+        "Reshape needs a constant as its shape, but it depends on input 'x1' of the model",
+        "values={'x1': ...}",
+    ),
+    (
+        model(
+            [helper.make_node("ReduceMax", ["x"], ["m"]), helper.make_node("ConstantOfShape", ["m"], ["y"])],
+            {"x": "i64[3, 1]"},
+            ["y"],
+        ),
+        "ConstantOfShape needs a constant as its shape, but it depends on the data",
+    ),
     (one_node("NonZero", "f32[3]"), "what NonZero does depends on the data", "node 'node'"),
     (one_node("Gather", "f32[3]", np.array([5])), "needs indices between -3 and 2, got 5 to 5"),
     (one_node("Expand", "f32[3]", np.array([4])), "needs a shape that broadcasts with its input, got [4] and f32[3]"),
     (one_node("Cast", "f32[3]", to=TensorProto.UNDEFINED, opset=23), "UNDEFINED, which is not supported"),
-    (one_node("RotaryEmbedding", "f32[2, 3, 8]", "f32[2, 3, 2]", "f32[2, 3, 2]", opset=23), "needs num_heads that divide the last axis of f32[2, 3, 8], got 0"),
-    (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[9, 4]", "f32[9, 4]", opset=23), "angles of [batch, rows, pairs], got f32[2, 4, 3, 8] and f32[9, 4]"),
-    (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[2, 3, 4]", "f32[2, 3, 4]", rotary_embedding_dim=4, opset=23), "got 4 for 4"),
-    (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[2, 3, 5]", "f32[2, 3, 5]", opset=23), "as many as the last axis has room for"),
-    (one_node("SplitToSequence", "f32[3, 2]", "i64[2]"), "output 'y0' is a sequence of tensors whose sizes depend on the data"),
+    (
+        one_node("RotaryEmbedding", "f32[2, 3, 8]", "f32[2, 3, 2]", "f32[2, 3, 2]", opset=23),
+        "needs num_heads that divide the last axis of f32[2, 3, 8], got 0",
+    ),
+    (
+        one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[9, 4]", "f32[9, 4]", opset=23),
+        "angles of [batch, rows, pairs], got f32[2, 4, 3, 8] and f32[9, 4]",
+    ),
+    (
+        one_node(
+            "RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[2, 3, 4]", "f32[2, 3, 4]", rotary_embedding_dim=4, opset=23
+        ),
+        "got 4 for 4",
+    ),
+    (
+        one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[2, 3, 5]", "f32[2, 3, 5]", opset=23),
+        "as many as the last axis has room for",
+    ),
+    (
+        one_node("SplitToSequence", "f32[3, 2]", "i64[2]"),
+        "output 'y0' is a sequence of tensors whose sizes depend on the data",
+    ),
     (recursive(), "function F calls itself"),
-    (one_node("Nonsense", "f32[3]", opset=5), "opsets 6 and up are supported", "has 5, and the onnx package cannot convert it"),
+    (
+        one_node("Nonsense", "f32[3]", opset=5),
+        "opsets 6 and up are supported",
+        "has 5, and the onnx package cannot convert it",
+    ),
     (with_constant(tensor("w", [3], bytes(8))), "tensor 'w'", "damaged"),
     (with_constant(tensor("w", [-1], bytes(8))), "sizes of at least 0, got [-1]"),
-    (with_constant(tensor("w", [(1 << 63) - 1, 0], b"")), "a constant of shape [9223372036854775807, 0] is larger than arrays can be"),
+    (
+        with_constant(tensor("w", [(1 << 63) - 1, 0], b"")),
+        "a constant of shape [9223372036854775807, 0] is larger than arrays can be",
+    ),
     (with_constant(tensor("w", [2], bytes(8), 99)), "element type 99 is not supported"),
     (with_constant(tensor("w", [2], bytes(8), 77)), "element type 77 is not supported"),
     (model([helper.make_node("Relu", ["x"], ["y"])], {"x": "f32[2]"}, ["y", "y"]), "needs outputs, each once"),
@@ -208,9 +304,13 @@ def test_graphs_that_make_no_sense(case, tmp_path):
 
 def test_inputs_that_are_no_tensors():
     m = relu()
-    m.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
+    m.graph.input[0].type.CopyFrom(
+        helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    )
     assert "is a sequence; give the sizes of each of its tensors" in refusal(m) and "(input 'x'" in refusal(m)
-    m.graph.input[0].type.CopyFrom(helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
+    m.graph.input[0].type.CopyFrom(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    )
     assert "needs a tensor as input 0, got a map (node 'act'" in refusal(m)
     m.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     assert "give its sizes with shapes=" in refusal(m)
@@ -221,8 +321,14 @@ def test_sparse_tensors_with_indices_outside():
     m = with_constant(tensor("v", [2], bytes(8)))
     del m.graph.initializer[:]
     values = onnx.numpy_helper.from_array(np.ones(1, np.float32), "w")
-    for indices, expected in (([9], "inside of shape [2]"), ([-1], "inside of shape [2]"), ([0, 1], "indices [n] or [n, rank]")):
-        m.graph.sparse_initializer.append(onnx.SparseTensorProto(values=values, indices=onnx.numpy_helper.from_array(np.array(indices)), dims=[2]))
+    for indices, expected in (
+        ([9], "inside of shape [2]"),
+        ([-1], "inside of shape [2]"),
+        ([0, 1], "indices [n] or [n, rank]"),
+    ):
+        m.graph.sparse_initializer.append(
+            onnx.SparseTensorProto(values=values, indices=onnx.numpy_helper.from_array(np.array(indices)), dims=[2])
+        )
         assert expected in refusal(m)
         del m.graph.sparse_initializer[:]
 
@@ -231,27 +337,49 @@ def test_all_problems_come_in_one_message_and_none_twice():
     nodes = [helper.make_node("Mystery", [f"x{i}"], [f"a{i}"], f"n{i}") for i in range(10)]
     nodes += [helper.make_node("Relu", [f"a{i}"], [f"b{i}"]) for i in range(10)]
     message = refusal(model(nodes, {f"x{i}": "f32[2]" for i in range(10)}, [f"b{i}" for i in range(10)]))
-    assert message.startswith("10 problems in the given model:") and message.count("\n  - ") == 9 and message.endswith("and 2 more")
+    assert (
+        message.startswith("10 problems in the given model:")
+        and message.count("\n  - ") == 9
+        and message.endswith("and 2 more")
+    )
     assert "Relu" not in message
 
 
 def test_problems_inside_of_functions_and_branches_say_where():
-    inner = helper.make_function("mine", "F", ["a"], ["b"], [helper.make_node("MatMul", ["a", "a"], ["b"], "inner")], [helper.make_opsetid("", 17)])
-    m = model([helper.make_node("F", ["x"], ["y"], "outer", domain="mine")], {"x": "f32[2, 3]"}, ["y"], functions=[inner], domains={"mine": 1})
+    inner = helper.make_function(
+        "mine",
+        "F",
+        ["a"],
+        ["b"],
+        [helper.make_node("MatMul", ["a", "a"], ["b"], "inner")],
+        [helper.make_opsetid("", 17)],
+    )
+    m = model(
+        [helper.make_node("F", ["x"], ["y"], "outer", domain="mine")],
+        {"x": "f32[2, 3]"},
+        ["y"],
+        functions=[inner],
+        domains={"mine": 1},
+    )
     assert "(node 'inner', function F called by 'outer', the given model)" in refusal(m)
 
 
 # --- arguments
 
-@pytest.mark.parametrize("shapes, expected", [
-    ({"y": (2, 3)}, "shapes names 'y', but the model has no such name among its inputs; it has 'x'"),
-    ({"x": (2, 3, 4)}, "input 'x' has 2 axes (2x3), the shape given has 3: [2, 3, 4]"),
-    ({"x": "2xthree"}, "should be like '1x3x224x224'"),
-    ({"x": "4..2..8x3"}, "min..optimum..max"),
-    ({"x": (2, -3)}, "tuple of integers and ranges, got (2, -3)"),
-    ({"x": (2.5, 3)}, "tuple of integers"),
-    ({"x": 7}, "tuple of integers and ranges, got 7"),
-], ids=str)
+
+@pytest.mark.parametrize(
+    "shapes, expected",
+    [
+        ({"y": (2, 3)}, "shapes names 'y', but the model has no such name among its inputs; it has 'x'"),
+        ({"x": (2, 3, 4)}, "input 'x' has 2 axes (2x3), the shape given has 3: [2, 3, 4]"),
+        ({"x": "2xthree"}, "should be like '1x3x224x224'"),
+        ({"x": "4..2..8x3"}, "min..optimum..max"),
+        ({"x": (2, -3)}, "tuple of integers and ranges, got (2, -3)"),
+        ({"x": (2.5, 3)}, "tuple of integers"),
+        ({"x": 7}, "tuple of integers and ranges, got 7"),
+    ],
+    ids=str,
+)
 def test_shapes_that_do_not_fit(shapes, expected):
     assert expected in refusal(relu(), InputError, shapes=shapes)
 
@@ -259,7 +387,8 @@ def test_shapes_that_do_not_fit(shapes, expected):
 def test_shapes_that_contradict_each_other():
     m = model([helper.make_node("Add", ["a", "b"], ["y"])], {"a": "f32[n]", "b": "f32[n]"}, ["y"])
     assert "both 2..2..4 and 3 for the dimension 'n'" in refusal(m, InputError, shapes={"a": "2..2..4", "b": (3,)})
-    assert "shapes do not broadcast: [2] and [3]" in refusal(m, shapes={"a": (2,), "b": (3,)})             # a name says nothing beside sizes
+    # a name says nothing beside sizes
+    assert "shapes do not broadcast: [2] and [3]" in refusal(m, shapes={"a": (2,), "b": (3,)})
 
 
 def test_outputs_that_are_not_there():
@@ -269,22 +398,32 @@ def test_outputs_that_are_not_there():
 
 # --- random damage
 
+
 def test_damage_is_refused_and_nothing_worse():
     """Bytes changed, cut out and doubled in a model with a branch, a function, constants and an old-style operator."""
     then = helper.make_graph([helper.make_node("Neg", ["x"], ["t"])], "then", [], [onnx.ValueInfoProto(name="t")])
     other = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["e"])], "else", [], [onnx.ValueInfoProto(name="e")])
-    function = helper.make_function("mine", "F", ["a"], ["b"], [helper.make_node("Elu", ["a"], ["b"], alpha=0.5)], [helper.make_opsetid("", 17)])
-    nodes = [helper.make_node("If", ["c"], ["i"], then_branch=then, else_branch=other), helper.make_node("F", ["i"], ["f"], domain="mine"),
-             helper.make_node("Conv", ["f", "k"], ["g"], pads=[1, 1]), helper.make_node("Reshape", ["g", "s"], ["h"]),
-             helper.make_node("Split", ["h"], ["y", "z"], axis=1)]
+    function = helper.make_function(
+        "mine", "F", ["a"], ["b"], [helper.make_node("Elu", ["a"], ["b"], alpha=0.5)], [helper.make_opsetid("", 17)]
+    )
+    nodes = [
+        helper.make_node("If", ["c"], ["i"], then_branch=then, else_branch=other),
+        helper.make_node("F", ["i"], ["f"], domain="mine"),
+        helper.make_node("Conv", ["f", "k"], ["g"], pads=[1, 1]),
+        helper.make_node("Reshape", ["g", "s"], ["h"]),
+        helper.make_node("Split", ["h"], ["y", "z"], axis=1),
+    ]
     constants = {"w": np.ones(8, np.float32), "k": np.ones((4, 2, 3), np.float32), "s": np.array([8, -1])}
-    whole = model(nodes, {"x": "f32[1, 2, 8]", "c": "bool[]"}, ["y", "z"], constants,
-                  functions=[function], domains={"mine": 1}).SerializeToString()
+    whole = model(
+        nodes, {"x": "f32[1, 2, 8]", "c": "bool[]"}, ["y", "z"], constants, functions=[function], domains={"mine": 1}
+    ).SerializeToString()
+
     def read(data: bytes) -> None:
         try:
             load(data)
         except OnData:
             script(data)
+
     read(whole)
     rng, refused = random.Random(7), 0
     for _ in range(1500):
@@ -295,9 +434,9 @@ def test_damage_is_refused_and_nothing_worse():
             if kind < 2:
                 data[at] = rng.randrange(256) if kind else data[at] ^ (1 << rng.randrange(8))
             elif kind == 2:
-                del data[at:at + rng.randrange(1, 9)]
+                del data[at : at + rng.randrange(1, 9)]
             else:
-                data[at:at] = data[at:at + rng.randrange(1, 9)]
+                data[at:at] = data[at : at + rng.randrange(1, 9)]
         try:
             read(bytes(data))
         except Error:

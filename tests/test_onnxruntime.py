@@ -1,4 +1,6 @@
-"""Pelton where a program imports onnxruntime: the modules and names, the exceptions, and how it is put there and taken away again."""
+"""Pelton where a program imports onnxruntime: the modules and names, the exceptions, and how it is put there and taken
+away again."""
+
 from __future__ import annotations
 
 import importlib
@@ -32,7 +34,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PELTON_LEVEL", "0")
     yield
-    logging.getLogger("pelton").setLevel(logging.NOTSET)            # sessions may set it, for the whole process
+    logging.getLogger("pelton").setLevel(logging.NOTSET)  # sessions may set it, for the whole process
 
 
 @pytest.fixture
@@ -46,8 +48,13 @@ def ort(monkeypatch):
 
 
 def network(batch: int | str = "batch", op: str = "MatMul") -> onnx.ModelProto:
-    graph = helper.make_graph([helper.make_node(op, ["x", "w"], ["y"])], "net", [helper.make_tensor_value_info("x", 1, [batch, 4])],
-                              [helper.make_tensor_value_info("y", 1, [batch, 3])], [numpy_helper.from_array(W, "w")])
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", "w"], ["y"])],
+        "net",
+        [helper.make_tensor_value_info("x", 1, [batch, 4])],
+        [helper.make_tensor_value_info("y", 1, [batch, 3])],
+        [numpy_helper.from_array(W, "w")],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -63,15 +70,27 @@ def path(tmp_path) -> str:
 
 # --- the modules
 
+
 def test_a_program_gets_pelton(ort, path):
     from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
     from onnxruntime.capi import _pybind_state as C
     from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession as same
-    assert ort is pelton.onnxruntime and same is InferenceSession is C.InferenceSession and issubclass(InferenceSession, pelton.InferenceSession)
-    assert C.get_available_providers() == ort.get_available_providers() and "CPUExecutionProvider" in ort.get_available_providers()
+
+    assert (
+        ort is pelton.onnxruntime
+        and same is InferenceSession is C.InferenceSession
+        and issubclass(InferenceSession, pelton.InferenceSession)
+    )
+    assert (
+        C.get_available_providers() == ort.get_available_providers()
+        and "CPUExecutionProvider" in ort.get_available_providers()
+    )
     options = SessionOptions()
     options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
-    session, x = InferenceSession(path, sess_options=options, providers=["CPUExecutionProvider"]), RNG.standard_normal((5, 4)).astype(np.float32)
+    session, x = (
+        InferenceSession(path, sess_options=options, providers=["CPUExecutionProvider"]),
+        RNG.standard_normal((5, 4)).astype(np.float32),
+    )
     assert isinstance(session, ort.InferenceSession) and right(session.run(None, {"x": x}), x)
     assert session._model_path == path and session._sess is session and [a.name for a in session._inputs_meta] == ["x"]
     assert ort.InferenceSession(Path(path).read_bytes())._model_path is None
@@ -80,16 +99,27 @@ def test_a_program_gets_pelton(ort, path):
     binding.bind_output("y")
     session.run_with_iobinding(binding)
     assert right(binding.copy_outputs_to_cpu(), x)
-    (value,) = binding.get_outputs()                                                # whose native value transformers asks for a capsule
+    # whose native value transformers asks for a capsule
+    (value,) = binding.get_outputs()
     assert type(value._ortvalue.to_dlpack()).__name__ == "PyCapsule" and right([np.from_dlpack(value)], x)
 
 
 def test_every_module_is_one_module(ort):
     """Under either name, so that an exception of one is caught by the other, and each imports by its own."""
-    for name in ("capi", "capi.onnxruntime_pybind11_state", "capi._pybind_state", "capi.onnxruntime_inference_collection", "capi.onnxruntime_validation",
-                 "capi.build_and_package_info", "capi._ld_preload"):
+    for name in (
+        "capi",
+        "capi.onnxruntime_pybind11_state",
+        "capi._pybind_state",
+        "capi.onnxruntime_inference_collection",
+        "capi.onnxruntime_validation",
+        "capi.build_and_package_info",
+        "capi._ld_preload",
+    ):
         found = importlib.import_module(f"onnxruntime.{name}")
-        assert found is importlib.import_module(f"pelton.onnxruntime.{name}") and found.__spec__.name == f"pelton.onnxruntime.{name}"
+        assert (
+            found is importlib.import_module(f"pelton.onnxruntime.{name}")
+            and found.__spec__.name == f"pelton.onnxruntime.{name}"
+        )
         assert importlib.util.find_spec(f"onnxruntime.{name}") is not None
     assert importlib.reload(ort) is ort is sys.modules["onnxruntime"]
 
@@ -98,12 +128,18 @@ def test_what_asks_whether_it_is_installed(ort):
     """As transformers, optimum and others do."""
     assert importlib.util.find_spec("onnxruntime") is not None
     version = importlib.metadata.version("onnxruntime")
-    assert version == ort.__version__ == ort.get_version_string() and len([int(part) for part in version.split(".")]) == 3
-    assert importlib.metadata.metadata("onnxruntime")["Name"] == "onnxruntime" and importlib.metadata.distribution("ONNXRuntime").version == version
+    assert (
+        version == ort.__version__ == ort.get_version_string() and len([int(part) for part in version.split(".")]) == 3
+    )
+    assert (
+        importlib.metadata.metadata("onnxruntime")["Name"] == "onnxruntime"
+        and importlib.metadata.distribution("ONNXRuntime").version == version
+    )
     assert "onnxruntime" in importlib.metadata.packages_distributions()["onnxruntime"]
     assert importlib.metadata.version("numpy") == np.__version__
     assert pelton.__version__ in ort.get_build_info() and ort.get_device() == "CPU" and not ort.has_collective_ops()
-    assert importlib.util.find_spec("onnxruntime.training") is None                # ONNX Runtime's own package for inference has none either
+    # ONNX Runtime's own package for inference has none either
+    assert importlib.util.find_spec("onnxruntime.training") is None
     for name in ("onnxruntime.training", "onnxruntime.capi.nothing"):
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module(name)
@@ -117,14 +153,23 @@ def test_what_there_is_not_says_so_when_it_is_used(ort):
     from onnxruntime.quantization.calibrate import create_calibrator
     from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
-    class Reader(CalibrationDataReader):                                            # libraries inherit while they are imported
+    # libraries inherit while they are imported
+    class Reader(CalibrationDataReader):
         def __init__(self, kind=QuantType.QInt8):
             raise AssertionError("never made")
-    for use, name in ((lambda: quantize_dynamic("a", "b"), "onnxruntime.quantization.quantize_dynamic"),
-                      (Reader, "onnxruntime.quantization.CalibrationDataReader"),
-                      (SymbolicShapeInference.infer_shapes, "onnxruntime.tools.symbolic_shape_infer.SymbolicShapeInference.infer_shapes"),
-                      (create_calibrator, "calibrate.create_calibrator"), (quantize_matmul_4bits, "onnxruntime.quantize_matmul_4bits"),
-                      (ModelCompiler, "onnxruntime.ModelCompiler"), (ort.get_ep_devices, "onnxruntime.get_ep_devices")):
+
+    for use, name in (
+        (lambda: quantize_dynamic("a", "b"), "onnxruntime.quantization.quantize_dynamic"),
+        (Reader, "onnxruntime.quantization.CalibrationDataReader"),
+        (
+            SymbolicShapeInference.infer_shapes,
+            "onnxruntime.tools.symbolic_shape_infer.SymbolicShapeInference.infer_shapes",
+        ),
+        (create_calibrator, "calibrate.create_calibrator"),
+        (quantize_matmul_4bits, "onnxruntime.quantize_matmul_4bits"),
+        (ModelCompiler, "onnxruntime.ModelCompiler"),
+        (ort.get_ep_devices, "onnxruntime.get_ep_devices"),
+    ):
         for kind in (NotImplemented, NotImplementedError, pelton.Error):
             with pytest.raises(kind, match=f"has no .*{name}"):
                 use()
@@ -133,14 +178,22 @@ def test_what_there_is_not_says_so_when_it_is_used(ort):
 
 def test_every_name_that_is_said_to_be_there_is(ort):
     from pelton.compat.session import __all__ as ours
+
     for name in (*ort.__all__, *ours, *ort._MISSING):
         assert getattr(ort, name) is not None
-        assert getattr(importlib.import_module("onnxruntime.capi._pybind_state"), name) is getattr(ort, name) or name in ort._MISSING
+        assert (
+            getattr(importlib.import_module("onnxruntime.capi._pybind_state"), name) is getattr(ort, name)
+            or name in ort._MISSING
+        )
 
 
 def test_element_types_in_other_words(ort):
     from onnxruntime.transformers.io_binding_helper import TypeHelper
-    assert TypeHelper.ort_type_to_numpy_type("tensor(float)") is np.float32 and TypeHelper.ort_type_to_numpy_type("tensor(int64)") is np.int64
+
+    assert (
+        TypeHelper.ort_type_to_numpy_type("tensor(float)") is np.float32
+        and TypeHelper.ort_type_to_numpy_type("tensor(int64)") is np.int64
+    )
     assert TypeHelper.ort_type_to_numpy_type("tensor(bool)") is bool
     for wrong in ("tensor(string)", "float", "tensor(quad)"):
         with pytest.raises(ValueError, match="the type of a tensor of numbers"):
@@ -153,6 +206,7 @@ def test_element_types_in_other_words(ort):
 
 # --- exceptions
 
+
 def damaged(change) -> bytes:
     made = network()
     change(made.graph)
@@ -161,6 +215,7 @@ def damaged(change) -> bytes:
 
 def test_exceptions_are_caught_by_the_names_that_onnxruntime_has(ort, tmp_path):
     from onnxruntime.capi import onnxruntime_pybind11_state as state
+
     (tmp_path / "damaged.onnx").write_bytes(b"\x08abc")
     session, x = ort.InferenceSession(network().SerializeToString()), np.ones((2, 4), np.float32)
 
@@ -170,22 +225,31 @@ def test_exceptions_are_caught_by_the_names_that_onnxruntime_has(ort, tmp_path):
     def narrow(graph, rows=2):
         graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, [rows, 5]))
 
-    def narrow_and_open(graph):                                                    # which a session of Pelton's notices when it is asked to run
+    # which a session of Pelton's notices when it is asked to run
+    def narrow_and_open(graph):
         narrow(graph, "batch")
+
     for use, *kinds in (
-            (lambda: ort.InferenceSession(str(tmp_path / "none.onnx")), state.NoSuchFile, FileNotFoundError),
-            (lambda: ort.InferenceSession(str(tmp_path / "damaged.onnx")), state.InvalidProtobuf),
-            (lambda: ort.InferenceSession(b"\x08abc"), state.InvalidProtobuf),
-            (lambda: ort.InferenceSession(network(op="Nonsense").SerializeToString()), state.InvalidGraph),
-            (lambda: ort.InferenceSession(damaged(reads_nothing)), state.InvalidGraph, state.Fail),
-            (lambda: ort.InferenceSession(damaged(narrow)), state.Fail),
-            (lambda: ort.InferenceSession(damaged(narrow_and_open)).run(None, {"x": np.ones((2, 5), np.float32)}), state.Fail),
-            (lambda: ort.InferenceSession(3), TypeError),
-            (lambda: session.run(None, {"x": x.astype(np.float64)}), state.InvalidArgument),
-            (lambda: session.run(None, {"x": x[:, :3]}), state.InvalidArgument),
-            (lambda: session.run(None, {"x": x[0]}), state.InvalidArgument), (lambda: session.run(["q"], {"x": x}), state.InvalidArgument),
-            (lambda: session.run(None, {"x": x, "k": x}), state.InvalidArgument), (lambda: session.run(None, {}), ValueError),
-            (lambda: session.io_binding().bind_cpu_input("q", x), RuntimeError), (lambda: ort.SessionOptions().get_session_config_entry("k"), RuntimeError)):
+        (lambda: ort.InferenceSession(str(tmp_path / "none.onnx")), state.NoSuchFile, FileNotFoundError),
+        (lambda: ort.InferenceSession(str(tmp_path / "damaged.onnx")), state.InvalidProtobuf),
+        (lambda: ort.InferenceSession(b"\x08abc"), state.InvalidProtobuf),
+        (lambda: ort.InferenceSession(network(op="Nonsense").SerializeToString()), state.InvalidGraph),
+        (lambda: ort.InferenceSession(damaged(reads_nothing)), state.InvalidGraph, state.Fail),
+        (lambda: ort.InferenceSession(damaged(narrow)), state.Fail),
+        (
+            lambda: ort.InferenceSession(damaged(narrow_and_open)).run(None, {"x": np.ones((2, 5), np.float32)}),
+            state.Fail,
+        ),
+        (lambda: ort.InferenceSession(3), TypeError),
+        (lambda: session.run(None, {"x": x.astype(np.float64)}), state.InvalidArgument),
+        (lambda: session.run(None, {"x": x[:, :3]}), state.InvalidArgument),
+        (lambda: session.run(None, {"x": x[0]}), state.InvalidArgument),
+        (lambda: session.run(["q"], {"x": x}), state.InvalidArgument),
+        (lambda: session.run(None, {"x": x, "k": x}), state.InvalidArgument),
+        (lambda: session.run(None, {}), ValueError),
+        (lambda: session.io_binding().bind_cpu_input("q", x), RuntimeError),
+        (lambda: ort.SessionOptions().get_session_config_entry("k"), RuntimeError),
+    ):
         for kind in kinds:
             with pytest.raises(kind) as caught:
                 use()
@@ -202,6 +266,7 @@ def test_exceptions_say_where_they_come_from(ort):
 
 
 # --- classes made from its own
+
 
 class Kept(pelton.onnxruntime.InferenceSession):
     """As libraries do, to hand sessions to other processes."""
@@ -225,14 +290,21 @@ def test_sessions_are_inherited_from_and_pickled(ort, path):
 
 # --- put there and taken away
 
+
 @pytest.fixture
 def beside(tmp_path, monkeypatch):
     """A folder on the path with an ONNX Runtime: two modules and a version."""
     home = tmp_path / "site"
-    for name, text in (("onnxruntime/__init__.py", "InferenceSession = 'theirs'\n__version__ = '1.0.0'\n"), ("onnxruntime/capi/__init__.py", ""),
-                       ("onnxruntime/quantization/__init__.py", "from onnxruntime import InferenceSession\nfrom .calibrate import reader\n"),
-                       ("onnxruntime/quantization/calibrate.py", "import onnxruntime\nreader = onnxruntime.InferenceSession\n"),
-                       ("onnxruntime-1.0.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: onnxruntime\nVersion: 1.0.0\n")):
+    for name, text in (
+        ("onnxruntime/__init__.py", "InferenceSession = 'theirs'\n__version__ = '1.0.0'\n"),
+        ("onnxruntime/capi/__init__.py", ""),
+        (
+            "onnxruntime/quantization/__init__.py",
+            "from onnxruntime import InferenceSession\nfrom .calibrate import reader\n",
+        ),
+        ("onnxruntime/quantization/calibrate.py", "import onnxruntime\nreader = onnxruntime.InferenceSession\n"),
+        ("onnxruntime-1.0.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: onnxruntime\nVersion: 1.0.0\n"),
+    ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
     monkeypatch.setattr(sys, "path", [str(home), *sys.path])
@@ -244,27 +316,40 @@ def beside(tmp_path, monkeypatch):
 
 
 def test_pelton_wins_until_it_is_taken_away(beside, caplog):
-    assert importlib.import_module("onnxruntime").InferenceSession == "theirs" and importlib.metadata.version("onnxruntime") == "1.0.0"
+    assert (
+        importlib.import_module("onnxruntime").InferenceSession == "theirs"
+        and importlib.metadata.version("onnxruntime") == "1.0.0"
+    )
     theirs, capi = sys.modules["onnxruntime"], importlib.import_module("onnxruntime.capi")
     pelton.onnxruntime.install()
     pelton.onnxruntime.install()
     assert "had been imported before" in caplog.text
     import onnxruntime
-    assert onnxruntime is pelton.onnxruntime and importlib.metadata.version("onnxruntime") == onnxruntime.__version__ != "1.0.0"
+
+    assert (
+        onnxruntime is pelton.onnxruntime
+        and importlib.metadata.version("onnxruntime") == onnxruntime.__version__ != "1.0.0"
+    )
     assert importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state").Fail is not None
     pelton.onnxruntime.uninstall()
     pelton.onnxruntime.uninstall()
     import onnxruntime
-    assert onnxruntime is theirs and importlib.import_module("onnxruntime.capi") is capi and importlib.metadata.version("onnxruntime") == "1.0.0"
+
+    assert (
+        onnxruntime is theirs
+        and importlib.import_module("onnxruntime.capi") is capi
+        and importlib.metadata.version("onnxruntime") == "1.0.0"
+    )
     assert finder.CHILDREN not in sys.path and not [f for f in sys.meta_path if isinstance(f, finder._Finder)]
 
 
 def test_tools_of_an_onnxruntime_that_is_installed_work_on_pelton(beside):
     pelton.onnxruntime.install()
     from onnxruntime import quantization
+
     assert quantization.InferenceSession is quantization.reader is pelton.onnxruntime.InferenceSession
     assert quantization.__file__.startswith(str(beside))
-    for name in ("quantization.nothing", "tools"):                                 # which this one does not have
+    for name in ("quantization.nothing", "tools"):  # which this one does not have
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module(f"onnxruntime.{name}")
 
@@ -274,7 +359,14 @@ def environment() -> dict[str, str]:
 
 
 def run(*arguments: str, cwd: Path | str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "pelton.onnxruntime", *arguments], cwd=cwd, capture_output=True, text=True, env=environment(), timeout=300)
+    return subprocess.run(
+        [sys.executable, "-m", "pelton.onnxruntime", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=300,
+    )
 
 
 SCRIPT = """
@@ -297,25 +389,47 @@ def test_programs_run_as_they_are(tmp_path, path):
     done = run("program/main.py", path, "--level=3", "processes", cwd=tmp_path)
     said = done.stdout.split("\n")
     assert done.returncode == 0, done.stderr
-    assert said[0].startswith(f"['{path}', '--level=3', 'processes'] beside pelton.onnxruntime ") and said[0].endswith("program/main.py")
-    assert float(said[0].split()[-2]) == pytest.approx(2 * W.sum(), rel=1e-4) and said[1] == "pelton.onnxruntime"        # also in the other process
+    assert said[0].startswith(f"['{path}', '--level=3', 'processes'] beside pelton.onnxruntime ") and said[0].endswith(
+        "program/main.py"
+    )
+    # also in the other process
+    assert float(said[0].split()[-2]) == pytest.approx(2 * W.sum(), rel=1e-4) and said[1] == "pelton.onnxruntime"
     done = run("-m", "main", path, cwd=tmp_path / "program")
-    assert done.returncode == 0 and "beside pelton.onnxruntime" in done.stdout and done.stdout.strip().endswith("main.py"), done.stderr
-    done = run("-c", "import sys, onnxruntime as ort; print(ort.__name__, sys.argv, __name__); sys.exit(5)", "a", cwd=tmp_path)
+    assert (
+        done.returncode == 0 and "beside pelton.onnxruntime" in done.stdout and done.stdout.strip().endswith("main.py")
+    ), done.stderr
+    done = run(
+        "-c", "import sys, onnxruntime as ort; print(ort.__name__, sys.argv, __name__); sys.exit(5)", "a", cwd=tmp_path
+    )
     assert (done.returncode, done.stdout) == (5, "pelton.onnxruntime ['-c', 'a'] __main__\n"), done.stderr
 
 
 def test_a_program_that_fails_fails_as_it_would(tmp_path):
-    (tmp_path / "main.py").write_text(textwrap.dedent("""
+    (tmp_path / "main.py").write_text(
+        textwrap.dedent("""
         import onnxruntime as ort
         ort.InferenceSession("nowhere.onnx")
-        """))
+        """)
+    )
     done = run("main.py", cwd=tmp_path)
-    assert done.returncode == 1 and "nowhere.onnx cannot be read" in done.stderr and "Absent" in done.stderr and 'main.py", line 3' in done.stderr
+    assert (
+        done.returncode == 1
+        and "nowhere.onnx cannot be read" in done.stderr
+        and "Absent" in done.stderr
+        and 'main.py", line 3' in done.stderr
+    )
 
 
-@pytest.mark.parametrize("arguments, says", [([], "usage"), (["--nothing"], "there is no option --nothing"), (["none.py"], "there is no file none.py"),
-                                             (["-m"], "the name of a module"), (["-c"], "needs code")])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ([], "usage"),
+        (["--nothing"], "there is no option --nothing"),
+        (["none.py"], "there is no file none.py"),
+        (["-m"], "the name of a module"),
+        (["-c"], "needs code"),
+    ],
+)
 def test_what_cannot_run_is_said(arguments, says, capsys):
     assert command.main(arguments) == 2 and says in capsys.readouterr().err and finder._finder not in sys.meta_path
 

@@ -1,5 +1,6 @@
-"""docs/onnxruntime.md names every case of ONNX Runtime's own Python tests: each row has a test of the same name, each such test a row. Those of GPUs, which no
-test here can run, are named as such."""
+"""docs/onnxruntime.md names every case of ONNX Runtime's own Python tests: each row has a test of the same name, each
+such test a row. Those of GPUs, which no test here can run, are named as such."""
+
 from __future__ import annotations
 
 import importlib
@@ -9,7 +10,13 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs/onnxruntime.md"
 CASES = ("test_onnxruntime_runs", "test_onnxruntime_rest")
-GPU = {"test_set_providers", "test_set_providers_with_options", "test_ort_value_gh_issue9799", "test_run_model_with_cuda_copy_stream", "test_multiple_devices"}
+GPU = {
+    "test_set_providers",
+    "test_set_providers_with_options",
+    "test_ort_value_gh_issue9799",
+    "test_run_model_with_cuda_copy_stream",
+    "test_multiple_devices",
+}
 
 
 def rows() -> dict[str, str]:
@@ -18,14 +25,23 @@ def rows() -> dict[str, str]:
 
 
 def test_every_row_of_the_page_is_run():
-    here = {name for module in CASES for name, value in vars(importlib.import_module(module)).items() if inspect.isfunction(value) and name.startswith("test")}
+    here = {
+        name
+        for module in CASES
+        for name, value in vars(importlib.import_module(module)).items()
+        if inspect.isfunction(value) and name.startswith("test")
+    }
     assert rows().keys() == here | GPU
     assert {case for case, verdict in rows().items() if verdict == "GPU"} == GPU
 
 
 def test_every_entry_is_on_the_page():
     from pelton.compat.session.entries import READERS
-    assert set(re.findall(r"`pelton\.([a-z_]+)`", PAGE.read_text().split("## Config entries")[1].split("## ")[0])) == READERS.keys()
+
+    assert (
+        set(re.findall(r"`pelton\.([a-z_]+)`", PAGE.read_text().split("## Config entries")[1].split("## ")[0]))
+        == READERS.keys()
+    )
 
 
 def test_what_is_said_to_differ_says_how():

@@ -1,4 +1,6 @@
-"""Cases of docs/onnxruntime.md: options, values, devices, and bindings as in onnxruntime_test_python_iobinding.py, on the CPU."""
+"""Cases of docs/onnxruntime.md: options, values, devices, and bindings as in onnxruntime_test_python_iobinding.py, on
+the CPU."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -22,7 +24,12 @@ def test_profiler_with_session_options(tmp_path):
     session = profiled(tmp_path / "trace")
     assert squares(session)
     first, *between, last = Path(session.end_profiling()).read_text().splitlines()
-    assert "[" in first and "]" in last and between and all(tag in line for line in between for tag in ("pid", "dur", "ts", "ph", "X", "name", "args"))
+    assert (
+        "[" in first
+        and "]" in last
+        and between
+        and all(tag in line for line in between for tag in ("pid", "dur", "ts", "ph", "X", "name", "args"))
+    )
 
 
 def test_profiler_get_start_time_ns(tmp_path):
@@ -34,7 +41,9 @@ def test_graph_optimization_level():
     options = ort.SessionOptions()
     assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED and squares(ort.InferenceSession(mul(), options))
+    assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED and squares(
+        ort.InferenceSession(mul(), options)
+    )
 
 
 def test_ort_execution_mode():
@@ -54,9 +63,15 @@ def test_loading_session_options_from_model(monkeypatch):
 def free(**sizes: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     for name, size in sizes.items():
-        add = options.add_free_dimension_override_by_denotation if name.startswith("DATA") else options.add_free_dimension_override_by_name
+        add = (
+            options.add_free_dimension_override_by_denotation
+            if name.startswith("DATA")
+            else options.add_free_dimension_override_by_name
+        )
         add(name, size)
-    told = onnx.ModelProto.FromString(model([node("Abs", ["x"], ["y"])], [tensor("x", 1, ["Dim1", "Dim2", 5])], [tensor("y", 1, ["Dim1", "Dim2", 5])]))
+    told = onnx.ModelProto.FromString(
+        model([node("Abs", ["x"], ["y"])], [tensor("x", 1, ["Dim1", "Dim2", 5])], [tensor("y", 1, ["Dim1", "Dim2", 5])])
+    )
     for d, denotation in zip(told.graph.input[0].type.tensor_type.shape.dim, ("DATA_BATCH", "DATA_CHANNEL")):
         d.denotation = denotation
     return ort.InferenceSession(told.SerializeToString(), options)
@@ -130,7 +145,10 @@ def test_ort_value():
 
 def shared(value) -> ort.OrtValue:
     found = ort.OrtValue.from_dlpack(value)
-    assert found.data_ptr() == (value.data_ptr() if isinstance(value, ort.OrtValue) else value.ctypes.data) or not found.numpy().size
+    assert (
+        found.data_ptr() == (value.data_ptr() if isinstance(value, ort.OrtValue) else value.ctypes.data)
+        or not found.numpy().size
+    )
     return found
 
 
@@ -155,8 +173,14 @@ def test_ort_value_array_protocol():
 
 def test_run_output_does_not_alias_input_passthrough():
     given = tensor("input_0", 1, [1, 2])
-    session = ort.InferenceSession(model([node("Add", ["input_0", "ten"], ["plus_10"])], [given], [tensor("plus_10", 1, [1, 2]), given],
-                                         {"ten": np.array(10, np.float32)}))
+    session = ort.InferenceSession(
+        model(
+            [node("Add", ["input_0", "ten"], ["plus_10"])],
+            [given],
+            [tensor("plus_10", 1, [1, 2]), given],
+            {"ten": np.array(10, np.float32)},
+        )
+    )
     feeds = [np.full((1, 2), float(i), np.float32) for i in range(7)]
     found = [session.run(None, {"input_0": x}) for x in feeds]
     for x, (plus, same) in zip(feeds, found):
@@ -195,28 +219,53 @@ def test_sparse_tensor_csr_format():
 
 def test_ort_device():
     cpu, cuda = ort.OrtDevice.make("cpu", 0), ort.OrtDevice.make("cuda", 0)
-    assert (cpu.device_id(), cpu.device_type(), cpu.device_vendor_id(), cpu.device_mem_type()) == (0, 0, ort.OrtDeviceVendorId.NONE, 0)
+    assert (cpu.device_id(), cpu.device_type(), cpu.device_vendor_id(), cpu.device_mem_type()) == (
+        0,
+        0,
+        ort.OrtDeviceVendorId.NONE,
+        0,
+    )
     assert cuda.device_vendor_id() == ort.OrtDeviceVendorId.NVIDIA == 0x10DE
     with pytest.raises(RuntimeError, match="Unsupported device type: tpu"):
         ort.OrtDevice.make("tpu", 0)
 
 
 def cpu_memory(made: ort.OrtMemoryInfo, name: str) -> bool:
-    return (made.name, made.device_id, made.mem_type, made.allocator_type, made.device_mem_type, made.device_vendor_id) == (
-        name, 0, ort.OrtMemType.DEFAULT, ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtDeviceMemoryType.DEFAULT, 0)
+    return (
+        made.name,
+        made.device_id,
+        made.mem_type,
+        made.allocator_type,
+        made.device_mem_type,
+        made.device_vendor_id,
+    ) == (name, 0, ort.OrtMemType.DEFAULT, ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtDeviceMemoryType.DEFAULT, 0)
 
 
 def test_ort_memory_info():
-    assert cpu_memory(ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT), "Cpu")
+    assert cpu_memory(
+        ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT), "Cpu"
+    )
 
 
 def test_ort_memory_info_create_v2():
-    assert cpu_memory(ort.OrtMemoryInfo.create_v2("Test", ort.OrtMemoryInfoDeviceType.CPU, 0, 0, ort.OrtDeviceMemoryType.DEFAULT, 128,
-                                                  ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR), "Test")
+    assert cpu_memory(
+        ort.OrtMemoryInfo.create_v2(
+            "Test",
+            ort.OrtMemoryInfoDeviceType.CPU,
+            0,
+            0,
+            ort.OrtDeviceMemoryType.DEFAULT,
+            128,
+            ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR,
+        ),
+        "Test",
+    )
 
 
 def test_shared_allocator_using_create_and_register_allocator():
-    ort.create_and_register_allocator(ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT), None)
+    ort.create_and_register_allocator(
+        ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT), None
+    )
     options = ort.SessionOptions()
     options.add_session_config_entry("session.use_env_allocators", "1")
     assert squares(ort.InferenceSession(mul(), options))
@@ -225,27 +274,53 @@ def test_shared_allocator_using_create_and_register_allocator():
 def test_memory_arena_shrinkage():
     options = ort.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-    assert options.get_run_config_entry("memory.enable_memory_arena_shrinkage") == "cpu:0" and squares(ort.InferenceSession(mul()), options)
+    assert options.get_run_config_entry("memory.enable_memory_arena_shrinkage") == "cpu:0" and squares(
+        ort.InferenceSession(mul()), options
+    )
 
 
 def test_check_and_normalize_provider_args(caplog):
     from pelton.compat.session.providers import normal
-    cases = (((None, None), {}), ((["a"], None), {"a": {}}), ((["a", "b"], None), {"a": {}, "b": {}}),
-             (([("a", {1: 2}), "b"], None), {"a": {"1": "2"}, "b": {}}), ((["a", "b"], [{1: 2}, {}]), {"a": {"1": "2"}, "b": {}}),
-             ((["a", "b", "a"], [{"x": 1}, {}, {"y": 2}]), {"a": {"x": "1"}, "b": {}}))
+
+    cases = (
+        ((None, None), {}),
+        ((["a"], None), {"a": {}}),
+        ((["a", "b"], None), {"a": {}, "b": {}}),
+        (([("a", {1: 2}), "b"], None), {"a": {"1": "2"}, "b": {}}),
+        ((["a", "b"], [{1: 2}, {}]), {"a": {"1": "2"}, "b": {}}),
+        ((["a", "b", "a"], [{"x": 1}, {}, {"y": 2}]), {"a": {"x": "1"}, "b": {}}),
+    )
     for given, wanted in cases:
         assert normal(*given) == wanted
     assert "named twice" in caplog.text
-    for wrong in ((3, None), ([3], None), (["a"], 3), (["a"], ["not dict"]), (["a", "b"], [{1: 2}]), ([("a", {1: 2})], [{3: 4}])):
+    for wrong in (
+        (3, None),
+        ([3], None),
+        (["a"], 3),
+        (["a"], ["not dict"]),
+        (["a", "b"], [{1: 2}]),
+        ([("a", {1: 2})], [{3: 4}]),
+    ):
         with pytest.raises(ValueError):
             normal(*wrong)
 
 
 def test_create_allocator():
     made = ort.OrtArenaCfg(8, 0, 4, 2)
-    assert (made.max_mem, made.arena_extend_strategy, made.initial_chunk_size_bytes, made.max_dead_bytes_per_chunk) == (8, 0, 4, 2)
-    named = {"max_mem": 32, "arena_extend_strategy": 11, "initial_chunk_size_bytes": 18, "max_dead_bytes_per_chunk": 14,
-             "initial_growth_chunk_size_bytes": 12, "max_power_of_two_extend_bytes": 17}
+    assert (made.max_mem, made.arena_extend_strategy, made.initial_chunk_size_bytes, made.max_dead_bytes_per_chunk) == (
+        8,
+        0,
+        4,
+        2,
+    )
+    named = {
+        "max_mem": 32,
+        "arena_extend_strategy": 11,
+        "initial_chunk_size_bytes": 18,
+        "max_dead_bytes_per_chunk": 14,
+        "initial_growth_chunk_size_bytes": 12,
+        "max_power_of_two_extend_bytes": 17,
+    }
     assert vars(ort.OrtArenaCfg(named)) == named
     with pytest.raises(ValueError, match="Invalid OrtArenaCfg option: size"):
         ort.OrtArenaCfg({"size": 1})
@@ -262,7 +337,7 @@ def test_run_with_adapter():
 
 def test_run_base_model():
     told = onnx.ModelProto.FromString(mul())
-    told.graph.input.append(tensor("W", 1, [3, 2]))                    # what an adapter would feed
+    told.graph.input.append(tensor("W", 1, [3, 2]))  # what an adapter would feed
     session = ort.InferenceSession(told.SerializeToString())
     assert squares(session) and [a.name for a in session.get_overridable_initializers()] == ["W"]
 
@@ -281,6 +356,7 @@ def test_get_graph_provider_assignment_info_not_enabled():
 
 # --- onnxruntime_test_python_iobinding.py, on the CPU
 
+
 def test_bind_input_to_cpu_arr():
     session = ort.InferenceSession(mul())
     binding = session.io_binding()
@@ -292,9 +368,24 @@ def test_bind_input_to_cpu_arr():
 
 
 def test_bind_input_types():
-    for dtype in (np.float32, np.float64, np.int32, np.uint32, np.int64, np.uint64, np.int16, np.uint16, np.int8, np.uint8, np.float16, np.bool_):
+    for dtype in (
+        np.float32,
+        np.float64,
+        np.int32,
+        np.uint32,
+        np.int64,
+        np.uint64,
+        np.int16,
+        np.uint16,
+        np.int8,
+        np.uint8,
+        np.float16,
+        np.bool_,
+    ):
         x, kind = np.arange(8).reshape(-1, 2).astype(dtype), helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        session = ort.InferenceSession(model([node("Identity", ["X"], ["Y"])], [tensor("X", kind, [None, 2])], [tensor("Y", kind, [None, 2])]))
+        session = ort.InferenceSession(
+            model([node("Identity", ["X"], ["Y"])], [tensor("X", kind, [None, 2])], [tensor("Y", kind, [None, 2])])
+        )
         for by_address in (False, True):
             binding = session.io_binding()
             if by_address:

@@ -1,4 +1,6 @@
-"""Cases of docs/onnxruntime.md: sessions, their inputs and outputs, and the models of onnxruntime_test_python_mlops.py."""
+"""Cases of docs/onnxruntime.md: sessions, their inputs and outputs, and the models of
+onnxruntime_test_python_mlops.py."""
+
 from __future__ import annotations
 
 import math
@@ -8,12 +10,24 @@ import threading
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnxruntime_models import X, both, cache, model, mul, node, product, sequence, squares, tensor, texts  # noqa: F401  (the fixture)
+from onnxruntime_models import (  # noqa: F401  (the fixture)
+    X,
+    both,
+    cache,
+    model,
+    mul,
+    node,
+    product,
+    sequence,
+    squares,
+    tensor,
+    texts,
+)
 
 import pelton as ort
 
-
 # --- onnxruntime_test_python.py
+
 
 def test_tvm_imported():
     assert "TvmExecutionProvider" not in ort.get_available_providers()
@@ -30,7 +44,11 @@ def test_get_build_info():
 def test_model_serialization(tmp_path, caplog):
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    assert squares(ort.InferenceSession(mul(), options)) and not (tmp_path / "optimized.onnx").exists() and "nothing is written" in caplog.text
+    assert (
+        squares(ort.InferenceSession(mul(), options))
+        and not (tmp_path / "optimized.onnx").exists()
+        and "nothing is written" in caplog.text
+    )
 
 
 def test_model_serialization_with_external_initializers(tmp_path, caplog):
@@ -50,7 +68,10 @@ def test_model_serialization_with_original_external_initializers_to_current_dire
 
 
 def test_get_providers():
-    assert "CPUExecutionProvider" in ort.get_available_providers() and ort.get_all_providers()[-1] == "CPUExecutionProvider"
+    assert (
+        "CPUExecutionProvider" in ort.get_available_providers()
+        and ort.get_all_providers()[-1] == "CPUExecutionProvider"
+    )
     assert "CPUExecutionProvider" in ort.InferenceSession(mul(), providers=["CPUExecutionProvider"]).get_providers()
 
 
@@ -63,7 +84,11 @@ def test_set_default_logger_callback():
     heard = []
     ort.set_default_logger_callback(lambda *record: heard.append(record), severity=0)
     try:
-        assert squares(ort.InferenceSession(mul())) and heard and all([*map(type, record)] == [int, str, str, str, str] for record in heard)
+        assert (
+            squares(ort.InferenceSession(mul()))
+            and heard
+            and all([*map(type, record)] == [int, str, str, str, str] for record in heard)
+        )
     finally:
         ort.set_default_logger_callback(None)
         ort.set_default_logger_severity(2)
@@ -97,23 +122,36 @@ def test_get_and_set_tuning_results(caplog):
 
 def test_run_model_with_optional_sequence_input():
     kind = helper.make_optional_type_proto(helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [5])))
-    session = ort.InferenceSession(model([node("Identity", ["x"], ["y"])], [helper.make_value_info("x", kind)], [helper.make_value_info("y", kind)]))
+    session = ort.InferenceSession(
+        model(
+            [node("Identity", ["x"], ["y"])], [helper.make_value_info("x", kind)], [helper.make_value_info("y", kind)]
+        )
+    )
     x = [np.arange(5, dtype=np.float32)]
-    assert session.get_inputs()[0].type == "optional(seq(tensor(float)))" and np.array_equal(session.run(["y"], {"x": x})[0], x)
+    assert session.get_inputs()[0].type == "optional(seq(tensor(float)))" and np.array_equal(
+        session.run(["y"], {"x": x})[0], x
+    )
 
 
 def test_run_model():
     session = ort.InferenceSession(mul())
     (given,), (result,) = session.get_inputs(), session.get_outputs()
     assert (given.name, given.shape, result.name, result.shape) == ("X", [3, 2], "Y", [3, 2])
-    assert len(session.get_input_memory_infos()) == len(session.get_output_memory_infos()) == len(session.get_input_epdevices()) == 1
+    assert (
+        len(session.get_input_memory_infos())
+        == len(session.get_output_memory_infos())
+        == len(session.get_input_epdevices())
+        == 1
+    )
     assert np.allclose(session.run(["Y"], {"X": X})[0], X * X)
 
 
 def test_run_async():
     options, over, got = ort.SessionOptions(), threading.Event(), []
     options.intra_op_num_threads = 2
-    ort.InferenceSession(mul(), options).run_async(["Y"], {"X": X}, lambda *found: (got.extend(found), over.set()), 123456)
+    ort.InferenceSession(mul(), options).run_async(
+        ["Y"], {"X": X}, lambda *found: (got.extend(found), over.set()), 123456
+    )
     assert over.wait(60) and np.allclose(got[0][0], X * X) and got[1:] == [123456, ""]
 
 
@@ -140,6 +178,7 @@ def test_run_model_multiple_threads():
         options = ort.RunOptions()
         options.logid = name
         right.append(all(squares(session, options) for _ in range(20)))
+
     threads = [threading.Thread(target=work, args=(f"thread{i}",)) for i in range(4)]
     for t in threads:
         t.start()
@@ -170,7 +209,8 @@ def test_run_model_symbolic_input():
 def test_boolean_inputs():
     session = ort.InferenceSession(both())
     assert [(a.name, a.shape, a.type) for a in (*session.get_inputs(), *session.get_outputs())] == [
-        (name, [2, 2], "tensor(bool)") for name in ("input1:0", "input:0", "output:0")]
+        (name, [2, 2], "tensor(bool)") for name in ("input1:0", "input:0", "output:0")
+    ]
     a, b = np.array([[True, True], [False, False]]), np.array([[True, False], [True, False]])
     assert np.array_equal(session.run(["output:0"], {"input1:0": a, "input:0": b})[0], a & b)
 
@@ -202,18 +242,31 @@ def test_input_void():
 
 
 def test_raise_wrong_num_inputs():
-    with pytest.raises(ValueError, match=re.escape("Required inputs (['input1:0']) are missing from input feed (['input:0'])")):
+    with pytest.raises(
+        ValueError, match=re.escape("Required inputs (['input1:0']) are missing from input feed (['input:0'])")
+    ):
         ort.InferenceSession(both()).run([], {"input:0": np.ones((2, 2), bool)})
 
 
 def test_model_meta():
     meta = ort.InferenceSession(mul(producer_name="onnx-caffe2")).get_modelmeta()
-    assert (meta.producer_name, meta.graph_name, meta.domain, meta.description, meta.graph_description) == ("onnx-caffe2", "net", "", "", "")
+    assert (meta.producer_name, meta.graph_name, meta.domain, meta.description, meta.graph_description) == (
+        "onnx-caffe2",
+        "net",
+        "",
+        "",
+        "",
+    )
 
 
 def test_sequence_length():
-    session = ort.InferenceSession(model([node("SequenceLength", ["X"], ["Y"])], [sequence("X", 1)], [tensor("Y", TensorProto.INT64, [])]))
-    assert [(a.name, a.type) for a in (*session.get_inputs(), *session.get_outputs())] == [("X", "seq(tensor(float))"), ("Y", "tensor(int64)")]
+    session = ort.InferenceSession(
+        model([node("SequenceLength", ["X"], ["Y"])], [sequence("X", 1)], [tensor("Y", TensorProto.INT64, [])])
+    )
+    assert [(a.name, a.type) for a in (*session.get_inputs(), *session.get_outputs())] == [
+        ("X", "seq(tensor(float))"),
+        ("Y", "tensor(int64)"),
+    ]
     for x in ([X, X], [X], []):
         assert session.run(["Y"], {"X": x})[0] == len(x)
     for wrong in (X, (X,), [X.astype(np.float64)]):
@@ -223,16 +276,29 @@ def test_sequence_length():
 
 def test_sequence_construct():
     names, x = ("tensor1", "tensor2"), np.arange(6).reshape(2, 3)
-    session = ort.InferenceSession(model([node("SequenceConstruct", names, ["output_sequence"])], [tensor(n, TensorProto.INT64, [2, 3]) for n in names],
-                                         [sequence("output_sequence", TensorProto.INT64)]))
+    session = ort.InferenceSession(
+        model(
+            [node("SequenceConstruct", names, ["output_sequence"])],
+            [tensor(n, TensorProto.INT64, [2, 3]) for n in names],
+            [sequence("output_sequence", TensorProto.INT64)],
+        )
+    )
     (found,) = session.run(["output_sequence"], {"tensor1": x, "tensor2": x + 1})
-    assert session.get_outputs()[0].type == "seq(tensor(int64))" and isinstance(found, list) and np.array_equal(found, [x, x + 1])
+    assert (
+        session.get_outputs()[0].type == "seq(tensor(int64))"
+        and isinstance(found, list)
+        and np.array_equal(found, [x, x + 1])
+    )
 
 
 def test_sequence_insert():
-    session = ort.InferenceSession(model([node("SequenceInsert", ["input_seq", "tensor"], ["output_sequence"])],
-                                         [sequence("input_seq", TensorProto.INT64), tensor("tensor", TensorProto.INT64, [2, 3])],
-                                         [sequence("output_sequence", TensorProto.INT64)]))
+    session = ort.InferenceSession(
+        model(
+            [node("SequenceInsert", ["input_seq", "tensor"], ["output_sequence"])],
+            [sequence("input_seq", TensorProto.INT64), tensor("tensor", TensorProto.INT64, [2, 3])],
+            [sequence("output_sequence", TensorProto.INT64)],
+        )
+    )
     x = np.arange(6).reshape(2, 3)
     assert np.array_equal(session.run(["output_sequence"], {"tensor": x, "input_seq": []})[0], [x])
     assert np.array_equal(session.run(["output_sequence"], {"tensor": x, "input_seq": [x + 1]})[0], [x + 1, x])
@@ -240,45 +306,94 @@ def test_sequence_insert():
 
 def test_tree_ensemble_logistic():
     for modes, values, true, false, weights, base, wanted in (
-            (["BRANCH_LT", "LEAF", "LEAF"], [0.5, 0.0, 0.0], [1, 0, 0], [2, 0, 0], [0.3, -0.3], -0.405, -0.105),
-            (["LEAF"], [0.0], [0], [0], [0.0], -0.405, -0.405), (["LEAF"], [0.0], [0], [0], [-0.405], 0.0, -0.405)):
+        (["BRANCH_LT", "LEAF", "LEAF"], [0.5, 0.0, 0.0], [1, 0, 0], [2, 0, 0], [0.3, -0.3], -0.405, -0.105),
+        (["LEAF"], [0.0], [0], [0], [0.0], -0.405, -0.405),
+        (["LEAF"], [0.0], [0], [0], [-0.405], 0.0, -0.405),
+    ):
         n, leaves = len(modes), [i for i, mode in enumerate(modes) if mode == "LEAF"]
-        tree = node("TreeEnsembleClassifier", ["X"], ["label", "probs"], domain="ai.onnx.ml", base_values=[base], nodes_treeids=[0] * n,
-                    nodes_nodeids=[*range(n)], nodes_featureids=[0] * n, nodes_values=values, nodes_modes=modes, nodes_truenodeids=true,
-                    nodes_falsenodeids=false, nodes_missing_value_tracks_true=[0] * n, nodes_hitrates=[1.0] * n, class_treeids=[0] * len(weights),
-                    class_nodeids=leaves, class_ids=[0] * len(weights), class_weights=weights, classlabels_int64s=[0, 1], post_transform="LOGISTIC")
-        session = ort.InferenceSession(model([tree], [tensor("X", 1, [None, 3])], [tensor("label", TensorProto.INT64, [None]), tensor("probs", 1, [None, 2])],
-                                             opset=15))
-        assert session.run(None, {"X": np.array([[0.1, 0, 0]], np.float32)})[1][0][1] == pytest.approx(1 / (1 + math.exp(-wanted)), abs=1e-5)
+        tree = node(
+            "TreeEnsembleClassifier",
+            ["X"],
+            ["label", "probs"],
+            domain="ai.onnx.ml",
+            base_values=[base],
+            nodes_treeids=[0] * n,
+            nodes_nodeids=[*range(n)],
+            nodes_featureids=[0] * n,
+            nodes_values=values,
+            nodes_modes=modes,
+            nodes_truenodeids=true,
+            nodes_falsenodeids=false,
+            nodes_missing_value_tracks_true=[0] * n,
+            nodes_hitrates=[1.0] * n,
+            class_treeids=[0] * len(weights),
+            class_nodeids=leaves,
+            class_ids=[0] * len(weights),
+            class_weights=weights,
+            classlabels_int64s=[0, 1],
+            post_transform="LOGISTIC",
+        )
+        session = ort.InferenceSession(
+            model(
+                [tree],
+                [tensor("X", 1, [None, 3])],
+                [tensor("label", TensorProto.INT64, [None]), tensor("probs", 1, [None, 2])],
+                opset=15,
+            )
+        )
+        assert session.run(None, {"X": np.array([[0.1, 0, 0]], np.float32)})[1][0][1] == pytest.approx(
+            1 / (1 + math.exp(-wanted)), abs=1e-5
+        )
 
 
 # --- onnxruntime_test_python_mlops.py
 
+
 def zipped(**labels) -> tuple[str, list]:
     key = TensorProto.STRING if "classlabels_strings" in labels else TensorProto.INT64
     kind = helper.make_sequence_type_proto(helper.make_map_type_proto(key, helper.make_tensor_type_proto(1, [])))
-    session = ort.InferenceSession(model([node("ZipMap", ["X"], ["Z"], domain="ai.onnx.ml", **labels)], [tensor("X", 1, [None, 3])],
-                                         [helper.make_value_info("Z", kind)]))
+    session = ort.InferenceSession(
+        model(
+            [node("ZipMap", ["X"], ["Z"], domain="ai.onnx.ml", **labels)],
+            [tensor("X", 1, [None, 3])],
+            [helper.make_value_info("Z", kind)],
+        )
+    )
     return session.get_outputs()[0].type, session.run(["Z"], {"X": np.array([[1, 0, 3], [44, 23, 11]], np.float32)})[0]
 
 
 def test_ZipMapStringFloat():
     assert zipped(classlabels_strings=["class1", "class2", "class3"]) == (
-        "seq(map(string,tensor(float)))", [{"class1": 1.0, "class2": 0.0, "class3": 3.0}, {"class1": 44.0, "class2": 23.0, "class3": 11.0}])
+        "seq(map(string,tensor(float)))",
+        [{"class1": 1.0, "class2": 0.0, "class3": 3.0}, {"class1": 44.0, "class2": 23.0, "class3": 11.0}],
+    )
 
 
 def test_ZipMapInt64Float():
-    assert zipped(classlabels_int64s=[10, 20, 30]) == ("seq(map(int64,tensor(float)))", [{10: 1.0, 20: 0.0, 30: 3.0}, {10: 44.0, 20: 23.0, 30: 11.0}])
+    assert zipped(classlabels_int64s=[10, 20, 30]) == (
+        "seq(map(int64,tensor(float)))",
+        [{10: 1.0, 20: 0.0, 30: 3.0}, {10: 44.0, 20: 23.0, 30: 11.0}],
+    )
 
 
 def test_DictVectorizer():
     kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(1, []))
-    nodes = [node("DictVectorizer", ["float_input"], ["v"], domain="ai.onnx.ml", int64_vocabulary=[0, 1, 2, 3, 4]),
-             node("MatMul", ["v", "w"], ["variable1"])]
-    session = ort.InferenceSession(model(nodes, [helper.make_value_info("float_input", kind)], [tensor("variable1", 1, [1, 1])],
-                                         {"w": np.arange(5, dtype=np.float32)[:, None]}))
+    nodes = [
+        node("DictVectorizer", ["float_input"], ["v"], domain="ai.onnx.ml", int64_vocabulary=[0, 1, 2, 3, 4]),
+        node("MatMul", ["v", "w"], ["variable1"]),
+    ]
+    session = ort.InferenceSession(
+        model(
+            nodes,
+            [helper.make_value_info("float_input", kind)],
+            [tensor("variable1", 1, [1, 1])],
+            {"w": np.arange(5, dtype=np.float32)[:, None]},
+        )
+    )
     assert [(a.name, a.type, a.shape) for a in (*session.get_inputs(), *session.get_outputs())] == [
-        ("float_input", "map(int64,tensor(float))", []), ("variable1", "tensor(float)", [1, 1])]
+        ("float_input", "map(int64,tensor(float))", []),
+        ("variable1", "tensor(float)", [1, 1]),
+    ]
     x = {0: 25.0, 1: 5.13, 2: 0.0, 3: 0.453, 4: 5.966}
     for key, value in ((int, float), (np.int64, np.float32), (np.int64, np.float64), (np.int32, np.float64)):
         (y,) = session.run(["variable1"], {"float_input": {key(k): value(v) for k, v in x.items()}})
@@ -288,8 +403,22 @@ def test_DictVectorizer():
 
 
 def test_LabelEncoder():
-    session = ort.InferenceSession(model([node("LabelEncoder", ["input"], ["variable"], domain="ai.onnx.ml", keys_strings=["1", "4"], values_int64s=[0, 3])],
-                                         [tensor("input", TensorProto.STRING, [1, 1])], [tensor("variable", TensorProto.INT64, [1, 1])]))
+    session = ort.InferenceSession(
+        model(
+            [
+                node(
+                    "LabelEncoder",
+                    ["input"],
+                    ["variable"],
+                    domain="ai.onnx.ml",
+                    keys_strings=["1", "4"],
+                    values_int64s=[0, 3],
+                )
+            ],
+            [tensor("input", TensorProto.STRING, [1, 1])],
+            [tensor("variable", TensorProto.INT64, [1, 1])],
+        )
+    )
     assert session.get_inputs()[0].type == "tensor(string)" and session.get_outputs()[0].type == "tensor(int64)"
     for x in (np.array([["4"]]), np.array(["4"], ndmin=2, dtype=object)):
         assert session.run(["variable"], {"input": x})[0].tolist() == [[3]]
@@ -297,8 +426,22 @@ def test_LabelEncoder():
 
 def test_run_model_mlnet():
     """Texts with zeros in them, as numpy's void type hands them over."""
-    session = ort.InferenceSession(model([node("OneHotEncoder", ["C1"], ["C12"], domain="ai.onnx.ml", cats_strings=["B\0B\0", "x", "C\0C\0", "y"], zeros=1)],
-                                         [tensor("C1", TensorProto.STRING, [1, 3])], [tensor("C12", 1, None)]))
+    session = ort.InferenceSession(
+        model(
+            [
+                node(
+                    "OneHotEncoder",
+                    ["C1"],
+                    ["C12"],
+                    domain="ai.onnx.ml",
+                    cats_strings=["B\0B\0", "x", "C\0C\0", "y"],
+                    zeros=1,
+                )
+            ],
+            [tensor("C1", TensorProto.STRING, [1, 3])],
+            [tensor("C12", 1, None)],
+        )
+    )
     c1 = np.array([b"A\0A\0", b"B\0B\0", b"C\0C\0"], np.void).reshape(1, 3)
     assert session.run(None, {"C1": c1})[0].tolist() == [[[0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0]]]
     longer = np.array([b"A\0A\0\0", b"B\0B\0\0", b"C\0C\0\0"], np.void).reshape(1, 3)
@@ -308,11 +451,28 @@ def test_run_model_mlnet():
 def test_run_model_tree_ensemble_aionnxml_3():
     def tensor_of(name, values):
         return helper.make_tensor(name, TensorProto.DOUBLE, [len(values)], values)
-    tree = node("TreeEnsembleRegressor", ["X"], ["y"], domain="ai.onnx.ml", n_targets=1, nodes_treeids=[0] * 3, nodes_nodeids=[0, 1, 2],
-                nodes_featureids=[2, 0, 0], nodes_values_as_tensor=tensor_of("v", [1.7999999523, 0, 0]), nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
-                nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0],
-                target_weights_as_tensor=tensor_of("w", [0.25, 0.75]))
-    session = ort.InferenceSession(model([tree], [tensor("X", TensorProto.DOUBLE, [None, 4])], [tensor("y", 1, [None, 1])]))
+
+    tree = node(
+        "TreeEnsembleRegressor",
+        ["X"],
+        ["y"],
+        domain="ai.onnx.ml",
+        n_targets=1,
+        nodes_treeids=[0] * 3,
+        nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[2, 0, 0],
+        nodes_values_as_tensor=tensor_of("v", [1.7999999523, 0, 0]),
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0],
+        target_treeids=[0, 0],
+        target_nodeids=[1, 2],
+        target_ids=[0, 0],
+        target_weights_as_tensor=tensor_of("w", [0.25, 0.75]),
+    )
+    session = ort.InferenceSession(
+        model([tree], [tensor("X", TensorProto.DOUBLE, [None, 4])], [tensor("y", 1, [None, 1])])
+    )
     x = np.array([[0, 1, 1.7999999523162842, 3], [0, 1, 1.7999999523, 3], [0, 1, 1.79999995232, 3]])
     for given, wanted in ((x, [0.75, 0.25, 0.75]), (x.astype(np.float32).astype(np.float64), [0.75] * 3)):
         (y,) = session.run(None, {"X": given})

@@ -1,4 +1,6 @@
-"""Every op of the registry on its own examples: types, references, expansions, and the onnx package as a second opinion."""
+"""Every op of the registry on its own examples: types, references, expansions, and the onnx package as a second
+opinion."""
+
 from __future__ import annotations
 
 import time
@@ -39,7 +41,8 @@ def test_reference_has_the_inferred_type_and_float32_agrees_with_float64(name, o
     assert [TensorType.of(a) for a in exact] == [v.type for v in node.outputs]
     assert all(a.tobytes() == k.tobytes() for a, k in zip(arrays, kept)), "a reference wrote to its operands"
     assert all(np.isfinite(a).all() for a in exact if a.dtype.kind == "f"), "the example is outside of the op's domain"
-    if (op.reference is not None or op.scalar is not None) and op.kind != "nested":           # the graphs of which are functions to the evaluator alone
+    # the graphs of which are functions to the evaluator alone
+    if (op.reference is not None or op.scalar is not None) and op.kind != "nested":
         narrow = tuple(np.asarray(a).astype(e.dtype) for a, e in zip(op.evaluate(arrays, attrs), exact))
         assert_close(narrow, exact, about=name)
 
@@ -49,7 +52,8 @@ EXPANDED = [e for e in ALL if e[1].expand is not None]
 
 @pytest.mark.parametrize("name, op, types, attrs", EXPANDED, ids=[e[0] for e in EXPANDED])
 def test_expansion_means_the_same(name, op, types, attrs):
-    """The expansion as a program, built with inferred types, and evaluated term by term, against the op's own reference."""
+    """The expansion as a program, built with inferred types, and evaluated term by term, against the op's own
+    reference."""
     arrays = operands(op, types, attrs)
     want = evaluate_node(node_of(op, types, attrs), arrays)
     builder = Builder()
@@ -71,17 +75,29 @@ def _emit(builder: Builder, thing, memo: dict) -> tuple[Value, ...]:
     if id(thing) not in memo:
         typed = {i: _emit(builder, a, memo)[0] for i, a in enumerate(thing.args) if isinstance(a, (Value, Term))}
         dtype = next((v.type.dtype for v in typed.values() if v.type.dtype is not DType.BOOL), F32)
-        args = [typed[i] if i in typed else builder.constant(a if isinstance(a, np.ndarray) and a.dtype != np.float64 else np.asarray(a, dtype.numpy))
-                for i, a in enumerate(thing.args)]
+        args = [
+            (
+                typed[i]
+                if i in typed
+                else builder.constant(
+                    a if isinstance(a, np.ndarray) and a.dtype != np.float64 else np.asarray(a, dtype.numpy)
+                )
+            )
+            for i, a in enumerate(thing.args)
+        ]
         memo[id(thing)] = builder.emit(thing.op, args, thing.attrs)
     return memo[id(thing)]
 
 
 @pytest.mark.parametrize("name, op, types, attrs", EXPANDED, ids=[e[0] for e in EXPANDED])
 def test_what_an_op_takes_its_expansion_takes(name, op, types, attrs):
-    """Of all element types, in all inputs or in one: types that do not fit are refused by the op, not by what it stands for."""
-    given = {tuple(TensorType(d, t.shape) if i in here else t for i, t in enumerate(types))
-             for d in DType for here in (range(len(types)), *((k,) for k in range(len(types))))}
+    """Of all element types, in all inputs or in one: types that do not fit are refused by the op, not by what it stands
+    for."""
+    given = {
+        tuple(TensorType(d, t.shape) if i in here else t for i, t in enumerate(types))
+        for d in DType
+        for here in (range(len(types)), *((k,) for k in range(len(types))))
+    }
     taken = 0
     for each in given:
         try:
@@ -89,15 +105,23 @@ def test_what_an_op_takes_its_expansion_takes(name, op, types, attrs):
         except (TypeError, ValueError):
             continue
         builder = Builder()
-        found = decompose(builder.graph(builder.emit(op, [builder.input(t, f"x{i}") for i, t in enumerate(each)], attrs)), lambda _, n: n.op is not op)
+        found = decompose(
+            builder.graph(builder.emit(op, [builder.input(t, f"x{i}") for i, t in enumerate(each)], attrs)),
+            lambda _, n: n.op is not op,
+        )
         assert tuple(v.type for v in found.outputs) == outputs
         taken += 1
     assert taken
 
 
-@pytest.mark.parametrize("name, op, types, attrs", [e for e in ALL if e[1].kind == "pointwise"], ids=[e[0] for e in ALL if e[1].kind == "pointwise"])
+@pytest.mark.parametrize(
+    "name, op, types, attrs",
+    [e for e in ALL if e[1].kind == "pointwise"],
+    ids=[e[0] for e in ALL if e[1].kind == "pointwise"],
+)
 def test_pointwise_expressions_read_as_their_reference(name, op, types, attrs):
     """Reading the traced expression with numpy gives what the op's function gives on arrays: tracing loses nothing."""
+
     def read(e):
         if not isinstance(e, Scalar):
             return e
@@ -166,22 +190,73 @@ def test_flops_count_a_multiply_add_as_two():
         return op.operations(types, op.infer_types(types, attrs), attrs)
 
     assert count("matmul", "f32[2, 5, 7]", "f32[7, 3]") == 2 * 2 * 5 * 7 * 3
-    assert count("convolution", "f32[1, 3, 8, 8]", "f32[4, 3, 3, 3]", "f32[4]", strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)) == 2 * 4 * 64 * 27
-    assert count("conv_transpose", "f32[1, 3, 5, 5]", "f32[3, 4, 2, 2]", "f32[4]", strides=(2, 2), pads=(0,) * 4, dilations=(1, 1),
-                 output_padding=(0, 0)) == 2 * 75 * 16
-    assert count("gru", "f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]", hidden=5) == 2 * 7 * 2 * 15 * 8
+    assert (
+        count(
+            "convolution",
+            "f32[1, 3, 8, 8]",
+            "f32[4, 3, 3, 3]",
+            "f32[4]",
+            strides=(1, 1),
+            pads=(1, 1, 1, 1),
+            dilations=(1, 1),
+        )
+        == 2 * 4 * 64 * 27
+    )
+    assert (
+        count(
+            "conv_transpose",
+            "f32[1, 3, 5, 5]",
+            "f32[3, 4, 2, 2]",
+            "f32[4]",
+            strides=(2, 2),
+            pads=(0,) * 4,
+            dilations=(1, 1),
+            output_padding=(0, 0),
+        )
+        == 2 * 75 * 16
+    )
+    assert (
+        count("gru", "f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]", hidden=5)
+        == 2 * 7 * 2 * 15 * 8
+    )
     assert count("add", "f32[5]", "f32[3, 1]") == 15
     assert count("exp", "f32[5]") == count("relu", "f32[5]") == 5
     pool = dict(kernel=(3, 2), strides=(2, 2), pads=(0,) * 4, dilations=(1, 1))
     assert count("max_pool", "f32[1, 4, 7, 6]", **pool) == count("average_pool", "f32[1, 4, 7, 6]", **pool) == 4 * 9 * 6
-    assert count("softmax", "f32[3, 7]", axis=1) == 5 * 21 and count("layer_norm", "f32[3, 7]", "f32[7]", "f32[7]", axis=1) == 7 * 21
-    assert count("reduce_max", "f32[3, 7]", axes=(1,)) == count("arg_max", "f32[3, 7]", axis=1) == count("top_k", "f32[3, 7]", k=2, axis=1) == 21
+    assert (
+        count("softmax", "f32[3, 7]", axis=1) == 5 * 21
+        and count("layer_norm", "f32[3, 7]", "f32[7]", "f32[7]", axis=1) == 7 * 21
+    )
+    assert (
+        count("reduce_max", "f32[3, 7]", axes=(1,))
+        == count("arg_max", "f32[3, 7]", axis=1)
+        == count("top_k", "f32[3, 7]", k=2, axis=1)
+        == 21
+    )
 
 
 def test_every_op_that_computes_counts_its_operations():
-    """What a kernel computes and no count tells would show as no work in reports; these only move elements, or run on the host."""
-    moving = {"sizes", "iota", "bit_cast", "reshape", "transpose", "concat", "slice", "expand", "tile", "pad", "trilu",
-              "gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd", "lookup"}
+    """What a kernel computes and no count tells would show as no work in reports; these only move elements, or run on
+    the host."""
+    moving = {
+        "sizes",
+        "iota",
+        "bit_cast",
+        "reshape",
+        "transpose",
+        "concat",
+        "slice",
+        "expand",
+        "tile",
+        "pad",
+        "trilu",
+        "gather",
+        "gather_elements",
+        "gather_nd",
+        "scatter_elements",
+        "scatter_nd",
+        "lookup",
+    }
     assert {op.name for op in REGISTRY.values() if op.kind == "structured" and op.flops is None} == moving
 
 
@@ -194,31 +269,82 @@ def test_the_reference_of_a_real_layer_is_fast_enough_to_be_an_oracle():
     assert time.process_time() - started < 1.0
 
 
-@pytest.mark.parametrize("name, types, attrs, reason", [
-    ("matmul", ("f32[5, 7]", "f32[8, 3]"), {}, r"matmul: needs equal inner dimensions, given f32\[5, 7\], f32\[8, 3\]"),
-    ("matmul", ("f32[2, 5, 7]", "f32[3, 7, 3]"), {}, "do not broadcast"),
-    ("add", ("f32[5]", "f32[4]"), {}, "do not broadcast"),
-    ("add", ("f32[5]", "i32[5]"), {}, "one element type, got f32 and i32"),
-    ("exp", ("i32[5]",), {}, "needs floating point, got i32"),
-    ("logical_and", ("i32[5]", "i32[5]"), {}, "needs bools"),
-    ("bitwise_or", ("bool[5]", "bool[5]"), {}, "needs integers"),
-    ("add", ("bool[5]", "bool[5]"), {}, "needs numbers"),
-    ("where", ("f32[5]", "f32[5]", "f32[5]"), {}, "bool condition"),
-    ("convolution", ("f32[1, 3, 8, 8]", "f32[4, 2, 3, 3]", "f32[4]"), dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)), "2 · 1 input channels"),
-    ("convolution", ("f32[1, 3, 8, 8]", "f32[4, 3, 3, 3]", "f32[4]"), dict(strides=(1,), pads=(0,) * 4, dilations=(1, 1)), "per spatial axis"),
-    ("convolution", ("f32[1, 3, 2, 8]", "f32[4, 3, 3, 3]", "f32[4]"), dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)), "windows that fit"),
-    ("convolution", ("f32[1, 3, 8, 8]", "f32[4, 3, 3, 3]", "f32[3]"), dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)), r"bias of shape \[4\]"),
-    ("reshape", ("f32[2, 3]",), dict(shape=(4,)), "6 elements"),
-    ("transpose", ("f32[2, 3]",), dict(perm=(0, 0)), "permutation"),
-    ("concat", ("f32[2, 3]", "f32[3, 3]"), dict(axis=1), "equal shapes off axis 1"),
-    ("slice", ("f32[5]",), dict(starts=(0,), ends=(6,), axes=(0,), steps=(1,)), "inside of axis 0"),
-    ("reduce_sum", ("f32[2, 3]",), dict(axes=(2,)), "axes from 0 to 1"),
-    ("gather", ("f32[2, 3]", "f32[1]"), dict(axis=0), "integer indices"),
-    ("lstm", ("f32[7, 2, 3]", "f32[1, 20, 3]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 2, 5]", "f32[1, 2, 4]", "f32[1, 15]"), dict(hidden=5), "initial states"),
-    ("gru", ("f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]"), dict(hidden=5, activations=("Cube", "Tanh")), "Cube"),
-    ("attention", ("f32[5, 8]", "f32[7, 8]", "f32[7, 4]", "f32[5, 6]"), dict(scale=1.0), "broadcast"),
-    ("resize", ("f32[1, 1, 2, 2]",), dict(shape=(1, 1, 4, 4), scales=(1.0, 1.0, 2.0, 2.0), mode="area"), "needs mode"),
-])
+@pytest.mark.parametrize(
+    "name, types, attrs, reason",
+    [
+        (
+            "matmul",
+            ("f32[5, 7]", "f32[8, 3]"),
+            {},
+            r"matmul: needs equal inner dimensions, given f32\[5, 7\], f32\[8, 3\]",
+        ),
+        ("matmul", ("f32[2, 5, 7]", "f32[3, 7, 3]"), {}, "do not broadcast"),
+        ("add", ("f32[5]", "f32[4]"), {}, "do not broadcast"),
+        ("add", ("f32[5]", "i32[5]"), {}, "one element type, got f32 and i32"),
+        ("exp", ("i32[5]",), {}, "needs floating point, got i32"),
+        ("logical_and", ("i32[5]", "i32[5]"), {}, "needs bools"),
+        ("bitwise_or", ("bool[5]", "bool[5]"), {}, "needs integers"),
+        ("add", ("bool[5]", "bool[5]"), {}, "needs numbers"),
+        ("where", ("f32[5]", "f32[5]", "f32[5]"), {}, "bool condition"),
+        (
+            "convolution",
+            ("f32[1, 3, 8, 8]", "f32[4, 2, 3, 3]", "f32[4]"),
+            dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)),
+            "2 · 1 input channels",
+        ),
+        (
+            "convolution",
+            ("f32[1, 3, 8, 8]", "f32[4, 3, 3, 3]", "f32[4]"),
+            dict(strides=(1,), pads=(0,) * 4, dilations=(1, 1)),
+            "per spatial axis",
+        ),
+        (
+            "convolution",
+            ("f32[1, 3, 2, 8]", "f32[4, 3, 3, 3]", "f32[4]"),
+            dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)),
+            "windows that fit",
+        ),
+        (
+            "convolution",
+            ("f32[1, 3, 8, 8]", "f32[4, 3, 3, 3]", "f32[3]"),
+            dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)),
+            r"bias of shape \[4\]",
+        ),
+        ("reshape", ("f32[2, 3]",), dict(shape=(4,)), "6 elements"),
+        ("transpose", ("f32[2, 3]",), dict(perm=(0, 0)), "permutation"),
+        ("concat", ("f32[2, 3]", "f32[3, 3]"), dict(axis=1), "equal shapes off axis 1"),
+        ("slice", ("f32[5]",), dict(starts=(0,), ends=(6,), axes=(0,), steps=(1,)), "inside of axis 0"),
+        ("reduce_sum", ("f32[2, 3]",), dict(axes=(2,)), "axes from 0 to 1"),
+        ("gather", ("f32[2, 3]", "f32[1]"), dict(axis=0), "integer indices"),
+        (
+            "lstm",
+            (
+                "f32[7, 2, 3]",
+                "f32[1, 20, 3]",
+                "f32[1, 20, 5]",
+                "f32[1, 40]",
+                "f32[1, 2, 5]",
+                "f32[1, 2, 4]",
+                "f32[1, 15]",
+            ),
+            dict(hidden=5),
+            "initial states",
+        ),
+        (
+            "gru",
+            ("f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]"),
+            dict(hidden=5, activations=("Cube", "Tanh")),
+            "Cube",
+        ),
+        ("attention", ("f32[5, 8]", "f32[7, 8]", "f32[7, 4]", "f32[5, 6]"), dict(scale=1.0), "broadcast"),
+        (
+            "resize",
+            ("f32[1, 1, 2, 2]",),
+            dict(shape=(1, 1, 4, 4), scales=(1.0, 1.0, 2.0, 2.0), mode="area"),
+            "needs mode",
+        ),
+    ],
+)
 def test_what_does_not_fit_is_refused_with_its_reason(name, types, attrs, reason):
     op = REGISTRY[name]
     with pytest.raises((ValueError, TypeError), match=reason):
@@ -237,42 +363,73 @@ def test_attributes_are_checked():
 INF, NAN = np.inf, np.nan
 
 
-@pytest.mark.parametrize("name, arrays, attrs, want", [
-    ("relu", ([NAN, -1.0, -0.0, 2.0],), {}, [NAN, 0.0, 0.0, 2.0]),
-    ("maximum", ([NAN, 1.0], [1.0, NAN]), {}, [NAN, NAN]),
-    ("clip", ([NAN, -5.0, 5.0], -1.0, 1.0), {}, [NAN, -1.0, 1.0]),
-    ("softplus", ([-1000.0, 0.0, 1000.0],), {}, [0.0, np.log(2), 1000.0]),
-    ("sigmoid", ([-1000.0, 0.0, 1000.0, NAN],), {}, [0.0, 0.5, 1.0, NAN]),
-    ("elu", ([1000.0, -1000.0],), {}, [1000.0, -1.0]),
-    ("mish", ([1000.0, -1000.0],), {}, [1000.0, 0.0]),
-    ("round", ([0.5, 1.5, -0.5, -2.5],), {}, [0.0, 2.0, -0.0, -2.0]),
-    ("softmax", ([[1000.0, 1000.0], [-INF, 0.0]],), dict(axis=1), [[0.5, 0.5], [0.0, 1.0]]),
-    ("log_softmax", ([[1000.0, 1000.0]],), dict(axis=1), [[-np.log(2)] * 2]),
-    ("reduce_log_sum_exp", ([[1000.0, 1000.0]],), dict(axes=(1,)), [[1000 + np.log(2)]]),
-    ("reduce_log_sum_exp", ([[-INF, -INF], [INF, 0.0]],), dict(axes=(1,)), [[-INF], [INF]]),
-    ("is_inf", ([INF, -INF, NAN, 1.0],), dict(negative=False), [True, False, False, False]),
-    ("is_inf", ([INF, -INF, NAN, 1.0],), dict(positive=False), [False, True, False, False]),
-    ("is_inf", ([INF, -INF, NAN, 1.0],), {}, [True, True, False, False]),
-    ("cast", ([1.9, -1.9, 0.4],), dict(to=I32), np.array([1, -1, 0], np.int32)),
-    ("arg_max", ([[1.0, 3.0, 3.0]],), dict(axis=1), np.array([[1]])),
-    ("arg_max", ([[1.0, 3.0, 3.0]],), dict(axis=1, select_last_index=True), np.array([[2]])),
-    ("max_pool", ([[[-5.0, -7.0, -6.0]]],), dict(kernel=(3,), strides=(1,), pads=(1, 1), dilations=(1,)), [[[-5.0, -5.0, -6.0]]]),
-    ("average_pool", ([[[1.0, 2.0, 3.0]]],), dict(kernel=(2,), strides=(2,), pads=(1, 0), dilations=(1,)), [[[1.0, 2.5]]]),
-    ("average_pool", ([[[1.0, 2.0, 3.0]]],), dict(kernel=(2,), strides=(2,), pads=(1, 0), dilations=(1,), count_include_pad=True), [[[0.5, 2.5]]]),
-    ("average_pool", ([[[1.0, 2.0, 3.0]]],), dict(kernel=(2,), strides=(2,), pads=(0, 0), dilations=(1,), ceil_mode=True, count_include_pad=True),
-     [[[1.5, 3.0]]]),
-    ("slice", ([0.0, 1.0, 2.0, 3.0],), dict(starts=(3,), ends=(-1,), axes=(0,), steps=(-2,)), [3.0, 1.0]),
-    ("reduce_sum", (np.zeros((2, 0)),), dict(axes=(1,)), [[0.0], [0.0]]),
-    ("reduce_max", (np.zeros((2, 0)),), dict(axes=(1,), keepdims=False), [-INF, -INF]),
-    ("reduce_min", (np.zeros((2, 0), np.int32),), dict(axes=(1,)), np.full((2, 1), 2 ** 31 - 1, np.int32)),
-    ("reduce_mean", (np.zeros((2, 0)),), dict(axes=(1,), keepdims=False), [NAN, NAN]),
-    ("reduce_mean", ([-7, 2],), dict(axes=(0,)), np.array([-2])),
-    ("softmax", (np.zeros((2, 0)),), dict(axis=1), np.zeros((2, 0))),
-    ("cast", ([1e9, -INF, NAN, 0.3],), dict(to=DType.F8E4M3FN), np.array([448, -448, NAN, 0.3]).astype(DType.F8E4M3FN.numpy)),
-    ("convolution", (np.zeros((0, 3, 5, 5)), np.zeros((4, 3, 3, 3)), np.zeros(4)), dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)),
-     np.zeros((0, 4, 3, 3))),
-    ("matmul", (np.zeros((2, 0)), np.zeros((0, 3))), {}, np.zeros((2, 3))),
-])
+@pytest.mark.parametrize(
+    "name, arrays, attrs, want",
+    [
+        ("relu", ([NAN, -1.0, -0.0, 2.0],), {}, [NAN, 0.0, 0.0, 2.0]),
+        ("maximum", ([NAN, 1.0], [1.0, NAN]), {}, [NAN, NAN]),
+        ("clip", ([NAN, -5.0, 5.0], -1.0, 1.0), {}, [NAN, -1.0, 1.0]),
+        ("softplus", ([-1000.0, 0.0, 1000.0],), {}, [0.0, np.log(2), 1000.0]),
+        ("sigmoid", ([-1000.0, 0.0, 1000.0, NAN],), {}, [0.0, 0.5, 1.0, NAN]),
+        ("elu", ([1000.0, -1000.0],), {}, [1000.0, -1.0]),
+        ("mish", ([1000.0, -1000.0],), {}, [1000.0, 0.0]),
+        ("round", ([0.5, 1.5, -0.5, -2.5],), {}, [0.0, 2.0, -0.0, -2.0]),
+        ("softmax", ([[1000.0, 1000.0], [-INF, 0.0]],), dict(axis=1), [[0.5, 0.5], [0.0, 1.0]]),
+        ("log_softmax", ([[1000.0, 1000.0]],), dict(axis=1), [[-np.log(2)] * 2]),
+        ("reduce_log_sum_exp", ([[1000.0, 1000.0]],), dict(axes=(1,)), [[1000 + np.log(2)]]),
+        ("reduce_log_sum_exp", ([[-INF, -INF], [INF, 0.0]],), dict(axes=(1,)), [[-INF], [INF]]),
+        ("is_inf", ([INF, -INF, NAN, 1.0],), dict(negative=False), [True, False, False, False]),
+        ("is_inf", ([INF, -INF, NAN, 1.0],), dict(positive=False), [False, True, False, False]),
+        ("is_inf", ([INF, -INF, NAN, 1.0],), {}, [True, True, False, False]),
+        ("cast", ([1.9, -1.9, 0.4],), dict(to=I32), np.array([1, -1, 0], np.int32)),
+        ("arg_max", ([[1.0, 3.0, 3.0]],), dict(axis=1), np.array([[1]])),
+        ("arg_max", ([[1.0, 3.0, 3.0]],), dict(axis=1, select_last_index=True), np.array([[2]])),
+        (
+            "max_pool",
+            ([[[-5.0, -7.0, -6.0]]],),
+            dict(kernel=(3,), strides=(1,), pads=(1, 1), dilations=(1,)),
+            [[[-5.0, -5.0, -6.0]]],
+        ),
+        (
+            "average_pool",
+            ([[[1.0, 2.0, 3.0]]],),
+            dict(kernel=(2,), strides=(2,), pads=(1, 0), dilations=(1,)),
+            [[[1.0, 2.5]]],
+        ),
+        (
+            "average_pool",
+            ([[[1.0, 2.0, 3.0]]],),
+            dict(kernel=(2,), strides=(2,), pads=(1, 0), dilations=(1,), count_include_pad=True),
+            [[[0.5, 2.5]]],
+        ),
+        (
+            "average_pool",
+            ([[[1.0, 2.0, 3.0]]],),
+            dict(kernel=(2,), strides=(2,), pads=(0, 0), dilations=(1,), ceil_mode=True, count_include_pad=True),
+            [[[1.5, 3.0]]],
+        ),
+        ("slice", ([0.0, 1.0, 2.0, 3.0],), dict(starts=(3,), ends=(-1,), axes=(0,), steps=(-2,)), [3.0, 1.0]),
+        ("reduce_sum", (np.zeros((2, 0)),), dict(axes=(1,)), [[0.0], [0.0]]),
+        ("reduce_max", (np.zeros((2, 0)),), dict(axes=(1,), keepdims=False), [-INF, -INF]),
+        ("reduce_min", (np.zeros((2, 0), np.int32),), dict(axes=(1,)), np.full((2, 1), 2**31 - 1, np.int32)),
+        ("reduce_mean", (np.zeros((2, 0)),), dict(axes=(1,), keepdims=False), [NAN, NAN]),
+        ("reduce_mean", ([-7, 2],), dict(axes=(0,)), np.array([-2])),
+        ("softmax", (np.zeros((2, 0)),), dict(axis=1), np.zeros((2, 0))),
+        (
+            "cast",
+            ([1e9, -INF, NAN, 0.3],),
+            dict(to=DType.F8E4M3FN),
+            np.array([448, -448, NAN, 0.3]).astype(DType.F8E4M3FN.numpy),
+        ),
+        (
+            "convolution",
+            (np.zeros((0, 3, 5, 5)), np.zeros((4, 3, 3, 3)), np.zeros(4)),
+            dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)),
+            np.zeros((0, 4, 3, 3)),
+        ),
+        ("matmul", (np.zeros((2, 0)), np.zeros((0, 3))), {}, np.zeros((2, 3))),
+    ],
+)
 def test_edges(name, arrays, attrs, want):
     op = REGISTRY[name]
     arrays = tuple(np.asarray(a) for a in arrays)
@@ -295,9 +452,13 @@ def test_integers():
 
 def test_top_k_of_equals_takes_the_first():
     for dtype in (np.float32, np.int64, np.uint8):
-        values, where = REGISTRY["top_k"].evaluate((np.array([2, 3, 3, 1, 2], dtype),), dict(k=4, axis=0, largest=True, sorted=True))
+        values, where = REGISTRY["top_k"].evaluate(
+            (np.array([2, 3, 3, 1, 2], dtype),), dict(k=4, axis=0, largest=True, sorted=True)
+        )
         assert values.tolist() == [3, 3, 2, 2] and where.tolist() == [1, 2, 0, 4]
-        _, where = REGISTRY["top_k"].evaluate((np.array([2, 3, 3, 1, 2], dtype),), dict(k=3, axis=0, largest=False, sorted=True))
+        _, where = REGISTRY["top_k"].evaluate(
+            (np.array([2, 3, 3, 1, 2], dtype),), dict(k=3, axis=0, largest=False, sorted=True)
+        )
         assert where.tolist() == [3, 0, 4]
 
 
@@ -317,8 +478,16 @@ def test_narrow_floats_are_computed_wide_and_rounded_once():
 
 # --- the onnx package as a second opinion
 
+
 def _pool(a, **more):
-    return dict(kernel_shape=a["kernel"], strides=a["strides"], pads=a["pads"], ceil_mode=int(a["ceil_mode"]), dilations=a["dilations"], **more)
+    return dict(
+        kernel_shape=a["kernel"],
+        strides=a["strides"],
+        pads=a["pads"],
+        ceil_mode=int(a["ceil_mode"]),
+        dilations=a["dilations"],
+        **more,
+    )
 
 
 def _conv(a):
@@ -357,7 +526,11 @@ ONNX = {
     "arg_max": ("ArgMax", lambda a: {k: int(v) for k, v in a.items()}),
     "arg_min": ("ArgMin", lambda a: {k: int(v) for k, v in a.items()}),
     "top_k": ("TopK", lambda a: dict(axis=a["axis"], largest=int(a["largest"])), lambda a: {1: np.array([a["k"]])}),
-    "cumsum": ("CumSum", lambda a: dict(exclusive=int(a["exclusive"]), reverse=int(a["reverse"])), lambda a: {1: np.array(a["axis"])}),
+    "cumsum": (
+        "CumSum",
+        lambda a: dict(exclusive=int(a["exclusive"]), reverse=int(a["reverse"])),
+        lambda a: {1: np.array(a["axis"])},
+    ),
     "transpose": ("Transpose", lambda a: dict(a)),
     "concat": ("Concat", lambda a: dict(a)),
     "expand": ("Expand", lambda a: {}, lambda a: {1: np.array(a["shape"], np.int64)}),
@@ -371,24 +544,68 @@ ONNX = {
     "one_hot": ("OneHot", lambda a: dict(axis=a["axis"]), lambda a: {1: np.array(a["depth"])}),
     "depth_to_space": ("DepthToSpace", lambda a: dict(blocksize=a["block"], mode=a["mode"])),
     "space_to_depth": ("SpaceToDepth", lambda a: dict(blocksize=a["block"])),
-    "resize": ("Resize", lambda a: dict(mode=a["mode"], coordinate_transformation_mode=a["coordinates"], nearest_mode=a["nearest"],
-                                        cubic_coeff_a=a["cubic_a"], exclude_outside=int(a["exclude_outside"]), antialias=int(a["antialias"]),
-                                        extrapolation_value=a["extrapolation"]),
-               lambda a: {1: np.array(a["roi"], np.float32) if a["roi"] else None,
-                          **({2: np.array(a["scales"], np.float32)} if a["resized_by"] == "scales" else {2: None, 3: np.array(a["shape"])})}),
-    "grid_sample": ("GridSample", lambda a: dict(mode=a["mode"], padding_mode=a["padding"], align_corners=int(a["align_corners"]))),
-    "roi_align": ("RoiAlign", lambda a: dict(
-        mode=a["mode"], output_height=a["height"], output_width=a["width"], sampling_ratio=a["samples"], spatial_scale=a["scale"],
-        coordinate_transformation_mode="half_pixel" if a["half_pixel"] else "output_half_pixel")),
+    "resize": (
+        "Resize",
+        lambda a: dict(
+            mode=a["mode"],
+            coordinate_transformation_mode=a["coordinates"],
+            nearest_mode=a["nearest"],
+            cubic_coeff_a=a["cubic_a"],
+            exclude_outside=int(a["exclude_outside"]),
+            antialias=int(a["antialias"]),
+            extrapolation_value=a["extrapolation"],
+        ),
+        lambda a: {
+            1: np.array(a["roi"], np.float32) if a["roi"] else None,
+            **(
+                {2: np.array(a["scales"], np.float32)}
+                if a["resized_by"] == "scales"
+                else {2: None, 3: np.array(a["shape"])}
+            ),
+        },
+    ),
+    "grid_sample": (
+        "GridSample",
+        lambda a: dict(mode=a["mode"], padding_mode=a["padding"], align_corners=int(a["align_corners"])),
+    ),
+    "roi_align": (
+        "RoiAlign",
+        lambda a: dict(
+            mode=a["mode"],
+            output_height=a["height"],
+            output_width=a["width"],
+            sampling_ratio=a["samples"],
+            spatial_scale=a["scale"],
+            coordinate_transformation_mode="half_pixel" if a["half_pixel"] else "output_half_pixel",
+        ),
+    ),
     "deform_convolution": ("DeformConv", lambda a: dict(_conv(a), offset_group=a["offset_group"])),
     "lstm": ("LSTM", lambda a: _cell(a, "input_forget")),
     "gru": ("GRU", lambda a: _cell(a, "linear_before_reset")),
     "rnn": ("RNN", _cell),
-    **{name: (name.title().replace("_", ""), _axes, lambda a: {1: np.array(a["axes"])}) for name in (
-        "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_l1", "reduce_l2", "reduce_sum_square",
-        "reduce_log_sum", "reduce_log_sum_exp")},
+    **{
+        name: (name.title().replace("_", ""), _axes, lambda a: {1: np.array(a["axes"])})
+        for name in (
+            "reduce_sum",
+            "reduce_mean",
+            "reduce_max",
+            "reduce_min",
+            "reduce_prod",
+            "reduce_l1",
+            "reduce_l2",
+            "reduce_sum_square",
+            "reduce_log_sum",
+            "reduce_log_sum_exp",
+        )
+    },
 }
-PLAIN = {name for name, op in REGISTRY.items() if op.kind == "pointwise" and len(op.onnx) == 1} - {"fmod", "gelu_tanh", "shift_left", "shift_right", "cast"}
+PLAIN = {name for name, op in REGISTRY.items() if op.kind == "pointwise" and len(op.onnx) == 1} - {
+    "fmod",
+    "gelu_tanh",
+    "shift_left",
+    "shift_right",
+    "cast",
+}
 PLAIN |= {reader.op.name for reader in READERS.values() if isinstance(reader, AsDeclared)}
 SECOND = [e for e in ALL if e[1].name in ONNX or e[1].name in PLAIN]
 
@@ -406,25 +623,43 @@ def onnx_model(node: Node, arrays):
         kind, settings, fixed = op.onnx[0], {op.spelled.get(k, k): v for k, v in attrs.items()}, {}
     ours = list(arrays)
     if kind in ("LSTM", "GRU", "RNN"):
-        fixed = {4: None}                          # sequence_lens
+        fixed = {4: None}  # sequence_lens
     inputs = [fixed[i] if i in fixed else ours.pop(0) for i in range(len(ours) + len(fixed))]
     feeds = {f"x{i}": a for i, a in enumerate(inputs) if a is not None}
 
     def info(name, type):
-        return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(type.dtype.numpy), type.shape)
+        return onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(type.dtype.numpy), type.shape
+        )
 
-    made = onnx.helper.make_node(kind, [f"x{i}" if a is not None else "" for i, a in enumerate(inputs)], [v.name for v in node.outputs], **settings)
-    graph = onnx.helper.make_graph([made], "one", [info(k, TensorType.of(a)) for k, a in feeds.items()], [info(v.name, v.type) for v in node.outputs])
+    made = onnx.helper.make_node(
+        kind,
+        [f"x{i}" if a is not None else "" for i, a in enumerate(inputs)],
+        [v.name for v in node.outputs],
+        **settings,
+    )
+    graph = onnx.helper.make_graph(
+        [made],
+        "one",
+        [info(k, TensorType.of(a)) for k, a in feeds.items()],
+        [info(v.name, v.type) for v in node.outputs],
+    )
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=10), feeds
 
 
 # Examples that the onnx package's reference evaluator gets wrong or cannot run (ONNX Runtime agrees with ours on them).
 NOT_THERE = {
-    "conv_transpose-2": "it cannot do groups with output padding", "conv_transpose-6": "it cannot do groups with output padding",
+    "conv_transpose-2": "it cannot do groups with output padding",
+    "conv_transpose-6": "it cannot do groups with output padding",
     "gather_elements-1": "it wants equal sizes off the axis",
-    "grid_sample-8": "it keeps coordinates in f32", "lrn-0": "it takes the batch for channels", "lrn-1": "it takes the batch for channels",
-    "lstm-2": "it ignores direction, activations and clip", "lstm-3": "it ignores input_forget",
-    "gru-2": "it ignores direction, activations and clip", "rnn-1": "it knows two activations", "rnn-2": "it knows two activations",
+    "grid_sample-8": "it keeps coordinates in f32",
+    "lrn-0": "it takes the batch for channels",
+    "lrn-1": "it takes the batch for channels",
+    "lstm-2": "it ignores direction, activations and clip",
+    "lstm-3": "it ignores input_forget",
+    "gru-2": "it ignores direction, activations and clip",
+    "rnn-1": "it knows two activations",
+    "rnn-2": "it knows two activations",
 }
 
 

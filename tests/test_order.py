@@ -1,4 +1,6 @@
-"""Which steps wait for which: branches run side by side, and in whatever order that leaves open the result is the same."""
+"""Which steps wait for which: branches run side by side, and in whatever order that leaves open the result is the
+same."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -26,7 +28,7 @@ def test_branches_wait_for_what_they_read_alone():
 
 def test_memory_that_is_used_again_is_waited_for():
     steps = [step(0, [0], [1]), step(0, [0], [2]), step(1, [1], [3]), step(2, [3], [4])]
-    spans = {1: (0, 64), 2: (64, 128), 3: (128, 192), 4: (32, 100)}     # 4 takes the place of 1 and 2
+    spans = {1: (0, 64), 2: (64, 128), 3: (128, 192), 4: (32, 100)}  # 4 takes the place of 1 and 2
     assert waits(steps, spans, NONE) == [[], [], [0], [1, 2]]
 
 
@@ -35,11 +37,18 @@ def test_parts_of_a_joined_buffer_are_written_at_once():
     steps = [steps[0], steps[2], steps[1], step(2, [2], [3])]
     apart = {b: (b * 64, b * 64 + 64) for b in range(4)}
     assert waits(steps, apart, NONE) == [[], [], [0], [1, 2]]
-    assert waits([step(0, [0], [1]), step(1, [1], [1]), step(2, [1], [2])], apart, NONE) == [[], [0], [1]]     # one part read, another written
+    # one part read, another written
+    assert waits([step(0, [0], [1]), step(1, [1], [1]), step(2, [1], [2])], apart, NONE) == [[], [0], [1]]
 
 
 def test_who_does_not_say_what_it_writes_waits_for_more_but_not_for_its_wave():
-    steps = [step(0, [0], [1], False), step(0, [0], [2], False), step(1, [1, 2], [3], False), step(1, [1], [4], False), step(2, [3, 4], [5], False)]
+    steps = [
+        step(0, [0], [1], False),
+        step(0, [0], [2], False),
+        step(1, [1, 2], [3], False),
+        step(1, [1], [4], False),
+        step(2, [3, 4], [5], False),
+    ]
     apart = {b: (b * 64, b * 64 + 64) for b in range(1, 6)}
     assert waits(steps, apart, NONE) == [[], [], [0, 1], [0], [2, 3]]
 
@@ -47,15 +56,20 @@ def test_who_does_not_say_what_it_writes_waits_for_more_but_not_for_its_wave():
 def test_scratch_is_nobody_elses():
     steps = [step(0, [0], [1]), step(1, [2], [3])]
     apart = {b: (b * 64, b * 64 + 64) for b in range(4)}
-    assert waits(steps, apart, [(1000, 1100), (1100, 1200)]) == [[], []] and waits(steps, apart, [(1000, 1100), (1050, 1200)]) == [[], [0]]
+    assert waits(steps, apart, [(1000, 1100), (1100, 1200)]) == [[], []] and waits(
+        steps, apart, [(1000, 1100), (1050, 1200)]
+    ) == [[], [0]]
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_every_order_that_is_left_gives_the_same(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(4, 40))
-    reads = [[0]]                                                       # step → values; it makes the one after its number
-    reads += [sorted(rng.choice(np.arange(max(0, i - 6), i + 1), int(rng.integers(1, 4))).tolist()) for i in range(1, count)]
+    # step → values; it makes the one after its number
+    reads = [[0]]
+    reads += [
+        sorted(rng.choice(np.arange(max(0, i - 6), i + 1), int(rng.integers(1, 4))).tolist()) for i in range(1, count)
+    ]
     level: list[int] = []
     for i in range(count):
         level.append(1 + max((level[v - 1] for v in reads[i] if v), default=-1))
@@ -72,11 +86,12 @@ def test_every_order_that_is_left_gives_the_same(seed):
         got = {}
         for k in sequence:
             i = order[k]
-            inputs = [1.0 if v == 0 else memory[offsets[v]:offsets[v] + sizes[v]].sum() for v in reads[i]]
-            memory[offsets[i + 1]:offsets[i + 1] + sizes[i + 1]] = np.sin(i + sum(inputs))
+            inputs = [1.0 if v == 0 else memory[offsets[v] : offsets[v] + sizes[v]].sum() for v in reads[i]]
+            memory[offsets[i + 1] : offsets[i + 1] + sizes[i + 1]] = np.sin(i + sum(inputs))
             got[i] = np.sin(i + sum(inputs))
         kept += [got[i] for i in range(count)]
         return kept
+
     wanted = run(list(range(count)))
     assert np.isfinite(wanted).all()
     for _ in range(5):

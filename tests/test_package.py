@@ -1,4 +1,5 @@
 """The package as Python's own tools meet it: names, help and errors, also where only numpy is installed."""
+
 import errno
 import os
 import pickle
@@ -31,10 +32,15 @@ def alone(program: str) -> str:
 
 
 def test_all_names_are_there_without_the_compiler():
-    assert alone("import pelton\nassert all(hasattr(pelton, name) for name in dir(pelton))\n"
-                 "from pelton import *\nprint(build.__doc__.splitlines()[0])\n"
-                 "try:\n    build('m.onnx')\nexcept pelton.BuildError as e:\n    print(e)\n") == (
-        'An engine for this machine from a model.\nbuilding engines needs the package onnx: pip install "pelton[build]"\n')
+    assert (
+        alone(
+            "import pelton\nassert all(hasattr(pelton, name) for name in dir(pelton))\n"
+            "from pelton import *\nprint(build.__doc__.splitlines()[0])\n"
+            "try:\n    build('m.onnx')\nexcept pelton.BuildError as e:\n    print(e)\n"
+        )
+        == "An engine for this machine from a model.\nbuilding engines needs the package onnx: pip install"
+        ' "pelton[build]"\n'
+    )
 
 
 def test_help_works_without_the_compiler():
@@ -45,25 +51,38 @@ def test_help_works_without_the_compiler():
 def test_build_is_the_function_whatever_is_imported():
     import pelton.compiler.build
     from pelton.compiler.build import build
+
     assert pelton.build.__module__ == "pelton" and build.__module__ == "pelton.compiler.build"
 
 
 def test_a_mistyped_name_is_suggested():
     with pytest.raises(AttributeError, match="no attribute 'buidl'") as e:
         pelton.buidl  # noqa: B018
-    assert e.value.name == "buidl" and e.value.obj is pelton              # what the traceback suggests names by
+    assert e.value.name == "buidl" and e.value.obj is pelton  # what the traceback suggests names by
 
 
-@pytest.mark.parametrize("open_it, kind", [
-    (pelton.build, pelton.ModelError), (pelton.load, pelton.EngineError), (pelton.InferenceSession, pelton.ModelError),
-    (preprocessing.read_labels, pelton.InputError), (lambda path: preprocessing.parse("8x8 rgb").array(path, (1, 3, 8, 8), "f4"), pelton.InputError)],
-    ids=["build", "load", "session", "labels", "picture"])
+@pytest.mark.parametrize(
+    "open_it, kind",
+    [
+        (pelton.build, pelton.ModelError),
+        (pelton.load, pelton.EngineError),
+        (pelton.InferenceSession, pelton.ModelError),
+        (preprocessing.read_labels, pelton.InputError),
+        (lambda path: preprocessing.parse("8x8 rgb").array(path, (1, 3, 8, 8), "f4"), pelton.InputError),
+    ],
+    ids=["build", "load", "session", "labels", "picture"],
+)
 def test_a_missing_file_is_a_file_not_found_error(tmp_path, open_it, kind):
     path = tmp_path / "missing"
     with pytest.raises(FileNotFoundError) as e:
         open_it(path)
     found = e.value
-    assert isinstance(found, kind) and isinstance(found, Error) and found.errno == errno.ENOENT and os.fspath(found.filename) == str(path)
+    assert (
+        isinstance(found, kind)
+        and isinstance(found, Error)
+        and found.errno == errno.ENOENT
+        and os.fspath(found.filename) == str(path)
+    )
     assert str(path) in str(found) and "Errno" not in str(found)
     again = pickle.loads(pickle.dumps(found))
     assert (type(again), str(again), again.filename) == (type(found), str(found), found.filename)

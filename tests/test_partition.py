@@ -1,4 +1,6 @@
-"""Partition knows no format: a model that is no ONNX model, offered with its nodes unread, becomes a script all the same."""
+"""Partition knows no format: a model that is no ONNX model, offered with its nodes unread, becomes a script all the
+same."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -48,7 +50,9 @@ class Line:
 
     @property
     def reads(self) -> set[str]:
-        inside = {name for b in self.branches for line in b.nodes for name in line.reads} - {o for b in self.branches for n in b.nodes for o in n.outputs}
+        inside = {name for b in self.branches for line in b.nodes for name in line.reads} - {
+            o for b in self.branches for n in b.nodes for o in n.outputs
+        }
         return {*self.inputs, *inside}
 
     @property
@@ -90,8 +94,20 @@ class Reader:
             self.problems.append(f"what {line.called} does depends on the data")
             self.on_data.add(self.problems[-1])
             return (BROKEN,) * len(line.outputs)
-        attrs = {"axes": (0, 1), "keepdims": False} if line.operator == "reduce_sum" else {"to": DType.F32} if line.operator == "cast" else {}
-        return self.builder.emit(get(line.operator), [self.bound[name] for name in line.inputs], attrs, names=line.outputs, node_name=line.called)
+        attrs = (
+            {"axes": (0, 1), "keepdims": False}
+            if line.operator == "reduce_sum"
+            else {"to": DType.F32}
+            if line.operator == "cast"
+            else {}
+        )
+        return self.builder.emit(
+            get(line.operator),
+            [self.bound[name] for name in line.inputs],
+            attrs,
+            names=line.outputs,
+            node_name=line.called,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +136,27 @@ class Toy:
         return [TensorType(I64, (2, fresh("found", 1)))]
 
 
-BOTH = Program((Line(("s",), "reduce_sum", ("x",)), Line(("c",), "greater", ("s", "zero")),
-                Line(("y",), "choose", ("c",), (Program((Line(("a",), "exp", ("x",)), Line(("b",), "add", ("a", "one"))), ("b",)),
-                                                Program((Line(("d",), "neg", ("x",)),), ("d",), held={"unused": np.float32(3)}))),
-                Line(("z",), "mul", ("y", "y")), Line(("at",), "nonzero", ("z",)), Line(("w",), "cast", ("at",))),
-               ("z", "w"), ("x",), held={"zero": np.float32(0), "one": np.float32(1)})
+BOTH = Program(
+    (
+        Line(("s",), "reduce_sum", ("x",)),
+        Line(("c",), "greater", ("s", "zero")),
+        Line(
+            ("y",),
+            "choose",
+            ("c",),
+            (
+                Program((Line(("a",), "exp", ("x",)), Line(("b",), "add", ("a", "one"))), ("b",)),
+                Program((Line(("d",), "neg", ("x",)),), ("d",), held={"unused": np.float32(3)}),
+            ),
+        ),
+        Line(("z",), "mul", ("y", "y")),
+        Line(("at",), "nonzero", ("z",)),
+        Line(("w",), "cast", ("at",)),
+    ),
+    ("z", "w"),
+    ("x",),
+    held={"zero": np.float32(0), "one": np.float32(1)},
+)
 
 
 def straight(source, *args) -> Imported:
@@ -141,7 +173,10 @@ def test_another_format_becomes_a_script(toys):
     found = partition.scripted(importers.unread(BOTH))
     kinds = [type(step) for step in found.main.steps]
     assert kinds[:3] == [Run, If, Run] and found.host == ("toy::nonzero (node 'at')",)
-    assert [str(v.type) for v in found.inputs] == ["f32[n, 3]"] and [p.shape for p in found.outputs] == [("n", 3), (2, "found")]
+    assert [str(v.type) for v in found.inputs] == ["f32[n, 3]"] and [p.shape for p in found.outputs] == [
+        ("n", 3),
+        (2, "found"),
+    ]
     engine = pelton.build(BOTH, level=0)
     for x in (np.full((2, 3), 0.5, np.float32), np.array([[1, -2, 0]], np.float32)):
         y = np.exp(x) + 1 if x.sum() > 0 else -x
@@ -162,8 +197,14 @@ def test_a_format_without_unread_models_says_so(monkeypatch):
         importers.unread(BOTH)
 
 
-@pytest.mark.parametrize("reads, makes, found", [([["b"], ["x"], []], [["a"], ["b"], ["c"]], [1, 0]), ([[], []], [["a"], ["a"]], "made twice"),
-                                                 ([["b"], ["a"]], [["a"], ["b"]], "a cycle through node 'n0'")])
+@pytest.mark.parametrize(
+    "reads, makes, found",
+    [
+        ([["b"], ["x"], []], [["a"], ["b"], ["c"]], [1, 0]),
+        ([[], []], [["a"], ["a"]], "made twice"),
+        ([["b"], ["a"]], [["a"], ["b"]], "a cycle through node 'n0'"),
+    ],
+)
 def test_order(reads, makes, found):
     names = [f"n{i}" for i in range(len(reads))]
     if isinstance(found, list):

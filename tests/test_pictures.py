@@ -1,4 +1,5 @@
 """Pictures: descriptions are read strictly, and pixels become the numbers that they ask for."""
+
 import numpy as np
 import pytest
 
@@ -9,18 +10,43 @@ pytest.importorskip("PIL")
 
 
 def test_a_description_says_everything_once():
-    assert preprocessing.parse("224x320 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 bgr crop=0.875 scale=1 lanczos") == preprocessing.Picture(
-        224, 320, (.485, .456, .406), (.229, .224, .225), 1.0, "bgr", .875, False, "lanczos")
-    assert preprocessing.parse("8x8 stretch gray mean=.5") == preprocessing.Picture(8, 8, mean=(.5,), channels="gray", stretch=True)
+    assert preprocessing.parse(
+        "224x320 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 bgr crop=0.875 scale=1 lanczos"
+    ) == preprocessing.Picture(
+        224, 320, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1.0, "bgr", 0.875, False, "lanczos"
+    )
+    assert preprocessing.parse("8x8 stretch gray mean=.5") == preprocessing.Picture(
+        8, 8, mean=(0.5,), channels="gray", stretch=True
+    )
     assert preprocessing.parse("8x8").scale == 1 / 255
 
 
-@pytest.mark.parametrize("text, why", [
-    ("", "names no size"), ("rgb", "names no size"), ("224", "no size"), ("0x3", "no size"), ("224x224x3", "no size"), ("-2x3", "no size"),
-    ("8x8 9x9", "second time"), ("8x8 rgb bgr", "second time"), ("8x8 cmyk", "no size, channel order"), ("8x8 mean=a", "no list of numbers"),
-    ("8x8 mean=", "no list of numbers"), ("8x8 mean=1,2", "2 numbers for 3"), ("8x8 gray std=1,2,3", "3 numbers for 1"), ("8x8 std=0", "cannot be 0"),
-    ("8x8 mean=nan", "finite"), ("8x8 scale=-1", "above 0"), ("8x8 scale=1,2", "one number"), ("8x8 crop=1.5", "up to 1"), ("8x8 crop=.5 stretch", "exclude"),
-    ("8x8 size=3", "only mean="), ("8x8 mean=1 mean=2", "second time")])
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("", "names no size"),
+        ("rgb", "names no size"),
+        ("224", "no size"),
+        ("0x3", "no size"),
+        ("224x224x3", "no size"),
+        ("-2x3", "no size"),
+        ("8x8 9x9", "second time"),
+        ("8x8 rgb bgr", "second time"),
+        ("8x8 cmyk", "no size, channel order"),
+        ("8x8 mean=a", "no list of numbers"),
+        ("8x8 mean=", "no list of numbers"),
+        ("8x8 mean=1,2", "2 numbers for 3"),
+        ("8x8 gray std=1,2,3", "3 numbers for 1"),
+        ("8x8 std=0", "cannot be 0"),
+        ("8x8 mean=nan", "finite"),
+        ("8x8 scale=-1", "above 0"),
+        ("8x8 scale=1,2", "one number"),
+        ("8x8 crop=1.5", "up to 1"),
+        ("8x8 crop=.5 stretch", "exclude"),
+        ("8x8 size=3", "only mean="),
+        ("8x8 mean=1 mean=2", "second time"),
+    ],
+)
 def test_nonsense_is_refused_with_examples(text, why):
     with pytest.raises(InputError, match=why) as e:
         preprocessing.parse(text)
@@ -59,17 +85,19 @@ def test_the_middle_is_cut_out_unless_stretched():
 
 def test_the_cut_is_pillows(pixels):
     from PIL import Image
-    big = np.kron(pixels, np.ones((50, 75, 1), np.uint8))               # 300 × 450
+
+    big = np.kron(pixels, np.ones((50, 75, 1), np.uint8))  # 300 × 450
     want = np.asarray(Image.fromarray(big).crop((75, 0, 375, 300)).resize((32, 32), Image.Resampling.LANCZOS))
     assert (preprocessing.parse("32x32 scale=1 lanczos").array(big, (1, 32, 32, 3)) == want).all()
 
 
 def test_files_are_read_and_turned_upright(tmp_path, pixels):
     from PIL import Image
+
     path, turned = tmp_path / "p.png", tmp_path / "turned.png"
     Image.fromarray(pixels).save(path)
     exif = Image.Exif()
-    exif[0x0112] = 3                                                    # upside down
+    exif[0x0112] = 3  # upside down
     Image.fromarray(pixels).save(turned, exif=exif)
     plain = preprocessing.parse("6x6 scale=1 nearest")
     assert (plain.array(path, (1, 6, 6, 3))[0] == pixels).all()

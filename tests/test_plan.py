@@ -1,4 +1,5 @@
 """Planning: views are strides, joins are written in place, memory never overlaps, waves respect what is read."""
+
 import itertools
 import random
 
@@ -23,29 +24,54 @@ def conv(b, x, channels, name, kernel=1):
     c = x.type.shape[1]
     w = b.constant(np.ones((channels, c, kernel, kernel), np.float32), name + ".w")
     bias = b.constant(np.zeros(channels, np.float32), name + ".b")
-    return b.emit(get("convolution"), (x, w, bias), dict(strides=(1, 1), pads=(kernel // 2,) * 4, dilations=(1, 1), group=1), names=[name])[0]
+    return b.emit(
+        get("convolution"),
+        (x, w, bias),
+        dict(strides=(1, 1), pads=(kernel // 2,) * 4, dilations=(1, 1), group=1),
+        names=[name],
+    )[0]
 
 
-@pytest.mark.parametrize("shape, order, to", [
-    ((2, 3, 4, 5), (0, 1, 2, 3), (6, 20)), ((1, 8, 1, 1), (0, 2, 3, 1), (1, 8)), ((2, 8, 3, 3), (0, 2, 3, 1), (2, 8, 9)), ((4, 6), (0, 1), (2, 2, 6)),
-    ((2, 1, 3), (0, 1, 2), (2, 3, 1)), ((1, 1), (0, 1), ()), ((6,), (0,), (1, 6, 1))])
+@pytest.mark.parametrize(
+    "shape, order, to",
+    [
+        ((2, 3, 4, 5), (0, 1, 2, 3), (6, 20)),
+        ((1, 8, 1, 1), (0, 2, 3, 1), (1, 8)),
+        ((2, 8, 3, 3), (0, 2, 3, 1), (2, 8, 9)),
+        ((4, 6), (0, 1), (2, 2, 6)),
+        ((2, 1, 3), (0, 1, 2), (2, 3, 1)),
+        ((1, 1), (0, 1), ()),
+        ((6,), (0,), (1, 6, 1)),
+    ],
+)
 def test_a_reshape_that_is_a_view_reads_the_same_elements(shape, order, to):
     strides = layout.dense(shape, order)
     found = layout.reshaped(shape, strides, to)
     assert found is not None
     flat = np.arange(np.prod(shape))
+
     def read(sizes, steps):
         return np.array([sum(i * s for i, s in zip(at, steps)) for at in itertools.product(*map(range, sizes))])
+
     assert (flat[read(shape, strides)] == flat[read(to, found)]).all()
 
 
-@pytest.mark.parametrize("shape, order, to", [((2, 8, 3, 3), (0, 2, 3, 1), (2, 72)), ((3, 4), (1, 0), (12,)), ((2, 3, 4), (0, 2, 1), (6, 4))])
+@pytest.mark.parametrize(
+    "shape, order, to", [((2, 8, 3, 3), (0, 2, 3, 1), (2, 72)), ((3, 4), (1, 0), (12,)), ((2, 3, 4), (0, 2, 1), (6, 4))]
+)
 def test_a_reshape_that_moves_elements_is_no_view(shape, order, to):
     assert layout.reshaped(shape, layout.dense(shape, order), to) is None
 
 
-@pytest.mark.parametrize("shape, strides, order", [((4, 1, 5), (-10, 5, 1), (0, 1, 2)),
-                                                   ((4, 6), (1, -4), (1, 0)), ((2, 3, 4), (12, 4, -1), (0, 1, 2)), ((3, 4), (4, 1), (0, 1))])
+@pytest.mark.parametrize(
+    "shape, strides, order",
+    [
+        ((4, 1, 5), (-10, 5, 1), (0, 1, 2)),
+        ((4, 6), (1, -4), (1, 0)),
+        ((2, 3, 4), (12, 4, -1), (0, 1, 2)),
+        ((3, 4), (4, 1), (0, 1)),
+    ],
+)
 def test_the_order_of_axes_that_are_read_backwards_is_that_of_their_elements(shape, strides, order):
     assert layout.order_of(shape, strides) == order
 
@@ -56,7 +82,7 @@ def test_zero_padding_is_part_of_how_a_value_lies():
     lies = layout.Layouts({x: (5, 1)}).moved({x: (4, 1)}, zero_padded=True)
     assert dict(lies) == {x: (4, 1)} and lies.zero_padded == {x}
     assert dict(lies.moved({y: (3, 1)})) == {x: (4, 1), y: (3, 1)} and lies.moved({y: (3, 1)}).zero_padded == {x}
-    assert not lies.moved({x: (4, 1)}).zero_padded           # what lies elsewhere is padded only where that is said
+    assert not lies.moved({x: (4, 1)}).zero_padded  # what lies elsewhere is padded only where that is said
 
 
 def test_a_value_is_written_in_the_layout_that_its_reader_prefers(monkeypatch):
@@ -68,6 +94,7 @@ def test_a_value_is_written_in_the_layout_that_its_reader_prefers(monkeypatch):
         done = place.place(fuse.fuse(graph, candidates.claim), candidates.chosen, found.get)
         assert done.places[c].zero_padded == (done.places[c].strides == (256, 1, 32, 4))
         return c, [task for task in done.tasks if task.region.anchors]
+
     c, (one, two) = tasks()
     assert one.layouts.zero_padded == two.layouts.zero_padded == {c}
     assert one.layouts[c] == two.layouts[c] == (256, 1, 32, 4)
@@ -82,7 +109,7 @@ def test_branches_write_straight_into_their_join():
     b = Builder()
     x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
     parts = [conv(b, x, c, f"branch{c}") for c in (5, 3, 16)]
-    joined, = b.emit(get("concat"), parts, dict(axis=1))
+    (joined,) = b.emit(get("concat"), parts, dict(axis=1))
     done = planned(b.graph([conv(b, joined, 4, "last")]))
     roots = {done.places[p].root for p in parts}
     assert roots == {joined}
@@ -94,8 +121,8 @@ def test_a_join_inside_a_join_is_one_buffer():
     b = Builder()
     x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
     one, two, three = (conv(b, x, c, f"branch{c}") for c in (4, 6, 2))
-    inner, = b.emit(get("concat"), (one, two), dict(axis=1))
-    outer, = b.emit(get("concat"), (three, inner), dict(axis=1))
+    (inner,) = b.emit(get("concat"), (one, two), dict(axis=1))
+    (outer,) = b.emit(get("concat"), (three, inner), dict(axis=1))
     done = planned(b.graph([conv(b, outer, 4, "last")]))
     assert {done.places[v].root for v in (one, two, three, inner)} == {outer}
     assert done.places[two].offset == 6
@@ -105,15 +132,18 @@ def test_what_is_joined_twice_is_copied_once():
     b = Builder()
     x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
     y = conv(b, x, 4, "y")
-    first, = b.emit(get("concat"), (y, conv(b, x, 4, "z")), dict(axis=1))
-    second, = b.emit(get("concat"), (y, conv(b, x, 2, "w")), dict(axis=1))
+    (first,) = b.emit(get("concat"), (y, conv(b, x, 4, "z")), dict(axis=1))
+    (second,) = b.emit(get("concat"), (y, conv(b, x, 2, "w")), dict(axis=1))
     done = planned(b.graph([conv(b, first, 4, "a"), conv(b, second, 4, "b")]))
     assert sum("joined" in c for c in done.copies) == 1
 
 
 def cut(b, x, *sizes, axis=1):
     ends = list(itertools.accumulate(sizes))
-    return [b.emit(get("slice"), (x,), dict(starts=(e - n,), ends=(e,), axes=(axis,), steps=(1,)))[0] for n, e in zip(sizes, ends)]
+    return [
+        b.emit(get("slice"), (x,), dict(starts=(e - n,), ends=(e,), axes=(axis,), steps=(1,)))[0]
+        for n, e in zip(sizes, ends)
+    ]
 
 
 def test_slices_of_merged_siblings_are_written_where_they_are_joined():
@@ -121,12 +151,15 @@ def test_slices_of_merged_siblings_are_written_where_they_are_joined():
     x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
     one, two = cut(b, b.emit(get("relu"), (conv(b, x, 8, "whole"),))[0], 5, 3)
     three = conv(b, two, 6, "three", kernel=3)
-    joined, = b.emit(get("concat"), (three, one), dict(axis=1))
+    (joined,) = b.emit(get("concat"), (three, one), dict(axis=1))
     done = planned(b.graph([conv(b, joined, 4, "last")]))
     assert [done.places[v].root for v in (three, one, two)] == [joined, joined, two]
     assert done.places[one].offset == 6 and layout.is_dense(two.type.shape, done.places[two].strides)
     assert not any("joined" in c for c in done.copies)
-    assert done.tasks[1].region.title() == "convolution+relu+slice+slice" and done.tasks[1].region.body.outputs == (one, two)
+    assert done.tasks[1].region.title() == "convolution+relu+slice+slice" and done.tasks[1].region.body.outputs == (
+        one,
+        two,
+    )
 
 
 def test_a_whole_that_is_read_is_written_once_more_only_where_a_slice_is_joined():
@@ -134,7 +167,7 @@ def test_a_whole_that_is_read_is_written_once_more_only_where_a_slice_is_joined(
     x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
     whole = conv(b, x, 8, "whole")
     one, two = cut(b, whole, 5, 3)
-    joined, = b.emit(get("concat"), (conv(b, whole, 6, "three"), one), dict(axis=1))
+    (joined,) = b.emit(get("concat"), (conv(b, whole, 6, "three"), one), dict(axis=1))
     done = planned(b.graph([conv(b, joined, 4, "last"), conv(b, two, 2, "side")]))
     assert done.places[one].root is joined and done.places[two].root is whole and done.places[two].offset == 5
 
@@ -144,7 +177,11 @@ def test_slices_that_nothing_joins_or_no_kernel_writes_apart_are_views(parts, ax
     b = Builder()
     x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
     one, two = cut(b, conv(b, x, 8, "whole"), *parts, axis=axis)
-    ends = [conv(b, one, 4, "a"), conv(b, two, 4, "b")] if axis == 1 else b.emit(get("concat"), (two, one), dict(axis=axis))
+    ends = (
+        [conv(b, one, 4, "a"), conv(b, two, 4, "b")]
+        if axis == 1
+        else b.emit(get("concat"), (two, one), dict(axis=axis))
+    )
     fused = fuse.fuse(b.graph(ends), candidates.claim)
     assert sum(fuse.is_view(i) and i.op.name == "slice" for i in fused.items if not isinstance(i, Region)) == 2
 
@@ -153,10 +190,10 @@ def test_heads_are_views():
     b = Builder()
     x = b.input(TensorType(F32, (1, 16, 24)), "x")
     w = b.constant(np.ones((24, 36), np.float32), "w")
-    y, = b.emit(get("matmul"), (x, w))
-    y, = b.emit(get("slice"), (y,), dict(starts=(12,), ends=(24,), axes=(2,), steps=(1,)))
-    y, = b.emit(get("reshape"), (y,), dict(shape=(1, 16, 3, 4)))
-    y, = b.emit(get("transpose"), (y,), dict(perm=(0, 2, 1, 3)))
+    (y,) = b.emit(get("matmul"), (x, w))
+    (y,) = b.emit(get("slice"), (y,), dict(starts=(12,), ends=(24,), axes=(2,), steps=(1,)))
+    (y,) = b.emit(get("reshape"), (y,), dict(shape=(1, 16, 3, 4)))
+    (y,) = b.emit(get("transpose"), (y,), dict(perm=(0, 2, 1, 3)))
     done = planned(b.graph([b.emit(get("relu"), (y,))[0]]))
     assert done.places[y].strides[1:] == (4, 36, 1) and done.places[y].offset == 12
 
@@ -165,10 +202,10 @@ def test_a_region_takes_a_pointwise_dag_along_but_never_closes_a_cycle():
     b = Builder()
     x = b.input(TensorType(F32, (1, 8, 4, 4)), "x")
     y = conv(b, x, 8, "y")
-    g, = b.emit(get("sigmoid"), (y,))
-    swish, = b.emit(get("mul"), (y, g))
+    (g,) = b.emit(get("sigmoid"), (y,))
+    (swish,) = b.emit(get("mul"), (y, g))
     z = conv(b, swish, 8, "z")
-    out, = b.emit(get("add"), (z, y))
+    (out,) = b.emit(get("add"), (z, y))
     fused = fuse.fuse(b.graph([out]), candidates.claim)
     assert [i.title() for i in fused.items] == ["convolution+sigmoid+mul", "convolution+add"]
 
@@ -202,7 +239,7 @@ def test_waves_put_branches_side_by_side_and_readers_after_writers():
     b = Builder()
     x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
     parts = [conv(b, x, c, f"branch{c}") for c in (5, 3)]
-    joined, = b.emit(get("concat"), parts, dict(axis=1))
+    (joined,) = b.emit(get("concat"), parts, dict(axis=1))
     done = planned(b.graph([conv(b, joined, 4, "last")]))
     waves = lower.waves(done)
     named = {t.what.output.name: w for t, w in zip(done.tasks, waves) if isinstance(t.what, Region)}

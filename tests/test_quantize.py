@@ -1,4 +1,5 @@
 """Quantized programs: conversions as ops, what folding leaves of them, and the pass that computes all of it in f32."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -55,8 +56,17 @@ def spread(a: np.ndarray, shape: tuple[int, ...], axis: int, block: int) -> np.n
 
 
 # the shape of x, that of scale and zero point, and how these lie
-PLACES = [((5, 13), (), 0, 0), ((5, 13), (1,), 0, 0), ((5, 13), (13,), 1, 0), ((3, 5, 7), (5,), 1, 0), ((61,), (61,), 0, 0),
-          ((11, 3), (3, 3), 0, 4), ((3, 61), (3, 31), 1, 2), ((2, 7, 3), (2, 7, 3), 1, 1), ((0, 4), (4,), 1, 0)]
+PLACES = [
+    ((5, 13), (), 0, 0),
+    ((5, 13), (1,), 0, 0),
+    ((5, 13), (13,), 1, 0),
+    ((3, 5, 7), (5,), 1, 0),
+    ((61,), (61,), 0, 0),
+    ((11, 3), (3, 3), 0, 4),
+    ((3, 61), (3, 31), 1, 2),
+    ((2, 7, 3), (2, 7, 3), 1, 1),
+    ((0, 4), (4,), 1, 0),
+]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.value)
@@ -77,7 +87,8 @@ def test_dequantize_is_exact_arithmetic_rounded_once(dtype, shape, per, axis, bl
 @pytest.mark.parametrize("zero", [True, False])
 def test_quantize_rounds_half_to_even_and_saturates(dtype, shape, per, axis, block, zero):
     rng = np.random.default_rng(1)
-    scale = np.float32(2.0) ** rng.integers(-4, 2, per).astype(np.float32)           # quotients are exact, some are halves
+    # quotients are exact, some are halves
+    scale = np.float32(2.0) ** rng.integers(-4, 2, per).astype(np.float32)
     x = (whole(rng, DType.I16, *shape).astype(np.float64) % 601 - 300).astype(np.float32) / 4
     middle = [whole(rng, dtype, *per)] if zero else []
     found = evaluated("quantize", x, np.asarray(scale, np.float32), *middle, to=dtype, axis=axis, block=block)
@@ -88,7 +99,7 @@ def test_quantize_rounds_half_to_even_and_saturates(dtype, shape, per, axis, blo
 
 def test_quantize_divides_in_the_type_of_what_it_is_given():
     x, scale = np.random.default_rng(2).uniform(-9, 9, 997).astype(np.float32), np.float32(0.0371)
-    want = np.clip(np.rint(x / scale), -128, 127).astype(np.int8)                    # one division in f32
+    want = np.clip(np.rint(x / scale), -128, 127).astype(np.int8)  # one division in f32
     assert (evaluated("quantize", x, np.asarray(scale), to=DType.I8) == want).all()
 
 
@@ -108,20 +119,34 @@ def test_floats_of_few_bits(dtype):
     assert evaluated("dequantize", narrow, scale).tolist() == (narrow.astype(np.float32) * scale).tolist()
 
 
-@pytest.mark.parametrize("types, attrs, says", [
-    (("i8[5, 3]", "f32[4]"), dict(axis=0), "needs scales and zero points for axis 0"),
-    (("i8[5, 3]", "f32[5]"), dict(axis=2), "needs an axis below 2"),
-    (("i8[5, 3]", "f32[5]"), dict(block=2), "needs scales and zero points"),
-    (("i8[5]", "i32[]"), {}, "needs a scale of floating point")])
+@pytest.mark.parametrize(
+    "types, attrs, says",
+    [
+        (("i8[5, 3]", "f32[4]"), dict(axis=0), "needs scales and zero points for axis 0"),
+        (("i8[5, 3]", "f32[5]"), dict(axis=2), "needs an axis below 2"),
+        (("i8[5, 3]", "f32[5]"), dict(block=2), "needs scales and zero points"),
+        (("i8[5]", "i32[]"), {}, "needs a scale of floating point"),
+    ],
+)
 def test_what_does_not_fit_is_refused(types, attrs, says):
     op = get("dequantize")
     with pytest.raises(ValueError, match=says):
         op.infer_types(tuple(map(TensorType.parse, types)), op.complete(attrs))
 
 
-@pytest.mark.parametrize("text", [
-    "graph main(%x: i8[5, 3], %s: f32[3], %z: i8[3]) {\n  %y: f32[5, 3] = dequantize(%x, %s, %z) {axis=1}\n  return %y\n}\n",
-    "graph main(%x: f32[6, 3], %s: f32[3, 3]) {\n  %y: i4[6, 3] = quantize(%x, %s) {to=i4, block=2}\n  return %y\n}\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "graph main(%x: i8[5, 3], %s: f32[3], %z: i8[3]) {\n  %y: f32[5, 3] = dequantize(%x, %s, %z) {axis=1}\n "
+            " return %y\n}\n"
+        ),
+        (
+            "graph main(%x: f32[6, 3], %s: f32[3, 3]) {\n  %y: i4[6, 3] = quantize(%x, %s) {to=i4, block=2}\n  return"
+            " %y\n}\n"
+        ),
+    ],
+)
 def test_texts_come_back(text):
     graph = parse(text)
     verify(graph)
@@ -129,6 +154,7 @@ def test_texts_come_back(text):
 
 
 # --- folding
+
 
 def program(ops: str) -> Graph:
     """x · w with the words of `ops` done to a constant w of int8 first."""
@@ -145,10 +171,17 @@ def program(ops: str) -> Graph:
     return b.graph([v])
 
 
-@pytest.mark.parametrize("ops, left", [
-    ("dequantize matmul", ["dequantize", "matmul"]), ("dequantize neg matmul", ["matmul"]), ("dequantize", []),
-    ("dequantize transpose matmul", ["dequantize", "transpose", "matmul"]), ("dequantize transpose", []),
-    ("transpose dequantize matmul", ["dequantize", "matmul"])])
+@pytest.mark.parametrize(
+    "ops, left",
+    [
+        ("dequantize matmul", ["dequantize", "matmul"]),
+        ("dequantize neg matmul", ["matmul"]),
+        ("dequantize", []),
+        ("dequantize transpose matmul", ["dequantize", "transpose", "matmul"]),
+        ("dequantize transpose", []),
+        ("transpose dequantize matmul", ["dequantize", "matmul"]),
+    ],
+)
 def test_folding_leaves_few_bits_on_their_way_to_a_heavy_op(ops, left):
     graph = program(ops)
     folded = fold_constants(graph, PassReport("constant"))
@@ -165,14 +198,27 @@ def test_folding_leaves_few_bits_on_their_way_to_a_heavy_op(ops, left):
 # --- importing, and the pass
 
 QDQ = model(
-    [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantize_x"), helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], "dequantize_x"),
-     helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"], "dequantize_w", axis=0),
-     helper.make_node("DequantizeLinear", ["b", "bs"], ["bd"], "dequantize_b"),
-     helper.make_node("Conv", ["d", "wd", "bd"], ["c"], "conv"), helper.make_node("DequantizeLinear", ["a", "s"], ["ad"], "dequantize_a"),
-     helper.make_node("Add", ["c", "ad"], ["y"], "add")],
-    {"x": "f32[1, 2, 4, 4]"}, ["y"],
-    {"s": np.float32(0.05), "z": np.int8(-3), "w": whole(np.random.default_rng(7), DType.I8, 3, 2, 1, 1), "bs": np.float32(0.001),
-     "ws": np.array([0.1, 0.2, 0.3], np.float32), "b": np.array([100, -200, 300], np.int32), "a": np.array([7], np.int8)})
+    [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantize_x"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], "dequantize_x"),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"], "dequantize_w", axis=0),
+        helper.make_node("DequantizeLinear", ["b", "bs"], ["bd"], "dequantize_b"),
+        helper.make_node("Conv", ["d", "wd", "bd"], ["c"], "conv"),
+        helper.make_node("DequantizeLinear", ["a", "s"], ["ad"], "dequantize_a"),
+        helper.make_node("Add", ["c", "ad"], ["y"], "add"),
+    ],
+    {"x": "f32[1, 2, 4, 4]"},
+    ["y"],
+    {
+        "s": np.float32(0.05),
+        "z": np.int8(-3),
+        "w": whole(np.random.default_rng(7), DType.I8, 3, 2, 1, 1),
+        "bs": np.float32(0.001),
+        "ws": np.array([0.1, 0.2, 0.3], np.float32),
+        "b": np.array([100, -200, 300], np.int32),
+        "a": np.array([7], np.int8),
+    },
+)
 
 
 def names(graph: Graph) -> list[str]:
@@ -184,9 +230,11 @@ def test_imported_programs_keep_their_integers():
     assert names(graph) == ["dequantize", "dequantize", "quantize", "dequantize", "convolution", "add"]
     verify(graph)
     weights = graph.producer[next(n for n in graph.nodes if n.op is get("convolution")).inputs[1]]
-    assert weights.inputs[0] in graph.constants and weights.inputs[0].type.dtype is DType.I8 and weights.attrs["axis"] == 0
+    assert (
+        weights.inputs[0] in graph.constants and weights.inputs[0].type.dtype is DType.I8 and weights.attrs["axis"] == 0
+    )
     ad = next(n for n in graph.nodes if n.op is get("add")).inputs[1]
-    assert ad in graph.constants and ad.type.dtype is DType.F32                       # leads to no heavy op
+    assert ad in graph.constants and ad.type.dtype is DType.F32  # leads to no heavy op
     assert key(parse(to_text(graph, data=True))) == key(graph)
 
 
@@ -194,7 +242,9 @@ def test_the_program_in_f32_is_the_arithmetic():
     """What importing wrote out before there were such ops."""
     wide = in_f32(load(QDQ).graph)
     verify(wide)
-    assert to_text(wide, data=True) == """graph test(%x: f32[1, 2, 4, 4]) {
+    assert (
+        to_text(wide, data=True)
+        == """graph test(%x: f32[1, 2, 4, 4]) {
   %s = constant f32[] 0.05
   %q.div: f32[1, 2, 4, 4] = div(%x, %s) "quantize_x"
   %q.round: f32[1, 2, 4, 4] = round(%q.div) "quantize_x"
@@ -216,6 +266,7 @@ def test_the_program_in_f32_is_the_arithmetic():
   return %y
 }
 """
+    )
 
 
 def test_explain_says_that_it_computes_in_f32():
@@ -250,7 +301,9 @@ def test_quantized_networks_have_integers_until_then(name):
     assert all(before[k].tobytes() == after[k].tobytes() for k in before)
 
 
-@pytest.mark.parametrize("name, few", [("four_bits_zero_points_bias", None), ("eight_bits", None), ("two_bits", DType.U2)])
+@pytest.mark.parametrize(
+    "name, few", [("four_bits_zero_points_bias", None), ("eight_bits", None), ("two_bits", DType.U2)]
+)
 def test_blocks_of_weights_stay_few_bits_where_they_are_whole(name, few):
     """The first two have 40 numbers in blocks of 16."""
     graph = load(test_microsoft_quant.CASES[name](np.random.default_rng(0))[0]).graph

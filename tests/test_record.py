@@ -1,4 +1,5 @@
 """Records are frozen dataclasses in all that the engine's data is asked for."""
+
 from __future__ import annotations
 
 import copy
@@ -34,17 +35,43 @@ class Usual:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
-@pytest.mark.parametrize("values, named", [(("a", 3), {}), (("a",), {"size": 3}), ((), {"size": 3, "name": "a"}), (("a", 3, (4,), {"x": 1}), {}),
-                                           (("a",), {"info": {"y": 2}, "size": 5}), (("a", 3, (4,)), {})])
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        (("a", 3), {}),
+        (("a",), {"size": 3}),
+        ((), {"size": 3, "name": "a"}),
+        (("a", 3, (4,), {"x": 1}), {}),
+        (("a",), {"info": {"y": 2}, "size": 5}),
+        (("a", 3, (4,)), {}),
+    ],
+)
 def test_it_takes_what_a_dataclass_takes(values, named):
     made, usual = Made(*values, **named), Usual(*values, **named)
-    assert astuple(made) == astuple(usual) and repr(made) == repr(usual).replace("Usual", "Made") and made.twice == 2 * usual.size
+    assert (
+        astuple(made) == astuple(usual)
+        and repr(made) == repr(usual).replace("Usual", "Made")
+        and made.twice == 2 * usual.size
+    )
     assert made == Made(*values, **named) and made != Made("other", 1) and made != usual and made != astuple(made)
-    assert replace(made, size=9) == Made(made.name, 9, made.shape, made.info) and pickle.loads(pickle.dumps(made)) == made == copy.deepcopy(made)
+    assert replace(made, size=9) == Made(made.name, 9, made.shape, made.info) and pickle.loads(
+        pickle.dumps(made)
+    ) == made == copy.deepcopy(made)
 
 
-@pytest.mark.parametrize("values, named", [((), {}), (("a",), {}), (("a", 1, (), {}, 5), {}), (("a", 1), {"name": "b"}), (("a", 1), {"wrong": 2}),
-                                           (("a",), {"wrong": 2}), ((), {"name": "a", "wrong": 2}), (("a",), {"name": "a", "size": 1})])
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        ((), {}),
+        (("a",), {}),
+        (("a", 1, (), {}, 5), {}),
+        (("a", 1), {"name": "b"}),
+        (("a", 1), {"wrong": 2}),
+        (("a",), {"wrong": 2}),
+        ((), {"name": "a", "wrong": 2}),
+        (("a",), {"name": "a", "size": 1}),
+    ],
+)
 def test_it_refuses_what_a_dataclass_refuses(values, named):
     for kind in (Usual, Made):
         with pytest.raises(TypeError):
@@ -58,7 +85,7 @@ def test_it_is_frozen_has_a_hash_and_matches():
         with pytest.raises(FrozenInstanceError):
             change()
     with pytest.raises(TypeError, match="unhashable"):
-        hash(one)                                                          # a dict is in it
+        hash(one)  # a dict is in it
     assert hash(Made("a", 1, info=())) == hash(Made("a", 1, info=())) != hash(Made("a", 2, info=())) and one == other
     match one:
         case Made(name, size):

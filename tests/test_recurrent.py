@@ -1,4 +1,5 @@
 """Cutting recurrent layers into a matrix product and the steps."""
+
 import draw
 import numpy as np
 import pytest
@@ -21,7 +22,10 @@ def split_recurrent(graph: Graph) -> Graph:
 def layer(op, types, attrs, free=()):
     """A graph of one layer whose weights are constant, but for those named in `free` by position."""
     b, arrays = Builder(), draw.operands(op, types, attrs)
-    values = [b.input(t, f"x{i}") if i == 0 or i > 3 or i in free else b.constant(a, f"c{i}") for i, (t, a) in enumerate(zip(types, arrays))]
+    values = [
+        b.input(t, f"x{i}") if i == 0 or i > 3 or i in free else b.constant(a, f"c{i}")
+        for i, (t, a) in enumerate(zip(types, arrays))
+    ]
     graph = b.graph(b.emit(op, values, attrs, names=("y", "last_h", "last_c"), node_name="layer"))
     return graph, {v.name: a for v, a in zip(values, arrays) if v in graph.inputs}
 
@@ -68,9 +72,13 @@ def test_two_layers_and_other_nodes_keep_their_places():
     rng = np.random.default_rng(0)
 
     def gru(x, inputs):
-        w, r, bias, h = (b.constant(rng.standard_normal(s).astype(np.float32)) for s in ((1, 15, inputs), (1, 15, 5), (1, 30), (1, 3, 5)))
+        w, r, bias, h = (
+            b.constant(rng.standard_normal(s).astype(np.float32))
+            for s in ((1, 15, inputs), (1, 15, 5), (1, 30), (1, 3, 5))
+        )
         y, last = b.emit(get("gru"), (x, w, r, bias, h), dict(hidden=5))
         return b.emit(get("reshape"), (y,), dict(shape=(4, 3, 5)))[0], last
+
     one, last = gru(x, 7)
     two, _ = gru(b.emit(get("relu"), (one,))[0], 5)
     graph = b.graph((two, last))

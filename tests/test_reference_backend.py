@@ -1,4 +1,5 @@
 """The device on which the reference runs every step: the least that a backend is, and engines against it."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -19,17 +20,28 @@ from pelton.errors import EngineError, InputError
 from pelton.options import Options
 
 RNG = np.random.default_rng(7)
-WEIGHTS = {"w": RNG.standard_normal((6, 3, 3, 3)).astype(np.float32), "v": RNG.standard_normal((6, 6, 1, 1)).astype(np.float32),
-           "k": RNG.standard_normal((6, 5)).astype(np.float32)}
-NODES = [helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["r"], "relu"),
-         helper.make_node("Conv", ["r", "v"], ["d"], "pointwise"), helper.make_node("Add", ["d", "r"], ["s"], "sum"),
-         helper.make_node("GlobalAveragePool", ["s"], ["g"], "pool"), helper.make_node("Flatten", ["g"], ["f"], "flat"),
-         helper.make_node("MatMul", ["f", "k"], ["y"], "head")]
+WEIGHTS = {
+    "w": RNG.standard_normal((6, 3, 3, 3)).astype(np.float32),
+    "v": RNG.standard_normal((6, 6, 1, 1)).astype(np.float32),
+    "k": RNG.standard_normal((6, 5)).astype(np.float32),
+}
+NODES = [
+    helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
+    helper.make_node("Relu", ["c"], ["r"], "relu"),
+    helper.make_node("Conv", ["r", "v"], ["d"], "pointwise"),
+    helper.make_node("Add", ["d", "r"], ["s"], "sum"),
+    helper.make_node("GlobalAveragePool", ["s"], ["g"], "pool"),
+    helper.make_node("Flatten", ["g"], ["f"], "flat"),
+    helper.make_node("MatMul", ["f", "k"], ["y"], "head"),
+]
 
 
 @pytest.fixture(scope="module", params=["f32[2, 3, 8, 8]", "f32[n, 3, 8, 8]"], ids=["fixed", "open"])
 def made(request, tmp_path_factory) -> Built:
-    return built(model(NODES, {"x": request.param}, ["y", "s"], WEIGHTS), Options(level=0, cache_dir=tmp_path_factory.mktemp("cache")))
+    return built(
+        model(NODES, {"x": request.param}, ["y", "s"], WEIGHTS),
+        Options(level=0, cache_dir=tmp_path_factory.mktemp("cache")),
+    )
 
 
 def reference(made: Built) -> pelton.Engine:
@@ -49,10 +61,16 @@ def test_every_kind_of_device_has_the_whole_protocol():
 
 def test_kernels_give_what_the_reference_gives(made):
     engine = reference(made)
-    assert len(engine.steps) == len(made.engine.steps) and all(s.host and not s.symbol for s in engine.steps) and not engine.plain.code
+    assert (
+        len(engine.steps) == len(made.engine.steps)
+        and all(s.host and not s.symbol for s in engine.steps)
+        and not engine.plain.code
+    )
     for batch in (2, 3) if engine.symbols else (2,):
         got, want = made.engine.run(feeds(batch)), engine.run(feeds(batch))
-        assert got.keys() == want.keys() and all(np.allclose(got[k], want[k], atol=1e-4) and got[k].shape == want[k].shape for k in got)
+        assert got.keys() == want.keys() and all(
+            np.allclose(got[k], want[k], atol=1e-4) and got[k].shape == want[k].shape for k in got
+        )
 
 
 def test_engines_for_the_reference_are_engines(made, tmp_path):
@@ -78,6 +96,7 @@ def test_what_a_step_writes_can_be_seen_and_what_nobody_wrote_is_no_number(made)
     def see(done: int, ready) -> None:
         last = ready.plain.steps[-1].outputs[0].slice.buffer
         seen.append(np.isnan(ready.memory(last).view(np.float32)).all())
+
     assert np.array_equal(context.watch(feeds(2), see)["y"], engine.run(feeds(2))["y"])
     assert len(seen) == len(engine.steps) + 1 and seen[0] and not seen[-1]
 
@@ -106,10 +125,16 @@ def test_what_it_refuses(made):
 
 
 def test_sizes_as_data(tmp_path):
-    nodes = [helper.make_node("Shape", ["x"], ["n"], "shape"), helper.make_node("Cast", ["n"], ["m"], "cast", to=1),
-             helper.make_node("ReduceSum", ["m"], ["t"], "count", keepdims=0), helper.make_node("Mul", ["x", "t"], ["y"], "times")]
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], "shape"),
+        helper.make_node("Cast", ["n"], ["m"], "cast", to=1),
+        helper.make_node("ReduceSum", ["m"], ["t"], "count", keepdims=0),
+        helper.make_node("Mul", ["x", "t"], ["y"], "times"),
+    ]
     made = built(model(nodes, {"x": "f32[rows, 3]"}, ["y"], {}), Options(level=0, cache_dir=tmp_path))
     engine = reference(made)
     for rows in (1, 4):
         x = drawn([dataclasses.replace(p, shape=(rows, 3)) for p in engine.inputs])
-        assert np.array_equal(engine.run(x)["y"], made.engine.run(x)["y"]) and np.allclose(engine.run(x)["y"], x["x"] * (rows + 3))
+        assert np.array_equal(engine.run(x)["y"], made.engine.run(x)["y"]) and np.allclose(
+            engine.run(x)["y"], x["x"] * (rows + 3)
+        )

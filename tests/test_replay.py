@@ -1,4 +1,6 @@
-"""Tactic replay: the same engine from what was recorded, with no clock at all; and which files of tactics are refused."""
+"""Tactic replay: the same engine from what was recorded, with no clock at all; and which files of tactics are
+refused."""
+
 import importlib
 import json
 from dataclasses import replace
@@ -26,18 +28,21 @@ from pelton.runtime.program import ScriptEngine
 from pelton.compat.session.engine_cache import key_of
 from pelton.tune import candidates, chains, replay, search
 
-building = importlib.import_module("pelton.compiler.build")      # the package offers the function `build` under the same name
-L2 = 64 << 10                                           # in which the pictures of inverted_residuals do not fit
+# the package offers the function `build` under the same name
+building = importlib.import_module("pelton.compiler.build")
+L2 = 64 << 10  # in which the pictures of inverted_residuals do not fit
 
 
 def dense():
     """Two layers and their sum, of any batch."""
     rng = np.random.default_rng(0)
-    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["a"], name="first"),
-             helper.make_node("Relu", ["a"], ["r"], name="relu"),
-             helper.make_node("Gemm", ["r", "v"], ["c"], name="second"),
-             helper.make_node("Add", ["c", "x"], ["s"], name="sum"),
-             helper.make_node("Softmax", ["s"], ["y"], axis=1, name="soft")]
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["r"], name="relu"),
+        helper.make_node("Gemm", ["r", "v"], ["c"], name="second"),
+        helper.make_node("Add", ["c", "x"], ["s"], name="sum"),
+        helper.make_node("Softmax", ["s"], ["y"], axis=1, name="soft"),
+    ]
     constants = {"w": rng.standard_normal((20, 33)), "b": rng.standard_normal(33), "v": rng.standard_normal((33, 20))}
     constants = {name: a.astype(np.float32) for name, a in constants.items()}
     return model(nodes, {"x": ("n", 20)}, {"y": ("n", 20)}, constants)
@@ -72,7 +77,9 @@ def no_clock(monkeypatch):
     def make():
         def clock(*args, **more):
             raise AssertionError("something was timed")
+
         monkeypatch.setattr(search, "Timing", clock)
+
     return make
 
 
@@ -90,9 +97,14 @@ def same(first, second):
     return a.main == b.main and [*map(bare, a.engines)] == [*map(bare, b.engines)]
 
 
-CASES = {"a network": (small_cnn, 1, {}), "large weights": (wide_cnn, 1, {}), "chains": (inverted_residuals, 0, {}),
-         "timed chains": (inverted_residuals, 1, {}), "open sizes": (dense, 1, {"shapes": {"x": "1..6..64x20"}}),
-         "a script": (lambda: MODELS["detector"]()[0], 1, {})}
+CASES = {
+    "a network": (small_cnn, 1, {}),
+    "large weights": (wide_cnn, 1, {}),
+    "chains": (inverted_residuals, 0, {}),
+    "timed chains": (inverted_residuals, 1, {}),
+    "open sizes": (dense, 1, {"shapes": {"x": "1..6..64x20"}}),
+    "a script": (lambda: MODELS["detector"]()[0], 1, {}),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -127,6 +139,7 @@ def test_what_runs_by_reference_is_recorded_as_nothing(cache, tmp_path, monkeypa
             return real(imported, options, before)
         assert before is None
         raise Undecided("n is not known")
+
     monkeypatch.setattr(building, "compiled", compiled)
     first = pelton.build(source, level=1, save_tactics=path, cache_dir=cache)
     no_clock()
@@ -147,17 +160,18 @@ def test_chains_are_joined_again_whatever_the_caches():
     assert len(texts) == 3 and [key(r.body) for r in again.joined] == texts and len(again.items) == len(first.items)
     pairs = [key(chains.joined(graph, run[:2]).body) for run in chains.found(fused, Target(l2=L2), False)]
     part = chains.rejoin(fused, pairs, Target(), False)
-    assert [len(r.anchors) for r in part.joined] == [2] * 4                # shorter ones than there could be
+    assert [len(r.anchors) for r in part.joined] == [2] * 4  # shorter ones than there could be
     assert chains.rejoin(fused, [], Target(), False).items == fused.items
 
 
 def test_the_file_knows_no_names_of_the_model(recorded):
     said = json.dumps(recorded)
-    assert not any(name in said for name in ("stem", "wide", "residual", "join", ".py", ".c\""))
+    assert not any(name in said for name in ("stem", "wide", "residual", "join", ".py", '.c"'))
     assert [t["template"] for t in recorded["programs"][0]["templates"]] and recorded["version"] == 1
 
 
 # --- what is refused
+
 
 def changed(data, *path, to):
     """A copy of the file's data with one thing in another's place."""
@@ -169,22 +183,45 @@ def changed(data, *path, to):
     return data
 
 
-@pytest.mark.parametrize("path, to, why", [
-    (["version"], 2, "no recorded tactics of version 1"), (["target"], 3, "3 is no text"),
-    (["target"], "x86_64_v0", "were recorded for x86_64_v0"), (["programs"], {}, "is no list"),
-    (["programs", 0], 3, "no recorded tactics"), (["programs", 0], {}, "KeyError: 'chains'"),
-    (["programs", 0, "chains"], ["a"], "'a' is no list"),
-    (["programs", 0, "templates", 0, "region"], "a", "is no list"),
-    (["programs", 0, "templates", 0, "template"], None, "None is no text"),
-    (["programs", 0, "kernels", 0, "layouts", 0], 3, "3 is no text"),
-    (["programs", 0, "kernels", 0], [], "no recorded tactics"),
-    (["programs"], lambda p: p * 2, "a model that becomes 2 programs, this one becomes 1"),
-    (["programs", 0], None, "became no engine, here it does"),
-    (["programs", 0, "templates"], lambda t: t[1:], r"stem\+stem.relu \(convolution\+relu\) is not recorded; build"),
-    (["programs", 0, "templates"], lambda t: [*t, t[0]], "1 recorded regions are not in this program, such as .*conv"),
-    (["programs", 0, "templates", 0, "template"], "pool", "stem.* was recorded in the layouts of the template 'pool'"),
-    (["programs", 0, "kernels"], [], "is not recorded with operands of the strides"),
-    (["programs", 0, "kernels", -1, "tactic"], "gemm:mr=99@here", "tactic 'gemm:mr=99@here', which is not possible")])
+@pytest.mark.parametrize(
+    "path, to, why",
+    [
+        (["version"], 2, "no recorded tactics of version 1"),
+        (["target"], 3, "3 is no text"),
+        (["target"], "x86_64_v0", "were recorded for x86_64_v0"),
+        (["programs"], {}, "is no list"),
+        (["programs", 0], 3, "no recorded tactics"),
+        (["programs", 0], {}, "KeyError: 'chains'"),
+        (["programs", 0, "chains"], ["a"], "'a' is no list"),
+        (["programs", 0, "templates", 0, "region"], "a", "is no list"),
+        (["programs", 0, "templates", 0, "template"], None, "None is no text"),
+        (["programs", 0, "kernels", 0, "layouts", 0], 3, "3 is no text"),
+        (["programs", 0, "kernels", 0], [], "no recorded tactics"),
+        (["programs"], lambda p: p * 2, "a model that becomes 2 programs, this one becomes 1"),
+        (["programs", 0], None, "became no engine, here it does"),
+        (
+            ["programs", 0, "templates"],
+            lambda t: t[1:],
+            r"stem\+stem.relu \(convolution\+relu\) is not recorded; build",
+        ),
+        (
+            ["programs", 0, "templates"],
+            lambda t: [*t, t[0]],
+            "1 recorded regions are not in this program, such as .*conv",
+        ),
+        (
+            ["programs", 0, "templates", 0, "template"],
+            "pool",
+            "stem.* was recorded in the layouts of the template 'pool'",
+        ),
+        (["programs", 0, "kernels"], [], "is not recorded with operands of the strides"),
+        (
+            ["programs", 0, "kernels", -1, "tactic"],
+            "gemm:mr=99@here",
+            "tactic 'gemm:mr=99@here', which is not possible",
+        ),
+    ],
+)
 def test_what_does_not_fit_is_refused(cnn, cache, tmp_path, recorded, path, to, why):
     (tmp_path / "t.json").write_text(json.dumps(changed(recorded, *path, to=to)))
     with pytest.raises(pelton.BuildError, match=why):
@@ -225,11 +262,18 @@ def test_a_build_that_fails_records_nothing(cache, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("given, why", [
-    (dict(load_tactics="t.json", budget=1.0), "times nothing; leave it out, or budget="),
-    (dict(load_tactics="t.json", timing_cache="c.json", budget=1.0), "leave it out, or budget= and timing_cache="),
-    (dict(load_tactics="t.json", target="cuda"), "alternatives, which `pelton tune` times; leave out load_tactics="),
-    (dict(save_tactics="t.json", target="cuda:sm_90"), "the target is 'cuda:sm_90'.* leave out save_tactics=")])
+@pytest.mark.parametrize(
+    "given, why",
+    [
+        (dict(load_tactics="t.json", budget=1.0), "times nothing; leave it out, or budget="),
+        (dict(load_tactics="t.json", timing_cache="c.json", budget=1.0), "leave it out, or budget= and timing_cache="),
+        (
+            dict(load_tactics="t.json", target="cuda"),
+            "alternatives, which `pelton tune` times; leave out load_tactics=",
+        ),
+        (dict(save_tactics="t.json", target="cuda:sm_90"), "the target is 'cuda:sm_90'.* leave out save_tactics="),
+    ],
+)
 def test_options_that_do_not_go_together(given, why):
     with pytest.raises(pelton.InputError, match=why):
         Options(**given)

@@ -1,4 +1,5 @@
 """Folders for temporary files: gone with whoever made them, however that ends, and with several at it at once."""
+
 import os
 import signal
 import subprocess
@@ -15,11 +16,20 @@ def test_a_room_is_gone_when_it_is_left():
 
 
 def test_the_rooms_of_killed_processes_are_swept(tmp_path):
-    made = subprocess.Popen([sys.executable, "-c", "from pelton.system.temporary import room\nwith room() as r: print(r, flush=True); input()"],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    made = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from pelton.system.temporary import room\nwith room() as r: print(r, flush=True); input()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
     folder = Path(made.stdout.readline().strip())
     temporary._sweep.__wrapped__(str(tmp_path))
-    assert folder.is_dir()                                        # somebody is in it
+    assert folder.is_dir()  # somebody is in it
     made.send_signal(signal.SIGKILL)
     made.wait()
     assert folder.is_dir()

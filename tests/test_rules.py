@@ -1,4 +1,6 @@
-"""Every rule is tested by being declared: before ≡ after on random inputs, it fires, comes to rest, and refuses where it must."""
+"""Every rule is tested by being declared: before ≡ after on random inputs, it fires, comes to rest, and refuses where
+it must."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -19,7 +21,22 @@ from pelton.passes.rewriting.example import draw, program
 from pelton.passes.rewriting.pattern import ANY, Applied
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import RULES, Rule, constant, require, rewrite, rule, scalar, when
-from pelton.ops.words import add, batch_norm, clip, concat, convolution, copy, mul, neg, relu, softmax, sub, tanh, top_k, transpose
+from pelton.ops.words import (
+    add,
+    batch_norm,
+    clip,
+    concat,
+    convolution,
+    copy,
+    mul,
+    neg,
+    relu,
+    softmax,
+    sub,
+    tanh,
+    top_k,
+    transpose,
+)
 
 SPELLINGS = [(r, k) for r in RULES.values() for k in range(len(r.patterns))]
 
@@ -34,7 +51,8 @@ def suited(r: Rule, k: int) -> list:
 
 
 def assert_same(before: Graph, after: Graph, tolerance: float) -> None:
-    """Equal names, types and results of outputs, all computed in float64, within a tolerance relative to the largest element."""
+    """Equal names, types and results of outputs, all computed in float64, within a tolerance relative to the largest
+    element."""
     verify(after)
     assert [v.name for v in before.inputs] == [v.name for v in after.inputs]
     assert [(v.name, v.type) for v in before.outputs] == [(v.name, v.type) for v in after.outputs]
@@ -46,7 +64,9 @@ def assert_same(before: Graph, after: Graph, tolerance: float) -> None:
         assert (np.isfinite(w) == np.isfinite(f)).all(), f"{name} is finite in other places\n{to_text(after)}"
         largest = np.abs(w[np.isfinite(w)]).max(initial=1e-30)
         error = np.abs(np.where(np.isfinite(w), w - f, 0)).max(initial=0) / largest
-        assert error <= tolerance, f"{name} is off by {error:.1e} of its largest element\n{to_text(before)}{to_text(after)}"
+        assert error <= tolerance, (
+            f"{name} is off by {error:.1e} of its largest element\n{to_text(before)}{to_text(after)}"
+        )
 
 
 @pytest.mark.parametrize("r, k", SPELLINGS, ids=_name)
@@ -67,7 +87,8 @@ def test_rule(r, k, dtype, tolerance):
 
 @pytest.mark.parametrize("r, k", SPELLINGS, ids=_name)
 def test_rule_for_sizes_that_a_run_decides(r, k):
-    """With symbols for sizes wherever the ops of an example can do with them, a rule applies or refuses, and what it makes is right for all sizes."""
+    """With symbols for sizes wherever the ops of an example can do with them, a rule applies or refuses, and what it
+    makes is right for all sizes."""
     for given in suited(r, k):
         before = symbolic(program(r.patterns[k], given, dtype=F64))
         after = rewrite(before, [r])
@@ -77,24 +98,49 @@ def test_rule_for_sizes_that_a_run_decides(r, k):
             assert_same(sized(before, sizes)[0], sized(after, sizes)[0], 1e-13)
 
 
-@pytest.mark.parametrize("name, text", [
-    ("reshape_same", "%a = neg(%x)  %y = reshape(%a) {shape=([n], 6)}"),
-    ("reshape_reshape", "%a = reshape(%x) {shape=([2*n], 3)}  %y = reshape(%a) {shape=(3, [2*n])}"),
-    ("transpose_of_joined", "%a = reshape(%x) {shape=([n], 2, 3)}  %b = tanh(%a)  %c = reshape(%b) {shape=([2*n], 3)}  %d = transpose(%c) {perm=(1, 0)}"
-                            "  %y = reshape(%d) {shape=(3, [n], 2)}"),
-    ("expand_expand", "%a = expand(%x) {shape=([m], [n], 6)}  %y = expand(%a) {shape=(5, [m], [n], 6)}"),
-    ("expand_ones", "%y = expand(%x) {shape=(1, [n], 6)}"),
-    ("unneeded_expand", "%c = constant f64[] 2  %a = expand(%c) {shape=([n], 6)}  %y = add(%x, %a)"),
-    ("slice_whole", "%y = slice(%x) {starts=(0, 1), ends=([n], 3), axes=(0, 1), steps=(1, 1)}"),
-    ("slice_slice", "%a = slice(%x) {starts=(1,), ends=([n],), axes=(0,), steps=(1,)}"
-                    "  %y = slice(%a) {starts=(0, 1), ends=([n - 2], 5), axes=(0, 1), steps=(1, 2)}"),
-    ("slice_concat", "%a = concat(%x, %x) {axis=0}  %y = slice(%a) {starts=([n],), ends=([2*n - 1],), axes=(0,), steps=(1,)}"),
-    ("concat_slices", "%a = slice(%x) {starts=(1,), ends=(2,), axes=(0,), steps=(1,)}  %b = slice(%x) {starts=(2,), ends=([n],), axes=(0,), steps=(1,)}"
-                      "  %y = concat(%a, %b) {axis=0}"),
-    ("gather_known", "%i = constant i64[] -1  %y = gather(%x, %i) {axis=0}"),
-    ("tile_ones", "%a = reshape(%x) {shape=([n], 1, 6)}  %y = tile(%a) {repeats=(1, [n], 1)}")])
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("reshape_same", "%a = neg(%x)  %y = reshape(%a) {shape=([n], 6)}"),
+        ("reshape_reshape", "%a = reshape(%x) {shape=([2*n], 3)}  %y = reshape(%a) {shape=(3, [2*n])}"),
+        (
+            "transpose_of_joined",
+            (
+                "%a = reshape(%x) {shape=([n], 2, 3)}  %b = tanh(%a)  %c = reshape(%b) {shape=([2*n], 3)}  %d ="
+                " transpose(%c) {perm=(1, 0)}  %y = reshape(%d) {shape=(3, [n], 2)}"
+            ),
+        ),
+        ("expand_expand", "%a = expand(%x) {shape=([m], [n], 6)}  %y = expand(%a) {shape=(5, [m], [n], 6)}"),
+        ("expand_ones", "%y = expand(%x) {shape=(1, [n], 6)}"),
+        ("unneeded_expand", "%c = constant f64[] 2  %a = expand(%c) {shape=([n], 6)}  %y = add(%x, %a)"),
+        ("slice_whole", "%y = slice(%x) {starts=(0, 1), ends=([n], 3), axes=(0, 1), steps=(1, 1)}"),
+        (
+            "slice_slice",
+            (
+                "%a = slice(%x) {starts=(1,), ends=([n],), axes=(0,), steps=(1,)}"
+                "  %y = slice(%a) {starts=(0, 1), ends=([n - 2], 5), axes=(0, 1), steps=(1, 2)}"
+            ),
+        ),
+        (
+            "slice_concat",
+            "%a = concat(%x, %x) {axis=0}  %y = slice(%a) {starts=([n],), ends=([2*n - 1],), axes=(0,), steps=(1,)}",
+        ),
+        (
+            "concat_slices",
+            (
+                "%a = slice(%x) {starts=(1,), ends=(2,), axes=(0,), steps=(1,)}  %b = slice(%x) {starts=(2,),"
+                " ends=([n],), axes=(0,), steps=(1,)}  %y = concat(%a, %b) {axis=0}"
+            ),
+        ),
+        ("gather_known", "%i = constant i64[] -1  %y = gather(%x, %i) {axis=0}"),
+        ("tile_ones", "%a = reshape(%x) {shape=([n], 1, 6)}  %y = tile(%a) {repeats=(1, [n], 1)}"),
+    ],
+)
 def test_views_of_sizes_that_a_run_decides(name, text):
-    before, report = parse(f"graph main[n: 3..4..9, m: 1..2..8](%x: f64[n, 6], %z: f64[m]) {{ {text}  return %y }}"), PassReport("")
+    before, report = (
+        parse(f"graph main[n: 3..4..9, m: 1..2..8](%x: f64[n, 6], %z: f64[m]) {{ {text}  return %y }}"),
+        PassReport(""),
+    )
     verify(before)
     after = rewrite(before, [RULES[name]], report)
     assert list(report.fired) == [name]
@@ -103,29 +149,51 @@ def test_views_of_sizes_that_a_run_decides(name, text):
     assert rewrite(after, [RULES[name]]) is after
 
 
-@pytest.mark.parametrize("mask", [
-    "%t = constant bool[] true  %e = expand(%t) {shape=([n], [n])}  %l = trilu(%e) {upper=false}  %m = where(%l, %zero, %low)",
-    "%t = constant bool[] true  %e = expand(%t) {shape=([n], [n])}  %l = trilu(%e) {k=1}  %h = reshape(%l) {shape=(1, [n], [n])}  %m = where(%h, %low, %zero)",
-    "%e = expand(%low) {shape=([n], [n])}  %l = trilu(%e) {k=1}  %m = reshape(%l) {shape=(1, [n], [n])}",
-    "%i = iota() {size=[n]}  %r = reshape(%i) {shape=([n], 1)}  %l = less_equal(%i, %r)  %m = where(%l, %zero, %low)",
-    "%i = iota() {size=[n]}  %r = reshape(%i) {shape=([n], 1)}  %l = less(%r, %i)  %m = where(%l, %low, %zero)"])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        (
+            "%t = constant bool[] true  %e = expand(%t) {shape=([n], [n])}  %l = trilu(%e) {upper=false}  %m ="
+            " where(%l, %zero, %low)"
+        ),
+        (
+            "%t = constant bool[] true  %e = expand(%t) {shape=([n], [n])}  %l = trilu(%e) {k=1}  %h = reshape(%l)"
+            " {shape=(1, [n], [n])}  %m = where(%h, %low, %zero)"
+        ),
+        "%e = expand(%low) {shape=([n], [n])}  %l = trilu(%e) {k=1}  %m = reshape(%l) {shape=(1, [n], [n])}",
+        (
+            "%i = iota() {size=[n]}  %r = reshape(%i) {shape=([n], 1)}  %l = less_equal(%i, %r)  %m = where(%l, %zero,"
+            " %low)"
+        ),
+        "%i = iota() {size=[n]}  %r = reshape(%i) {shape=([n], 1)}  %l = less(%r, %i)  %m = where(%l, %low, %zero)",
+    ],
+)
 def test_masks_of_any_size_that_hide_what_lies_ahead(mask):
-    text = (f"graph main[n: 2..4..9](%q: f64[3, n, 8], %k: f64[3, n, 8], %v: f64[3, n, 5]) {{ %zero = constant f64[] 0  %low = constant f64[] -1e9  {mask}"
-            "  %y = attention(%q, %k, %v, %m) {scale=0.5}  return %y }")
+    text = (
+        "graph main[n: 2..4..9](%q: f64[3, n, 8], %k: f64[3, n, 8], %v: f64[3, n, 5]) { %zero = constant f64[] 0 "
+        f" %low = constant f64[] -1e9  {mask}  %y = attention(%q, %k, %v, %m) {{scale=0.5}}  return %y }}"
+    )
     before = parse(text)
     after = rewrite(before, [RULES["attention_causal"]])
     assert [n.op.name for n in after.nodes] == ["attention"] and after.nodes[0].attrs["causal"]
     assert_same(sized(before, {"n": 6})[0], sized(after, {"n": 6})[0], 1e-13)
-    for wrong in (("k=1", "k=2"), ("upper=false", "upper=true"), ("-1e9", "-3.0"), ("less_equal(%i, %r)", "less_equal(%r, %i)"),
-                  ("less(%r, %i)", "less(%i, %r)")):
+    for wrong in (
+        ("k=1", "k=2"),
+        ("upper=false", "upper=true"),
+        ("-1e9", "-3.0"),
+        ("less_equal(%i, %r)", "less_equal(%r, %i)"),
+        ("less(%r, %i)", "less(%i, %r)"),
+    ):
         other = parse(text.replace(*wrong))
         assert text == text.replace(*wrong) or rewrite(other, [RULES["attention_causal"]]) is other
 
 
 def test_what_a_rule_would_have_to_know_of_a_size_is_its_refusal():
     report = PassReport("")
-    before = parse('graph main[n: 1..4..9](%x: f64[n], %z: f64[3]) { %a = concat(%x, %z) {axis=0}'
-                   '  %y = slice(%a) {starts=(2,), ends=(3,), axes=(0,), steps=(1,)} "cut"  return %y }')
+    before = parse(
+        "graph main[n: 1..4..9](%x: f64[n], %z: f64[3]) { %a = concat(%x, %z) {axis=0}"
+        '  %y = slice(%a) {starts=(2,), ends=(3,), axes=(0,), steps=(1,)} "cut"  return %y }'
+    )
     assert rewrite(before, [RULES["slice_concat"]], report) is before
     assert "depends on sizes that only a run decides" in report.refused["slice_concat"]["cut"]
 
@@ -147,10 +215,15 @@ def test_values_that_others_read_stay(r, k, reader):
         read = before.replace(nodes=(*before.nodes, extra), outputs=(*before.outputs, extra.output))
     report = PassReport("")
     assert rewrite(read, [r], report) is read
-    assert f"%{value.name} {'is a graph output' if reader == 'output' else 'has another reader: other'}" in report.refused[r.name].values()
+    assert (
+        f"%{value.name} {'is a graph output' if reader == 'output' else 'has another reader: other'}"
+        in report.refused[r.name].values()
+    )
 
 
-@pytest.mark.parametrize("r, given, reason", [(r, given, reason) for r in RULES.values() for given, reason in r.refusals], ids=_name)
+@pytest.mark.parametrize(
+    "r, given, reason", [(r, given, reason) for r in RULES.values() for given, reason in r.refusals], ids=_name
+)
 def test_refusal(r, given, reason):
     for pattern in r.patterns:
         before, report = program(pattern, given), PassReport("")
@@ -166,6 +239,7 @@ def test_strict_leaves_out_inexact_rules(r):
 
 
 # --- the engine
+
 
 @pytest.fixture
 def declare():
@@ -189,7 +263,11 @@ def test_commutative_ops_match_in_both_orders(declare):
         return relu(mul(x, c))
 
     for operands in ("%a, %c", "%c, %a"):
-        assert fired(f'graph main(%x: f32[3]) {{ %c = constant f32[3]  %a = relu(%x) "a"  %y = mul({operands}) "m"  return %y }}', swap) == ["a+m"]
+        assert fired(
+            f'graph main(%x: f32[3]) {{ %c = constant f32[3]  %a = relu(%x) "a"  %y = mul({operands}) "m"  return'
+            " %y }",
+            swap,
+        ) == ["a+m"]
 
 
 def test_a_variable_stands_for_one_value(declare):
@@ -214,14 +292,30 @@ def test_a_term_used_twice_is_one_node(declare):
     assert not fired("graph main(%x: f32[3]) { %a = relu(%x)  %b = relu(%x)  %y = mul(%a, %b)  return %y }", squares)
 
 
-@pytest.mark.parametrize("dtype, number, matches", [
-    ("f32", "0.70710677", True), ("f32", "0.7071", False), ("f16", "0.7071", True), ("f64", "0.70710678", True), ("f64", "0.7071", False)])
+@pytest.mark.parametrize(
+    "dtype, number, matches",
+    [
+        ("f32", "0.70710677", True),
+        ("f32", "0.7071", False),
+        ("f16", "0.7071", True),
+        ("f64", "0.70710678", True),
+        ("f64", "0.7071", False),
+    ],
+)
 def test_numbers_match_as_well_as_their_type_holds_them(declare, dtype, number, matches):
     @declare(lambda x: mul(x, 0.7071067811865476))
     def half_root(x):
         return neg(x)
 
-    assert bool(fired(f"graph main(%x: {dtype}[3]) {{ %c = constant {dtype}[] {number}  %y = mul(%x, %c)  return %y }}", half_root)) == matches
+    assert (
+        bool(
+            fired(
+                f"graph main(%x: {dtype}[3]) {{ %c = constant {dtype}[] {number}  %y = mul(%x, %c)  return %y }}",
+                half_root,
+            )
+        )
+        == matches
+    )
 
 
 def test_numbers_that_the_type_holds_match_exactly_and_have_rank_0(declare):
@@ -255,7 +349,10 @@ def test_attributes_bound_twice_have_to_agree(declare):
     def around(x, p):
         return relu(x)
 
-    text = "graph main(%x: f32[3, 3, 3]) {{ %a = transpose(%x) {{perm={}}}  %b = relu(%a)  %y = transpose(%b) {{perm=(1, 0, 2)}}  return %y }}"
+    text = (
+        "graph main(%x: f32[3, 3, 3]) {{ %a = transpose(%x) {{perm={}}}  %b = relu(%a)  %y = transpose(%b) {{perm=(1,"
+        " 0, 2)}}  return %y }}"
+    )
     assert fired(text.format((1, 0, 2)), around) and not fired(text.format((0, 2, 1)), around)
 
 
@@ -316,8 +413,14 @@ def test_reasons_are_collected_per_node_and_those_of_vanished_nodes_forgotten(de
         return tanh(x)
 
     report = PassReport("")
-    rewrite(parse('graph main(%x: f32[2]) { %c = constant f32[] 5.0  %d = constant f32[] 3.0  %a = mul(%x, %c) "five"  %b = mul(%x, %d) "three"'
-                  "  %t = tanh(%b)  return %a, %t }"), [small, three], report)
+    rewrite(
+        parse(
+            'graph main(%x: f32[2]) { %c = constant f32[] 5.0  %d = constant f32[] 3.0  %a = mul(%x, %c) "five"  %b ='
+            ' mul(%x, %d) "three"  %t = tanh(%b)  return %a, %t }'
+        ),
+        [small, three],
+        report,
+    )
     assert report.refused == {"small": {"five": "5.0 is too large"}}
 
 
@@ -344,7 +447,8 @@ def test_numbers_in_replacements_take_the_type_around_them(declare):
 
 
 def test_statistics_are_rounded_once():
-    """Folding is done in float64 and rounded at the end: the folded weights are the nearest float32 to the exact ones."""
+    """Folding is done in float64 and rounded at the end: the folded weights are the nearest float32 to the exact
+    ones."""
     r = RULES["conv_batch_norm"]
     before = program(r.patterns[0], r.examples[0])
     after = rewrite(before, [r])

@@ -1,4 +1,5 @@
 """What the back end knows of the machine: CPU, quota, memory; and how it loads code."""
+
 from __future__ import annotations
 
 import ctypes
@@ -23,8 +24,19 @@ from pelton.targets import LEVELS
 @pytest.mark.skipif(machines.TAKEN_FOR is not None, reason="the CPU is taken for another")
 def test_describe():
     d = cpu.describe()
-    assert d["isa"] in LEVELS and d["vendor"] and d["model"] and d["family"] > 0 and d["cpu_model"] >= 0 and d["stepping"] >= 0
-    assert 0 < d["cores"] <= len(os.sched_getaffinity(0)) and {"l1d", "l2"} <= d["caches"].keys() and d["caches"]["l1d"] >= 8 << 10
+    assert (
+        d["isa"] in LEVELS
+        and d["vendor"]
+        and d["model"]
+        and d["family"] > 0
+        and d["cpu_model"] >= 0
+        and d["stepping"] >= 0
+    )
+    assert (
+        0 < d["cores"] <= len(os.sched_getaffinity(0))
+        and {"l1d", "l2"} <= d["caches"].keys()
+        and d["caches"]["l1d"] >= 8 << 10
+    )
     flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
     spelled = {"sse3": "pni", "lzcnt": "abm", "avx512vnni": "avx512_vnni"}
     for ours in ("avx2", "fma", "sse3", "lzcnt", "bmi2", "f16c", "avx512f", "avx512vnni"):
@@ -52,7 +64,7 @@ def test_quota(tmp_path):
     assert quota(proc, root) == 1.5
     group(root, "a/b", cpu__max="50000 100000")
     assert quota(proc, root) == 0.5
-    proc.write_text("0::/../elsewhere\n")               # a container that sees a path outside of its own root
+    proc.write_text("0::/../elsewhere\n")  # a container that sees a path outside of its own root
     group(root, "", cpu__max="400000 100000")
     assert quota(proc, root) == 4
     proc.write_text("5:cpu,cpuacct:/docker/x\n3:memory:/y\n")
@@ -84,12 +96,19 @@ def test_threads_follow_the_affinity():
 def test_memory_is_on_cache_lines_and_huge_pages():
     for size in (0, 1, 1000, (2 << 20) - 1, 2 << 20, 5 << 20):
         room = memory.allocate(size)
-        assert room.nbytes == size and not room[:100].any() and memory.address(room) % (memory.HUGE_PAGE if size >= memory.HUGE_PAGE else 64) == 0
+        assert (
+            room.nbytes == size
+            and not room[:100].any()
+            and memory.address(room) % (memory.HUGE_PAGE if size >= memory.HUGE_PAGE else 64) == 0
+        )
         room[:] = 1
     with pytest.raises(EngineError, match="MB of memory, which the system refuses"):
         memory.allocate(1 << 60)
     data = np.arange(100, dtype=np.uint8)
-    assert all(np.array_equal(memory.aligned(data[i:].tobytes()), data[i:]) for i in range(5)) and memory.aligned(b"").size == 0
+    assert (
+        all(np.array_equal(memory.aligned(data[i:].tobytes()), data[i:]) for i in range(5))
+        and memory.aligned(b"").size == 0
+    )
 
 
 def number(code, name="which") -> int:
@@ -97,7 +116,8 @@ def number(code, name="which") -> int:
 
 
 def test_code_is_loaded_each_for_itself():
-    """Two objects with the same names are two; the loader does not take one for the other, whatever file descriptors they had."""
+    """Two objects with the same names are two; the loader does not take one for the other, whatever file descriptors
+    they had."""
     sources = [compiled(f"int which(void) {{ return {i}; }}") for i in range(3)]
     for in_memory in (True, False):
         loaded = [cpu.load_code(sources[i % 3], in_memory=in_memory) for i in range(9)]
@@ -114,7 +134,7 @@ def test_code_is_loaded_each_for_itself():
 
 
 def test_loading_leaves_nothing_behind(tmp_path, monkeypatch):
-    code = compiled()                                                # the compiler has files of its own
+    code = compiled()  # the compiler has files of its own
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = os.listdir("/proc/self/fd")
     for in_memory in (True, False):
@@ -128,21 +148,28 @@ def test_loading_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_code_that_is_none():
     good = compiled()
-    table, = struct.unpack_from("<Q", good, 32)
+    (table,) = struct.unpack_from("<Q", good, 32)
     beyond = bytearray(good)
-    segment = next(at for at in range(table, len(good), 56) if good[at:at + 4] == b"\1\0\0\0")
+    segment = next(at for at in range(table, len(good), 56) if good[at : at + 4] == b"\1\0\0\0")
     struct.pack_into("<Q", beyond, segment + 32, 1 << 40)
-    for bad, why in ((b"", "no 64-bit ELF"), (b"\x7fELF", "no 64-bit ELF"), (good[:100], "no whole shared object"),
-                     (good[:18] + b"\xb7\0" + good[20:], "for AArch64"),
-                     (good[:16] + b"\1\0" + good[18:], "no whole shared object"), (bytes(beyond), "beyond its end")):
+    for bad, why in (
+        (b"", "no 64-bit ELF"),
+        (b"\x7fELF", "no 64-bit ELF"),
+        (good[:100], "no whole shared object"),
+        (good[:18] + b"\xb7\0" + good[20:], "for AArch64"),
+        (good[:16] + b"\1\0" + good[18:], "no whole shared object"),
+        (bytes(beyond), "beyond its end"),
+    ):
         with pytest.raises(EngineError, match=why):
             cpu.load_code(bad)
 
 
 def test_an_engine_unloads_its_code():
     import gc
+
     def maps() -> int:
         return Path("/proc/self/maps").read_text().count("memfd:pelton")
+
     gc.collect()
     before = maps()
     engines = [Engine(chain()) for _ in range(5)]
@@ -151,7 +178,7 @@ def test_an_engine_unloads_its_code():
     del engines
     gc.collect()
     x = np.ones(1000, np.float32)
-    assert context.run({"x": x})["y"].shape == (1000,)          # a context keeps its engine
+    assert context.run({"x": x})["y"].shape == (1000,)  # a context keeps its engine
     del context
     gc.collect()
     assert maps() == before

@@ -1,4 +1,6 @@
-"""The step walker and its threads: order, sharing, forks, neighbours, and a stress test with and without the thread sanitizer."""
+"""The step walker and its threads: order, sharing, forks, neighbours, and a stress test with and without the thread
+sanitizer."""
+
 from __future__ import annotations
 
 import shutil
@@ -34,7 +36,19 @@ def cascade(code, n: int, steps: int, tiles: int, grain: int = 1):
     rng = np.random.default_rng(n)
     arrays = [rng.standard_normal(n).astype(np.float32)] + [np.zeros(n, np.float32) for _ in range(steps)]
     size = -(-n // tiles)
-    rows = [(code.symbol("add"), [place(arrays[i]), place(arrays[i]), place(arrays[i + 1]), size, n], 3, -(-n // size), grain, i, 0, 1) for i in range(steps)]
+    rows = [
+        (
+            code.symbol("add"),
+            [place(arrays[i]), place(arrays[i]), place(arrays[i + 1]), size, n],
+            3,
+            -(-n // size),
+            grain,
+            i,
+            0,
+            1,
+        )
+        for i in range(steps)
+    ]
     return rows, arrays
 
 
@@ -47,7 +61,7 @@ def test_waves_follow_each_other(code, threads):
             for a in arrays[1:]:
                 a[:] = np.nan
             program.run()
-            assert np.array_equal(arrays[-1], arrays[0] * np.float32(2 ** 20))
+            assert np.array_equal(arrays[-1], arrays[0] * np.float32(2**20))
 
 
 def test_every_participant_has_scratch_of_its_own(code):
@@ -65,7 +79,7 @@ def test_times_and_profiles(code):
     none = (*slow[:3], 0, 1, 1, 0, 1)
     for threads in (1, 2):
         program = Program([slow, none, slow[:5] + (2, 0, 1)], threads)
-        assert len(program.time(3)) == 3 and all(10_000 < ns < 10 ** 9 for ns in program.time(3))
+        assert len(program.time(3)) == 3 and all(10_000 < ns < 10**9 for ns in program.time(3))
         first, empty, last = program.profile()
         assert first > 10_000 and last > 10_000 and 0 <= empty < first
 
@@ -74,7 +88,7 @@ def test_steps_that_are_refused(code):
     good = (code.symbol("scale"), [0, 0, 1], 2, 1, 1, 0, 0, 1)
     for i, bad in ((0, 0), (2, 4), (3, -1), (3, 1 << 31), (4, 0), (6, -1), (7, 0), (7, 1 << 31)):
         with pytest.raises(InputError, match="a step needs a kernel"):
-            Program([(*good[:i], bad, *good[i + 1:])], 1)
+            Program([(*good[:i], bad, *good[i + 1 :])], 1)
     Program([], 2).run()
 
 
@@ -97,7 +111,7 @@ def test_contexts_side_by_side():
             t.join()
     assert not wrong
     shared = e.context(2)
-    crew = [threading.Thread(target=use, args=(shared.run, x)) for x in xs[:3]]        # they wait for each other
+    crew = [threading.Thread(target=use, args=(shared.run, x)) for x in xs[:3]]  # they wait for each other
     for t in crew:
         t.start()
     for t in crew:
@@ -334,7 +348,7 @@ def test_steps_of_one_wave_overlap(code):
     """Two steps of one tile each that wait for each other: only side by side do they meet."""
     for tiles, threads, met in ((1, 2, True), (1, 1, False)):
         counter, seen = np.zeros(1, np.int64), np.zeros(2, np.float32)
-        limit = 10 ** 10 if met else 1000
+        limit = 10**10 if met else 1000
         rows = [(code.symbol("meet"), [place(counter), place(seen[i:]), limit], 2, tiles, 1, 0, 0, 1) for i in range(2)]
         Program(rows, threads).run()
         assert (seen.tolist() == [1, 1]) == met
@@ -358,8 +372,28 @@ def test_stress():
 
 def test_stress_under_the_thread_sanitizer(tmp_path):
     binary = tmp_path / "stress"
-    made = subprocess.run(["cc", "-std=gnu11", "-O1", "-g", "-w", "-fsanitize=thread", "-I", str(NATIVE), *SOURCES, "-o", str(binary), "-lpthread"],
-                          capture_output=True, text=True) if shutil.which("cc") else None
+    made = (
+        subprocess.run(
+            [
+                "cc",
+                "-std=gnu11",
+                "-O1",
+                "-g",
+                "-w",
+                "-fsanitize=thread",
+                "-I",
+                str(NATIVE),
+                *SOURCES,
+                "-o",
+                str(binary),
+                "-lpthread",
+            ],
+            capture_output=True,
+            text=True,
+        )
+        if shutil.which("cc")
+        else None
+    )
     if made is None or made.returncode or subprocess.run([str(binary)], capture_output=True).returncode != 2:
         pytest.skip("no system compiler with a thread sanitizer")
     for callers, threads, milli_cores in ((2, 3, 2000), (3, 4, 4000)):
@@ -367,7 +401,7 @@ def test_stress_under_the_thread_sanitizer(tmp_path):
 
 
 def test_first_contexts_of_many_threads():
-    for _ in range(3):                                               # without care, most of these crashed
+    for _ in range(3):  # without care, most of these crashed
         r = python("""
             import sys, threading
             import numpy as np
@@ -391,6 +425,10 @@ def test_a_traced_run_is_a_run_with_time_stamps():
     out, begin = {"y": np.empty(1000, np.float32)}, time.monotonic_ns()
     for results, steps in (net.trace({"x": x}), net.context(2).trace({"x": x}, out)):
         stamps = [begin, *(t for _, *pair in steps for t in pair), time.monotonic_ns()]
-        assert all(np.array_equal(results[k], v) for k, v in expected(x).items()) and [s.name for s, *_ in steps] == ["double", "add", "triple"]
+        assert all(np.array_equal(results[k], v) for k, v in expected(x).items()) and [s.name for s, *_ in steps] == [
+            "double",
+            "add",
+            "triple",
+        ]
         assert stamps == sorted(stamps)
     assert results["y"] is out["y"]

@@ -1,4 +1,6 @@
-"""Sessions: ONNX Runtime's interface over engines that are built when a model is first met and found on disk afterwards."""
+"""Sessions: ONNX Runtime's interface over engines that are built when a model is first met and found on disk
+afterwards."""
+
 from __future__ import annotations
 
 import logging
@@ -28,7 +30,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PELTON_LEVEL", "0")
     yield tmp_path / "cache"
-    logging.getLogger("pelton").setLevel(logging.NOTSET)            # sessions may set it, for the whole process
+    logging.getLogger("pelton").setLevel(logging.NOTSET)  # sessions may set it, for the whole process
 
 
 @pytest.fixture
@@ -40,6 +42,7 @@ def builds(monkeypatch) -> list:
     def built(source, options, usual, show):
         seen.append((options.shapes, usual))
         return real(source, options, usual, show)
+
     monkeypatch.setattr(home.read, "built", built)
     return seen
 
@@ -47,11 +50,21 @@ def builds(monkeypatch) -> list:
 def network(batch: int | str | None = "batch", **more) -> onnx.ModelProto:
     """probability = softmax(x · w), and the product itself, of which the model does not state the shape."""
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["logits"]), helper.make_node("Softmax", ["logits"], ["probability"], axis=1)], "net",
+        [
+            helper.make_node("MatMul", ["x", "w"], ["logits"]),
+            helper.make_node("Softmax", ["logits"], ["probability"], axis=1),
+        ],
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 4])],
-        [helper.make_tensor_value_info("probability", TensorProto.FLOAT, [batch, 3]), helper.make_tensor_value_info("logits", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(W, "w")])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="tests", **more)
+        [
+            helper.make_tensor_value_info("probability", TensorProto.FLOAT, [batch, 3]),
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, None),
+        ],
+        [numpy_helper.from_array(W, "w")],
+    )
+    made = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="tests", **more
+    )
     made.metadata_props.add(key="names", value="a,b,c")
     return made
 
@@ -78,11 +91,16 @@ def test_a_script_written_for_onnxruntime(tmp_path):
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(str(path), sess_options=options, providers=["CPUExecutionProvider"])
     assert [(i.name, i.type, i.shape) for i in session.get_inputs()] == [("x", "tensor(float)", ["batch", 4])]
-    assert [(o.name, o.type, o.shape) for o in session.get_outputs()] == [("probability", "tensor(float)", ["batch", 3]),
-                                                                          ("logits", "tensor(float)", ["batch", 3])]
+    assert [(o.name, o.type, o.shape) for o in session.get_outputs()] == [
+        ("probability", "tensor(float)", ["batch", 3]),
+        ("logits", "tensor(float)", ["batch", 3]),
+    ]
     meta = session.get_modelmeta()
     assert (meta.producer_name, meta.graph_name, meta.custom_metadata_map) == ("tests", "net", {"names": "a,b,c"})
-    assert session.get_providers() == ort.get_available_providers() == ["CPUExecutionProvider"] and ort.get_device() == "CPU"
+    assert (
+        session.get_providers() == ort.get_available_providers() == ["CPUExecutionProvider"]
+        and ort.get_device() == "CPU"
+    )
     assert session.get_overridable_initializers() == []
     x = RNG.standard_normal((5, 4)).astype(np.float32)
     assert close(session.run(None, {"x": x}), x) and close(session.run([], {"x": x}, ort.RunOptions()), x)
@@ -92,8 +110,17 @@ def test_a_script_written_for_onnxruntime(tmp_path):
 
 
 def test_every_public_name_is_there():
-    for name in (*ort.__all__, "GraphOptimizationLevel", "ExecutionMode", "NodeArg", "ModelMetadata", "set_default_logger_severity",
-                 "disable_telemetry_events", "get_all_providers", "set_seed"):
+    for name in (
+        *ort.__all__,
+        "GraphOptimizationLevel",
+        "ExecutionMode",
+        "NodeArg",
+        "ModelMetadata",
+        "set_default_logger_severity",
+        "disable_telemetry_events",
+        "get_all_providers",
+        "set_seed",
+    ):
         assert hasattr(ort, name)
 
 
@@ -107,9 +134,10 @@ def test_open_sizes_are_tuned_for_what_comes_first(builds):
     assert builds == [(None, {"x": (6, 4)})]
     assert [(s.name, s.least, s.usual) for s in session._engine.symbols] == [("batch", 1, 6)]
     for _ in range(2):
-        nothing = session.run(None, {"x": np.zeros((0, 4), np.float32)})         # smaller than the engine for all sizes goes
+        # smaller than the engine for all sizes goes
+        nothing = session.run(None, {"x": np.zeros((0, 4), np.float32)})
         assert [a.shape for a in nothing] == [(0, 3), (0, 3)] and builds[1:] == [(None, {"x": (0, 4)})]
-    again = ort.InferenceSession(model)                                        # found on disk, with open sizes
+    again = ort.InferenceSession(model)  # found on disk, with open sizes
     assert close(again.run(None, {"x": x}), x) and len(builds) == 2
 
 
@@ -131,10 +159,18 @@ def test_lists_become_arrays_and_arrays_have_to_fit():
     value = ort.OrtValue.ortvalue_from_numpy(np.asarray(x, np.float32))
     assert close(session.run(None, {"x": value}), x)
     (probability,) = session.run_with_ort_values(["probability"], {"x": value})
-    assert probability.data_type() == "tensor(float)" and probability.shape() == [2, 3] and probability.element_type() == 1
-    for wrong, says in (({"x": np.ones((2, 4))}, "given float64"), ({"x": np.ones((2, 3), np.float32)}, "has 3 instead of 4"),
-                        ({"x": np.ones(4, np.float32)}, "1 dimensions instead of 2"), ({}, r"Required inputs \(\['x'\]\) are missing"),
-                        ({"x": x, "k": x}, "Invalid input name: k"), ({"x": [["a"] * 4]}, "numbers that make an array"), ([x], "as a dict")):
+    assert (
+        probability.data_type() == "tensor(float)" and probability.shape() == [2, 3] and probability.element_type() == 1
+    )
+    for wrong, says in (
+        ({"x": np.ones((2, 4))}, "given float64"),
+        ({"x": np.ones((2, 3), np.float32)}, "has 3 instead of 4"),
+        ({"x": np.ones(4, np.float32)}, "1 dimensions instead of 2"),
+        ({}, r"Required inputs \(\['x'\]\) are missing"),
+        ({"x": x, "k": x}, "Invalid input name: k"),
+        ({"x": [["a"] * 4]}, "numbers that make an array"),
+        ([x], "as a dict"),
+    ):
         for kind in (ValueError, RuntimeError, ort.InputError):
             with pytest.raises(kind, match=says):
                 session.run(None, wrong)
@@ -159,7 +195,9 @@ def test_values_in_the_model_are_no_inputs():
     model = network(2)
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [4, 3]))
     session = ort.InferenceSession(model.SerializeToString())
-    assert [a.name for a in session.get_inputs()] == ["x"] and [a.name for a in session.get_overridable_initializers()] == ["w"]
+    assert [a.name for a in session.get_inputs()] == ["x"] and [
+        a.name for a in session.get_overridable_initializers()
+    ] == ["w"]
     with pytest.raises(ort.InputError, match="remove its initializer"):
         session.run(None, {"x": np.ones((2, 4), np.float32), "w": W})
 
@@ -184,9 +222,14 @@ def test_bindings():
     x[:] = 1
     session.run_with_iobinding(binding)
     assert close([own, value.numpy()], x)
-    for wrong in (lambda: binding.bind_cpu_input("q", x), lambda: binding.bind_output("q"), lambda: binding.bind_output("logits", "cuda"),
-                  lambda: binding.bind_input("x", "cpu", 0, np.float32, x.shape, 0), lambda: binding.bind_input("x", "cpu", 0, "thing", x.shape, 1),
-                  lambda: ort.InferenceSession(network(2).SerializeToString()).run_with_iobinding(binding)):
+    for wrong in (
+        lambda: binding.bind_cpu_input("q", x),
+        lambda: binding.bind_output("q"),
+        lambda: binding.bind_output("logits", "cuda"),
+        lambda: binding.bind_input("x", "cpu", 0, np.float32, x.shape, 0),
+        lambda: binding.bind_input("x", "cpu", 0, "thing", x.shape, 1),
+        lambda: ort.InferenceSession(network(2).SerializeToString()).run_with_iobinding(binding),
+    ):
         with pytest.raises(ort.InputError):
             wrong()
     value.update_inplace(np.ones((2, 3), np.float32))
@@ -196,9 +239,12 @@ def test_bindings():
 
 def test_asynchronous_runs():
     import threading
+
     session, done, got = ort.InferenceSession(network().SerializeToString()), threading.Event(), []
     x = RNG.standard_normal((2, 4)).astype(np.float32)
-    session.run_async(None, {"x": x}, lambda results, data, error: (got.append((results, data, error)), done.set()), "mine")
+    session.run_async(
+        None, {"x": x}, lambda results, data, error: (got.append((results, data, error)), done.set()), "mine"
+    )
     assert done.wait(60) and close(got[0][0], x) and got[0][1:] == ("mine", "")
 
 
@@ -209,8 +255,11 @@ class Strange:
 
 def test_whatever_goes_wrong_in_a_thread_is_told():
     import threading
+
     session, done, got = ort.InferenceSession(network().SerializeToString()), threading.Event(), []
-    session.run_async(None, {"x": Strange()}, lambda results, data, error: (got.append((results, error)), done.set()), None)
+    session.run_async(
+        None, {"x": Strange()}, lambda results, data, error: (got.append((results, error)), done.set()), None
+    )
     assert done.wait(60) and got[0][0] == [] and "no array today" in got[0][1]
 
 
@@ -224,7 +273,7 @@ def test_a_model_that_changes_before_it_is_built(tmp_path):
     with pytest.raises(ort.ModelError, match="has changed since the session was made"):
         session.run(None, {"x": x})
     path.write_bytes(network().SerializeToString())
-    assert close(ort.InferenceSession(path).run(None, {"x": x}), x)                # nothing wrong was kept
+    assert close(ort.InferenceSession(path).run(None, {"x": x}), x)  # nothing wrong was kept
 
 
 def test_locks_end_with_their_block(cache, monkeypatch):
@@ -235,7 +284,8 @@ def test_locks_end_with_their_block(cache, monkeypatch):
             time.sleep(60)
             os._exit(0)
     try:
-        with shelf.alone("k"):                                                     # at once, though a forked child still has the file open
+        # at once, though a forked child still has the file open
+        with shelf.alone("k"):
             pass
     finally:
         os.kill(held, 9)
@@ -243,6 +293,7 @@ def test_locks_end_with_their_block(cache, monkeypatch):
 
     def no_locks(file, how):
         raise OSError(38, "Function not implemented")
+
     monkeypatch.setattr("fcntl.flock", no_locks)
     with shelf.alone("k"):
         pass
@@ -256,6 +307,7 @@ def test_forked_children_do_not_wait_for_threads_of_the_parent():
         with session._lock, constants.lock:
             held.set()
             done.wait()
+
     builder = threading.Thread(target=build)
     builder.start()
     held.wait()
@@ -272,7 +324,9 @@ def test_options(caplog, monkeypatch):
     options.add_session_config_entry("pelton.level", "1")
     options.add_session_config_entry("pelton.strict", "1")
     built = options.read({"PELTON_LEVEL": "4", "PELTON_BUDGET": "2.5"}).options
-    assert (built.level, built.strict, built.budget) == (1, True, 2.5) and options.get_session_config_entry("pelton.level") == "1"
+    assert (built.level, built.strict, built.budget) == (1, True, 2.5) and options.get_session_config_entry(
+        "pelton.level"
+    ) == "1"
     with pytest.raises(ort.InputError, match="there is no config entry 'pelton.nothing'"):
         options.add_session_config_entry("pelton.nothing", "1")
     with pytest.raises(ort.InputError, match="PELTON_LEVEL should be a whole number, got 'high'"):
@@ -282,11 +336,16 @@ def test_options(caplog, monkeypatch):
     with pytest.raises(ort.InputError, match="as functions"):
         options.register_custom_ops_library("ops.so")
     options.optimized_model_filepath = "model.onnx"
-    ort.InferenceSession(network(2).SerializeToString(), options, providers=[("CUDAExecutionProvider", {"device_id": 0}), "CPUExecutionProvider"])
+    ort.InferenceSession(
+        network(2).SerializeToString(),
+        options,
+        providers=[("CUDAExecutionProvider", {"device_id": 0}), "CPUExecutionProvider"],
+    )
     assert all(text in caplog.text for text in ("nothing is written to model.onnx", "no CUDAExecutionProvider"))
 
 
 # --- engines on disk
+
 
 def engines(cache: Path) -> list[Path]:
     return sorted((cache / "sessions").glob("*.pelton"))
@@ -304,7 +363,7 @@ def test_an_engine_is_found_again_by_the_model_and_its_constants(tmp_path, cache
     for _ in range(2):
         assert close(run(path, x), x)
     assert len(builds) == len(engines(cache)) == 1
-    (tmp_path / "weights.bin").write_bytes((2 * W).tobytes())                   # the model's own bytes are the same
+    (tmp_path / "weights.bin").write_bytes((2 * W).tobytes())  # the model's own bytes are the same
     assert close(run(path, x), 2 * x) and len(builds) == 2
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
@@ -331,11 +390,11 @@ def test_what_nobody_asks_for_is_forgotten(cache, builds):
     ort.InferenceSession(network(2).SerializeToString())
     (old,) = engines(cache)
     os.utime(old, (1, 1))
-    ort.InferenceSession(network(2).SerializeToString())                        # asked for again
+    ort.InferenceSession(network(2).SerializeToString())  # asked for again
     ort.InferenceSession(network(3).SerializeToString())
     assert len(engines(cache)) == 2 and len(builds) == 2
     os.utime(old, (1, 1))
-    (cache / "size.txt").write_text("0 0")                                      # a day passes
+    (cache / "size.txt").write_text("0 0")  # a day passes
     ort.InferenceSession(network(4).SerializeToString())
     assert len(engines(cache)) == 2 and old not in engines(cache)
 
@@ -359,7 +418,12 @@ print(session.run(None, {{"x": x}})[0].sum())
 
 
 def spawn(path: Path, before: str = "") -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", SCRIPT.format(before=before), str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(before=before), str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_two_processes_build_one_engine_and_the_next_needs_no_compiler(tmp_path, cache):
@@ -371,6 +435,12 @@ def test_two_processes_build_one_engine_and_the_next_needs_no_compiler(tmp_path,
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0 and float(out) == pytest.approx(2), err
     assert len(engines(cache)) == 1 and not list(cache.rglob("*.part"))
-    later = spawn(path, "\n".join(f"sys.modules[{name!r}] = None" for name in ("onnx", "ml_dtypes", "ziglang", "rich", "pelton.build", "pelton.ops")))
+    later = spawn(
+        path,
+        "\n".join(
+            f"sys.modules[{name!r}] = None"
+            for name in ("onnx", "ml_dtypes", "ziglang", "rich", "pelton.build", "pelton.ops")
+        ),
+    )
     out, err = later.communicate(timeout=60)
     assert later.returncode == 0 and float(out) == pytest.approx(2) and not err, err

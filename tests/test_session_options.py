@@ -1,4 +1,6 @@
-"""What steers sessions: config entries, providers, what happens where no engine is kept, engine files as models, and traces."""
+"""What steers sessions: config entries, providers, what happens where no engine is kept, engine files as models, and
+traces."""
+
 from __future__ import annotations
 
 import json
@@ -44,13 +46,29 @@ def options(**given: str) -> ort.SessionOptions:
 
 # --- config entries
 
-EXAMPLES = {"level": ("2", 2), "budget": ("1.5", 1.5), "strict": ("1", True), "threads": ("1", 1), "memory": ("1000000", 10**6),
-            "max_iterations": ("7", 7), "check": ("true", True), "target": ("cpu:x86_64_v3", "cpu:x86_64_v3"), "precision": ("fp32", "fp32"),
-            "cache_dir": ("here", "here"), "cache_limit": ("500MB", 500 * 10**6),
-            "save_tactics": ("tactics.json", "tactics.json"), "load_tactics": ("tactics.json", "tactics.json"),
-            "timing_cache": ("times.json", "times.json"), "cc": ("clang", "clang"), "image": ("8x8", "8x8"),
-            "shapes": ("x=1x3,y=1..8..32x5", {"x": "1x3", "y": "1..8..32x5"}), "usual": ("x=8x128", {"x": (8, 128)}),
-            "values": ("axes=1,2;k=5", {"axes": "1,2", "k": "5"}), "outputs": ("a,b", ("a", "b")), "labels": ("cat, dog", ("cat", "dog"))}
+EXAMPLES = {
+    "level": ("2", 2),
+    "budget": ("1.5", 1.5),
+    "strict": ("1", True),
+    "threads": ("1", 1),
+    "memory": ("1000000", 10**6),
+    "max_iterations": ("7", 7),
+    "check": ("true", True),
+    "target": ("cpu:x86_64_v3", "cpu:x86_64_v3"),
+    "precision": ("fp32", "fp32"),
+    "cache_dir": ("here", "here"),
+    "cache_limit": ("500MB", 500 * 10**6),
+    "save_tactics": ("tactics.json", "tactics.json"),
+    "load_tactics": ("tactics.json", "tactics.json"),
+    "timing_cache": ("times.json", "times.json"),
+    "cc": ("clang", "clang"),
+    "image": ("8x8", "8x8"),
+    "shapes": ("x=1x3,y=1..8..32x5", {"x": "1x3", "y": "1..8..32x5"}),
+    "usual": ("x=8x128", {"x": (8, 128)}),
+    "values": ("axes=1,2;k=5", {"axes": "1,2", "k": "5"}),
+    "outputs": ("a,b", ("a", "b")),
+    "labels": ("cat, dog", ("cat", "dog")),
+}
 
 
 def test_entries_reach_every_option():
@@ -62,7 +80,17 @@ def test_entries_reach_every_option():
     assert options(progress="0").read({}).progress is False and options(on_miss="fast").read({}).on_miss == "fast"
 
 
-@pytest.mark.parametrize("name, text", [("shapes", "1x3"), ("usual", "x=8xn"), ("values", "=3"), ("strict", "yes"), ("on_miss", "never"), ("memory", "1e9")])
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("shapes", "1x3"),
+        ("usual", "x=8xn"),
+        ("values", "=3"),
+        ("strict", "yes"),
+        ("on_miss", "never"),
+        ("memory", "1e9"),
+    ],
+)
 def test_entries_that_cannot_be_read(name, text):
     with pytest.raises(ort.InputError, match=rf"pelton\.{name} should be .*, got '{text}'"):
         options(**{name: text}).read({})
@@ -70,15 +98,27 @@ def test_entries_that_cannot_be_read(name, text):
 
 def test_sizes_outputs_and_values_by_entries(x):
     session = ort.InferenceSession(network().SerializeToString(), options(shapes="x=2x4", outputs="logits"))
-    assert session.get_inputs()[0].shape == [2, 4] and [o.name for o in session.get_outputs()] == ["logits"] and session._engine is not None
+    assert (
+        session.get_inputs()[0].shape == [2, 4]
+        and [o.name for o in session.get_outputs()] == ["logits"]
+        and session._engine is not None
+    )
     (logits,) = session.run(None, {"x": x})
     assert np.allclose(logits, x @ W, atol=1e-5)
-    graph = helper.make_graph([helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)], "net",
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4]), helper.make_tensor_value_info("axes", TensorProto.INT64, [1])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    graph = helper.make_graph(
+        [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)],
+        "net",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4]),
+            helper.make_tensor_value_info("axes", TensorProto.INT64, [1]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     session = ort.InferenceSession(model, options(values="axes=1"))
-    assert [i.name for i in session.get_inputs()] == ["x"] and np.allclose(session.run(None, {"x": x})[0], x.sum(1), atol=1e-5)
+    assert [i.name for i in session.get_inputs()] == ["x"] and np.allclose(
+        session.run(None, {"x": x})[0], x.sum(1), atol=1e-5
+    )
 
 
 def test_engines_are_tuned_for_the_usual_sizes_of_an_entry(x):
@@ -87,6 +127,7 @@ def test_engines_are_tuned_for_the_usual_sizes_of_an_entry(x):
 
 
 # --- what changes in the model
+
 
 def test_initializers_in_place_of_the_models(x, caplog):
     changed = ort.SessionOptions()
@@ -128,6 +169,7 @@ def test_sizes_by_denotation(x):
 
 # --- providers
 
+
 @pytest.fixture
 def gpus(monkeypatch) -> list[int]:
     """A machine with two GPUs, as far as anybody asks."""
@@ -137,13 +179,23 @@ def gpus(monkeypatch) -> list[int]:
         asked.append(number)
         if number > 1:
             raise ort.InputError(f"there is no GPU {number}")
+
     monkeypatch.setattr(providers, "_gpu", gpu)
     return asked
 
 
 def test_providers_are_targets(gpus):
-    assert ort.get_available_providers() == ort.get_all_providers() == ["CUDAExecutionProvider", "CPUExecutionProvider"] and ort.get_device() == "GPU"
-    found = providers.chosen([("TensorrtExecutionProvider", {}), ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 1}), "CPUExecutionProvider"])
+    assert (
+        ort.get_available_providers() == ort.get_all_providers() == ["CUDAExecutionProvider", "CPUExecutionProvider"]
+        and ort.get_device() == "GPU"
+    )
+    found = providers.chosen(
+        [
+            ("TensorrtExecutionProvider", {}),
+            ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 1}),
+            "CPUExecutionProvider",
+        ]
+    )
     assert (found.target, found.device, found.names) == ("cuda", 1, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     read = ort.SessionOptions()
     read.intra_op_num_threads = 2
@@ -158,8 +210,12 @@ def test_providers_are_targets(gpus):
 
 def test_providers_that_there_are_not(caplog, monkeypatch):
     monkeypatch.setattr(providers, "_gpu", lambda number: ort.EngineError("no driver"))
-    session = ort.InferenceSession(network(2).SerializeToString(), providers=["TensorrtExecutionProvider", "CUDAExecutionProvider"])
-    assert session.get_providers() == ["CPUExecutionProvider"] and session.get_provider_options() == {"CPUExecutionProvider": {}}
+    session = ort.InferenceSession(
+        network(2).SerializeToString(), providers=["TensorrtExecutionProvider", "CUDAExecutionProvider"]
+    )
+    assert session.get_providers() == ["CPUExecutionProvider"] and session.get_provider_options() == {
+        "CPUExecutionProvider": {}
+    }
     assert "no TensorrtExecutionProvider" in caplog.text and "no driver" in caplog.text
     with pytest.raises(RuntimeError, match="Unknown Provider Type: InvalidProvider"):
         session.set_providers(["InvalidProvider"])
@@ -167,7 +223,10 @@ def test_providers_that_there_are_not(caplog, monkeypatch):
     assert session.get_provider_options() == {"CPUExecutionProvider": {"use_arena": "1"}}
 
 
-@pytest.mark.parametrize("given", [(3,), ([3],), ("CPUExecutionProvider",), (["a"], 3), (["a"], ["b"]), (["a", "b"], [{}]), ([("a", {})], [{}])])
+@pytest.mark.parametrize(
+    "given",
+    [(3,), ([3],), ("CPUExecutionProvider",), (["a"], 3), (["a"], ["b"]), (["a", "b"], [{}]), ([("a", {})], [{}])],
+)
 def test_providers_that_cannot_be_read(given):
     with pytest.raises(ValueError, match="provider"):
         providers.chosen(*given)
@@ -183,13 +242,20 @@ def test_session_options_may_name_providers(x):
 
 # --- where no engine is kept
 
+
 def test_a_build_is_announced_with_an_estimate(caplog, x):
     """Before it begins, by all builds so far; and not where none begins."""
-    for rows, by in enumerate(("builds on another machine", "the last build on this machine", "the last 2 builds on this machine"), 2):
+    for rows, by in enumerate(
+        ("builds on another machine", "the last build on this machine", "the last 2 builds on this machine"), 2
+    ):
         caplog.clear()
         session = ort.InferenceSession(network(rows).SerializeToString())
         first = caplog.records[0]
-        assert first.name == "pelton.session" and first.levelno == logging.WARNING and re.search(rf"level 0: about .* s.*, by {by}", first.getMessage())
+        assert (
+            first.name == "pelton.session"
+            and first.levelno == logging.WARNING
+            and re.search(rf"level 0: about .* s.*, by {by}", first.getMessage())
+        )
         caplog.clear()
         session = ort.InferenceSession(network(rows).SerializeToString())
         session.run(None, {"x": np.ones((rows, 4), np.float32)})
@@ -199,10 +265,20 @@ def test_a_build_is_announced_with_an_estimate(caplog, x):
 def test_estimates_follow_the_builds_of_a_machine(cache, monkeypatch):
     build, layer = estimate.reference()[3]
     assert estimate.seconds(3, 10, None, []) == (build + 10 * layer, 0)
-    past = [estimate.Build(3, 5, 10.0, 30.0), estimate.Build(0, 5, 1.0, 2.0), estimate.Build(3, 9, 20.0, 40.0), estimate.Build(3, 9, 20.0, 60.0)]
-    assert estimate.seconds(3, 10, None, past) == (pytest.approx(3 * (build + 10 * layer)), 3)       # the median of thrice, twice and thrice
-    assert estimate.seconds(2, 10, None, past[1:2])[0] == pytest.approx(2 * (estimate.reference()[2][0] + 10 * estimate.reference()[2][1]))
-    assert estimate.seconds(3, 10, 1.0, [])[0] == pytest.approx(1 + estimate.reference()[0][0] + 10 * estimate.reference()[0][1])
+    past = [
+        estimate.Build(3, 5, 10.0, 30.0),
+        estimate.Build(0, 5, 1.0, 2.0),
+        estimate.Build(3, 9, 20.0, 40.0),
+        estimate.Build(3, 9, 20.0, 60.0),
+    ]
+    # the median of thrice, twice and thrice
+    assert estimate.seconds(3, 10, None, past) == (pytest.approx(3 * (build + 10 * layer)), 3)
+    assert estimate.seconds(2, 10, None, past[1:2])[0] == pytest.approx(
+        2 * (estimate.reference()[2][0] + 10 * estimate.reference()[2][1])
+    )
+    assert estimate.seconds(3, 10, 1.0, [])[0] == pytest.approx(
+        1 + estimate.reference()[0][0] + 10 * estimate.reference()[0][1]
+    )
     assert len(estimate.reference()) == 6 and all(build > 0 and layer > 0 for build, layer in estimate.reference())
     shelf = Shelf(Cache(cache, 1 << 30))
     (cache / "sessions" / "builds.json").write_text('{"builds": [{"level": "high"}]}')
@@ -211,10 +287,24 @@ def test_estimates_follow_the_builds_of_a_machine(cache, monkeypatch):
 
 def test_layers_that_are_built_one_by_one():
     """Equal ones once; what has no constants of its own joins others."""
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["b"]), helper.make_node("MatMul", ["b", "v"], ["c"]),
-             helper.make_node("Add", ["c", "s"], ["d"]), helper.make_node("MatMul", ["d", "u"], ["y"])]
-    weights = [numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in (("w", (4, 4)), ("v", (4, 4)), ("s", (4,)), ("u", (4, 2)))]
-    graph = helper.make_graph(nodes, "net", [helper.make_tensor_value_info("x", 1, [2, 4])], [helper.make_tensor_value_info("y", 1, [2, 2])], weights)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["c"]),
+        helper.make_node("Add", ["c", "s"], ["d"]),
+        helper.make_node("MatMul", ["d", "u"], ["y"]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.zeros(shape, np.float32), name)
+        for name, shape in (("w", (4, 4)), ("v", (4, 4)), ("s", (4,)), ("u", (4, 2)))
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", 1, [2, 4])],
+        [helper.make_tensor_value_info("y", 1, [2, 2])],
+        weights,
+    )
     assert estimate.layers(helper.make_model(graph)) == 2
 
 
@@ -224,7 +314,9 @@ def test_without_timing_at_first(x, builds):
         fast = ort.InferenceSession(model, options(level="1", on_miss="fast"))
         assert close(fast.run(None, {"x": x}), x) and fast._engine.meta["level"] == 0 and len(builds) == 1
     ort.InferenceSession(model, options(level="1"))
-    assert ort.InferenceSession(model, options(level="1", on_miss="fast"))._engine.meta["level"] == 1 and len(builds) == 2
+    assert (
+        ort.InferenceSession(model, options(level="1", on_miss="fast"))._engine.meta["level"] == 1 and len(builds) == 2
+    )
 
 
 def test_no_build_where_none_is_wanted(x, builds):
@@ -233,7 +325,10 @@ def test_no_build_where_none_is_wanted(x, builds):
             ort.InferenceSession(model.SerializeToString(), options(on_miss="error")).run(None, {"x": x})
         assert not builds
         ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-        assert close(ort.InferenceSession(model.SerializeToString(), options(on_miss="error")).run(None, {"x": x}), x) and builds.pop()
+        assert (
+            close(ort.InferenceSession(model.SerializeToString(), options(on_miss="error")).run(None, {"x": x}), x)
+            and builds.pop()
+        )
 
 
 @pytest.fixture
@@ -245,18 +340,28 @@ def builds(monkeypatch) -> list:
     def built(source, options, usual, show):
         seen.append(options)
         return real(source, options, usual, show)
+
     monkeypatch.setattr(ort.compat.session.session.read, "built", built)
     return seen
 
 
-@pytest.mark.parametrize("terminal, severity, entry, shows", [(True, -1, None, True), (False, -1, None, False), (True, 3, None, False), (False, -1, "1", True),
-                                                              (True, -1, "0", False)])
+@pytest.mark.parametrize(
+    "terminal, severity, entry, shows",
+    [
+        (True, -1, None, True),
+        (False, -1, None, False),
+        (True, 3, None, False),
+        (False, -1, "1", True),
+        (True, -1, "0", False),
+    ],
+)
 def test_who_sees_the_progress_of_a_build(monkeypatch, terminal, severity, entry, shows):
     seen = []
 
     def built(source, options, usual, show):
         seen.append(show)
         return pelton.build(source, options=options)
+
     monkeypatch.setattr(ort.compat.session.session.read, "built", built)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
     given = options(**({"progress": entry} if entry else {}))
@@ -267,14 +372,17 @@ def test_who_sees_the_progress_of_a_build(monkeypatch, terminal, severity, entry
 
 # --- engine files as models
 
+
 def test_an_engine_file_is_a_model(tmp_path, x, builds):
     path = tmp_path / "net.pelton"
     pelton.build(network(), level=0).save(path)
     for source in (path, str(path), path.read_bytes()):
         session = ort.InferenceSession(source)
         assert [(a.name, a.type, a.shape) for a in session.get_inputs()] == [("x", "tensor(float)", ["batch", 4])]
-        assert [(a.name, a.type, a.shape) for a in session.get_outputs()] == [("probability", "tensor(float)", ["batch", 3]),
-                                                                              ("logits", "tensor(float)", ["batch", 3])]
+        assert [(a.name, a.type, a.shape) for a in session.get_outputs()] == [
+            ("probability", "tensor(float)", ["batch", 3]),
+            ("logits", "tensor(float)", ["batch", 3]),
+        ]
         assert session.get_modelmeta().graph_name == "net" and session.get_modelmeta().producer_name == "tests"
         assert close(session.run(None, {"x": x}), x) and close(session.run(None, {"x": x.tolist()}), x)
         for wrong in (x[:, :3], x.astype(np.float64), x[0]):
@@ -289,6 +397,7 @@ def test_an_engine_file_is_a_model(tmp_path, x, builds):
 
 # --- traces
 
+
 def test_a_trace_of_what_a_session_does(tmp_path, x):
     traced = ort.SessionOptions()
     traced.enable_profiling, traced.profile_file_prefix = True, str(tmp_path / "trace")
@@ -296,32 +405,50 @@ def test_a_trace_of_what_a_session_does(tmp_path, x):
     for _ in range(2):
         assert close(session.run(None, {"x": x}), x)
     path = session.end_profiling()
-    assert session.end_profiling() == "" and Path(path).parent == tmp_path and re.search(r"trace_[\d-]{10}_[\d-]{8}_\d{3}\.json$", path)
+    assert (
+        session.end_profiling() == ""
+        and Path(path).parent == tmp_path
+        and re.search(r"trace_[\d-]{10}_[\d-]{8}_\d{3}\.json$", path)
+    )
     events = json.loads(Path(path).read_text())
-    assert all({"cat", "pid", "tid", "dur", "ts", "ph", "name", "args"} == e.keys() and e["ph"] == "X" and e["dur"] >= 0 for e in events)
+    assert all(
+        {"cat", "pid", "tid", "dur", "ts", "ph", "name", "args"} == e.keys() and e["ph"] == "X" and e["dur"] >= 0
+        for e in events
+    )
     runs = [e for e in events if e["name"] == "model_run"]
     assert events[0]["name"] == "session_initialization" and len(runs) == 2
     steps = [s.name for s in session._engine.steps]
     for run in runs:
-        inside = [e for e in events if e["cat"] == "Node" and run["ts"] <= e["ts"] and e["ts"] + e["dur"] <= run["ts"] + run["dur"]]
+        inside = [
+            e
+            for e in events
+            if e["cat"] == "Node" and run["ts"] <= e["ts"] and e["ts"] + e["dur"] <= run["ts"] + run["dur"]
+        ]
         assert [e["name"] for e in inside] == [f"{name}_kernel_time" for name in steps]
         assert all(e["args"]["provider"] == "CPUExecutionProvider" and e["args"]["tactic"] for e in inside)
-    lines = Path(path).read_text().splitlines()                                    # as ONNX Runtime's: one event a line
+    lines = Path(path).read_text().splitlines()  # as ONNX Runtime's: one event a line
     assert lines[0] == "[" and lines[-1] == "]" and len(lines) == len(events) + 2
 
 
 def test_traces_start_in_order_and_may_be_off(x):
     traced = ort.SessionOptions()
     traced.enable_profiling = True
-    starts = [ort.InferenceSession(network(2).SerializeToString(), traced).get_profiling_start_time_ns() for _ in range(3)]
+    starts = [
+        ort.InferenceSession(network(2).SerializeToString(), traced).get_profiling_start_time_ns() for _ in range(3)
+    ]
     plain = ort.InferenceSession(network(2).SerializeToString())
-    assert 0 < starts[0] <= starts[1] <= starts[2] and plain.get_profiling_start_time_ns() == 0 and plain.end_profiling() == ""
+    assert (
+        0 < starts[0] <= starts[1] <= starts[2]
+        and plain.get_profiling_start_time_ns() == 0
+        and plain.end_profiling() == ""
+    )
     traced.profile_file_prefix = "/nowhere/trace"
     with pytest.raises(RuntimeError, match="cannot be written.*profile_file_prefix"):
         ort.InferenceSession(network(2).SerializeToString(), traced).end_profiling()
 
 
 # --- the log
+
 
 def test_a_function_that_hears_the_log():
     heard = []

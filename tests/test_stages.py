@@ -1,4 +1,5 @@
 """The stages of the compiler: their order, who walks how far, what they show, and which passes decide element types."""
+
 import re
 from dataclasses import fields, replace
 from pathlib import Path
@@ -35,12 +36,12 @@ def test_every_field_is_filled_by_a_stage():
     filled = {f.name: f.metadata["stage"] for f in fields(Compilation) if "stage" in f.metadata}
     assert set(filled.values()) <= set(NAMES)
     c = Compilation(Options(), small_cnn())
-    for name in NAMES[:NAMES.index("lower")]:
+    for name in NAMES[: NAMES.index("lower")]:
         before, c = c, walk(c, name)
         assert c.done == name
         for field, stage in filled.items():
-            assert (getattr(before, field) is None) <= (stage in NAMES[NAMES.index(name):] or field == "target"), field
-            assert (getattr(c, field) is not None) >= (stage in NAMES[:NAMES.index(name) + 1]), field
+            assert (getattr(before, field) is None) <= (stage in NAMES[NAMES.index(name) :] or field == "target"), field
+            assert (getattr(c, field) is not None) >= (stage in NAMES[: NAMES.index(name) + 1]), field
 
 
 @pytest.fixture
@@ -52,7 +53,9 @@ def walked(monkeypatch):
         def run(c):
             names.append(stage.name)
             return stage.run(c)
+
         return replace(stage, run=run)
+
     monkeypatch.setattr(stages, "STAGES", tuple(map(noted, STAGES)))
     return names
 
@@ -79,18 +82,35 @@ def test_a_walk_goes_on_where_it_stopped():
 def test_every_program_is_shown_by_name():
     seen = []
     walk(Compilation(Options(), small_cnn(), see=lambda name, graph: seen.append(name)), "tune")
-    assert seen == ["import", "quantized", "halves", *(name for name, _ in pipeline.PIPELINE), "optimize", "widen", "precision",
-                    "decompose", "widen parts", "decompose"]
-    with pytest.raises(pelton.InputError, match="the stage 'tune' changes no program; the stages are import, quantized, halves"):
+    assert seen == [
+        "import",
+        "quantized",
+        "halves",
+        *(name for name, _ in pipeline.PIPELINE),
+        "optimize",
+        "widen",
+        "precision",
+        "decompose",
+        "widen parts",
+        "decompose",
+    ]
+    with pytest.raises(
+        pelton.InputError, match="the stage 'tune' changes no program; the stages are import, quantized, halves"
+    ):
         explain(small_cnn()).stage("tune")
 
 
-@pytest.mark.parametrize("options, first, names", [
-    (Options(), ["quantized", "halves"], ["widen"]), (Options(strict=True), ["quantized"], ["widen"]),
-    (Options(target="cuda:sm_90"), ["quantized"], ["recurrent", "widen"]),
-    (Options(target="cuda:sm_90", precision="fp16"), ["quantized"], ["fp16", "recurrent", "widen"]),
-    (Options(target="cuda:sm_90", precision="bf16"), ["quantized"], ["bf16", "recurrent", "widen"]),
-    (Options(target="cuda:sm_90", precision="tf32"), ["quantized"], ["recurrent", "tf32", "widen"])])
+@pytest.mark.parametrize(
+    "options, first, names",
+    [
+        (Options(), ["quantized", "halves"], ["widen"]),
+        (Options(strict=True), ["quantized"], ["widen"]),
+        (Options(target="cuda:sm_90"), ["quantized"], ["recurrent", "widen"]),
+        (Options(target="cuda:sm_90", precision="fp16"), ["quantized"], ["fp16", "recurrent", "widen"]),
+        (Options(target="cuda:sm_90", precision="bf16"), ["quantized"], ["bf16", "recurrent", "widen"]),
+        (Options(target="cuda:sm_90", precision="tf32"), ["quantized"], ["recurrent", "tf32", "widen"]),
+    ],
+)
 def test_targets_name_the_passes_that_decide_element_types(options, first, names):
     wanted = targets.kind(options).precision(options)
     assert [name for name, _ in precision.FIRST if name in wanted] == first
@@ -102,8 +122,12 @@ def weights(*shape: int, dtype=np.float32) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
-PRODUCT = model([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], {"x": "f16[4, 8]"}, ["y"],
-                {"w": weights(8, 3, dtype=np.float16)})
+PRODUCT = model(
+    [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+    {"x": "f16[4, 8]"},
+    ["y"],
+    {"w": weights(8, 3, dtype=np.float16)},
+)
 LSTM = one_node("LSTM", "f32[5, 2, 6]", weights(1, 16, 6), weights(1, 16, 4), hidden_size=4, outputs=3)
 
 

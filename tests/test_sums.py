@@ -1,4 +1,6 @@
-"""Products and convolutions that say what they sum in and what they give: types, meaning, and that no template takes them yet."""
+"""Products and convolutions that say what they sum in and what they give: types, meaning, and that no template takes
+them yet."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -42,12 +44,21 @@ def fed(graph: Graph) -> dict[str, np.ndarray]:
     return found
 
 
-MATMULS = [("[5, 7]", "[7, 3]"), ("[2, 1, 5, 7]", "[3, 7, 4]"), ("[13]", "[13]"), ("[13]", "[2, 13, 5]"), ("[58, 1025]", "[1025, 37]"),
-           ("[1, 61]", "[61, 129]"), ("[3, 0]", "[0, 2]")]
+MATMULS = [
+    ("[5, 7]", "[7, 3]"),
+    ("[2, 1, 5, 7]", "[3, 7, 4]"),
+    ("[13]", "[13]"),
+    ("[13]", "[2, 13, 5]"),
+    ("[58, 1025]", "[1025, 37]"),
+    ("[1, 61]", "[61, 129]"),
+    ("[3, 0]", "[0, 2]"),
+]
 
 
 @pytest.mark.parametrize("a, b", MATMULS)
-@pytest.mark.parametrize("of", [(I8, I8), (U8, U8), (U8, I8), (DType.I4, I8), (I16, I8)], ids=lambda p: "-".join(d.value for d in p))
+@pytest.mark.parametrize(
+    "of", [(I8, I8), (U8, U8), (U8, I8), (DType.I4, I8), (I16, I8)], ids=lambda p: "-".join(d.value for d in p)
+)
 @pytest.mark.parametrize("to", [None, F32, I16])
 def test_products_of_integers_are_exact(a, b, of, to):
     graph = product("matmul", of[0].value + a, of[1].value + b, accumulate=I32, **({"to": to} if to else {}))
@@ -69,20 +80,37 @@ def plain(x: np.ndarray, w: np.ndarray, b: np.ndarray, strides, pads, dilations,
     for m in range(w.shape[0]):
         for i in range(high):
             for j in range(wide):
-                met = x[:, m // rows * each:(m // rows + 1) * each, i * strides[0]:i * strides[0] + dilations[0] * (w.shape[2] - 1) + 1:dilations[0],
-                        j * strides[1]:j * strides[1] + dilations[1] * (w.shape[3] - 1) + 1:dilations[1]]
+                met = x[
+                    :,
+                    m // rows * each : (m // rows + 1) * each,
+                    i * strides[0] : i * strides[0] + dilations[0] * (w.shape[2] - 1) + 1 : dilations[0],
+                    j * strides[1] : j * strides[1] + dilations[1] * (w.shape[3] - 1) + 1 : dilations[1],
+                ]
                 y[:, m, i, j] = (met * w[m]).sum(axis=(1, 2, 3)) + b[m]
     return y
 
 
-@pytest.mark.parametrize("x, w, attrs", [
-    ("[2, 3, 11, 13]", "[8, 3, 3, 3]", dict(strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
-    ("[1, 58, 5, 9]", "[31, 58, 1, 1]", POINT), ("[1, 6, 9, 10]", "[9, 2, 5, 2]", dict(strides=(2, 3), pads=(2, 0, 1, 1), dilations=(1, 2), group=3))])
+@pytest.mark.parametrize(
+    "x, w, attrs",
+    [
+        ("[2, 3, 11, 13]", "[8, 3, 3, 3]", dict(strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
+        ("[1, 58, 5, 9]", "[31, 58, 1, 1]", POINT),
+        ("[1, 6, 9, 10]", "[9, 2, 5, 2]", dict(strides=(2, 3), pads=(2, 0, 1, 1), dilations=(1, 2), group=3)),
+    ],
+)
 @pytest.mark.parametrize("of", [(I8, I8), (U8, I8)], ids=lambda p: "-".join(d.value for d in p))
 @pytest.mark.parametrize("to", [None, F32, F16])
 def test_convolutions_of_integers_are_exact(x, w, attrs, of, to):
     filters = TensorType.parse("i8" + w).shape[0]
-    graph = product("convolution", of[0].value + x, of[1].value + w, f"i32[{filters}]", accumulate=I32, **attrs, **({"to": to} if to else {}))
+    graph = product(
+        "convolution",
+        of[0].value + x,
+        of[1].value + w,
+        f"i32[{filters}]",
+        accumulate=I32,
+        **attrs,
+        **({"to": to} if to else {}),
+    )
     verify(graph)
     want = plain(*fed(graph).values(), **{"group": 1, **attrs}).astype(np.int32)
     with np.errstate(over="ignore"):
@@ -93,7 +121,9 @@ def test_convolutions_of_integers_are_exact(x, w, attrs, of, to):
 
 def test_sums_wrap_in_their_type():
     graph = product("matmul", "i16[1, 3]", "i16[3, 1]", accumulate=I32)
-    (found,) = evaluate(graph, {"x0": np.full((1, 3), -32768, np.int16), "x1": np.full((3, 1), -32768, np.int16)}).values()
+    (found,) = evaluate(
+        graph, {"x0": np.full((1, 3), -32768, np.int16), "x1": np.full((3, 1), -32768, np.int16)}
+    ).values()
     assert found.item() == (3 << 30) - (1 << 32)
 
 
@@ -103,18 +133,30 @@ def test_narrow_floats_are_summed_wide_and_rounded_once():
     graph = product("matmul", "f16[5, 67]", "f16[67, 3]", accumulate=F32)
     (found,) = evaluate(graph, {"x0": a, "x1": b}).values()
     assert found.tobytes() == (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32).tobytes()
-    (back,) = evaluate(product("matmul", "f16[5, 67]", "f16[67, 3]", accumulate=F32, to=F16), {"x0": a, "x1": b}).values()
+    (back,) = evaluate(
+        product("matmul", "f16[5, 67]", "f16[67, 3]", accumulate=F32, to=F16), {"x0": a, "x1": b}
+    ).values()
     assert back.dtype == np.float16
 
 
-@pytest.mark.parametrize("name, types, attrs, says", [
-    ("matmul", ("i8[2, 3]", "u8[3, 2]"), {}, "one element type"), ("matmul", ("i8[2, 3]", "f32[3, 2]"), {"accumulate": F32}, "one element type"),
-    ("matmul", ("i16[2, 3]", "i16[3, 2]"), {"accumulate": I8}, "cannot sum products of i16 in i8"),
-    ("matmul", ("i8[2, 3]", "i8[3, 2]"), {"accumulate": F32}, "cannot sum products of i8 in f32"),
-    ("matmul", ("f32[2, 3]", "f32[3, 2]"), {"accumulate": F16}, "cannot sum products of f32 in f16"),
-    ("matmul", ("i8[2, 3]", "i8[3, 2]"), {"to": DType.BOOL}, "needs a type of numbers"),
-    ("convolution", ("i8[1, 2, 3, 3]", "i8[2, 2, 1, 1]", "i8[2]"), {"accumulate": I32, **POINT}, "one element type"),
-    ("convolution", ("i8[1, 2, 3, 3]", "u8[2, 2, 1, 1]", "i8[2]"), POINT, "one element type")])
+@pytest.mark.parametrize(
+    "name, types, attrs, says",
+    [
+        ("matmul", ("i8[2, 3]", "u8[3, 2]"), {}, "one element type"),
+        ("matmul", ("i8[2, 3]", "f32[3, 2]"), {"accumulate": F32}, "one element type"),
+        ("matmul", ("i16[2, 3]", "i16[3, 2]"), {"accumulate": I8}, "cannot sum products of i16 in i8"),
+        ("matmul", ("i8[2, 3]", "i8[3, 2]"), {"accumulate": F32}, "cannot sum products of i8 in f32"),
+        ("matmul", ("f32[2, 3]", "f32[3, 2]"), {"accumulate": F16}, "cannot sum products of f32 in f16"),
+        ("matmul", ("i8[2, 3]", "i8[3, 2]"), {"to": DType.BOOL}, "needs a type of numbers"),
+        (
+            "convolution",
+            ("i8[1, 2, 3, 3]", "i8[2, 2, 1, 1]", "i8[2]"),
+            {"accumulate": I32, **POINT},
+            "one element type",
+        ),
+        ("convolution", ("i8[1, 2, 3, 3]", "u8[2, 2, 1, 1]", "i8[2]"), POINT, "one element type"),
+    ],
+)
 def test_types_that_do_not_fit_are_refused(name, types, attrs, says):
     with pytest.raises(ValueError, match=says):
         product(name, *types, **attrs)
@@ -137,10 +179,13 @@ def test_texts_say_what_is_not_the_default():
     assert "{strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)}\n" in conv
 
 
-TYPED = [("matmul", ("i8[5, 7]", "i8[7, 3]"), dict(accumulate=I32)), ("matmul", ("f32[5, 7]", "f32[7, 3]"), dict(accumulate=DType.F64)),
-         ("matmul", ("f32[5, 7]", "f32[7, 3]"), dict(to=F16)),
-         ("convolution", ("i8[1, 2, 5, 5]", "i8[3, 2, 1, 1]", "i32[3]"), dict(accumulate=I32, to=F32, **POINT)),
-         ("convolution", ("f32[1, 2, 5, 5]", "f32[3, 2, 3, 3]", "f32[3]"), dict(to=F16, **POINT))]
+TYPED = [
+    ("matmul", ("i8[5, 7]", "i8[7, 3]"), dict(accumulate=I32)),
+    ("matmul", ("f32[5, 7]", "f32[7, 3]"), dict(accumulate=DType.F64)),
+    ("matmul", ("f32[5, 7]", "f32[7, 3]"), dict(to=F16)),
+    ("convolution", ("i8[1, 2, 5, 5]", "i8[3, 2, 1, 1]", "i32[3]"), dict(accumulate=I32, to=F32, **POINT)),
+    ("convolution", ("f32[1, 2, 5, 5]", "f32[3, 2, 3, 3]", "f32[3]"), dict(to=F16, **POINT)),
+]
 
 
 @pytest.mark.parametrize("name, types, attrs", TYPED)
@@ -173,7 +218,11 @@ def test_without_kernels_they_are_casts_around_a_plain_one(name, types, attrs):
 def test_rules_leave_them_alone():
     b = Builder()
     x = b.input(TensorType.parse("f16[1, 2, 5, 5]"), "x")
-    w, bias, factor = b.constant(np.ones((3, 2, 1, 1), np.float16)), b.constant(np.ones(3, np.float32)), b.constant(np.full((3, 1, 1), 3, np.float32))
+    w, bias, factor = (
+        b.constant(np.ones((3, 2, 1, 1), np.float16)),
+        b.constant(np.ones(3, np.float32)),
+        b.constant(np.full((3, 1, 1), 3, np.float32)),
+    )
     (y,) = b.emit(get("convolution"), (x, w, bias), dict(accumulate=F32, **POINT))
     graph = b.graph(b.emit(get("mul"), (y, factor)))
     done, _ = pipeline.run(graph)
@@ -184,7 +233,10 @@ def test_siblings_of_one_type_are_merged():
     b = Builder()
     x = b.input(TensorType.parse("i8[4, 5]"), "x")
     w = [b.constant(np.full((5, 3), i, np.int8)) for i in range(3)]
-    ys = [b.emit(get("matmul"), (x, w[i]), attrs)[0] for i, attrs in enumerate((dict(accumulate=I32), dict(accumulate=I32), dict(accumulate=I16)))]
+    ys = [
+        b.emit(get("matmul"), (x, w[i]), attrs)[0]
+        for i, attrs in enumerate((dict(accumulate=I32), dict(accumulate=I32), dict(accumulate=I16)))
+    ]
     graph = b.graph(ys)
     done, _ = pipeline.run(graph)
     verify(done)

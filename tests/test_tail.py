@@ -1,4 +1,5 @@
 """Tails: read once, whatever language they are spelled in; and sizes that stay values until a kernel's text is made."""
+
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -78,11 +79,24 @@ ROWS = Grid((3, 7), (), (0,), (1,))
 
 
 def test_a_tail_is_read_in_order():
-    graph = program(("y", "matmul", "a b"), ("s", "mul", "y two"), ("t", "add", "s z"), ("out", "relu", "t"),
-                    a="f32[3, 5]", b="f32[5, 7]", z="f32[7]", two=np.float32([[2]]))
+    graph = program(
+        ("y", "matmul", "a b"),
+        ("s", "mul", "y two"),
+        ("t", "add", "s z"),
+        ("out", "relu", "t"),
+        a="f32[3, 5]",
+        b="f32[5, 7]",
+        z="f32[7]",
+        two=np.float32([[2]]),
+    )
     region, done, lines, language = tail_of(graph, ROWS)
-    assert lines == ["let v1 be [f32 mul of x0 and f32 2.0]", "let v2 be e0 at c", "let v3 be [f32 add of v1 and v2]",
-                     "let v4 be [f32 maximum of v3 and f32 0]", "put v4 to y1 at r * <7> + c"]
+    assert lines == [
+        "let v1 be [f32 mul of x0 and f32 2.0]",
+        "let v2 be e0 at c",
+        "let v3 be [f32 add of v1 and v2]",
+        "let v4 be [f32 maximum of v3 and f32 0]",
+        "put v4 to y1 at r * <7> + c",
+    ]
     assert [v.name for v in done.operands] == ["z", "out"] == [v.name for v in operands(region)]
     assert [(p.slot, p.written) for p in done.pointers] == [(2, False), (3, True)]
     assert [(p.step, p.moving) for p in language.places] == [(1, "c"), (1, "rc")]
@@ -91,8 +105,13 @@ def test_a_tail_is_read_in_order():
 
 def test_a_bias_comes_first_and_outputs_may_be_left_to_the_caller():
     attrs = dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), group=1)
-    graph = program(("y", "convolution", "x w b", attrs), ("out", "relu", "y"),
-                    x="f32[1, 5, 1, 3]", w=np.ones((7, 5, 1, 1), np.float32), b=np.ones(7, np.float32))
+    graph = program(
+        ("y", "convolution", "x w b", attrs),
+        ("out", "relu", "y"),
+        x="f32[1, 5, 1, 3]",
+        w=np.ones((7, 5, 1, 1), np.float32),
+        b=np.ones(7, np.float32),
+    )
     bias = region_of(graph).anchor.inputs[2]
     grid = Grid((1, 7, 1, 3), (0,), (2, 3), (1,))
     _, done, lines, _ = tail_of(graph, grid, add=bias, stored=False)
@@ -118,13 +137,17 @@ def test_what_does_not_lie_in_steps_is_for_languages_that_need_none():
 def test_the_languages_differ_in_words_alone():
     x, mask = Scalar("var", ("x",), F32), Scalar("var", ("m",), BOOL)
     for e, in_c, in_triton in (
-            (Scalar("add", (x, 1.5), F32), "(x + bc_f32(1.5f))", "(x + tl.full([], 1.5, tl.float32))"),
-            (Scalar("lt", (x, 0), BOOL), "f32_lt(x, bc_f32(0.0f))", "(x < tl.full([], 0.0, tl.float32))"),
-            (Scalar("select", (mask, x, 0), F32), "f32_select(m, x, bc_f32(0.0f))",
-             "tl.where(m, x, tl.full([], 0.0, tl.float32))"),
-            (Scalar("not", (mask,), BOOL), "(~m)", "(m == 0)"),
-            (Scalar("cast", (x,), I64), "cast_f32_i64(x)", "x.to(tl.int64)"),
-            (Scalar("cast", (x,), F16), "cast_f32_f16(x)", "x.to(tl.float16).to(tl.float32)")):
+        (Scalar("add", (x, 1.5), F32), "(x + bc_f32(1.5f))", "(x + tl.full([], 1.5, tl.float32))"),
+        (Scalar("lt", (x, 0), BOOL), "f32_lt(x, bc_f32(0.0f))", "(x < tl.full([], 0.0, tl.float32))"),
+        (
+            Scalar("select", (mask, x, 0), F32),
+            "f32_select(m, x, bc_f32(0.0f))",
+            "tl.where(m, x, tl.full([], 0.0, tl.float32))",
+        ),
+        (Scalar("not", (mask,), BOOL), "(~m)", "(m == 0)"),
+        (Scalar("cast", (x,), I64), "cast_f32_i64(x)", "x.to(tl.int64)"),
+        (Scalar("cast", (x,), F16), "cast_f32_f16(x)", "x.to(tl.float16).to(tl.float32)"),
+    ):
         assert expression(c.C(), e) == in_c and expression(triton.Triton(), e) == in_triton
     assert c.literal(-1 << 63, I64) == "bc_i64((i64)(-9223372036854775807LL - 1))"
     assert c.literal(5, I64) == "bc_i64((i64)5LL)"
@@ -132,11 +155,15 @@ def test_the_languages_differ_in_words_alone():
 
 def test_no_language_knows_another():
     """What both need stands above them. Templates may share what they claim."""
+
     def emitters(text):
         return re.findall(r"import .*\bc\.emit|from \S*\bc\.emit import|from \S*codegen\.c import .*\bemit\b", text)
+
     files = {p: p.read_text() for p in Path(triton.__file__).parent.rglob("*.py")}
     assert len(files) > 15 and not any(map(emitters, files.values()))
-    assert emitters("from pelton.codegen.c.emit import Grid") and emitters("from pelton.codegen.c import emit as c_emit")
+    assert emitters("from pelton.codegen.c.emit import Grid") and emitters(
+        "from pelton.codegen.c import emit as c_emit"
+    )
 
 
 def test_sizes_stay_values_in_code():
@@ -161,8 +188,10 @@ def test_every_size_has_one_slot_behind_the_pointers():
     k = c.kernel("pointwise.c", region, Tactic("pointwise", "x86_64_v3"), block, region.body.inputs, N)
     assert k.dims == (N, N * M, M)
     assert "#define ARGS 4\n#define SIZE0 (a[1].d)  // n\n" in k.source and "#define SIZE2 (a[3].d)  // m\n" in k.source
-    assert ("enum : idx { COLS = 5 };\n#define ROWS SIZE0\n#define X_AT(r) (r * SIZE1 + SIZE0 + SIZE2)\n"
-            "#define SIZES {SIZE2, 2LL}\n") in k.source
+    assert (
+        "enum : idx { COLS = 5 };\n#define ROWS SIZE0\n#define X_AT(r) (r * SIZE1 + SIZE0 + SIZE2)\n"
+        "#define SIZES {SIZE2, 2LL}\n" in k.source
+    )
     way = Tactic("pointwise", "sm_90", (("RB", 1), ("CB", 16), ("WARPS", 4)))
     block = triton.place("x_at", Grid((N, 5), (), (0,), (1,)), (N * M, 1))
     lay = {v: (1,) for v in region.body.inputs}
@@ -173,8 +202,11 @@ def test_every_size_has_one_slot_behind_the_pointers():
 
 def test_grids_say_what_makes_a_difference():
     grid = Grid((2, N, 1, 6), (0,), (1, 2), (3,))
-    for strides, moving, step, text in (((0, 6, 6, 1), "rc", 1, "r * <6> + c"), ((1, 0, 9, 0), "b", 0, "b"),
-                                        ((6 * N, 6, 6, 1), "brc", 1, "b * <6*n> + r * <6> + c")):
+    for strides, moving, step, text in (
+        ((0, 6, 6, 1), "rc", 1, "r * <6> + c"),
+        ((1, 0, 9, 0), "b", 0, "b"),
+        ((6 * N, 6, 6, 1), "brc", 1, "b * <6*n> + r * <6> + c"),
+    ):
         assert grid.moving(strides) == moving and grid.step(strides) == step
         assert grid.address(strides).spelled(spell) == text
     assert Grid((2, 3, 4), (), (0, 1), (2,)).index(1, "//").spelled(spell) == "(r % <3>)" and grid.index(3) == "c"

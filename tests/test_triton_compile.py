@@ -1,4 +1,6 @@
-"""GPU kernels become cubins for sm_80 and sm_90 without a GPU: what they take of it, and which instructions they are made of."""
+"""GPU kernels become cubins for sm_80 and sm_90 without a GPU: what they take of it, and which instructions they are
+made of."""
+
 from __future__ import annotations
 
 import re
@@ -20,16 +22,19 @@ from pelton.codegen.triton.toolchain import Compiler, compiled, made_of  # noqa:
 from pelton.codegen.triton.emit import lying  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
-SPILLED = 64                                             # bytes per thread that a first guess may spill
+SPILLED = 64  # bytes per thread that a first guess may spill
 
 
-DESCRIPTOR = 128                                         # bytes of scratch that a program takes for each box of memory that it has the GPU fetch
+# bytes of scratch that a program takes for each box of memory that it has the GPU fetch
+DESCRIPTOR = 128
 
 
 def kernels(name: str, case: Case, target: Target = TARGET, most: int = 1) -> list[tuple[str, Kernel]]:
     template, region = GPU_TEMPLATES[name], region_of(case.graph)
     lay = laid(template, region, case, 0)
-    return [(t.name, template.emit(region, lay, t, target)) for t in islice(template.tactics(region, lay, target), most)]
+    return [
+        (t.name, template.emit(region, lay, t, target)) for t in islice(template.tactics(region, lay, target), most)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +54,15 @@ def test_every_template_compiles_for_both_architectures(name, compiler):
 
 
 def large_gemm(dtype: str) -> Case:
-    return one(f"large-{dtype}", ("y", "matmul", "a b"), ("z", "add", "y c"), ("o", "gelu", "z"), a=f"{dtype}[4096, 768]", b=f"{dtype}[768, 3072]",
-               c=f"{dtype}[3072]")
+    return one(
+        f"large-{dtype}",
+        ("y", "matmul", "a b"),
+        ("z", "add", "y c"),
+        ("o", "gelu", "z"),
+        a=f"{dtype}[4096, 768]",
+        b=f"{dtype}[768, 3072]",
+        c=f"{dtype}[3072]",
+    )
 
 
 def large_conv(dtype: str) -> Case:
@@ -72,38 +84,63 @@ def many_pictures(dtype: str) -> Case:
 
 
 def stem(dtype: str) -> Case:
-    return one(f"stem-{dtype}", ("y", "convolution", "x w b", dict(strides=(2, 2), pads=(3,) * 4, dilations=(1, 1), group=1)), ("z", "relu", "y"),
-               x=f"{dtype}[8, 3, 224, 224]", w=constant(dtype, 64, 3, 7, 7), b=constant(dtype, 64))
+    return one(
+        f"stem-{dtype}",
+        ("y", "convolution", "x w b", dict(strides=(2, 2), pads=(3,) * 4, dilations=(1, 1), group=1)),
+        ("z", "relu", "y"),
+        x=f"{dtype}[8, 3, 224, 224]",
+        w=constant(dtype, 64, 3, 7, 7),
+        b=constant(dtype, 64),
+    )
 
 
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv), ("conv", many_pictures), ("conv", stem), ("attention", large_attention)],
-                         ids=["gemm", "conv", "many-pictures", "stem", "attention"])
+@pytest.mark.parametrize(
+    "name, case",
+    [
+        ("gemm", large_gemm),
+        ("conv", large_conv),
+        ("conv", many_pictures),
+        ("conv", stem),
+        ("attention", large_attention),
+    ],
+    ids=["gemm", "conv", "many-pictures", "stem", "attention"],
+)
 def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dtype, compiler):
     for arch, instruction in ((80, "mma.sync"), (90, "wgmma.mma_async")):
-        (about, kernel), = kernels(name, case(dtype), Target(isa=f"sm_{arch}", lanes=32, threads=132))
+        ((about, kernel),) = kernels(name, case(dtype), Target(isa=f"sm_{arch}", lanes=32, threads=132))
         found = compiled(kernel.symbol, kernel.source, arch)
         asm = found.asm["ptx"]
-        assert instruction in asm and ("cp.async.bulk.tensor" in asm) == ("DESCRIBED=1" in about or "PICTURES=1" in about), about
+        assert instruction in asm and ("cp.async.bulk.tensor" in asm) == (
+            "DESCRIBED=1" in about or "PICTURES=1" in about
+        ), about
         assert name != "gemm" or ("DESCRIBED=1" in about) == (arch == 90 and dtype != "f32"), about
         spilled = made_of(found, kernel.source, arch).spilled
         assert spilled <= SPILLED, f"{about} spills {spilled} bytes"
 
 
-@pytest.mark.parametrize("arch, instruction", [(80, r"mma\.sync\S*\.tf32\.tf32"), (90, r"wgmma\.mma_async\S*\.tf32\.tf32")])
-@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv), ("conv", stem), ("attention", large_attention)],
-                         ids=["gemm", "conv", "stem", "attention"])
+@pytest.mark.parametrize(
+    "arch, instruction", [(80, r"mma\.sync\S*\.tf32\.tf32"), (90, r"wgmma\.mma_async\S*\.tf32\.tf32")]
+)
+@pytest.mark.parametrize(
+    "name, case",
+    [("gemm", large_gemm), ("conv", large_conv), ("conv", stem), ("attention", large_attention)],
+    ids=["gemm", "conv", "stem", "attention"],
+)
 def test_products_of_tf32_take_one_each(name, case, arch, instruction, compiler):
     """Where that may be; all else of f32 takes three or none."""
     target = Target(isa=f"sm_{arch}", lanes=32, threads=132, tf32=True)
     found = kernels(name, case("f32"), target, most=1000)
     assert found and all("PRECISION=2" in about for about, _ in found)
-    assert all("PRECISION=2" not in about for about, _ in kernels(name, case("f32"), replace(target, tf32=False), most=1000))
+    assert all(
+        "PRECISION=2" not in about for about, _ in kernels(name, case("f32"), replace(target, tf32=False), most=1000)
+    )
     about, kernel = found[0]
     made = compiled(kernel.symbol, kernel.source, arch)
     asm = made.asm
     dots = re.findall(r"inputPrecision = (\w+)", asm["ttgir"])
-    assert re.search(instruction, asm["ptx"]) and dots and set(dots) <= {"tf32", "0"}, about               # how a product of warps spells it
+    # how a product of warps spells it
+    assert re.search(instruction, asm["ptx"]) and dots and set(dots) <= {"tf32", "0"}, about
     spilled = made_of(made, kernel.source, arch).spilled
     assert spilled <= SPILLED, f"{about} spills {spilled} bytes"
 
@@ -118,29 +155,45 @@ def test_pixels_of_many_pictures_are_fetched_as_boxes_and_go_to_the_tensor_cores
     assert "cp.async.bulk.tensor" not in compiled(again.symbol, again.source, 90).asm["ptx"]
 
 
-@pytest.mark.parametrize("case", [stem("f16"), conv("f16", (2, 12, 32, 32), 64, (3, 3), pads=1)], ids=["planes", "few-channels"])
+@pytest.mark.parametrize(
+    "case", [stem("f16"), conv("f16", (2, 12, 32, 32), 64, (3, 3), pads=1)], ids=["planes", "few-channels"]
+)
 def test_few_channels_are_fetched_in_the_widest_pieces_that_lie_together(case):
-    (about, kernel), = kernels("conv", case)
+    ((about, kernel),) = kernels("conv", case)
     loop = compiled(kernel.symbol, kernel.source, 90).asm["ttgir"].partition("scf.for")[2].partition("scf.yield")[0]
     assert loop.count("ttg.async_copy_global_to_local") == 2 and "tt.load" not in loop, about
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-@pytest.mark.parametrize("name, case", [
-    ("gemm", one("few-rows", ("y", "matmul", "a b"), a="f16[100, 768]", b="f16[768, 3072]")), ("conv", conv("f16", (1, 256, 14, 14), 256, (3, 3), pads=1)),
-    ("conv", conv("f16", (1, 128, 28, 28), 256, (3, 3), strides=2, pads=1)), ("conv", conv("f16", (1, 40, 28, 28), 64, (3, 3), pads=1)),
-    ("conv", conv("bf16", (4, 96, 27, 27), 256, (5, 5), pads=2, group=2)), ("attention", large_attention("f16"))],
-    ids=lambda v: v.name if isinstance(v, Case) else str(v))
+@pytest.mark.parametrize(
+    "name, case",
+    [
+        ("gemm", one("few-rows", ("y", "matmul", "a b"), a="f16[100, 768]", b="f16[768, 3072]")),
+        ("conv", conv("f16", (1, 256, 14, 14), 256, (3, 3), pads=1)),
+        ("conv", conv("f16", (1, 128, 28, 28), 256, (3, 3), strides=2, pads=1)),
+        ("conv", conv("f16", (1, 40, 28, 28), 64, (3, 3), pads=1)),
+        ("conv", conv("bf16", (4, 96, 27, 27), 256, (5, 5), pads=2, group=2)),
+        ("attention", large_attention("f16")),
+    ],
+    ids=lambda v: v.name if isinstance(v, Case) else str(v),
+)
 def test_operands_of_the_tensor_cores_are_copied_ahead_sixteen_bytes_at_a_time(name, case, arch):
-    """Those of the first tactic, and of the first that shares steps; not by loads, which nothing is done beside, nor element by element."""
+    """Those of the first tactic, and of the first that shares steps; not by loads, which nothing is done beside, nor
+    element by element."""
     found = kernels(name, case, Target(isa=f"sm_{arch}", lanes=32, threads=132), most=1000)
     shared = [k for k in found if "STREAM=" in k[0] and "STREAM=0@" not in k[0] and "DESCRIBED=1" not in k[0]]
     for about, kernel in (found[0], *shared[:1]):
-        for loop in re.findall(r"scf\.for .*?scf\.yield", compiled(kernel.symbol, kernel.source, arch).asm["ttgir"], re.S):
-            steps = loop.rpartition("scf.for")[2]                # the innermost one
+        for loop in re.findall(
+            r"scf\.for .*?scf\.yield", compiled(kernel.symbol, kernel.source, arch).asm["ttgir"], re.S
+        ):
+            steps = loop.rpartition("scf.for")[2]  # the innermost one
             if "dot" in steps:
                 copies = re.findall(r"async_copy_global_to_local .*?(?:contiguity = (\d+)|\n)", steps)
-                assert len(copies) == 2 and set(copies) == {"8"} and not re.search(r"tt\.load .*tensor<\d\d+x\d+x!tt", steps), about
+                assert (
+                    len(copies) == 2
+                    and set(copies) == {"8"}
+                    and not re.search(r"tt\.load .*tensor<\d\d+x\d+x!tt", steps)
+                ), about
 
 
 def test_pixels_stay_in_the_threads_that_read_them():
@@ -150,9 +203,11 @@ def test_pixels_stay_in_the_threads_that_read_them():
 
 
 def test_operands_are_read_in_pieces_of_sixteen_bytes():
-    for name, case in (("pointwise", one("wide", ("y", "relu", "a"), a="f16[4096]")),
-                       ("rows", one("wide", ("y", "softmax", "a", dict(axis=1)), a="f16[64, 2048]"))):
-        (_, kernel), = kernels(name, case)
+    for name, case in (
+        ("pointwise", one("wide", ("y", "relu", "a"), a="f16[4096]")),
+        ("rows", one("wide", ("y", "softmax", "a", dict(axis=1)), a="f16[64, 2048]")),
+    ):
+        ((_, kernel),) = kernels(name, case)
         asm = compiled(kernel.symbol, kernel.source, 80).asm["ptx"]
         assert "ld.global.v4.b32" in asm and "ld.global.b16" not in asm, name
 
@@ -164,12 +219,14 @@ def test_parameters_are_the_operands_then_sizes_then_two_pointers_of_tritons_own
     tactic = next(iter(template.tactics(region_of(case.graph), laid(template, region_of(case.graph), case, 0), TARGET)))
     kernel = template.emit(region, lay, tactic, TARGET)
     asm = compiled(kernel.symbol, kernel.source, 90).asm["ptx"]
-    params = [line.split()[1] for line in asm.splitlines() if line.strip().startswith(".param") and kernel.symbol in line]
+    params = [
+        line.split()[1] for line in asm.splitlines() if line.strip().startswith(".param") and kernel.symbol in line
+    ]
     assert kernel.dims and params == [".u64"] * (len(kernel.operands) + len(kernel.dims) + 2)
 
 
 def test_cubins_are_remembered_and_the_same_again(tmp_path):
-    (_, kernel), = kernels("pointwise", CASES["pointwise"][0])
+    ((_, kernel),) = kernels("pointwise", CASES["pointwise"][0])
     first, again = (Compiler((90,), Cache(tmp_path), jobs=1) for _ in range(2))
     made = first.cubins({kernel.symbol: kernel.source})
     assert again.cubins({kernel.symbol: kernel.source}) == made
@@ -178,7 +235,7 @@ def test_cubins_are_remembered_and_the_same_again(tmp_path):
 
 
 def test_what_triton_refuses_is_one_error(capfd):
-    (_, kernel), = kernels("pointwise", CASES["pointwise"][0])
+    ((_, kernel),) = kernels("pointwise", CASES["pointwise"][0])
     with pytest.raises(BuildError, match="compiling kernel .* for sm_90 failed"):
         Compiler((90,), jobs=1).cubins({kernel.symbol: kernel.source.replace("tl.store(", "tl.stored(")})
     assert not capfd.readouterr().out
@@ -188,5 +245,7 @@ def test_a_gpus_templates_are_its_own():
     from pelton.tune.candidates import claim, takers
 
     graph = program(("y", "matmul", "a b"), a="f16[64, 64]", b="f16[64, 64]")
-    assert [t.name for t in takers(region_of(graph), isa="sm_90")] == ["gemm", "cublaslt"] and claim(region_of(graph), isa="sm_90") is None
+    assert [t.name for t in takers(region_of(graph), isa="sm_90")] == ["gemm", "cublaslt"] and claim(
+        region_of(graph), isa="sm_90"
+    ) is None
     assert all(t not in GPU_TEMPLATES.values() for t in takers(region_of(graph)))

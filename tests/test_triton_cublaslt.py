@@ -1,4 +1,6 @@
-"""Products by cuBLASLt, one made for tests: what they compute, when they are chosen, what stands in for them, and what no engine file can make them do."""
+"""Products by cuBLASLt, one made for tests: what they compute, when they are chosen, what stands in for them, and what
+no engine file can make them do."""
+
 from __future__ import annotations
 
 import ctypes
@@ -52,7 +54,10 @@ KINDS = ("f32", "f16", "bf16")
 
 
 def built() -> Path:
-    return zig_cc([str(Path(__file__).parent / "fake_cublaslt.c")], ["-shared", "-fPIC", "-O1", "-fno-sanitize=all", "-Wno-everything", "-ldl", "-lm"])
+    return zig_cc(
+        [str(Path(__file__).parent / "fake_cublaslt.c")],
+        ["-shared", "-fPIC", "-O1", "-fno-sanitize=all", "-Wno-everything", "-ldl", "-lm"],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,23 +68,58 @@ def blas() -> Library:
 def cases(dtype: str) -> list[Case]:
     def lies(*shape: int) -> str:
         return f"{dtype}{list(shape)}"
+
     k, ones = np.ones(1, np.float32), constant(dtype, 1, 7)
-    tails = {"scaled": (("y", "mul", "p s"),), "bias": (("y", "add", "p b"),), "bias-relu": (("q", "add", "b p"), ("y", "relu", "q")),
-             "relu": (("y", "relu", "p"),), "gelu": (("q", "add", "p b"), ("y", "gelu_tanh", "q")), "added": (("y", "add", "p z"),),
-             "all": (("q", "mul", "p s"), ("r", "add", "q z"), ("t", "add", "r b"), ("y", "relu", "t"))}
-    extra = {"s": np.asarray(.25 * k, ones.dtype).reshape(()), "b": ones.reshape(7), "z": lies(5, 7)}
-    found = [one(f"{name}-{dtype}", ("p", "matmul", "x w"), *tail, x=lies(5, 3), w=constant(dtype, 3, 7),
-                 **{n: v for n, v in extra.items() if any(n in words.split() for _, _, words in tail)}) for name, tail in tails.items()]
-    return [*found, one(f"plain-{dtype}", ("y", "matmul", "a b"), a=lies(17, 33), b=lies(33, 9)),
-            one(f"one-{dtype}", ("y", "matmul", "a b"), a=lies(1, 3), b=lies(3, 1)),
-            one(f"turned-{dtype}", ("y", "matmul", "a b"), a=lies(6, 5), b=lies(5, 11), orders={"a": (1, 0), "b": (1, 0)}),
-            one(f"batch-{dtype}", ("y", "matmul", "a b"), a=lies(3, 5, 7), b=lies(3, 7, 4), orders={"b": (0, 2, 1)}),
-            one(f"rows-{dtype}", ("p", "matmul", "a b"), ("y", "add", "p c"), a=lies(2, 3, 5), b=lies(5, 7), c=ones.reshape(7)),
-            one(f"spread-{dtype}", ("y", "matmul", "a b"), a=lies(1, 4, 6), b=lies(5, 6, 3)),
-            conv(dtype, (1, 6, 1, 9), 10, (1, 1), tail=(("z", "relu", "y"),)), conv(dtype, (3, 5, 2, 4), 7, (1, 1)),
-            one(f"residual-{dtype}", ("p", "convolution", "x w b", dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=1)), ("q", "add", "p z"),
-                ("y", "relu", "q"), x=lies(2, 6, 3, 3), w=constant(dtype, 8, 6, 1, 1), b=constant(dtype, 8), z=lies(2, 8, 3, 3),
-                orders={"x": (0, 2, 3, 1), "z": (0, 2, 3, 1)})]
+    tails = {
+        "scaled": (("y", "mul", "p s"),),
+        "bias": (("y", "add", "p b"),),
+        "bias-relu": (("q", "add", "b p"), ("y", "relu", "q")),
+        "relu": (("y", "relu", "p"),),
+        "gelu": (("q", "add", "p b"), ("y", "gelu_tanh", "q")),
+        "added": (("y", "add", "p z"),),
+        "all": (("q", "mul", "p s"), ("r", "add", "q z"), ("t", "add", "r b"), ("y", "relu", "t")),
+    }
+    extra = {"s": np.asarray(0.25 * k, ones.dtype).reshape(()), "b": ones.reshape(7), "z": lies(5, 7)}
+    found = [
+        one(
+            f"{name}-{dtype}",
+            ("p", "matmul", "x w"),
+            *tail,
+            x=lies(5, 3),
+            w=constant(dtype, 3, 7),
+            **{n: v for n, v in extra.items() if any(n in words.split() for _, _, words in tail)},
+        )
+        for name, tail in tails.items()
+    ]
+    return [
+        *found,
+        one(f"plain-{dtype}", ("y", "matmul", "a b"), a=lies(17, 33), b=lies(33, 9)),
+        one(f"one-{dtype}", ("y", "matmul", "a b"), a=lies(1, 3), b=lies(3, 1)),
+        one(f"turned-{dtype}", ("y", "matmul", "a b"), a=lies(6, 5), b=lies(5, 11), orders={"a": (1, 0), "b": (1, 0)}),
+        one(f"batch-{dtype}", ("y", "matmul", "a b"), a=lies(3, 5, 7), b=lies(3, 7, 4), orders={"b": (0, 2, 1)}),
+        one(
+            f"rows-{dtype}",
+            ("p", "matmul", "a b"),
+            ("y", "add", "p c"),
+            a=lies(2, 3, 5),
+            b=lies(5, 7),
+            c=ones.reshape(7),
+        ),
+        one(f"spread-{dtype}", ("y", "matmul", "a b"), a=lies(1, 4, 6), b=lies(5, 6, 3)),
+        conv(dtype, (1, 6, 1, 9), 10, (1, 1), tail=(("z", "relu", "y"),)),
+        conv(dtype, (3, 5, 2, 4), 7, (1, 1)),
+        one(
+            f"residual-{dtype}",
+            ("p", "convolution", "x w b", dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=1)),
+            ("q", "add", "p z"),
+            ("y", "relu", "q"),
+            x=lies(2, 6, 3, 3),
+            w=constant(dtype, 8, 6, 1, 1),
+            b=constant(dtype, 8),
+            z=lies(2, 8, 3, 3),
+            orders={"x": (0, 2, 3, 1), "z": (0, 2, 3, 1)},
+        ),
+    ]
 
 
 CASES = {SYMBOL: [case for dtype in KINDS for case in cases(dtype)]}
@@ -87,27 +127,51 @@ CASES = {SYMBOL: [case for dtype in KINDS for case in cases(dtype)]}
 
 @pytest.mark.parametrize("case", CASES[SYMBOL], ids=lambda case: case.name)
 def test_products(case, blas):
-    def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int, phases: int) -> list[np.ndarray]:
+    def run(
+        source: str,
+        symbol: str,
+        arrays: Sequence[tuple[np.ndarray, str, int]],
+        dims: Sequence[int],
+        tiles: int,
+        phases: int,
+    ) -> list[np.ndarray]:
         assert symbol == SYMBOL and tiles == 1 and "by cublaslt:CHOICE=" in source
-        told = replace(library.work(SYMBOL, dims), choice=library.work(SYMBOL, dims).choice % 2)         # so many does this library propose
+        # so many does this library propose
+        told = replace(library.work(SYMBOL, dims), choice=library.work(SYMBOL, dims).choice % 2)
         for (array, _, first), (_, elements) in zip(arrays, told.operands()):
-            assert first + elements <= array.size                        # which is what engines are checked by
-        found, room = blas.planned(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays]), np.zeros(8192, np.uint8)
+            assert first + elements <= array.size  # which is what engines are checked by
+        found, room = (
+            blas.planned(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays]),
+            np.zeros(8192, np.uint8),
+        )
         assert found.workspace == 4096 * told.choice
-        found(np.array([*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, room.ctypes.data, 0], np.int64), 0)
+        found(
+            np.array(
+                [*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, room.ctypes.data, 0], np.int64
+            ),
+            0,
+        )
         return [a for a, _, _ in arrays]
+
     kernels = check(GPU_TEMPLATES[SYMBOL], case, 3, target=HERE, run=run)
     planes = case.graph.nodes[0].op.name == "convolution" and case.graph.inputs[0].type.shape[2] > 1
-    assert len(kernels) == (3 if planes else 6)                          # gaps between rows of pixels are none of its
+    assert len(kernels) == (3 if planes else 6)  # gaps between rows of pixels are none of its
 
 
-@pytest.mark.parametrize("nodes, reason", [
-    ([("p", "matmul", "a b"), ("y", "gelu", "p")], "gelu is none of the ends"), ([("p", "matmul", "a b"), ("y", "sub", "c p")], "sub is none"),
-    ([("p", "matmul", "a b"), ("q", "relu", "p"), ("y", "add", "q c")], "add is none"),
-    ([("p", "matmul", "a b"), ("q", "add", "p c"), ("y", "mul", "q s")], "mul is none"),
-    ([("p", "matmul", "a b"), ("q", "add", "p c"), ("y", "add", "q c")], "add is none"), ([("p", "matmul", "a b"), ("y", "add", "p p")], "add is none"),
-    ([("p", "matmul", "a b"), ("y", "cast", "p", {"to": F16})], "cast is none"),
-    ([("out1", "matmul", "a b"), ("out2", "relu", "out1")], "several outputs"), ([("p", "matmul", "a b"), ("y", "mul", "p c")], "mul is none")])
+@pytest.mark.parametrize(
+    "nodes, reason",
+    [
+        ([("p", "matmul", "a b"), ("y", "gelu", "p")], "gelu is none of the ends"),
+        ([("p", "matmul", "a b"), ("y", "sub", "c p")], "sub is none"),
+        ([("p", "matmul", "a b"), ("q", "relu", "p"), ("y", "add", "q c")], "add is none"),
+        ([("p", "matmul", "a b"), ("q", "add", "p c"), ("y", "mul", "q s")], "mul is none"),
+        ([("p", "matmul", "a b"), ("q", "add", "p c"), ("y", "add", "q c")], "add is none"),
+        ([("p", "matmul", "a b"), ("y", "add", "p p")], "add is none"),
+        ([("p", "matmul", "a b"), ("y", "cast", "p", {"to": F16})], "cast is none"),
+        ([("out1", "matmul", "a b"), ("out2", "relu", "out1")], "several outputs"),
+        ([("p", "matmul", "a b"), ("y", "mul", "p c")], "mul is none"),
+    ],
+)
 def test_what_a_library_does_not_do(nodes, reason):
     inputs = {"a": "f32[5, 3]", "b": "f32[3, 7]", "c": "f32[7]", "s": np.float32(2)}
     read = {n for _, _, words, *_ in nodes for n in words.split()}
@@ -119,8 +183,14 @@ def test_what_a_library_does_not_do(nodes, reason):
 def test_products_of_f32_may_be_of_tf32(tf32, compute, blas, monkeypatch):
     asked = list[int]()
     made = type(blas).made
-    monkeypatch.setattr(type(blas), "made", lambda self, owner, create, destroy, *a: (
-        asked.append(a[0]) if create == "MatmulDescCreate" else None, made(self, owner, create, destroy, *a))[1])
+    monkeypatch.setattr(
+        type(blas),
+        "made",
+        lambda self, owner, create, destroy, *a: (
+            asked.append(a[0]) if create == "MatmulDescCreate" else None,
+            made(self, owner, create, destroy, *a),
+        )[1],
+    )
 
     def run(source, symbol, arrays, dims, tiles, phases):
         told = replace(library.work(SYMBOL, dims), choice=0)
@@ -128,6 +198,7 @@ def test_products_of_f32_may_be_of_tf32(tf32, compute, blas, monkeypatch):
         found = blas.planned(told, [4] * len(arrays))
         found(np.array([*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, 0, 0], np.int64), 0)
         return [a for a, _, _ in arrays]
+
     case = next(c for c in CASES[SYMBOL] if c.graph.inputs[0].type.dtype.value == "f32")
     assert check(GPU_TEMPLATES[SYMBOL], case, target=replace(HERE, tf32=tf32), run=run) and set(asked) == {compute}
 
@@ -136,9 +207,13 @@ def test_operands_that_lie_otherwise_are_none_of_it():
     template = GPU_TEMPLATES[SYMBOL]
     case = one("heads", ("y", "matmul", "a b"), a="f32[2, 3, 5, 4]", b="f32[2, 3, 4, 5]", orders={"a": (0, 2, 1, 3)})
     region = region_of(case.graph)
-    assert not list(template.tactics(region, laid(template, region, case, 0), HERE))           # two strides from head to head
+    # two strides from head to head
+    assert not list(template.tactics(region, laid(template, region, case, 0), HERE))
     assert len(list(template.tactics(region, laid(template, region, replace(case, orders={}), 0), HERE))) == 3
-    overlap = {v: (1, 1) if v.name == "x" else s for v, s in laid(template, region_of(CASES[SYMBOL][0].graph), CASES[SYMBOL][0], 0).items()}
+    overlap = {
+        v: (1, 1) if v.name == "x" else s
+        for v, s in laid(template, region_of(CASES[SYMBOL][0].graph), CASES[SYMBOL][0], 0).items()
+    }
     assert not list(template.tactics(region_of(CASES[SYMBOL][0].graph), overlap, HERE))
 
 
@@ -147,12 +222,14 @@ def test_the_checks_on_a_gpu_know_it(blas, monkeypatch):
     from benchmarks.gpu.on_gpu import Kernels, Unproposed
 
     kernels, case = Kernels(NullDevice(libraries={SYMBOL: blas}), {}), CASES[SYMBOL][0]
-    assert len(check(GPU_TEMPLATES[SYMBOL], case, 3, target=HERE, run=kernels.run)) == kernels.launched == 6     # the first for the third, which there is not
+    # the first for the third, which there is not
+    assert len(check(GPU_TEMPLATES[SYMBOL], case, 3, target=HERE, run=kernels.run)) == kernels.launched == 6
     with pytest.raises(Unproposed):
         check(GPU_TEMPLATES[SYMBOL], case, target=HERE, run=Kernels(NullDevice(), {}).run)
 
 
 # ---- engines ----
+
 
 @pytest.fixture
 def idle(monkeypatch):
@@ -178,38 +255,64 @@ def runs(engine, on: NullDevice) -> list[str]:
     return launched
 
 
-def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(built_on, blas, idle, caplog, monkeypatch, tmp_path, capsys):  # noqa: F811
+def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
+    built_on,
+    blas,
+    idle,
+    caplog,
+    monkeypatch,
+    tmp_path,
+    capsys,
+):
     engine = built_on(device(fast, libraries={SYMBOL: blas}))
-    (step,), = [engine.steps]
-    assert step.symbol == SYMBOL and step.info["tactic"] == "cublaslt:CHOICE=0,VERSION=130100@sm_90" and step.spares[0].symbol != SYMBOL
+    (step,) = engine.steps
+    assert (
+        step.symbol == SYMBOL
+        and step.info["tactic"] == "cublaslt:CHOICE=0,VERSION=130100@sm_90"
+        and step.spares[0].symbol != SYMBOL
+    )
     assert {n for n in step.info["times_ns"] if n.startswith(SYMBOL)} == {"cublaslt:CHOICE=0,VERSION=130100@sm_90"}
     data = engine.tobytes()
     assert runs(pelton.load(data, device=None), NullDevice(libraries={SYMBOL: blas})) == [SYMBOL]
     monkeypatch.setenv("FAKE_CUBLASLT_VERSION", "120904")
-    for other, said in (({}, "cublaslt is not installed"), ({SYMBOL: Library(blas.functions)}, "cuBLASLt 12.9.4 is installed")):
+    for other, said in (
+        ({}, "cublaslt is not installed"),
+        ({SYMBOL: Library(blas.functions)}, "cuBLASLt 12.9.4 is installed"),
+    ):
         caplog.clear()
         with caplog.at_level(logging.WARNING, "pelton.runtime"):
             loaded = pelton.load(data, device=None)
             assert runs(loaded, NullDevice(libraries=other)) == [step.spares[0].symbol]
             loaded.run({"x": np.zeros((32, 64), np.float32)})
-        assert [r.message for r in caplog.records] == [f"engine 'test': 1 of its 1 steps run by kernels of its own instead of a library, they were timed with "
-                                                       f"cublaslt 13.1.0: {said}; `pelton tune` times them anew"]
-        assert loaded.steps[0].info["tactic"] == step.spares[0].info["tactic"] and loaded.steps[0].spares[0].symbol == SYMBOL
+        assert [r.message for r in caplog.records] == [
+            "engine 'test': 1 of its 1 steps run by kernels of its own instead of a library, they were timed with "
+            f"cublaslt 13.1.0: {said}; `pelton tune` times them anew"
+        ]
+        assert (
+            loaded.steps[0].info["tactic"] == step.spares[0].info["tactic"]
+            and loaded.steps[0].spares[0].symbol == SYMBOL
+        )
     from pelton import cli
+
     path = tmp_path / "e.pelton"
     path.write_bytes(data)
     assert cli.main(["inspect", str(path)]) == 0
     assert "cublaslt 13.1.0 for 1 of 1 step" in capsys.readouterr().out
 
 
-def test_a_library_is_no_guess(built_on, blas, idle, tmp_path):  # noqa: F811
+def test_a_library_is_no_guess(built_on, blas, idle, tmp_path):
     guessed = built_on(None, level=3, timing_cache=None)
-    (step,), = [guessed.steps]
-    assert step.symbol != SYMBOL and [s.info["tactic"] for s in step.spares if s.symbol == SYMBOL] == [f"cublaslt:CHOICE={i},VERSION=0@sm_90" for i in range(3)]
+    (step,) = guessed.steps
+    assert step.symbol != SYMBOL and [s.info["tactic"] for s in step.spares if s.symbol == SYMBOL] == [
+        f"cublaslt:CHOICE={i},VERSION=0@sm_90" for i in range(3)
+    ]
     slow = device(lambda launch: 6000.0 if launch.function.cubin.symbol == SYMBOL else 5000.0, libraries={SYMBOL: blas})
     assert built_on(slow, timing_cache=tmp_path / "slow.json").steps[0].symbol != SYMBOL
-    assert not device().happened("by_library") and built_on(device(fast), timing_cache=tmp_path / "none.json").steps[0].symbol != SYMBOL
-    assert pelton.tune(guessed, device(fast)).steps[0].symbol != SYMBOL                         # not there
+    assert (
+        not device().happened("by_library")
+        and built_on(device(fast), timing_cache=tmp_path / "none.json").steps[0].symbol != SYMBOL
+    )
+    assert pelton.tune(guessed, device(fast)).steps[0].symbol != SYMBOL  # not there
     tuned = pelton.tune(guessed, device(fast, libraries={SYMBOL: blas}))
     assert tuned.steps[0].symbol == SYMBOL and tuned.steps[0].info["tactic"] == "cublaslt:CHOICE=0,VERSION=130100@sm_90"
     assert runs(pelton.load(tuned.tobytes(), device=None), NullDevice(libraries={SYMBOL: blas})) == [SYMBOL]
@@ -217,12 +320,15 @@ def test_a_library_is_no_guess(built_on, blas, idle, tmp_path):  # noqa: F811
     assert again.steps[0].symbol != SYMBOL and SYMBOL in {s.symbol for s in again.steps[0].spares}
 
 
-def test_a_library_that_stands_alone_is_left_out(built_on, blas, caplog):  # noqa: F811
+def test_a_library_that_stands_alone_is_left_out(built_on, blas, caplog):
     """Kernels in Triton do nothing on this device, so that the library gives something else."""
     with caplog.at_level(logging.WARNING, "pelton.build"):
-        (step,), = [built_on(device(fast, libraries={SYMBOL: blas}), timing_cache=None).steps]
+        (step,) = built_on(device(fast, libraries={SYMBOL: blas}), timing_cache=None).steps
     assert SYMBOL not in {s.symbol for s in (step, *step.spares)}
-    assert "step 'product+relu': cublaslt:CHOICE=0" in caplog.text and "gives something else on no GPU than gemm:" in caplog.text
+    assert (
+        "step 'product+relu': cublaslt:CHOICE=0" in caplog.text
+        and "gives something else on no GPU than gemm:" in caplog.text
+    )
 
 
 @pytest.fixture
@@ -231,12 +337,12 @@ def apart_from_others(monkeypatch):
     monkeypatch.setattr(launches, "found", lambda *given: [])
 
 
-def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, idle, monkeypatch, apart_from_others):  # noqa: F811
+def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, idle, monkeypatch, apart_from_others):
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], "conv")]
     filters = {"w": np.random.default_rng(0).standard_normal((8, 16, 1, 1)).astype(np.float32)}
     monkeypatch.setattr(test_cuda_tuning, "product", lambda: model(nodes, {"x": "f32[1, 16, 3, 5]"}, ["y"], filters))
     engine = built_on(device(fast, libraries={SYMBOL: blas}), timing_cache=None)
-    step, = (s for s in engine.steps if s.symbol == SYMBOL)
+    (step,) = (s for s in engine.steps if s.symbol == SYMBOL)
     assert step.spares and step.spares[0].symbol != SYMBOL and len(step.spares[0].args) == len(step.args) + 1
     assert pelton.load(engine.tobytes(), device=None).start(NullDevice(libraries={SYMBOL: blas})).loaded.functions
 
@@ -245,22 +351,30 @@ def by_library(step: Step) -> Step:
     """A step by the library where that is one of its spares."""
     spare = next((library.of_version(s, {SYMBOL: 130100}) for s in step.spares if s.symbol == SYMBOL), None)
     own = replace(step, outputs=(), spares=(), info={"tactic": step.info["tactic"]})
-    return step if spare is None else replace(spare, outputs=step.outputs, info={**step.info, **spare.info}, spares=(own,))
+    return (
+        step if spare is None else replace(spare, outputs=step.outputs, info={**step.info, **spare.info}, spares=(own,))
+    )
 
 
-def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:
+def interpreted(
+    data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """In a process where all of Triton is interpreted: what the engine gives, and what it launched."""
     return triton_interpreter.ran(data, sources, feeds, libraries={SYMBOL: Library(bound(str(built())))})
 
 
-@pytest.mark.parametrize("network, precision", [(block, "fp32"), (block, "fp16"), (block, "bf16"), (inverted_residuals, "bf16")])
-def test_networks_by_the_library(network, precision, apart, tmp_path, apart_from_others):  # noqa: F811
+@pytest.mark.parametrize(
+    "network, precision", [(block, "fp32"), (block, "fp16"), (block, "bf16"), (inverted_residuals, "bf16")]
+)
+def test_networks_by_the_library(network, precision, apart, tmp_path, apart_from_others):
     m = network()
     made = build(m, Options(target="cuda:sm_90", precision=precision, level=3, cache_dir=tmp_path))
     plain = made.engine.plain
     steps = tuple(map(by_library, plain.steps))
     feeds = draw(m, 3, low=-1, high=1)
-    results, launched = apart.submit(interpreted, file.to_bytes(replace(plain, steps=steps)), triton_interpreter.sources(made), feeds).result()
+    results, launched = apart.submit(
+        interpreted, file.to_bytes(replace(plain, steps=steps)), triton_interpreter.sources(made), feeds
+    ).result()
     wanted = evaluate(importer.load(m).graph, feeds)
     assert launched == [s.symbol for s in steps] and launched.count(SYMBOL) >= 2
     for port, want in wanted.items():
@@ -270,8 +384,11 @@ def test_networks_by_the_library(network, precision, apart, tmp_path, apart_from
 
 # ---- forged engines, and libraries that refuse ----
 
+
 def told(**other: int) -> Product:
-    values = dict.fromkeys(NAMES, 0) | dict(version=130100, scale=0x3F800000, batch=1, m=4, n=6, k=5, a_line=5, b_line=6, c_line=6, d_line=6, bias=1)
+    values = dict.fromkeys(NAMES, 0) | dict(
+        version=130100, scale=0x3F800000, batch=1, m=4, n=6, k=5, a_line=5, b_line=6, c_line=6, d_line=6, bias=1
+    )
     return Product(**{**values, **other})
 
 
@@ -281,28 +398,70 @@ def forged(step_of: Product | tuple = (), offset: int = 0, **other) -> Engine:
     sizes = {"arena": 80, "constant": 128 + 24, "output": 96}
     args = (Slice(1, 0), Slice(2, offset), Slice(3, 0), Slice(0, 0))
     port = Port("y", "f32", (4, 6))
-    buffers = (Buffer("output", 0, 96), Buffer("arena", 0, sizes["arena"]), Buffer("constant", 0, 120), Buffer("constant", 128, 24))
+    buffers = (
+        Buffer("output", 0, 96),
+        Buffer("arena", 0, sizes["arena"]),
+        Buffer("constant", 0, 120),
+        Buffer("constant", 128, 24),
+    )
     spare = Step("p", "k", args, (), info={"tactic": "k"})
     written = (Tensor(args[-1], "f32", (4, 6), (6, 1)),)
     step = Step("p", SYMBOL, args, dims, outputs=written, info={"tactic": "cublaslt@sm_90"}, spares=(spare,))
-    return Engine("e", (), (port,), buffers, (replace(step, **other),), 80, np.zeros(152, np.uint8), b"code", {"arch": "cuda"}, {})
+    return Engine(
+        "e", (), (port,), buffers, (replace(step, **other),), 80, np.zeros(152, np.uint8), b"code", {"arch": "cuda"}, {}
+    )
 
 
 def test_forged_products_are_refused():
     validate(forged())
-    for change in (dict(m=5), dict(a_line=6), dict(b_line=7), dict(n=7), dict(k=0), dict(m=-1), dict(batch=2), dict(batch=1 << 31), dict(d_line=5),
-                   dict(kind=4), dict(out=1), dict(end=9), dict(choice=3), dict(b_step=-1), dict(bias=0), dict(added=1), dict(scale=1 << 32),
-                   dict(a_line=1 << 50), dict(b_turned=1), dict(version=-1)):
+    for change in (
+        dict(m=5),
+        dict(a_line=6),
+        dict(b_line=7),
+        dict(n=7),
+        dict(k=0),
+        dict(m=-1),
+        dict(batch=2),
+        dict(batch=1 << 31),
+        dict(d_line=5),
+        dict(kind=4),
+        dict(out=1),
+        dict(end=9),
+        dict(choice=3),
+        dict(b_step=-1),
+        dict(bias=0),
+        dict(added=1),
+        dict(scale=1 << 32),
+        dict(a_line=1 << 50),
+        dict(b_turned=1),
+        dict(version=-1),
+    ):
         with pytest.raises(EngineError, match="is damaged"):
             validate(forged(told(**change)))
-    for wrong in (forged((1, 2, 3)), forged(("x",) * len(NAMES)), forged(offset=4), forged(offset=2), forged(tiles=2), forged(spares=()), forged(info={}),
-                  forged(args=(Slice(1, 0), Slice(2, 0), Slice(0, 0), Slice(3, 0)))):
+    for wrong in (
+        forged((1, 2, 3)),
+        forged(("x",) * len(NAMES)),
+        forged(offset=4),
+        forged(offset=2),
+        forged(tiles=2),
+        forged(spares=()),
+        forged(info={}),
+        forged(args=(Slice(1, 0), Slice(2, 0), Slice(0, 0), Slice(3, 0))),
+    ):
         with pytest.raises(EngineError, match="is damaged"):
             validate(wrong)
 
 
-@pytest.mark.parametrize("name, status", [("Create", 1), ("MatmulDescCreate", 3), ("MatmulDescSetAttribute", 7), ("MatmulAlgoGetHeuristic", 15),
-                                          ("Matmul", 13)])
+@pytest.mark.parametrize(
+    "name, status",
+    [
+        ("Create", 1),
+        ("MatmulDescCreate", 3),
+        ("MatmulDescSetAttribute", 7),
+        ("MatmulAlgoGetHeuristic", 15),
+        ("Matmul", 13),
+    ],
+)
 def test_every_status_is_one_error(name, status, monkeypatch):
     monkeypatch.setenv("FAKE_CUBLASLT_FAIL", f"cublasLt{name}={status}")
     arrays = [np.zeros(30, np.float32) for _ in range(4)]
@@ -326,11 +485,18 @@ def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(blas):
 
 # ---- in a graph, on a driver made for tests ----
 
+
 def with_kernels() -> Engine:
-    """x of 40×25: t = 2 x and w = x·B at once, then y = t·B, then z = 3 y, by kernels of the fake driver and by the library."""
+    """x of 40×25: t = 2 x and w = x·B at once, then y = t·B, then z = 3 y, by kernels of the fake driver and by the
+    library."""
     lines = told(m=40, n=25, k=25, a_line=25, b_line=25, c_line=25, d_line=25, bias=0)
     ports = [Port(name, "f32", (1000,)) for name in ("x", "w", "y", "z")]
-    buffers = (Buffer("input", 0, 4000), *(Buffer("output", i, 4000) for i in range(3)), Buffer("arena", 0, 4000), Buffer("constant", 0, 2500))
+    buffers = (
+        Buffer("input", 0, 4000),
+        *(Buffer("output", i, 4000) for i in range(3)),
+        Buffer("arena", 0, 4000),
+        Buffer("constant", 0, 2500),
+    )
     x, w, y, z, t, b = (Slice(i, 0) for i in range(6))
 
     def step(name: str, wave: int, source: Slice, to: Slice, **by) -> Step:
@@ -340,9 +506,27 @@ def with_kernels() -> Engine:
     def blas(name: str, wave: int, source: Slice, to: Slice) -> Step:
         spare = replace(step(name, wave, source, to, symbol="scale", dims=(5,), tiles=1000), outputs=())
         return step(name, wave, source, to, symbol=SYMBOL, dims=lines.dims(), spares=(spare,))
-    steps = (step("t", 0, x, t, symbol="scale", dims=(2,), tiles=1000), blas("w", 0, x, w), blas("y", 1, t, y),
-             step("z", 2, y, z, symbol="scale", dims=(3,), tiles=1000))
-    return on_gpu(Engine("products", tuple(ports[:1]), tuple(ports[1:]), buffers, steps, 4000, MATRIX.reshape(-1).view(np.uint8), b"", {}, {}))
+
+    steps = (
+        step("t", 0, x, t, symbol="scale", dims=(2,), tiles=1000),
+        blas("w", 0, x, w),
+        blas("y", 1, t, y),
+        step("z", 2, y, z, symbol="scale", dims=(3,), tiles=1000),
+    )
+    return on_gpu(
+        Engine(
+            "products",
+            tuple(ports[:1]),
+            tuple(ports[1:]),
+            buffers,
+            steps,
+            4000,
+            MATRIX.reshape(-1).view(np.uint8),
+            b"",
+            {},
+            {},
+        )
+    )
 
 
 MATRIX = np.random.default_rng(0).integers(0, 2, (25, 25)).astype(np.float32)
@@ -350,19 +534,27 @@ X = np.arange(1000, dtype=np.float32)
 
 
 @needs_binding
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is not None, reason="a real cuBLASLt may be installed, which is found before the one made for tests")
-def test_products_are_nodes_of_a_graph(driver, tmp_path, monkeypatch):  # noqa: F811
+@pytest.mark.skipif(
+    importlib.util.find_spec("nvidia") is not None,
+    reason="a real cuBLASLt may be installed, which is found before the one made for tests",
+)
+def test_products_are_nodes_of_a_graph(driver, tmp_path, monkeypatch):
     said, log = ran(driver, tmp_path, plain=with_kernels())
-    assert json.loads(said)["w"] == (5 * X).tolist() and not any("library" in line for line in log)             # no library, and that is no error
+    # no library, and that is no error
+    assert json.loads(said)["w"] == (5 * X).tolist() and not any("library" in line for line in log)
     (driver / "libcublasLt.so.13").symlink_to(built())
-    again = "other = net.context()\n        results = other.run({'x': context.run_async({'x': x})['w']}); context.profile({'x': x})"
+    again = (
+        "other = net.context()\n        results = other.run({'x': context.run_async({'x': x})['w']});"
+        " context.profile({'x': x})"
+    )
     for more, x in (("pass", X.reshape(40, 25)), (again, X.reshape(40, 25) @ MATRIX)):
         said, log = ran(driver, tmp_path, more, plain=with_kernels())
         got, y = {k: np.reshape(v, (40, 25)) for k, v in json.loads(said).items()}, 2 * x @ MATRIX
         assert np.array_equal(got["w"], x @ MATRIX) and np.array_equal(got["y"], y) and np.array_equal(got["z"], 3 * y)
         nodes = [line for line in log if line.startswith("node")][:4]
         assert nodes == ["node 0 scale after", "node 1 graph after", "node 2 graph after 0", "node 3 scale after 2"]
-    assert {"capture 2", "replay library", "change 1"} <= set(log)       # 2: relaxed; x lies where the other context wrote it
+    # 2: relaxed; x lies where the other context wrote it
+    assert {"capture 2", "replay library", "change 1"} <= set(log)
     monkeypatch.setenv("FAKE_CUBLASLT_FAIL", "cublasLtMatmul=14")
     said, _ = ran(driver, tmp_path, plain=with_kernels())
     assert said == "EngineError: cuBLASLt 13.1.0 refuses cublasLtMatmul: an internal error (status 14)"

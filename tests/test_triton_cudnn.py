@@ -1,4 +1,6 @@
-"""Convolutions by cuDNN, one made for tests: what they compute, when they are chosen, what stands in for them, and what no engine file can make them do."""
+"""Convolutions by cuDNN, one made for tests: what they compute, when they are chosen, what stands in for them, and what
+no engine file can make them do."""
+
 from __future__ import annotations
 
 import gc
@@ -45,15 +47,31 @@ LAST = (0, 2, 3, 1)
 def residual(dtype: str, bias: np.ndarray, *tail) -> Case:
     """A convolution and another picture, added to it."""
     attrs = dict(strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), group=1)
-    return one(f"residual-{dtype}-{'bias' if bias.any() else 'none'}{'-relu' * bool(tail)}", ("p", "convolution", "x w b", attrs), ("q", "add", "z p"), *tail,
-               x=f"{dtype}[2, 8, 5, 7]", w=constant(dtype, 12, 8, 3, 3), b=bias, z=f"{dtype}[2, 12, 5, 7]", orders={"x": LAST, "z": LAST})
+    return one(
+        f"residual-{dtype}-{'bias' if bias.any() else 'none'}{'-relu' * bool(tail)}",
+        ("p", "convolution", "x w b", attrs),
+        ("q", "add", "z p"),
+        *tail,
+        x=f"{dtype}[2, 8, 5, 7]",
+        w=constant(dtype, 12, 8, 3, 3),
+        b=bias,
+        z=f"{dtype}[2, 12, 5, 7]",
+        orders={"x": LAST, "z": LAST},
+    )
 
 
 def cases(dtype: str) -> list[Case]:
     bias = constant(dtype, 12)
-    return [conv(dtype, (2, 8, 9, 7), 12, (3, 3), pads=1, tail=RELU), conv(dtype, (1, 16, 8, 9), 24, (3, 3), strides=2, pads=1),
-            conv(dtype, (2, 24, 5, 6), 10, (1, 1), strides=2), conv(dtype, (1, 32, 6, 7), 16, (3, 3), dilations=2, pads=2, group=2),
-            conv(dtype, (1, 16, 5, 5), 8, (5, 5), pads=2), residual(dtype, bias, ("y", "relu", "q")), residual(dtype, bias), residual(dtype, 0 * bias)]
+    return [
+        conv(dtype, (2, 8, 9, 7), 12, (3, 3), pads=1, tail=RELU),
+        conv(dtype, (1, 16, 8, 9), 24, (3, 3), strides=2, pads=1),
+        conv(dtype, (2, 24, 5, 6), 10, (1, 1), strides=2),
+        conv(dtype, (1, 32, 6, 7), 16, (3, 3), dilations=2, pads=2, group=2),
+        conv(dtype, (1, 16, 5, 5), 8, (5, 5), pads=2),
+        residual(dtype, bias, ("y", "relu", "q")),
+        residual(dtype, bias),
+        residual(dtype, 0 * bias),
+    ]
 
 
 CASES = {SYMBOL: [case for dtype in ("f16", "bf16") for case in cases(dtype)]}
@@ -61,42 +79,67 @@ CASES = {SYMBOL: [case for dtype in ("f16", "bf16") for case in cases(dtype)]}
 
 @pytest.fixture
 def dnn() -> Library:
-    return Library(FakeCudnn())                                  # type: ignore[arg-type]
+    return Library(FakeCudnn())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("case", CASES[SYMBOL], ids=lambda case: case.name)
 def test_convolutions(case, dnn):
-    def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int, phases: int) -> list[np.ndarray]:
+    def run(
+        source: str,
+        symbol: str,
+        arrays: Sequence[tuple[np.ndarray, str, int]],
+        dims: Sequence[int],
+        tiles: int,
+        phases: int,
+    ) -> list[np.ndarray]:
         assert symbol == SYMBOL and tiles == 1 and "by cudnn:CHOICE=" in source
         told = library.work(SYMBOL, dims)
         told = replace(told, choice=told.choice % len(FIT))
         for (array, _, first), (_, elements) in zip(arrays, told.operands(), strict=True):
-            assert first + elements <= array.size                # which is what engines are checked by
+            assert first + elements <= array.size  # which is what engines are checked by
         found = dnn.planned(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays])
         room = np.zeros(max(1, found.workspace), np.uint8)
         assert found.workspace == WORKSPACE * FIT[told.choice]
-        found(np.array([*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, room.ctypes.data, 0], np.int64), 7)
+        found(
+            np.array(
+                [*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, room.ctypes.data, 0], np.int64
+            ),
+            7,
+        )
         assert dnn.functions.stream == 7
         return [a for a, _, _ in arrays]
-    assert len(check(GPU_TEMPLATES[SYMBOL], case, 3, target=HERE, run=run)) == 6             # pictures may lie with gaps
+
+    # pictures may lie with gaps
+    assert len(check(GPU_TEMPLATES[SYMBOL], case, 3, target=HERE, run=run)) == 6
 
 
-@pytest.mark.parametrize("dtype, x, w, more, nodes, reason", [
-    ("f16", (1, 12, 5, 5), (4, 12, 3, 3), {}, (), "not constant filters of 8, 16"),
-    ("f16", (1, 8, 5), (4, 8, 3), {}, (), "two spatial axes"), ("f16", (1, 8, 5, 5), (4, 8, 1, 1), {}, (), "a product"),
-    ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "sigmoid", "y"),), "sigmoid is none of the ends"),
-    ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "relu", "y"), ("r", "add", "q c")), "add is none"),
-    ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "add", "y s"),), "is no picture"),
-    ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "add", "y c"), ("r", "add", "q c")), "is no picture"),
-    ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "cast", "y", {"to": F32}),), "cast is none"),
-    ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("out1", "relu", "y"), ("out2", "relu", "out1")), "several outputs")])
+@pytest.mark.parametrize(
+    "dtype, x, w, more, nodes, reason",
+    [
+        ("f16", (1, 12, 5, 5), (4, 12, 3, 3), {}, (), "not constant filters of 8, 16"),
+        ("f16", (1, 8, 5), (4, 8, 3), {}, (), "two spatial axes"),
+        ("f16", (1, 8, 5, 5), (4, 8, 1, 1), {}, (), "a product"),
+        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "sigmoid", "y"),), "sigmoid is none of the ends"),
+        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "relu", "y"), ("r", "add", "q c")), "add is none"),
+        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "add", "y s"),), "is no picture"),
+        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "add", "y c"), ("r", "add", "q c")), "is no picture"),
+        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "cast", "y", {"to": F32}),), "cast is none"),
+        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("out1", "relu", "y"), ("out2", "relu", "out1")), "several outputs"),
+    ],
+)
 def test_what_a_library_does_not_do(dtype, x, w, more, nodes, reason):
     space = len(x) - 2
     attrs = dict(strides=(1,) * space, pads=(0,) * 2 * space, dilations=(1,) * space, group=1)
     inputs = {"c": f"{dtype}[1, 4, 3, 3]", "s": constant(dtype, 4, 1, 1)}
     read = {n for _, _, words, *_ in nodes for n in words.split()}
-    graph = program(("y", "convolution", "x w b", attrs), *nodes, x=f"{dtype}{list(x)}", w=constant(dtype, *w), b=constant(dtype, 4),
-                    **{n: v for n, v in inputs.items() if n in read})
+    graph = program(
+        ("y", "convolution", "x w b", attrs),
+        *nodes,
+        x=f"{dtype}{list(x)}",
+        w=constant(dtype, *w),
+        b=constant(dtype, 4),
+        **{n: v for n, v in inputs.items() if n in read},
+    )
     assert reason in (refusal(GPU_TEMPLATES[SYMBOL], region_of(graph)) or "")
 
 
@@ -122,6 +165,7 @@ def test_pictures_that_lie_otherwise_are_none_of_it():
 
 # ---- engines ----
 
+
 def fast(launch) -> float:
     return 1000.0 if launch.function.cubin.symbol == SYMBOL else 5000.0
 
@@ -130,10 +174,16 @@ def fast(launch) -> float:
 def small(monkeypatch):
     """A network of two convolutions, of which the first one makes f16; no step becomes part of a chain."""
     rng = np.random.default_rng(0)
-    weights = {"w": rng.standard_normal((16, 8, 3, 3)).astype(np.float32), "b": rng.standard_normal(16).astype(np.float32),
-               "v": rng.standard_normal((4, 16, 3, 3)).astype(np.float32)}
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1] * 4), helper.make_node("Relu", ["c"], ["r"], "relu"),
-             helper.make_node("Conv", ["r", "v"], ["y"], "last")]
+    weights = {
+        "w": rng.standard_normal((16, 8, 3, 3)).astype(np.float32),
+        "b": rng.standard_normal(16).astype(np.float32),
+        "v": rng.standard_normal((4, 16, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"], "relu"),
+        helper.make_node("Conv", ["r", "v"], ["y"], "last"),
+    ]
     monkeypatch.setattr(test_cuda_tuning, "product", lambda: model(nodes, {"x": "f32[1, 8, 6, 5]"}, ["y"], weights))
     monkeypatch.setattr(launches, "found", lambda *given: [])
 
@@ -142,31 +192,76 @@ def told_by(engine) -> list[str]:
     return [s.info["tactic"] for s in engine.steps if s.symbol == SYMBOL]
 
 
-def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(built_on, small, dnn, idle, caplog, tmp_path):  # noqa: F811
+def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
+    built_on,
+    small,
+    dnn,
+    idle,
+    caplog,
+    tmp_path,
+):
     engine = built_on(device(fast, libraries={SYMBOL: dnn}), precision="fp16", timing_cache=None)
-    step, = (s for s in engine.steps if s.symbol == SYMBOL)
+    (step,) = (s for s in engine.steps if s.symbol == SYMBOL)
     assert told_by(engine) == [f"cudnn:CHOICE=0,VERSION={VERSION}@sm_90"] and step.spares[0].symbol != SYMBOL
-    assert step.args[:len(step.spares[0].args)] == step.spares[0].args                       # of the same weights
+    assert step.args[: len(step.spares[0].args)] == step.spares[0].args  # of the same weights
     data = engine.tobytes()
-    assert pelton.load(data, device=None).start(NullDevice(libraries={SYMBOL: dnn})).steps[engine.steps.index(step)].symbol == SYMBOL
-    for other, said in (({}, "cudnn is not installed"), ({SYMBOL: Library(FakeCudnn(91000))}, "cuDNN 9.10.0 is installed")):
+    assert (
+        pelton.load(data, device=None).start(NullDevice(libraries={SYMBOL: dnn})).steps[engine.steps.index(step)].symbol
+        == SYMBOL
+    )
+    for other, said in (
+        ({}, "cudnn is not installed"),
+        ({SYMBOL: Library(FakeCudnn(91000))}, "cuDNN 9.10.0 is installed"),
+    ):
         caplog.clear()
         with caplog.at_level(logging.WARNING, "pelton.runtime"):
             loaded = pelton.load(data, device=None).start(NullDevice(libraries=other))
         assert SYMBOL not in {s.symbol for s in loaded.steps} and f"cudnn 9.28.0: {said}" in caplog.text
     guessed = built_on(None, level=3, precision="fp16", timing_cache=None)
     assert not told_by(guessed) and any(s.symbol == SYMBOL for step in guessed.steps for s in step.spares)
-    assert not told_by(pelton.tune(guessed, device(fast)))                                    # not there
+    assert not told_by(pelton.tune(guessed, device(fast)))  # not there
     assert told_by(pelton.tune(guessed, device(fast, libraries={SYMBOL: dnn}))) == told_by(engine)
 
 
 # ---- forged engines, and libraries that refuse ----
 
+
 def told(**other: int) -> Convolution:
     """Two pictures of 8 channels and 5×4 pixels, by 16 filters of 3×3, f16, a bias and another picture."""
-    values = dict(version=VERSION, choice=0, kind=1, end=1, bias=1, added=1, n=2, c=8, h=5, w=4, out=16, group=1, kernel_h=3, kernel_w=3, stride_h=1,
-                  stride_w=1, dilation_h=1, dilation_w=1, top=1, left=1, bottom=1, right=1, w_step=72, x_n=160, x_h=32, x_w=8, y_n=320, y_h=64, y_w=16,
-                  z_n=320, z_h=64, z_w=16)
+    values = dict(
+        version=VERSION,
+        choice=0,
+        kind=1,
+        end=1,
+        bias=1,
+        added=1,
+        n=2,
+        c=8,
+        h=5,
+        w=4,
+        out=16,
+        group=1,
+        kernel_h=3,
+        kernel_w=3,
+        stride_h=1,
+        stride_w=1,
+        dilation_h=1,
+        dilation_w=1,
+        top=1,
+        left=1,
+        bottom=1,
+        right=1,
+        w_step=72,
+        x_n=160,
+        x_h=32,
+        x_w=8,
+        y_n=320,
+        y_h=64,
+        y_w=16,
+        z_n=320,
+        z_h=64,
+        z_w=16,
+    )
     return Convolution(**{**values, **other})
 
 
@@ -180,60 +275,151 @@ def forged(step_of: Convolution | tuple = (), offset: int = 0, **other) -> Engin
     spare = Step("c", "k", args, (), info={"tactic": "k"})
     written = (Tensor(args[-1], "f16", (2, 5, 4, 16), (320, 64, 16, 1)),)
     step = Step("c", SYMBOL, args, dims, outputs=written, info={"tactic": "cudnn@sm_90"}, spares=(spare,))
-    return Engine("e", tuple(ports[0]), tuple(ports[1]), buffers, (replace(step, **other),), 0, np.zeros(2336, np.uint8), b"code", {"arch": "cuda"}, {})
+    return Engine(
+        "e",
+        tuple(ports[0]),
+        tuple(ports[1]),
+        buffers,
+        (replace(step, **other),),
+        0,
+        np.zeros(2336, np.uint8),
+        b"code",
+        {"arch": "cuda"},
+        {},
+    )
 
 
 def test_forged_convolutions_are_refused():
     validate(forged())
-    for change in (dict(n=3), dict(c=16), dict(h=6), dict(w=5), dict(out=17), dict(out=32), dict(group=3), dict(group=0), dict(kernel_h=9), dict(kernel_w=5),
-                   dict(stride_h=0), dict(dilation_w=0), dict(top=-1), dict(bottom=2), dict(right=1 << 31), dict(w_step=71), dict(w_step=1 << 50),
-                   dict(x_n=161), dict(x_h=31), dict(x_w=7), dict(y_n=319), dict(y_h=63), dict(y_w=15), dict(y_w=17), dict(z_n=321),
-                   dict(z_h=1 << 41), dict(kind=3),
-                   dict(kind=0), dict(end=2), dict(choice=3), dict(bias=0), dict(added=0), dict(added=2), dict(version=-1), dict(x_n=-1)):
+    for change in (
+        dict(n=3),
+        dict(c=16),
+        dict(h=6),
+        dict(w=5),
+        dict(out=17),
+        dict(out=32),
+        dict(group=3),
+        dict(group=0),
+        dict(kernel_h=9),
+        dict(kernel_w=5),
+        dict(stride_h=0),
+        dict(dilation_w=0),
+        dict(top=-1),
+        dict(bottom=2),
+        dict(right=1 << 31),
+        dict(w_step=71),
+        dict(w_step=1 << 50),
+        dict(x_n=161),
+        dict(x_h=31),
+        dict(x_w=7),
+        dict(y_n=319),
+        dict(y_h=63),
+        dict(y_w=15),
+        dict(y_w=17),
+        dict(z_n=321),
+        dict(z_h=1 << 41),
+        dict(kind=3),
+        dict(kind=0),
+        dict(end=2),
+        dict(choice=3),
+        dict(bias=0),
+        dict(added=0),
+        dict(added=2),
+        dict(version=-1),
+        dict(x_n=-1),
+    ):
         with pytest.raises(EngineError, match="is damaged"):
             validate(forged(told(**change)))
-    for wrong in (forged((1, 2, 3)), forged(("x",) * len(NAMES)), forged(offset=2), forged(offset=1), forged(tiles=2), forged(spares=()), forged(info={}),
-                  forged(args=tuple(Slice(i, 0) for i in (4, 1, 2, 3, 0)))):
+    for wrong in (
+        forged((1, 2, 3)),
+        forged(("x",) * len(NAMES)),
+        forged(offset=2),
+        forged(offset=1),
+        forged(tiles=2),
+        forged(spares=()),
+        forged(info={}),
+        forged(args=tuple(Slice(i, 0) for i in (4, 1, 2, 3, 0))),
+    ):
         with pytest.raises(EngineError, match="is damaged"):
             validate(wrong)
 
 
-@pytest.mark.parametrize("name", ["Create", "SetStream", "BackendCreateDescriptor", "BackendSetAttribute", "BackendFinalize", "BackendGetAttribute",
-                                  "BackendExecute"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Create",
+        "SetStream",
+        "BackendCreateDescriptor",
+        "BackendSetAttribute",
+        "BackendFinalize",
+        "BackendGetAttribute",
+        "BackendExecute",
+    ],
+)
 def test_every_status_is_one_error(name):
     room = [np.zeros(4096, np.float16) for _ in range(5)]
     with pytest.raises(EngineError, match=rf"cuDNN 9.28.0 refuses cudnn{name}: made to fail \(status 3000\)"):
-        planned = Library(FakeCudnn(fails={"cudnn" + name: 3000})).planned(told(), [ALIGNED] * 5)      # type: ignore[arg-type]
+        planned = Library(FakeCudnn(fails={"cudnn" + name: 3000})).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
         planned(np.array([*(a.ctypes.data // 16 * 16 for a in room), *told().dims(), 0, 0], np.int64), 0)
 
 
 def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(dnn, monkeypatch):
     before = dnn.functions.live
     planned = dnn.planned(told(), [ALIGNED] * 5)
-    assert dnn.planned(told(), [ALIGNED] * 5) is planned and dnn.functions.live > before      # the same convolution in another place
+    # the same convolution in another place
+    assert dnn.planned(told(), [ALIGNED] * 5) is planned and dnn.functions.live > before
     assert dnn.planned(told(n=1), [ALIGNED] * 5) is not planned
     del planned
     gc.collect()
     assert dnn.functions.live == before
-    with pytest.raises(EngineError, match=r"proposes 2 engines for a convolution of 2×8×5×4 by 16 filters of 3×3, number 2 was asked for"):
+    with pytest.raises(
+        EngineError,
+        match=r"proposes 2 engines for a convolution of 2×8×5×4 by 16 filters of 3×3, number 2 was asked for",
+    ):
         dnn.planned(told(choice=2), [ALIGNED] * 5)
-    for notes in ([1], [2], [3], [4], [7]):                                                  # none that rounds otherwise, or otherwise every time
+    # none that rounds otherwise, or otherwise every time
+    for notes in ([1], [2], [3], [4], [7]):
         with pytest.raises(EngineError, match="proposes 0 engines"):
-            Library(FakeCudnn(engines=[(notes, [])])).planned(told(), [ALIGNED] * 5)         # type: ignore[arg-type]
+            Library(FakeCudnn(engines=[(notes, [])])).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
     monkeypatch.setattr(cudnn, "WORKSPACE", WORKSPACE - 1)
     with pytest.raises(EngineError, match="proposes 1 engines"):
-        Library(FakeCudnn(engines=[([4], []), ([], [])])).planned(told(), [ALIGNED] * 5)     # type: ignore[arg-type]
+        Library(FakeCudnn(engines=[([4], []), ([], [])])).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="is no cuDNN"):
         bound("/dev/null")
 
 
-# ---- the library itself, where it is installed: it plans without a GPU, and its plans say what it makes of what it is told ----
+# ---- the library itself, where it is installed: it plans without a GPU, and its plans say what it makes of what it is
+# told ----
 
-H100 = dict(deviceId=0, deviceVer=900, driverVer=12080, cudaDeviceId=0, totalGlobalMem=85045739520, maxGridSize=[2147483647, 65535, 65535],
-            maxBlockSize=[1024, 1024, 64], regsPerBlock=65536, multiProcessorCount=132, smCountOrigin=0, warpSize=32, maxSharedMemoryPerBlock=49152,
-            maxSharedMemoryPerBlockOptin=232448, oversizedSharedMemoryPerBlock=232448, reservedSharedMemoryPerBlock=1024, maxRegistersPerSM=65536,
-            maxCtasPerSM=32, maxThreadsPerBlock=1024, maxThreadsPerSM=2048, pciDeviceId=0, isTccDriver=0, supportCoopLaunch=1, smClockRateKHz=1980000,
-            memClockRateKHz=2619000, memoryBusWidth=5120, l2CacheSize=52428800, deviceName="NVIDIA H100 80GB HBM3")
+H100 = dict(
+    deviceId=0,
+    deviceVer=900,
+    driverVer=12080,
+    cudaDeviceId=0,
+    totalGlobalMem=85045739520,
+    maxGridSize=[2147483647, 65535, 65535],
+    maxBlockSize=[1024, 1024, 64],
+    regsPerBlock=65536,
+    multiProcessorCount=132,
+    smCountOrigin=0,
+    warpSize=32,
+    maxSharedMemoryPerBlock=49152,
+    maxSharedMemoryPerBlockOptin=232448,
+    oversizedSharedMemoryPerBlock=232448,
+    reservedSharedMemoryPerBlock=1024,
+    maxRegistersPerSM=65536,
+    maxCtasPerSM=32,
+    maxThreadsPerBlock=1024,
+    maxThreadsPerSM=2048,
+    pciDeviceId=0,
+    isTccDriver=0,
+    supportCoopLaunch=1,
+    smClockRateKHz=1980000,
+    memClockRateKHz=2619000,
+    memoryBusWidth=5120,
+    l2CacheSize=52428800,
+    deviceName="NVIDIA H100 80GB HBM3",
+)
 
 
 @pytest.fixture(scope="module")
@@ -244,18 +430,60 @@ def real() -> Library:
         pytest.skip(f"no cuDNN: {e}")
 
 
-@pytest.mark.parametrize("sizes", [
-    dict(n=8, c=64, h=56, w=56, out=64),
-    dict(n=1, c=256, h=14, w=14, out=512, kernel_h=1, kernel_w=1, stride_h=2, stride_w=2, top=0, left=0, bottom=0, right=0),
-    dict(n=128, c=8, h=224, w=224, out=64, kernel_h=7, kernel_w=7, stride_h=2, stride_w=2, top=3, left=3, bottom=3, right=3),
-    dict(n=1, c=128, h=28, w=28, out=128, group=32), dict(n=2, c=64, h=28, w=28, out=64, dilation_h=2, dilation_w=2, top=2, left=2, bottom=2, right=2),
-    dict(n=1, c=40, h=13, w=13, out=24)], ids=lambda sizes: "x".join(map(str, sizes.values())))
-@pytest.mark.parametrize("kind, ends", [(1, dict(added=1)), (1, dict(added=0)), (1, dict(added=0, bias=0, end=0)), (2, dict(added=1, end=0))])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        dict(n=8, c=64, h=56, w=56, out=64),
+        dict(
+            n=1,
+            c=256,
+            h=14,
+            w=14,
+            out=512,
+            kernel_h=1,
+            kernel_w=1,
+            stride_h=2,
+            stride_w=2,
+            top=0,
+            left=0,
+            bottom=0,
+            right=0,
+        ),
+        dict(
+            n=128,
+            c=8,
+            h=224,
+            w=224,
+            out=64,
+            kernel_h=7,
+            kernel_w=7,
+            stride_h=2,
+            stride_w=2,
+            top=3,
+            left=3,
+            bottom=3,
+            right=3,
+        ),
+        dict(n=1, c=128, h=28, w=28, out=128, group=32),
+        dict(n=2, c=64, h=28, w=28, out=64, dilation_h=2, dilation_w=2, top=2, left=2, bottom=2, right=2),
+        dict(n=1, c=40, h=13, w=13, out=24),
+    ],
+    ids=lambda sizes: "x".join(map(str, sizes.values())),
+)
+@pytest.mark.parametrize(
+    "kind, ends", [(1, dict(added=1)), (1, dict(added=0)), (1, dict(added=0, bias=0, end=0)), (2, dict(added=1, end=0))]
+)
 def test_the_library_has_kernels_for_what_it_is_told(sizes, kind, ends, real):
     found = told(**sizes, **ends, kind=kind, version=real.version)
     (rows, columns), each = found.space, found.kernel_h * found.kernel_w * found.c // found.group
-    places = {f"{of}_{axis}": step for of in "yz" for axis, step in (("n", rows * columns * found.out), ("h", columns * found.out), ("w", found.out))}
+    places = {
+        f"{of}_{axis}": step
+        for of in "yz"
+        for axis, step in (("n", rows * columns * found.out), ("h", columns * found.out), ("w", found.out))
+    }
     found = replace(found, w_step=each, x_n=found.h * found.w * found.c, x_h=found.w * found.c, x_w=found.c, **places)
     assert library.work(SYMBOL, found.dims()) == found
-    plans = [real.planned(replace(found, choice=choice), [ALIGNED] * len(found.operands())) for choice in range(CHOICES)]
+    plans = [
+        real.planned(replace(found, choice=choice), [ALIGNED] * len(found.operands())) for choice in range(CHOICES)
+    ]
     assert len({id(p) for p in plans}) == CHOICES and all(0 <= p.workspace <= cudnn.WORKSPACE for p in plans)

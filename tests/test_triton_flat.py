@@ -1,4 +1,5 @@
 """Convolutions that read the pixels of zero-padded pictures as rows one behind the other, whatever writes them."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -27,34 +28,67 @@ from pelton.options import Options  # noqa: E402
 from pelton.plan import place  # noqa: E402
 from pelton.plan.layout import Layouts  # noqa: E402
 
-CASES = {"same": dict(pads=[1] * 4), "pictures": dict(n=3, pads=[1] * 4), "tall": dict(n=2, kernel=(5, 3), pads=[2, 1, 2, 1]),
-         "uneven": dict(n=2, pads=[2, 0, 0, 1]), "more": dict(n=2, pads=[2, 3, 1, 3]), "apart": dict(n=2, pads=[2] * 4, dilations=[2, 2]),
-         "groups": dict(n=2, pads=[1] * 4, group=2, channels=64), "channels": dict(n=2, pads=[1] * 4, channels=24),
-         "added": dict(n=2, pads=[1] * 4, residual=True)}
+CASES = {
+    "same": dict(pads=[1] * 4),
+    "pictures": dict(n=3, pads=[1] * 4),
+    "tall": dict(n=2, kernel=(5, 3), pads=[2, 1, 2, 1]),
+    "uneven": dict(n=2, pads=[2, 0, 0, 1]),
+    "more": dict(n=2, pads=[2, 3, 1, 3]),
+    "apart": dict(n=2, pads=[2] * 4, dilations=[2, 2]),
+    "groups": dict(n=2, pads=[1] * 4, group=2, channels=64),
+    "channels": dict(n=2, pads=[1] * 4, channels=24),
+    "added": dict(n=2, pads=[1] * 4, residual=True),
+}
 
 
-def network(n: int = 1, channels: int = 16, out: int = 20, kernel: tuple[int, int] = (3, 3), group: int = 1, residual: bool = False,
-            size: tuple[int, int] = (9, 7), **attrs) -> onnx.ModelProto:
+def network(
+    n: int = 1,
+    channels: int = 16,
+    out: int = 20,
+    kernel: tuple[int, int] = (3, 3),
+    group: int = 1,
+    residual: bool = False,
+    size: tuple[int, int] = (9, 7),
+    **attrs,
+) -> onnx.ModelProto:
     """A product, the convolution in question, something added or not, and another product."""
     rng = np.random.default_rng(1)
 
     def weights(*shape: int) -> np.ndarray:
         return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
     node = onnx.helper.make_node
     added = [node("Conv", ["x", "w3"], ["side"]), node("Add", ["c1", "side"], ["a1"])] if residual else []
-    nodes = [node("Conv", ["x", "w0", "b0"], ["c0"]), node("Relu", ["c0"], ["r0"]), node("Conv", ["r0", "w1", "b1"], ["c1"], group=group, **attrs), *added,
-             node("Relu", ["a1" if residual else "c1"], ["r1"]), node("Conv", ["r1", "w2"], ["y"])]
-    constants = {"w0": weights(channels, 8, 1, 1), "b0": weights(channels, 1)[:, 0], "w1": weights(out, channels // group, *kernel),
-                 "b1": weights(out, 1)[:, 0], "w2": weights(8, out, 1, 1), **({"w3": weights(out, 8, 1, 1)} if residual else {})}
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["c0"]),
+        node("Relu", ["c0"], ["r0"]),
+        node("Conv", ["r0", "w1", "b1"], ["c1"], group=group, **attrs),
+        *added,
+        node("Relu", ["a1" if residual else "c1"], ["r1"]),
+        node("Conv", ["r1", "w2"], ["y"]),
+    ]
+    constants = {
+        "w0": weights(channels, 8, 1, 1),
+        "b0": weights(channels, 1)[:, 0],
+        "w1": weights(out, channels // group, *kernel),
+        "b1": weights(out, 1)[:, 0],
+        "w2": weights(8, out, 1, 1),
+        **({"w3": weights(out, 8, 1, 1)} if residual else {}),
+    }
     return model(nodes, {"x": f"f32[{n}, 8, {size[0]}, {size[1]}]"}, ["y"], constants)
 
 
-def run(data: bytes, sources: Mapping[str, str], feeds: list[Mapping[str, np.ndarray]], buffer: int) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
+def run(
+    data: bytes, sources: Mapping[str, str], feeds: list[Mapping[str, np.ndarray]], buffer: int
+) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
     """What a context gives for these inputs, and what is in a buffer of zeros afterwards, by two bytes."""
     engine = pelton.Engine(file.read(data)).start(triton_interpreter.device(sources))
     context = engine.context()
     results = [context.run(f) for f in feeds]
-    return results, seen(int(context._only.prepared.starts[buffer]), np.uint16, int(engine.plain.buffers[buffer].size) // 2).copy()
+    return (
+        results,
+        seen(int(context._only.prepared.starts[buffer]), np.uint16, int(engine.plain.buffers[buffer].size) // 2).copy(),
+    )
 
 
 @pytest.fixture
@@ -73,24 +107,40 @@ def test_zero_padded_pictures(name, precision, apart, preferred, tmp_path):
     made = built(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
     (step,) = flat_steps(made.engine)
     x = next(t for s in made.engine.steps for t in s.outputs if t.slice.buffer in {a.buffer for a in step.args[:1]})
-    assert made.engine.plain.buffers[x.slice.buffer].kind == "zeros" and x.strides[0] > x.shape[1] * x.shape[2] * x.shape[3]
+    assert (
+        made.engine.plain.buffers[x.slice.buffer].kind == "zeros"
+        and x.strides[0] > x.shape[1] * x.shape[2] * x.shape[3]
+    )
     feeds = [draw(m, seed, low=-1, high=1) for seed in (1, 2)]
-    results, held = apart.submit(run, made.engine.tobytes(), triton_interpreter.sources(made), feeds, x.slice.buffer).result()
+    results, held = apart.submit(
+        run, made.engine.tobytes(), triton_interpreter.sources(made), feeds, x.slice.buffer
+    ).result()
     for fed, got in zip(feeds, results):
         want = evaluate(importer.load(m).graph, fed)["y"]
-        assert np.abs(got["y"].astype(np.float64) - want).max() < {"fp16": 5e-3, "bf16": 4e-2}[precision] * np.abs(want).max()
+        assert (
+            np.abs(got["y"].astype(np.float64) - want).max()
+            < {"fp16": 5e-3, "bf16": 4e-2}[precision] * np.abs(want).max()
+        )
     own = np.zeros(held.size, bool)
     np.lib.stride_tricks.as_strided(own, x.shape, x.strides)[...] = True
-    assert held[own].any() and not held[~own].any() and not own.all()           # what lies between is zero as before
+    assert held[own].any() and not held[~own].any() and not own.all()  # what lies between is zero as before
 
 
 def test_only_where_it_pays(tmp_path):
     def flat(n: int, channels: int, size: int, target: str = "cuda:sm_90", precision: str = "fp16") -> int:
         graph = network(n, channels, channels, size=(size, size), pads=[1] * 4)
-        return len(flat_steps(built(graph, Options(target=target, precision=precision, level=0, cache_dir=tmp_path)).engine))
+        return len(
+            flat_steps(built(graph, Options(target=target, precision=precision, level=0, cache_dir=tmp_path)).engine)
+        )
+
     wide = dict(n=16, channels=256, size=52)
     assert flat(**wide) == 1 and flat(1, 64, 14) == 0
-    assert flat(**wide, target="cuda:sm_80") == flat(**wide, target="cuda:sm_90,sm_80") == flat(**wide, precision="fp32") == 0
+    assert (
+        flat(**wide, target="cuda:sm_80")
+        == flat(**wide, target="cuda:sm_90,sm_80")
+        == flat(**wide, precision="fp32")
+        == 0
+    )
 
 
 def test_memory_for_it_is_limited(preferred, tmp_path, monkeypatch):
@@ -115,5 +165,8 @@ def test_rows_go_to_the_tensor_cores_as_boxes(preferred, tmp_path):
     made = built(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path))
     (kernel,) = (c.kernel for c in made.chosen if c.kernel is not None and "FLAT=1" in c.info["tactic"])
     asm = compiled(kernel.symbol, kernel.source, 90).asm
-    assert "wgmma.mma_async" in asm["ptx"] and "cp.async.bulk.tensor.2d" in asm["ptx"] and "cp.async.cg" not in asm["ptx"]
-    assert asm["ttgir"].count("ttg.local_store") == 0                           # from shared memory, not by way of registers
+    assert (
+        "wgmma.mma_async" in asm["ptx"] and "cp.async.bulk.tensor.2d" in asm["ptx"] and "cp.async.cg" not in asm["ptx"]
+    )
+    # from shared memory, not by way of registers
+    assert asm["ttgir"].count("ttg.local_store") == 0

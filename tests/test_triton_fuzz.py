@@ -1,4 +1,6 @@
-"""Random graphs as engines for GPUs, interpreted, and as kernels that are compiled: `make fuzz-gpu` does more of them."""
+"""Random graphs as engines for GPUs, interpreted, and as kernels that are compiled: `make fuzz-gpu` does more of
+them."""
+
 from __future__ import annotations
 
 import os
@@ -17,7 +19,22 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize("kind, runs", [("cuda", 240), ("cubin", 300)])
 @pytest.mark.parametrize("first", [0, random.SystemRandom().randrange(1 << 32)], ids=["known", "fresh"])
 def test_random_graphs(kind, runs, first):
-    asked = [sys.executable, "-m", "fuzz", "--small", "--kind", kind, "--runs", str(runs), "--seed", str(first), "--children", "1"]
+    asked = [
+        sys.executable,
+        "-m",
+        "fuzz",
+        "--small",
+        "--kind",
+        kind,
+        "--runs",
+        str(runs),
+        "--seed",
+        str(first),
+        "--children",
+        "1",
+    ]
     paths = [str(HERE.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(asked, cwd=HERE, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    done = subprocess.run(
+        asked, cwd=HERE, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    )
     assert done.returncode == 0 and f"{kind}: " in done.stdout, done.stdout[-4000:] + done.stderr[-2000:]

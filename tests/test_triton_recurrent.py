@@ -1,4 +1,6 @@
-"""Recurrent kernels of all forms: by one program, by programs that are launched for each phase, by programs that send each other the states."""
+"""Recurrent kernels of all forms: by one program, by programs that are launched for each phase, by programs that send
+each other the states."""
+
 from __future__ import annotations
 
 import math
@@ -28,11 +30,11 @@ from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 
-WIDE = replace(TARGET, threads=132)                      # multiprocessors enough for programs that wait for each other
+WIDE = replace(TARGET, threads=132)  # multiprocessors enough for programs that wait for each other
 SPILLED = 0
 
 
-class Formed(type(GPU_TEMPLATES["recurrent"])):          # type: ignore[misc]
+class Formed(type(GPU_TEMPLATES["recurrent"])):  # type: ignore[misc]
     """Recurrent layers by tactics of one form."""
 
     def __init__(self, phased: int, dot: int):
@@ -48,15 +50,32 @@ def formed(case, phased: int, dot: int) -> bool:
     return bool(template.tactics(region, laid(template, region, case, 0), WIDE))
 
 
-TALL = [steps("lstm", "bf16", 3, 17, 6, **BOTH), steps("gru", "f16", 3, 17, 6, "y")]          # by matrix products
-SMALL = [steps("lstm", "f32", 4, 1, 21, **BOTH), steps("lstm", "f16", 3, 3, 9, "h1 c1", direction="reverse"), steps("gru", "f32", 3, 2, 9, **BOTH),
-         steps("gru", "f16", 3, 3, 18, "h1", linear_before_reset=True), steps("rnn", "f16", 4, 3, 20, **BOTH), steps("rnn", "f32", 2, 1, 3, "y"),
-         steps("gru", "f64", 3, 2, 9, **BOTH)]
-LARGE = [steps("lstm", "f32", 3, 1, 130, "y", direction="bidirectional"), steps("lstm", "bf16", 2, 5, 200), steps("gru", "f16", 3, 1, 300, "y"),
-         steps("gru", "f32", 2, 1, 250, "h1", linear_before_reset=True), steps("rnn", "f16", 4, 2, 500, "y")]       # for which the model has programs wait
-CASES = {"recurrent": [*SMALL, *TALL, *LARGE]}                  # for GPUs
-FORMS = [pytest.param(case, phased, dot, id=f"{case.name}-{phased}-{'dot' if dot else 'sum'}") for case in [*SMALL, *TALL] for phased in (0, 1, 2)
-         for dot in (0, 1) if formed(case, phased, dot) and (dot or case in SMALL)]
+TALL = [steps("lstm", "bf16", 3, 17, 6, **BOTH), steps("gru", "f16", 3, 17, 6, "y")]  # by matrix products
+SMALL = [
+    steps("lstm", "f32", 4, 1, 21, **BOTH),
+    steps("lstm", "f16", 3, 3, 9, "h1 c1", direction="reverse"),
+    steps("gru", "f32", 3, 2, 9, **BOTH),
+    steps("gru", "f16", 3, 3, 18, "h1", linear_before_reset=True),
+    steps("rnn", "f16", 4, 3, 20, **BOTH),
+    steps("rnn", "f32", 2, 1, 3, "y"),
+    steps("gru", "f64", 3, 2, 9, **BOTH),
+]
+LARGE = [
+    steps("lstm", "f32", 3, 1, 130, "y", direction="bidirectional"),
+    steps("lstm", "bf16", 2, 5, 200),
+    steps("gru", "f16", 3, 1, 300, "y"),
+    # for which the model has programs wait
+    steps("gru", "f32", 2, 1, 250, "h1", linear_before_reset=True),
+    steps("rnn", "f16", 4, 2, 500, "y"),
+]
+CASES = {"recurrent": [*SMALL, *TALL, *LARGE]}  # for GPUs
+FORMS = [
+    pytest.param(case, phased, dot, id=f"{case.name}-{phased}-{'dot' if dot else 'sum'}")
+    for case in [*SMALL, *TALL]
+    for phased in (0, 1, 2)
+    for dot in (0, 1)
+    if formed(case, phased, dot) and (dot or case in SMALL)
+]
 
 
 @pytest.mark.parametrize("case, phased, dot", FORMS)
@@ -81,7 +100,9 @@ def varying(phased: int, case, monkeypatch):
     monkeypatch.setattr(triton_harness, "TARGET", WIDE)
     template = Formed(phased, 0)
     graph = symbolic(case.graph, template)
-    return checked(template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3)))
+    return checked(
+        template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3))
+    )
 
 
 @pytest.mark.parametrize("phased", [1, 2])
@@ -102,7 +123,7 @@ def test_networks_carry_another_form_for_the_clock(precision, half, tmp_path):
     model = networks.recurrent()
     made = built(model, Options(target="cuda:sm_90", precision=precision, level=3, cache_dir=tmp_path)).engine
     weights = sum(4 * math.prod(t.dims) for t in model.graph.initializer if t.data_type == TensorProto.FLOAT)
-    assert (len(made.constants) < 0.6 * weights) == half                    # and no step computes in another precision
+    assert (len(made.constants) < 0.6 * weights) == half  # and no step computes in another precision
     steps = [s for s in made.steps if s.info["tactic"].startswith("recurrent")]
     forms = [{Tactic.parse(k.info["tactic"])["PHASED"] for k in (s, *s.spares)} for s in steps]
     assert len(steps) == 2 and all(len(of) == 2 for of in forms)
@@ -113,18 +134,37 @@ def test_a_program_that_fails_ends_those_that_wait_for_it():
     kernel = check(Formed(2, 0), SMALL[0], target=WIDE)[0]
     source = kernel.source.replace("    rows, inside = ", "    assert tile != 3\n    rows, inside = ", 1)
     assert source != kernel.source and kernel.tiles > 4
-    arrays = [(np.zeros(1 << 14, np.int64), {F32: "float32", I64: "int64", I32: "int32"}[x.type.dtype if isinstance(x, Value) else x.dtype], 0)
-              for x in kernel.operands]
+    arrays = [
+        (
+            np.zeros(1 << 14, np.int64),
+            {F32: "float32", I64: "int64", I32: "int32"}[x.type.dtype if isinstance(x, Value) else x.dtype],
+            0,
+        )
+        for x in kernel.operands
+    ]
     with pytest.raises(InterpreterError, match="AssertionError"):
         triton_interpreter.run(source, kernel.symbol, arrays, kernel.dims, int(kernel.tiles), int(kernel.phases))
 
 
 @pytest.mark.parametrize("arch, threads", [(80, 108), (90, 132)])
-@pytest.mark.parametrize("op, dtype, batch, hidden, attrs", [
-    ("lstm", "f16", 1, 512, BOTH), ("lstm", "f32", 1, 512, BOTH), ("lstm", "bf16", 8, 512, {}), ("gru", "f16", 1, 700, {}), ("rnn", "f16", 8, 300, {})])
+@pytest.mark.parametrize(
+    "op, dtype, batch, hidden, attrs",
+    [
+        ("lstm", "f16", 1, 512, BOTH),
+        ("lstm", "f32", 1, 512, BOTH),
+        ("lstm", "bf16", 8, 512, {}),
+        ("gru", "f16", 1, 700, {}),
+        ("rnn", "f16", 8, 300, {}),
+    ],
+)
 def test_weights_stay_in_registers(op, dtype, batch, hidden, attrs, arch, threads, tmp_path):
-    """No kernel whose programs wait spills, reads its weights again, or takes what others sent from a cache of its own."""
-    case, template, target = steps(op, dtype, 100, batch, hidden, "y", **attrs), GPU_TEMPLATES["recurrent"], Target(f"sm_{arch}", lanes=32, threads=threads)
+    """No kernel whose programs wait spills, reads its weights again, or takes what others sent from a cache of its
+    own."""
+    case, template, target = (
+        steps(op, dtype, 100, batch, hidden, "y", **attrs),
+        GPU_TEMPLATES["recurrent"],
+        Target(f"sm_{arch}", lanes=32, threads=threads),
+    )
     region = region_of(case.graph)
     layouts = laid(template, region, case, 0)
     tactics = [t for t in template.tactics(region, layouts, target) if t["PHASED"] == 2]
@@ -140,5 +180,9 @@ def test_the_model_prefers_programs_that_wait_for_large_layers_and_one_for_small
     def first(case) -> int:
         template, region = GPU_TEMPLATES["recurrent"], region_of(case.graph)
         return template.tactics(region, laid(template, region, case, 0), WIDE)[0]["PHASED"]
-    assert [first(steps("lstm", "f16", time, 1, hidden, "y")) for time, hidden in ((100, 16), (100, 512), (100, 2048), (1, 512))] == [0, 2, 1, 1]
+
+    assert [
+        first(steps("lstm", "f16", time, 1, hidden, "y"))
+        for time, hidden in ((100, 16), (100, 512), (100, 2048), (1, 512))
+    ] == [0, 2, 1, 1]
     assert {first(case) for case in LARGE} == {2}

@@ -1,4 +1,6 @@
-"""Products of TF32, interpreted: GPUs cut off the bits that they do not take, so factors are rounded to the nearest before."""
+"""Products of TF32, interpreted: GPUs cut off the bits that they do not take, so factors are rounded to the nearest
+before."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -20,16 +22,30 @@ from pelton.passes.precision import tf32  # noqa: E402
 TF32 = replace(TARGET, tf32=True)
 
 
-@pytest.mark.parametrize("name, case", [
-    ("gemm", one("tf32", ("y", "matmul", "a b"), a="f32[9, 67]", b="f32[67, 35]")), ("conv", conv("f32", (2, 19, 5, 6), 20, (3, 3), pads=1, tail=RELU)),
-    ("gemm", one("tf32-weights", ("y", "matmul", "a b"), a="f32[2, 7, 64]", b=tf32.nearest(constant("f32", 64, 33))))], ids=["gemm", "conv", "weights"])
+@pytest.mark.parametrize(
+    "name, case",
+    [
+        ("gemm", one("tf32", ("y", "matmul", "a b"), a="f32[9, 67]", b="f32[67, 35]")),
+        ("conv", conv("f32", (2, 19, 5, 6), 20, (3, 3), pads=1, tail=RELU)),
+        (
+            "gemm",
+            one("tf32-weights", ("y", "matmul", "a b"), a="f32[2, 7, 64]", b=tf32.nearest(constant("f32", 64, 33))),
+        ),
+    ],
+    ids=["gemm", "conv", "weights"],
+)
 def test_products_of_tf32_are_those_of_the_nearest(name, case):
-    """GPUs cut off what is past ten bits behind the point, and so does the interpreter. Of constants, the kernels leave it to the passes to have done so."""
+    """GPUs cut off what is past ten bits behind the point, and so does the interpreter. Of constants, the kernels leave
+    it to the passes to have done so."""
     region, template = region_of(case.graph), GPU_TEMPLATES[name]
-    inputs = {n: (a.view(np.uint32) | 1).view(np.float32) for n, a in drawn(case).items()}                  # none is in the middle of two
+    # none is in the middle of two
+    inputs = {n: (a.view(np.uint32) | 1).view(np.float32) for n, a in drawn(case).items()}
     first = next(iter(inputs.values())).reshape(-1)
-    first[[3, -2]] = np.inf, np.uint32(0x7fffffff).view(np.float32)                                      # the NaN of GPUs, all bits one
-    graph = case.graph.replace(constants={v: tf32.nearest(a) if v.name == "w" else a for v, a in case.graph.constants.items()})
+    # the NaN of GPUs, all bits one
+    first[[3, -2]] = np.inf, np.uint32(0x7FFFFFFF).view(np.float32)
+    graph = case.graph.replace(
+        constants={v: tf32.nearest(a) if v.name == "w" else a for v, a in case.graph.constants.items()}
+    )
     want = evaluate(graph, {n: tf32.nearest(a) for n, a in inputs.items()}, round=False)
     region = region_of(graph)
     for kernel, lay, about in tried(template, replace(case, graph=graph), 2, TF32):

@@ -1,4 +1,5 @@
 """Processes that compile side by side: what ends one of them ends nothing else."""
+
 from __future__ import annotations
 
 import os
@@ -26,7 +27,9 @@ def test_a_crash_takes_one_job_with_it(monkeypatch):
         jobs = [submit(f"job {n}", n) for n in range(8)]
         for n, job in enumerate(jobs):
             if n in (3, 5):
-                with pytest.raises(BuildError, match=r"ended \(status -11\) while it had job 3" if n == 3 else "job 5 has no square"):
+                with pytest.raises(
+                    BuildError, match=r"ended \(status -11\) while it had job 3" if n == 3 else "job 5 has no square"
+                ):
                     job.result()
             else:
                 assert job.result() == n * n

@@ -1,4 +1,5 @@
 """Which tactic wins, given times: the order of the list among equals, and how much faster an inexact one has to be."""
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -14,7 +15,13 @@ from pelton.tune.search import best_of, worth
 
 def found(*names):
     """Tactics by "template:number", in this order. Of Winograd the number is the size of its tile."""
-    return [(TEMPLATES[name.partition(":")[0]], Tactic(name.partition(":")[0], "isa", (("F", int(name.partition(":")[2])),))) for name in names]
+    return [
+        (
+            TEMPLATES[name.partition(":")[0]],
+            Tactic(name.partition(":")[0], "isa", (("F", int(name.partition(":")[2])),)),
+        )
+        for name in names
+    ]
 
 
 def winner(times):
@@ -27,16 +34,31 @@ def winner(times):
     return names[tactic.name]
 
 
-@pytest.mark.parametrize("times, wins", [
-    ({"conv:1": None, "conv:2": None}, "conv:1"), ({"conv:1": 100, "conv:2": 99}, "conv:1"), ({"conv:1": 100, "conv:2": 97}, "conv:2"),
-    ({"winograd:4": 97, "conv:1": 100}, "winograd:4"), ({"winograd:4": 99, "conv:1": 100}, "conv:1"), ({"winograd:4": 100, "conv:1": 99}, "conv:1"),
-    ({"winograd:4": 99, "winograd:2": 97, "conv:1": 100}, "winograd:2"), ({"winograd:4": 80, "winograd:2": 79, "conv:1": 100}, "winograd:4"),
-    ({"winograd:4": 99, "conv:1": None}, "winograd:4"), ({"winograd:4": None, "conv:1": 100}, "conv:1"),
-    ({"winograd:4": 80, "winograd:6": 77, "conv:1": 100}, "winograd:4"), ({"winograd:4": 80, "winograd:6": 75, "conv:1": 100}, "winograd:6"),
-    ({"winograd:4": 99, "winograd:6": 96, "conv:1": 100}, "conv:1"), ({"winograd:6": 91, "conv:1": None}, "winograd:6"),
-    ({"lstm:1": 100, "lstm_half:1": 91}, "lstm:1"), ({"lstm:1": 100, "lstm_half:1": 89}, "lstm_half:1"),
-    ({"lstm:1": 100, "lstm:2": 95, "lstm_half:1": 89}, "lstm:2"), ({"lstm:1": None, "lstm_half:1": 89}, "lstm_half:1"),
-    ({"gru:1": 100, "gru_half:1": 91}, "gru:1"), ({"rnn:1": 100, "rnn_half:1": 89}, "rnn_half:1")])
+@pytest.mark.parametrize(
+    "times, wins",
+    [
+        ({"conv:1": None, "conv:2": None}, "conv:1"),
+        ({"conv:1": 100, "conv:2": 99}, "conv:1"),
+        ({"conv:1": 100, "conv:2": 97}, "conv:2"),
+        ({"winograd:4": 97, "conv:1": 100}, "winograd:4"),
+        ({"winograd:4": 99, "conv:1": 100}, "conv:1"),
+        ({"winograd:4": 100, "conv:1": 99}, "conv:1"),
+        ({"winograd:4": 99, "winograd:2": 97, "conv:1": 100}, "winograd:2"),
+        ({"winograd:4": 80, "winograd:2": 79, "conv:1": 100}, "winograd:4"),
+        ({"winograd:4": 99, "conv:1": None}, "winograd:4"),
+        ({"winograd:4": None, "conv:1": 100}, "conv:1"),
+        ({"winograd:4": 80, "winograd:6": 77, "conv:1": 100}, "winograd:4"),
+        ({"winograd:4": 80, "winograd:6": 75, "conv:1": 100}, "winograd:6"),
+        ({"winograd:4": 99, "winograd:6": 96, "conv:1": 100}, "conv:1"),
+        ({"winograd:6": 91, "conv:1": None}, "winograd:6"),
+        ({"lstm:1": 100, "lstm_half:1": 91}, "lstm:1"),
+        ({"lstm:1": 100, "lstm_half:1": 89}, "lstm_half:1"),
+        ({"lstm:1": 100, "lstm:2": 95, "lstm_half:1": 89}, "lstm:2"),
+        ({"lstm:1": None, "lstm_half:1": 89}, "lstm_half:1"),
+        ({"gru:1": 100, "gru_half:1": 91}, "gru:1"),
+        ({"rnn:1": 100, "rnn_half:1": 89}, "rnn_half:1"),
+    ],
+)
 def test_who_wins(times, wins):
     assert winner(times) == wins
 
@@ -51,7 +73,7 @@ def test_margins_are_those_of_inexact_tactics():
 
 def lstm():
     rng = np.random.default_rng(0)
-    weights = {"w": rng.uniform(-.2, .2, (1, 64, 8)), "r": rng.uniform(-.2, .2, (1, 64, 16))}
+    weights = {"w": rng.uniform(-0.2, 0.2, (1, 64, 8)), "r": rng.uniform(-0.2, 0.2, (1, 64, 16))}
     node = helper.make_node("LSTM", ["x", "w", "r"], ["y", "", ""], "lstm", hidden_size=16)
     return model([node], {"x": "f32[5, 1, 8]"}, ["y"], {k: a.astype(np.float32) for k, a in weights.items()})
 
@@ -60,13 +82,26 @@ def lstm():
 def test_engines_take_half_weights_where_they_pay(monkeypatch, tmp_path, half, wins):
     put = TimingCache.put
     price = {"lstm": 100, "lstm_half": half}
-    monkeypatch.setattr(TimingCache, "put", lambda self, task, times: put(self, task, {n: price.get(n.partition(":")[0], ns) for n, ns in times.items()}))
+    monkeypatch.setattr(
+        TimingCache,
+        "put",
+        lambda self, task, times: put(self, task, {n: price.get(n.partition(":")[0], ns) for n, ns in times.items()}),
+    )
     engine = pelton.build(lstm(), level=1, cache_dir=tmp_path)
     assert wins in {s.info["tactic"].partition(":")[0] for s in engine.steps}
 
 
-@pytest.mark.parametrize("weights, l3, between", [(0, 32 << 20, 1 << 17), (1 << 20, 32 << 20, 2 << 20), ((1 << 20) + 1, 32 << 20, 4 << 20),
-                                                  (2 << 20, 32 << 20, 4 << 20), ((2 << 20) + 1, 32 << 20, 96 << 20), (100 << 20, 300 << 20, 600 << 20)])
+@pytest.mark.parametrize(
+    "weights, l3, between",
+    [
+        (0, 32 << 20, 1 << 17),
+        (1 << 20, 32 << 20, 2 << 20),
+        ((1 << 20) + 1, 32 << 20, 4 << 20),
+        (2 << 20, 32 << 20, 4 << 20),
+        ((2 << 20) + 1, 32 << 20, 96 << 20),
+        (100 << 20, 300 << 20, 600 << 20),
+    ],
+)
 def test_small_networks_are_tuned_with_weights_that_stay_in_the_caches(weights, l3, between):
     assert passing(weights, l3) == between
 

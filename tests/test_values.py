@@ -1,4 +1,6 @@
-"""Inputs whose values decide the program: constants of the engine, named where they are needed, and met one by one where a model is fitted to its runs."""
+"""Inputs whose values decide the program: constants of the engine, named where they are needed, and met one by one
+where a model is fitted to its runs."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -29,18 +31,37 @@ def options(tmp_path):
 
 # --- what the importer makes of values
 
-@pytest.mark.parametrize("given, want", [(np.array([1]), "i64[1] = [1]"), ([0, 2], "i64[2] = [0, 2]"), ("0,2", "i64[2] = [0, 2]"), ("[1]", "i64[1] = [1]"),
-                                         ((), "i64[0] = []")], ids=str)
+
+@pytest.mark.parametrize(
+    "given, want",
+    [
+        (np.array([1]), "i64[1] = [1]"),
+        ([0, 2], "i64[2] = [0, 2]"),
+        ("0,2", "i64[2] = [0, 2]"),
+        ("[1]", "i64[1] = [1]"),
+        ((), "i64[0] = []"),
+    ],
+    ids=str,
+)
 def test_values_become_constants(given, want):
     found = load(summing(noop_with_empty_axes=1), values={"x1": given})
     assert [v.name for v in found.graph.inputs] == ["x0"] and found.info.values == {"x1": want}
     assert not found.info.foreign and not found.info.wanted
 
 
-@pytest.mark.parametrize("given, says", [
-    (np.array([1], np.int32), "has to be i64, got int32"), ([1.5], "or numbers that make one, got [1.5]"), ([[1], [2, 3]], "numbers that make one"),
-    ("one", "numbers that make one, got 'one'"), ([2**70], "numbers that make one"), ([[1]], "has 1 axes"), (None, "numbers that make one"),
-], ids=str)
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        (np.array([1], np.int32), "has to be i64, got int32"),
+        ([1.5], "or numbers that make one, got [1.5]"),
+        ([[1], [2, 3]], "numbers that make one"),
+        ("one", "numbers that make one, got 'one'"),
+        ([2**70], "numbers that make one"),
+        ([[1]], "has 1 axes"),
+        (None, "numbers that make one"),
+    ],
+    ids=str,
+)
 def test_values_that_do_not_fit(given, says):
     with pytest.raises(InputError) as found:
         load(summing(), values={"x1": given})
@@ -54,8 +75,18 @@ def test_values_of_inputs_that_there_are_not():
         load(summing(), {"x1": "3"}, values={"x1": [1]})
 
 
-@pytest.mark.parametrize("dtype, text, want", [("f32[]", "0.5", 0.5), ("bool[]", "true", True), ("bool[2]", "True,False", [True, False]),
-                                               ("f32[2]", "1,2", [1, 2]), ("i32[1, 2]", "[[3, 4]]", [[3, 4]]), ("i32[1]", "3", [3])], ids=str)
+@pytest.mark.parametrize(
+    "dtype, text, want",
+    [
+        ("f32[]", "0.5", 0.5),
+        ("bool[]", "true", True),
+        ("bool[2]", "True,False", [True, False]),
+        ("f32[2]", "1,2", [1, 2]),
+        ("i32[1, 2]", "[[3, 4]]", [[3, 4]]),
+        ("i32[1]", "3", [3]),
+    ],
+    ids=str,
+)
 def test_values_as_text(dtype, text, want):
     m = model([helper.make_node("Identity", ["x"], ["y"])], {"x": dtype}, ["y"])
     graph = load(m, values={"x": text}).graph
@@ -72,7 +103,12 @@ def test_values_decide_shapes():
 
 
 def test_initializers_may_be_replaced():
-    m = model([helper.make_node("Add", ["x", "b"], ["y"])], {"x": "f32[2]", "b": "f32[2]"}, ["y"], {"b": np.array([1, 2], np.float32)})
+    m = model(
+        [helper.make_node("Add", ["x", "b"], ["y"])],
+        {"x": "f32[2]", "b": "f32[2]"},
+        ["y"],
+        {"b": np.array([1, 2], np.float32)},
+    )
     graph = load(m, values={"b": [5, 7]}).graph
     assert [a.tolist() for a in graph.constants.values()] == [[5, 7]]
     with pytest.raises(InputError, match="the initializer in its place has"):
@@ -81,11 +117,21 @@ def test_initializers_may_be_replaced():
 
 # --- what the importer wants to know
 
+
 def nested():
     """An axis that is computed from an input by a function of the schema, and a size by the model."""
-    return model([helper.make_node("ReduceL2", ["x", "axes"], ["r"], keepdims=0), helper.make_node("Mul", ["k", "two"], ["k2"]),
-                  helper.make_node("ConstantOfShape", ["k2"], ["z"]), helper.make_node("Add", ["r", "z"], ["y"])],
-                 {"x": "f32[2, 3]", "axes": "i64[1]", "k": "i64[1]"}, ["y"], {"two": np.array([2])}, opset=18)
+    return model(
+        [
+            helper.make_node("ReduceL2", ["x", "axes"], ["r"], keepdims=0),
+            helper.make_node("Mul", ["k", "two"], ["k2"]),
+            helper.make_node("ConstantOfShape", ["k2"], ["z"]),
+            helper.make_node("Add", ["r", "z"], ["y"]),
+        ],
+        {"x": "f32[2, 3]", "axes": "i64[1]", "k": "i64[1]"},
+        ["y"],
+        {"two": np.array([2])},
+        opset=18,
+    )
 
 
 def test_errors_name_the_inputs_that_decide():
@@ -97,8 +143,15 @@ def test_errors_name_the_inputs_that_decide():
 
 def test_data_decides_nothing():
     """What is no list of a few numbers is not asked for."""
-    m = model([helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0), helper.make_node("Range", ["zero", "m", "one"], ["y"])], {"x": "i64[2, 2]"}, ["y"],
-              {"zero": np.array(0), "one": np.array(1)})
+    m = model(
+        [
+            helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+            helper.make_node("Range", ["zero", "m", "one"], ["y"]),
+        ],
+        {"x": "i64[2, 2]"},
+        ["y"],
+        {"zero": np.array(0), "one": np.array(1)},
+    )
     with pytest.raises(ModelError, match="depends on the data") as found:
         load(m)
     assert found.value.values == ()
@@ -111,6 +164,7 @@ def test_steps_that_values_would_spare_are_known():
 
 # --- engines
 
+
 def test_engines_have_no_port_for_them(options, tmp_path, capsys):
     m = summing()
     engine = pelton.build(m, values={"x1": np.array([1])}, options=options)
@@ -118,7 +172,24 @@ def test_engines_have_no_port_for_them(options, tmp_path, capsys):
     np.testing.assert_allclose(engine(X), X.sum(1))
     (tmp_path / "m.onnx").write_bytes(m.SerializeToString())
     target = str(tmp_path / "m.pelton")
-    assert main(["build", str(tmp_path / "m.onnx"), "-o", target, "--level", "0", "--values", "x1=0,2", "--cache-dir", str(tmp_path / "cache"), "-q"]) == 0
+    assert (
+        main(
+            [
+                "build",
+                str(tmp_path / "m.onnx"),
+                "-o",
+                target,
+                "--level",
+                "0",
+                "--values",
+                "x1=0,2",
+                "--cache-dir",
+                str(tmp_path / "cache"),
+                "-q",
+            ]
+        )
+        == 0
+    )
     np.testing.assert_allclose(pelton.load(target)(X), X.sum((0, 2)))
     assert main(["inspect", target]) == 0 and "x1: i64[2] = [0, 2]" in capsys.readouterr().out
 
@@ -138,12 +209,19 @@ def test_fitted_does_not_go_on_for_ever(options):
     fitted = Fitted(one_node("CumSum", f"f32[{', '.join(map(str, shape))}]", "i32[]"), options)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     for axis in range(VARIED + 6):
-        np.testing.assert_allclose(fitted.run({"x0": x, "x1": np.array(axis, np.int32)})["y0"], np.cumsum(x, axis), rtol=1e-6)
+        np.testing.assert_allclose(
+            fitted.run({"x0": x, "x1": np.array(axis, np.int32)})["y0"], np.cumsum(x, axis), rtol=1e-6
+        )
     assert len(fitted.engines) <= VARIED + 1 and fitted.engines[-1].meta["host_steps"]
 
 
 def test_fitted_takes_other_values_for_initializers(options):
-    m = model([helper.make_node("Add", ["x", "b"], ["y"])], {"x": "f32[2]", "b": "f32[2]"}, ["y"], {"b": np.array([1, 2], np.float32)})
+    m = model(
+        [helper.make_node("Add", ["x", "b"], ["y"])],
+        {"x": "f32[2]", "b": "f32[2]"},
+        ["y"],
+        {"b": np.array([1, 2], np.float32)},
+    )
     fitted, x = Fitted(m, options), np.array([10, 20], np.float32)
     assert fitted.run({"x": x})["y"].tolist() == [11, 22]
     assert fitted.run({"x": x, "b": np.array([5, 7], np.float32)})["y"].tolist() == [15, 27]
@@ -154,26 +232,47 @@ def test_fitted_takes_other_values_for_initializers(options):
 
 # --- sequences and optionals
 
+
 def sequences():
     """A sequence as long as the one given, each of its tensors with one more at the end, and one that may be absent."""
     f32 = helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"])
     graph = helper.make_graph(
-        [helper.make_node("SequenceInsert", ["xs", "x"], ["ys"]), helper.make_node("OptionalHasElement", ["o"], ["has"]),
-         helper.make_node("SequenceLength", ["xs"], ["count"]), helper.make_node("Identity", ["o"], ["same"])], "sequences",
-        [helper.make_value_info("xs", helper.make_sequence_type_proto(f32)), value_info("x", "f32[2]"),
-         helper.make_value_info("o", helper.make_optional_type_proto(f32))],
-        [helper.make_value_info("ys", helper.make_sequence_type_proto(f32)), value_info("has", "bool[]"), value_info("count", "i64[]"),
-         helper.make_value_info("same", helper.make_optional_type_proto(f32))])
+        [
+            helper.make_node("SequenceInsert", ["xs", "x"], ["ys"]),
+            helper.make_node("OptionalHasElement", ["o"], ["has"]),
+            helper.make_node("SequenceLength", ["xs"], ["count"]),
+            helper.make_node("Identity", ["o"], ["same"]),
+        ],
+        "sequences",
+        [
+            helper.make_value_info("xs", helper.make_sequence_type_proto(f32)),
+            value_info("x", "f32[2]"),
+            helper.make_value_info("o", helper.make_optional_type_proto(f32)),
+        ],
+        [
+            helper.make_value_info("ys", helper.make_sequence_type_proto(f32)),
+            value_info("has", "bool[]"),
+            value_info("count", "i64[]"),
+            helper.make_value_info("same", helper.make_optional_type_proto(f32)),
+        ],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
 def test_sequences_and_optionals_are_ports(options):
     engine = pelton.build(sequences(), {"xs[0]": (3,), "xs[1]": (1,), "o": (2,)}, options=options)
-    assert [p.name for p in engine.inputs] == ["xs[0]", "xs[1]", "x", "o"] and engine.meta["forms"]["inputs"] == {"xs": ["xs[0]", "xs[1]"]}
+    assert [p.name for p in engine.inputs] == ["xs[0]", "xs[1]", "x", "o"] and engine.meta["forms"]["inputs"] == {
+        "xs": ["xs[0]", "xs[1]"]
+    }
     xs, x = [np.ones(3, np.float32), np.zeros(1, np.float32)], np.array([5, 6], np.float32)
     for feeds in ({"xs": xs}, {"xs[0]": xs[0], "xs[1]": xs[1]}):
         found = engine.run({**feeds, "x": x, "o": x + 1})
-        assert [a.tolist() for a in found["ys"]] == [[1, 1, 1], [0], [5, 6]] and found["count"] == 2 and found["has"] and found["same"].tolist() == [6, 7]
+        assert (
+            [a.tolist() for a in found["ys"]] == [[1, 1, 1], [0], [5, 6]]
+            and found["count"] == 2
+            and found["has"]
+            and found["same"].tolist() == [6, 7]
+        )
     for wrong in (xs[:1], xs[0]):
         with pytest.raises(InputError, match="input 'xs' is a list of 2 arrays in this engine"):
             engine.run({"xs": wrong, "x": x, "o": x})
@@ -194,7 +293,9 @@ def test_fitted_to_sequences(options):
     fitted, x = Fitted(sequences(), options), np.array([5, 6], np.float32)
     for xs, o in (([], None), ([x, x[:1]], x), ([x[:1], x], None)):
         found = fitted.run({"xs": xs, "x": x, "o": o})
-        assert [a.tolist() for a in found["ys"]] == [a.tolist() for a in (*xs, x)] and (found["same"] is None) == (o is None)
+        assert [a.tolist() for a in found["ys"]] == [a.tolist() for a in (*xs, x)] and (found["same"] is None) == (
+            o is None
+        )
     assert len(fitted.engines) == 3
 
 
@@ -207,19 +308,30 @@ def test_sequences_have_to_be_told():
         load(sequences(), {"xs": (2,)})
     with pytest.raises(InputError, match="its value a list of"):
         load(sequences(), values={"xs": 3})
-    assert sorted(a.tolist() for a in load(sequences(), values={"xs": [[1, 2], [3]]}).graph.constants.values() if a.ndim) == [[1, 2], [3]]
+    assert sorted(
+        a.tolist() for a in load(sequences(), values={"xs": [[1, 2], [3]]}).graph.constants.values() if a.ndim
+    ) == [[1, 2], [3]]
 
 
 # --- scans of opset 8, dropout of training
 
+
 @pytest.mark.parametrize("directions", [None, [1]], ids=str)
 def test_scans_of_a_batch(directions):
     """Opset 8: everything has a batch in front, and each of its sequences is scanned by itself."""
-    body = helper.make_graph([helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["t"], ["o"])], "body",
-                             [value_info("s", "f32[2]"), value_info("x", "f32[2]")], [value_info("t", "f32[2]"), value_info("o", "f32[2]")])
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["t"], ["o"])],
+        "body",
+        [value_info("s", "f32[2]"), value_info("x", "f32[2]")],
+        [value_info("t", "f32[2]"), value_info("o", "f32[2]")],
+    )
     attrs = {} if directions is None else {"directions": directions}
-    m = model([helper.make_node("Scan", ["", "s", "x"], ["t", "o"], "scan", body=body, num_scan_inputs=1, **attrs)], {"s": "f32[3, 2]", "x": "f32[3, 4, 2]"},
-              ["t", "o"], opset=8)
+    m = model(
+        [helper.make_node("Scan", ["", "s", "x"], ["t", "o"], "scan", body=body, num_scan_inputs=1, **attrs)],
+        {"s": "f32[3, 2]", "x": "f32[3, 4, 2]"},
+        ["t", "o"],
+        opset=8,
+    )
     rng = np.random.default_rng(0)
     s, x = rng.standard_normal((3, 2)).astype(np.float32), rng.standard_normal((3, 4, 2)).astype(np.float32)
     graph = load(m).graph
@@ -238,6 +350,8 @@ def test_dropout_of_training():
     found = evaluate(graph, {"x0": x})
     np.testing.assert_allclose(found["y0"], kept / 0.75, rtol=1e-6)
     np.testing.assert_array_equal(found["y1"], kept)
-    assert not load(m, values={"x2": False}).graph.nodes or [n.op.name for n in load(m, values={"x2": False}).graph.nodes] == ["copy"]
+    assert not load(m, values={"x2": False}).graph.nodes or [
+        n.op.name for n in load(m, values={"x2": False}).graph.nodes
+    ] == ["copy"]
     with pytest.raises(ModelError, match="a ratio from 0 to less than 1, got 1"):
         load(one_node("Dropout", "f32[2]", np.array(1, np.float32), np.array(True), opset=13))

@@ -1,4 +1,6 @@
-"""Layouts chosen together: the cheapest way through all that templates demand, found without going every one of them."""
+"""Layouts chosen together: the cheapest way through all that templates demand, found without going every one of
+them."""
+
 import itertools
 import random
 
@@ -28,14 +30,19 @@ class Ordered:
     def fits(self, region, value, layouts):
         shape, strides = value.type.shape, layouts[value]
         inner = [a for a in self.axes(len(shape)) if shape[a] != 1][-1]
-        return value in region.body.constants or (strides[inner] == 1 and layout.order_of(shape, strides) == self.axes(len(shape)))
+        return value in region.body.constants or (
+            strides[inner] == 1 and layout.order_of(shape, strides) == self.axes(len(shape))
+        )
 
 
 LAST, PLANES = Ordered("last", layout.channels_last), Ordered("planes", layout.row_major)
 
 
 def conv(b, x, channels=8):
-    w, bias = b.constant(np.ones((channels, x.type.shape[1], 1, 1), np.float32)), b.constant(np.zeros(channels, np.float32))
+    w, bias = (
+        b.constant(np.ones((channels, x.type.shape[1], 1, 1), np.float32)),
+        b.constant(np.zeros(channels, np.float32)),
+    )
     return b.emit(get("convolution"), (x, w, bias), dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=1))[0]
 
 
@@ -77,9 +84,12 @@ def priced(seed):
     known = {}
 
     def cost(task):
-        orders = tuple(layout.order_of(v.type.shape, task.layouts[v]) for v in (*task.reads, *task.writes) if v.type.rank > 1)
+        orders = tuple(
+            layout.order_of(v.type.shape, task.layouts[v]) for v in (*task.reads, *task.writes) if v.type.rank > 1
+        )
         key = (task.writes[0].name.split(".")[0], is_copy(task), orders)
         return known.setdefault(key, rng.randrange(1, 6) if is_copy(task) else rng.randrange(1, 20))
+
     return cost
 
 
@@ -102,10 +112,17 @@ def test_the_cheapest_way_is_as_cheap_as_the_best_of_all(graph, seed):
     chosen, decisions = found.cheapest(cost)
     every = [dict(zip(regions(fused), p)) for p in itertools.product((LAST, PLANES), repeat=len(regions(fused)))]
     assert total(fused, chosen.__getitem__, cost) == min(total(fused, p.__getitem__, cost) for p in every)
-    for d in decisions:                                                    # what is said of the others is what they would cost
+    # what is said of the others is what they would cost
+    for d in decisions:
         for name, more in d.instead.items():
-            forced = [p for p in every if p[d.region].name == name and all(p[e.region].name == e.by for e in decisions[:decisions.index(d)])]
-            assert min(total(fused, p.__getitem__, cost) for p in forced) - total(fused, chosen.__getitem__, cost) <= more
+            forced = [
+                p
+                for p in every
+                if p[d.region].name == name and all(p[e.region].name == e.by for e in decisions[: decisions.index(d)])
+            ]
+            assert (
+                min(total(fused, p.__getitem__, cost) for p in forced) - total(fused, chosen.__getitem__, cost) <= more
+            )
 
 
 def test_what_no_single_change_would_find():
@@ -113,10 +130,18 @@ def test_what_no_single_change_would_find():
     fused = cut(chain(3))
 
     def cost(task):
-        return 5 if is_copy(task) else 8 if layout.order_of(task.writes[0].type.shape, task.layouts[task.writes[0]]) == (0, 1, 2, 3) else 9
+        return (
+            5
+            if is_copy(task)
+            else 8
+            if layout.order_of(task.writes[0].type.shape, task.layouts[task.writes[0]]) == (0, 1, 2, 3)
+            else 9
+        )
+
     chosen, decisions = layout_search.explore(fused, lambda r: (LAST, PLANES)).cheapest(cost)
     assert {c.name for c in chosen.values()} == {"planes"} and not place.place(fused, chosen.__getitem__).copies
-    assert [d.instead for d in decisions] == [{"last": 11}] * 3              # a copy to it and one from it, and one more for the layer
+    # a copy to it and one from it, and one more for the layer
+    assert [d.instead for d in decisions] == [{"last": 11}] * 3
 
 
 def test_templates_that_agree_are_one_way_and_equals_go_to_the_first():
@@ -139,5 +164,6 @@ def test_states_are_bounded_and_the_first_templates_are_among_them(monkeypatch):
 def test_a_way_that_no_kernel_goes_is_not_taken():
     fused = cut(chain(2))
     chosen, decisions = layout_search.explore(fused, lambda r: (LAST, PLANES)).cheapest(
-        lambda task: layout_search.NEVER if task.layouts[task.writes[0]][1] == 1 and not is_copy(task) else 1)
+        lambda task: layout_search.NEVER if task.layouts[task.writes[0]][1] == 1 and not is_copy(task) else 1
+    )
     assert {c.name for c in chosen.values()} == {"planes"} and decisions == ()

@@ -1,4 +1,6 @@
-"""Walks GPU templates on a program of one region, in dense and in gapped memory, under Triton's interpreter against the float64 reference."""
+"""Walks GPU templates on a program of one region, in dense and in gapped memory, under Triton's interpreter against the
+float64 reference."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +24,8 @@ from pelton.tune.candidates import refusal
 
 TARGET = Target(isa="sm_90", lanes=32, threads=4)
 POISON = {"f": np.nan, "i": 77, "u": 77}
-Run = Callable[..., list[np.ndarray]]                    # what `triton_interpreter.run` is, by which kernels run unless another is given
+# what `triton_interpreter.run` is, by which kernels run unless another is given
+Run = Callable[..., list[np.ndarray]]
 
 
 class Memory:
@@ -35,7 +38,9 @@ class Memory:
             kind = self.name = f"uint{8 * array.dtype.itemsize}"
         self.first = 8 + sum((d - 1) * -s for d, s in zip(array.shape, strides) if s < 0)
         size = span(array.shape, tuple(map(abs, strides)))
-        poison = np.full(size + 16, np.float32(POISON.get(np.dtype(kind).kind, 77)) if self.name != "bfloat16" else np.nan)
+        poison = np.full(
+            size + 16, np.float32(POISON.get(np.dtype(kind).kind, 77)) if self.name != "bfloat16" else np.nan
+        )
         flat = poison.astype(array.dtype if self.name == "bfloat16" else kind)
         self.array, self.shape, self.strides = flat.view(kind), array.shape, strides
         if filled:
@@ -43,17 +48,25 @@ class Memory:
         self.before = self.array.copy()
 
     def view(self, dtype: np.dtype) -> np.ndarray:
-        return np.lib.stride_tricks.as_strided(self.array.view(dtype)[self.first:], self.shape, [s * dtype.itemsize for s in self.strides])
+        return np.lib.stride_tricks.as_strided(
+            self.array.view(dtype)[self.first :], self.shape, [s * dtype.itemsize for s in self.strides]
+        )
 
     def left_alone(self) -> bool:
         """Whether nothing but its elements was written."""
         own = np.zeros(self.array.size, bool)
-        np.lib.stride_tricks.as_strided(own[self.first:], self.shape, self.strides)[...] = True
+        np.lib.stride_tricks.as_strided(own[self.first :], self.shape, self.strides)[...] = True
         return self.array[~own].tobytes() == self.before[~own].tobytes()
 
 
-def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str,
-                run: Run = triton_interpreter.run) -> dict[Value, np.ndarray]:
+def interpreted(
+    region: Region,
+    kernel: Kernel,
+    lay: Mapping[Value, Strides],
+    inputs: Mapping[str, np.ndarray],
+    about: str,
+    run: Run = triton_interpreter.run,
+) -> dict[Value, np.ndarray]:
     """The outputs of a kernel."""
     memory: dict[object, Memory] = {}
     for x in kernel.operands:
@@ -65,22 +78,39 @@ def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], in
             memory[x] = Memory(np.zeros(x.shape, x.dtype.numpy), dense(x.shape), x.zero)
         elif x not in memory:
             written = x in region.body.outputs
-            a = np.zeros(x.type.shape, x.type.dtype.numpy) if written else inputs[x.name] if x in region.body.inputs else region.body.constants[x]
+            a = (
+                np.zeros(x.type.shape, x.type.dtype.numpy)
+                if written
+                else inputs[x.name]
+                if x in region.body.inputs
+                else region.body.constants[x]
+            )
             memory[x] = Memory(np.asarray(a), lay[x], not written)
-    left = run(kernel.source, kernel.symbol, [(memory[x].array, memory[x].name, memory[x].first) for x in kernel.operands], kernel.dims, kernel.tiles,
-               kernel.phases)
+    left = run(
+        kernel.source,
+        kernel.symbol,
+        [(memory[x].array, memory[x].name, memory[x].first) for x in kernel.operands],
+        kernel.dims,
+        kernel.tiles,
+        kernel.phases,
+    )
     for x, array in zip(kernel.operands, left):
         memory[x].array = array
     for x, m in memory.items():
         if not isinstance(x, Workspace) and x not in region.body.outputs:
             assert m.array.tobytes() == m.before.tobytes(), f"{about} writes to what it should read"
     assert all(m.left_alone() for m in memory.values()), f"{about} writes where it should not"
-    assert not any(memory[x].view(x.dtype.numpy).any() for x in kernel.operands if isinstance(x, Workspace) and x.zero), f"{about} leaves counts behind"
+    assert not any(
+        memory[x].view(x.dtype.numpy).any() for x in kernel.operands if isinstance(x, Workspace) and x.zero
+    ), f"{about} leaves counts behind"
     return {v: memory[v].view(v.type.dtype.numpy) for v in region.body.outputs}
 
 
-def tried(template: Template, case: Case, most: int = 1, target: Target = TARGET) -> Iterator[tuple[Kernel, Mapping[Value, Strides], str]]:
-    """The kernels by which a case is checked, in dense and in gapped memory: so many tactics of a template, with their layouts, and in words."""
+def tried(
+    template: Template, case: Case, most: int = 1, target: Target = TARGET
+) -> Iterator[tuple[Kernel, Mapping[Value, Strides], str]]:
+    """The kernels by which a case is checked, in dense and in gapped memory: so many tactics of a template, with their
+    layouts, and in words."""
     region = region_of(case.graph)
     reason = refusal(template, region)
     assert reason is None, f"{template.name} refuses {case.name}: {reason}"
@@ -91,7 +121,14 @@ def tried(template: Template, case: Case, most: int = 1, target: Target = TARGET
             yield template.emit(region, lay, tactic, target), lay, f"{case.name} by {tactic.name}, gap {gap}"
 
 
-def check(template: Template, case: Case, most: int = 1, seed: int = 0, target: Target = TARGET, run: Run = triton_interpreter.run) -> list[Kernel]:
+def check(
+    template: Template,
+    case: Case,
+    most: int = 1,
+    seed: int = 0,
+    target: Target = TARGET,
+    run: Run = triton_interpreter.run,
+) -> list[Kernel]:
     """Runs a case by tactics of a template; AssertionError where one is wrong. Gives the kernels."""
     region, inputs, kernels = region_of(case.graph), drawn(case, seed), []
     want = case.want or evaluate(case.graph, inputs, round=False)
@@ -104,18 +141,22 @@ def check(template: Template, case: Case, most: int = 1, seed: int = 0, target: 
 
 
 def check_dynamic(template: Template, case: Case) -> Kernel:
-    """One kernel for sizes that a run decides, at the case's own and at some more; and, where sizes are usually one, at the case's own."""
+    """One kernel for sizes that a run decides, at the case's own and at some more; and, where sizes are usually one, at
+    the case's own."""
     if not symbols(case.graph):
         small = symbolic(case.graph, template, lambda d: (1, 1, d))
         if usual_sizes(small) and refusal(template, region_of(small)) is None:
             checked(template, replace(case, graph=small), {name: int(name[1:]) - 1 for name in usual_sizes(small)})
     graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
     assert usual_sizes(graph), f"{template.name} takes no varying sizes in {case.name}"
-    return checked(template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3)))
+    return checked(
+        template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3))
+    )
 
 
 def check_empty(template: Template, case: Case) -> int:
-    """One kernel for sizes that may be none, each of them none for once, but for those of given arrays. Returns how many runs there were."""
+    """One kernel for sizes that may be none, each of them none for once, but for those of given arrays. Returns how
+    many runs there were."""
     graph = symbolic(case.graph, template, lambda d: (0, d, 4096))
     kept = {str(d) for v in graph.inputs if v.name in case.arrays for d in v.type.shape}
     usual = usual_sizes(graph)

@@ -1,4 +1,6 @@
-"""Runs Triton kernels under Triton's interpreter, with numpy alone, in a process of its own: it makes all of Triton interpreted."""
+"""Runs Triton kernels under Triton's interpreter, with numpy alone, in a process of its own: it makes all of Triton
+interpreted."""
+
 from __future__ import annotations
 
 import ctypes
@@ -21,10 +23,30 @@ from pelton.engine import file
 from pelton.codegen.triton.toolchain import fetched, load, phased
 from pelton.passes.precision import tf32
 
-LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-           "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc, "fmod": np.fmod}
-TYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
-         **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu" for n in (8, 16, 32, 64)}}               # what Triton calls them in signatures
+LIBRARY = {
+    "pow": np.power,
+    "tanh": np.tanh,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "rint": np.rint,
+    "trunc": np.trunc,
+    "fmod": np.fmod,
+}
+TYPES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    # what Triton calls them in signatures
+    **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu" for n in (8, 16, 32, 64)},
+}
 _pool: ProcessPoolExecutor | None = None
 
 
@@ -79,10 +101,18 @@ class Tensor:
         return self
 
 
-def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int, phases: int = 1,
-        together: bool = True) -> list[np.ndarray]:
-    """The arrays (flat, with the name of their element type, and the index of the first element) as a kernel leaves them. together: kernels whose programs may
-    wait for each other have them all at once, so that one launch goes through all phases; else each phase has a launch."""
+def run(
+    source: str,
+    symbol: str,
+    arrays: Sequence[tuple[np.ndarray, str, int]],
+    dims: Sequence[int],
+    tiles: int,
+    phases: int = 1,
+    together: bool = True,
+) -> list[np.ndarray]:
+    """The arrays (flat, with the name of their element type, and the index of the first element) as a kernel leaves
+    them. together: kernels whose programs may wait for each other have them all at once, so that one launch goes
+    through all phases; else each phase has a launch."""
     global _pool
     if _pool is None:
         _pool = apart()
@@ -107,25 +137,35 @@ def prepare() -> None:
 
     plain = interpreter._patch_lang_tensor
 
-    def patched(tensor, scope) -> None:            # numpy from 2.4 on does not take arrays of one element for numbers
+    def patched(tensor, scope) -> None:  # numpy from 2.4 on does not take arrays of one element for numbers
         plain(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
-        scope.set_attr(tensor, "__bool__", lambda self: bool(self.handle.data.reshape(-1)[0]) if self.handle.data.size == 1 else True)
+        scope.set_attr(
+            tensor,
+            "__bool__",
+            lambda self: bool(self.handle.data.reshape(-1)[0]) if self.handle.data.size == 1 else True,
+        )
+
     interpreter._patch_lang_tensor = patched
 
-    def ones(self, kind):                          # Triton 3.6 fills arrays without a sign with -1, which numpy from 2 on refuses
+    # Triton 3.6 fills arrays without a sign with -1, which numpy from 2 on refuses
+    def ones(self, kind):
         return interpreter.TensorHandle(np.invert(np.zeros(1, interpreter._get_np_dtype(kind))), kind.scalar)
+
     interpreter.InterpreterBuilder.get_all_ones_value = ones
 
     cast = interpreter.InterpreterBuilder.cast_impl
 
-    def by_f32(self, x, kind):                     # to and from others than f32, the interpreter takes the bits of bf16 for a number
+    # to and from others than f32, the interpreter takes the bits of bf16 for a number
+    def by_f32(self, x, kind):
         ends = (x.dtype.scalar, kind.scalar)
         if tl.bfloat16 in ends and tl.float32 not in ends and ends[0] != ends[1]:
             x = cast(self, x, tl.float32)
-        if kind.scalar == tl.bfloat16 and ends[0] != kind.scalar:              # it cuts bits off, where GPUs round to nearest
+        # it cuts bits off, where GPUs round to nearest
+        if kind.scalar == tl.bfloat16 and ends[0] != kind.scalar:
             return interpreter.TensorHandle(x.data.astype(bfloat16).view(np.uint16), kind.scalar)
         return cast(self, x, kind)
+
     interpreter.InterpreterBuilder.cast_impl = by_f32
 
     dot = interpreter.InterpreterBuilder.create_dot
@@ -133,6 +173,7 @@ def prepare() -> None:
     def of_tf32(self, a, b, d, precision, *rest):  # the interpreter takes those of f32 instead
         def held(x):
             return interpreter.TensorHandle(x, a.dtype)
+
         if "TF32" not in str(precision):
             return dot(self, a, b, d, precision, *rest)
         if "x3" not in str(precision):
@@ -140,48 +181,63 @@ def prepare() -> None:
         (a_high, a_low), (b_high, b_low) = ((x, cut(y.data - x)) for y in (a, b) for x in [tf32.nearest(y.data)])
         low = a_low @ b_high + a_high @ b_low
         return dot(self, held(a_high), held(b_high), held(np.where(np.isnan(low), 0, low) + d.data), precision, *rest)
+
     interpreter.InterpreterBuilder.create_dot = of_tf32
 
     one_by_one = interpreter.ReduceOps.generic_reduce
 
-    def halved(self, input):                       # whole halves are joined: the interpreter's own way takes seconds for thousands of elements
+    # whole halves are joined: the interpreter's own way takes seconds for thousands of elements
+    def halved(self, input):
         if len(input) != 1 or self.axis is None:
             return one_by_one(self, input)
         data, kind = input[0].handle.data, input[0].dtype
         while data.shape[self.axis] > 1:
-            data = self.combine_fn.fn(*(self.to_tensor(half, kind) for half in np.split(data, 2, self.axis))).handle.data
+            data = self.combine_fn.fn(
+                *(self.to_tensor(half, kind) for half in np.split(data, 2, self.axis))
+            ).handle.data
         return [self.to_tensor(data if self.keep_dims else data.squeeze(self.axis), kind)]
+
     interpreter.ReduceOps.generic_reduce = halved
 
-    tl.constexpr.__rmod__ = lambda self, other: other % self.value          # indices of loops are Python's own numbers there
+    # indices of loops are Python's own numbers there
+    tl.constexpr.__rmod__ = lambda self, other: other % self.value
     tl.constexpr.__rfloordiv__ = lambda self, other: other // self.value
 
     def interpreted(fn):
         def call(*args):
             data = fn(*(a.handle.data for a in args))
             kind = args[0].type if np.shape(args[0].handle.data) == data.shape else args[1].type
-            return tl.core.tensor(interpreter.TensorHandle(data.astype(args[0].handle.data.dtype), args[0].handle.dtype), kind)
+            return tl.core.tensor(
+                interpreter.TensorHandle(data.astype(args[0].handle.data.dtype), args[0].handle.dtype), kind
+            )
+
         return call
+
     for name, fn in LIBRARY.items():
         setattr(libdevice, name, interpreted(fn))
 
-    # Programs that wait for each other are threads, of which one runs at a time, until it looks for what another sends: at volatile loads.
+    # Programs that wait for each other are threads, of which one runs at a time, until it looks for what another sends:
+    # at volatile loads.
     mine, load_masked = threading.local(), interpreter.InterpreterBuilder.create_masked_load
-    interpreter.InterpreterBuilder.grid_idx = property(lambda self: getattr(mine, "at", None), lambda self, at: setattr(mine, "at", at))
+    interpreter.InterpreterBuilder.grid_idx = property(
+        lambda self: getattr(mine, "at", None), lambda self, at: setattr(mine, "at", at)
+    )
 
-    def looking(self, ptrs, mask, other, *rest, **named):               # of which the last says whether it is volatile
+    def looking(self, ptrs, mask, other, *rest, **named):  # of which the last says whether it is volatile
         if [*rest, *named.values()][-1] is True and _at_once.wanted:
             _at_once.turn.release()
-            time.sleep(0)                                               # so that another one takes it
+            time.sleep(0)  # so that another one takes it
             _at_once.turn.acquire()
             if _at_once.broken:
                 raise RuntimeError("another program failed")
         return load_masked(self, ptrs, mask, other, *rest, **named)
+
     interpreter.InterpreterBuilder.create_masked_load = looking
     begun = interpreter.GridExecutor.__init__
 
     def threaded(self, fn, *args, **kwargs):
         begun(self, _at_once.of(fn) if _at_once.wanted else fn, *args, **kwargs)
+
     interpreter.GridExecutor.__init__ = threaded
     language = interpreter._patch_lang
     interpreter._patch_lang = lambda fn: language(getattr(fn, "__wrapped__", fn))
@@ -198,6 +254,7 @@ class _AtOnce:
         from functools import wraps
 
         from triton.runtime.interpreter import interpreter_builder
+
         calls, failed = [], list[BaseException]()
 
         def one(at, a):
@@ -220,6 +277,7 @@ class _AtOnce:
                 self.broken = False
                 if failed:
                     raise failed[0]
+
         return call
 
 
@@ -227,10 +285,19 @@ _at_once = _AtOnce()
 
 
 def launch(source: str, symbol: str, words: Sequence[int], tiles: int) -> None:
-    """Runs a kernel on memory that its parameters (addresses first, then sizes) lead to; in a process that is prepared."""
+    """Runs a kernel on memory that its parameters (addresses first, then sizes) lead to; in a process that is
+    prepared."""
     signature = load(source, symbol)["SIGNATURE"]
-    _call(source, symbol, [Tensor(_at(w, TYPES[t[1:]]), TYPES[t[1:]]) if t[0] == "*" else w for w, t in zip(words, signature, strict=True)], tiles,
-          phased(source) == 2 and words[-1] - words[-2] > 1)
+    _call(
+        source,
+        symbol,
+        [
+            Tensor(_at(w, TYPES[t[1:]]), TYPES[t[1:]]) if t[0] == "*" else w
+            for w, t in zip(words, signature, strict=True)
+        ],
+        tiles,
+        phased(source) == 2 and words[-1] - words[-2] > 1,
+    )
 
 
 def sources(made: Built) -> dict[str, str]:
@@ -240,12 +307,16 @@ def sources(made: Built) -> dict[str, str]:
 
 def device(sources: Mapping[str, str], **more: Any) -> NullDevice:
     """A device that interprets these kernels (symbol → source), and is otherwise as told; in such a process, too."""
+
     def kernel(symbol: str) -> Any:
         return lambda programs, words: launch(sources[symbol], symbol, words.tolist(), programs)
+
     return NullDevice(kernels={s: kernel(s) for s in sources}, **more)
 
 
-def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray], **more: Any) -> tuple[dict[str, np.ndarray], list[str]]:
+def ran(
+    data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray], **more: Any
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """What an engine gives on such a device, and the symbols of the kernels that it launched."""
     on = device(sources, **more)
     results = pelton.Engine(file.read(data)).start(on).run(feeds)
@@ -258,7 +329,15 @@ def _at(address: int, name: str) -> np.ndarray:
     return np.ndarray((1,), dtype, (ctypes.c_uint8 * dtype.itemsize).from_address(address))
 
 
-def _run(source: str, symbol: str, arrays: list[tuple[np.ndarray, str, int]], dims: list[int], tiles: int, phases: int, together: bool) -> list[np.ndarray]:
+def _run(
+    source: str,
+    symbol: str,
+    arrays: list[tuple[np.ndarray, str, int]],
+    dims: list[int],
+    tiles: int,
+    phases: int,
+    together: bool,
+) -> list[np.ndarray]:
     given = [*(Tensor(a[first:], name) for a, name, first in arrays), *dims]
     if not phased(source):
         _call(source, symbol, given, tiles)

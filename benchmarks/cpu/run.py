@@ -1,18 +1,23 @@
-"""Times Pelton beside other runtimes on ONNX files, in turns and each in a process of its own, and writes a table in Markdown.
+"""Times Pelton beside other runtimes on ONNX files, in turns and each in a process of its own, and writes a table in
+Markdown.
 
-    python benchmarks/cpu/run.py MODEL_OR_FOLDER … [--vs onnxruntime,openvino,mnn,ncnn] [--peers-python PYTHON] [--threads N] [--level N] [--strict]
+    python benchmarks/cpu/run.py MODEL_OR_FOLDER … [--vs onnxruntime,openvino,mnn,ncnn] [--peers-python PYTHON]
+    [--threads N] [--level N] [--strict]
                                  [--shapes x=1x3x224x224] [--seconds S] [--rounds N] [--output TABLE.md]
 
-The models of a folder have a table of their own, models that are named one by one share one. So the tables of docs/performance.md, of a folder with
-the six models that Pelton was tuned for and one with those of benchmarks/models.py, are both made by
-`make bench MODELS="tuned untuned" PEERS=peers/bin/python`.
-The other runtimes want versions of protobuf that `onnx` does not: give them a venv of their own (pip install onnxruntime openvino MNN ncnn pnnx) and
-name its Python with --peers-python; MNN and ncnn convert models first, which is not timed, into a folder that is removed again.
+The models of a folder have a table of their own, models that are named one by one share one. So the tables of
+docs/performance.md, of a folder with the six models that Pelton was tuned for and one with those of
+benchmarks/models.py, are both made by `make bench MODELS="tuned untuned" PEERS=peers/bin/python`. The other runtimes
+want versions of protobuf that `onnx` does not: give them a venv of their own (pip install onnxruntime openvino MNN ncnn
+pnnx) and name its Python with --peers-python; MNN and ncnn convert models first, which is not timed, into a folder that
+is removed again.
 
-Every model is built with an empty cache. Times are medians over rounds of the rounds' medians. `off` is the largest difference of Pelton's outputs from
-those of the first runtime in the order of --vs that works, relative to the largest of them; runtimes that are off from Pelton by more than 3e-2
-are marked and do not count as the best. A model that Pelton cannot build, or gets wrong, makes the exit status 1.
+Every model is built with an empty cache. Times are medians over rounds of the rounds' medians. `off` is the largest
+difference of Pelton's outputs from those of the first runtime in the order of --vs that works, relative to the largest
+of them; runtimes that are off from Pelton by more than 3e-2 are marked and do not count as the best. A model that
+Pelton cannot build, or gets wrong, makes the exit status 1.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -32,7 +37,7 @@ from pelton.backends.cpu import default_threads, describe
 from pelton.cli import arguments, arrays, peers
 from pelton.cli.text import count
 
-TOLERANCE = 2e-3                                  # of the largest output: what Winograd may cost
+TOLERANCE = 2e-3  # of the largest output: what Winograd may cost
 
 
 def main() -> int:
@@ -78,7 +83,8 @@ def groups(given: Sequence[str]) -> list[list[str]]:
 
 @dataclass
 class Row:
-    """A model: the cells of its line, by how much the best other runtime is slower, and whether Pelton's outputs were right."""
+    """A model: the cells of its line, by how much the best other runtime is slower, and whether Pelton's outputs were
+    right."""
 
     cells: list[str]
     lead: float = math.nan
@@ -94,15 +100,30 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
     with tempfile.TemporaryDirectory(prefix="pelton-bench-") as folder:
         start = time.monotonic()
         try:
-            engine = pelton.build(model, level=a.level, strict=a.strict, threads=threads, shapes=fitting(shapes, model),
-                                  cache_dir=os.path.join(folder, "cache"))
+            engine = pelton.build(
+                model,
+                level=a.level,
+                strict=a.strict,
+                threads=threads,
+                shapes=fitting(shapes, model),
+                cache_dir=os.path.join(folder, "cache"),
+            )
         except pelton.Error as e:
             return Row([stem, f"not built: {e}", *[""] * (len(names) + 3)])
         built = time.monotonic() - start
         path = os.path.join(folder, "engine.pelton")
         engine.save(path)
-        found = peers.compare(path, model, arrays.made_up(engine), names, threads=threads, seconds=a.seconds, rounds=a.rounds, folder=folder,
-                              python=a.peers_python)
+        found = peers.compare(
+            path,
+            model,
+            arrays.made_up(engine),
+            names,
+            threads=threads,
+            seconds=a.seconds,
+            rounds=a.rounds,
+            folder=folder,
+            python=a.peers_python,
+        )
     ours, others = found[0], [m for m in found[1:] if not m.why_not]
     for m in found:
         if m.why_not:
@@ -110,9 +131,24 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
     if ours.why_not:
         return Row([stem, ours.why_not, *[""] * (len(names) + 3)])
     best = min((m for m in others if m.right), key=lambda m: m.median, default=None)
-    lead = statistics.median(statistics.median(b) / statistics.median(o) for b, o in zip(best.rounds, ours.rounds)) if best else math.nan
+    lead = (
+        statistics.median(statistics.median(b) / statistics.median(o) for b, o in zip(best.rounds, ours.rounds))
+        if best
+        else math.nan
+    )
     off = others[0].off if others else 0.0
-    return Row([stem, f"{ours.median / 1e6:.2f}", *map(cell, found[1:]), f"{lead:.2f}" if best else "–", f"{off:.1e}", f"{built:.0f}"], lead, off <= TOLERANCE)
+    return Row(
+        [
+            stem,
+            f"{ours.median / 1e6:.2f}",
+            *map(cell, found[1:]),
+            f"{lead:.2f}" if best else "–",
+            f"{off:.1e}",
+            f"{built:.0f}",
+        ],
+        lead,
+        off <= TOLERANCE,
+    )
 
 
 def cell(m: peers.Measured) -> str:
@@ -130,16 +166,39 @@ def fitting(shapes: dict[str, str], model: str) -> dict[str, str] | None:
 
 def table(rows: Sequence[Row], a: argparse.Namespace, threads: int) -> str:
     """What was measured where and when, a line for every model, and what they have in common."""
-    heading = ["model", "Pelton ms", *(f"{name} ms" for name in a.vs.split(",")), "best other / Pelton", "off", "build s"]
-    lines = [f"{describe()['model']}, {count(threads, 'thread')}, FP32, level {a.level}{', strict' if a.strict else ''}, Pelton {pelton.__version__}, "
-             f"{datetime.date.today().isoformat()}; medians in ms.", "",
-             Row(heading).line(), "|" + "|".join([" --- ", *[" ---: "] * (len(heading) - 1)]) + "|", *(row.line() for row in rows)]
+    heading = [
+        "model",
+        "Pelton ms",
+        *(f"{name} ms" for name in a.vs.split(",")),
+        "best other / Pelton",
+        "off",
+        "build s",
+    ]
+    lines = [
+        (
+            f"{describe()['model']}, {count(threads, 'thread')}, FP32, level {a.level}{', strict' if a.strict else ''},"
+            f" Pelton {pelton.__version__}, {datetime.date.today().isoformat()}; medians in ms."
+        ),
+        "",
+        Row(heading).line(),
+        "|" + "|".join([" --- ", *[" ---: "] * (len(heading) - 1)]) + "|",
+        *(row.line() for row in rows),
+    ]
     led = sorted((row for row in rows if not math.isnan(row.lead)), key=lambda row: row.lead)
     if led:
         least = " and ".join(f"{row.cells[0]} ({row.lead:.2f})" for row in led[:2])
-        lines += ["", f"Geometric mean of best other / Pelton: {math.exp(statistics.mean(math.log(row.lead) for row in led)):.2f}; the least lead: {least}."]
+        lines += [
+            "",
+            (
+                "Geometric mean of best other / Pelton:"
+                f" {math.exp(statistics.mean(math.log(row.lead) for row in led)):.2f}; the least lead: {least}."
+            ),
+        ]
     if any("(off" in c for row in rows for c in row.cells):
-        lines.append(f"Runtimes whose outputs are off by more than {peers.WRONG:g} of the largest one do not count as the best other.")
+        lines.append(
+            f"Runtimes whose outputs are off by more than {peers.WRONG:g} of the largest one do not count as the best"
+            " other."
+        )
     if len(led) < len(rows):
         lines.append(f"Without a ratio: {', '.join(row.cells[0] for row in rows if math.isnan(row.lead))}.")
     return "\n".join(lines)

@@ -1,13 +1,17 @@
-"""The command: checks everything on the GPU here, measures it, times Pelton beside torch and JAX, and writes it all into one file.
+"""The command: checks everything on the GPU here, measures it, times Pelton beside torch and JAX, and writes it all
+into one file.
 
-    python -m benchmarks.gpu [--only PART …] [--again] [--output FOLDER] [--room FOLDER] [--seconds N] [--level N] [--seed N]
+    python -m benchmarks.gpu [--only PART …] [--again] [--output FOLDER] [--room FOLDER] [--seconds N] [--level N]
+    [--seed N]
 
-From the root of a source tree, nothing installed but Python's packages triton, cuda-bindings, onnx, onnxruntime, numpy, ml_dtypes, torch, jax and pytest (whose
-cases the checks of templates are). Results are merged into FOLDER/GPU.json part by part, with a page of tables beside it (benchmarks/results/h200.md). Parts
-that are there are not run again unless --again says so, or they failed, which then have their turn last. --only takes parts, in the order in which they run,
-or `checks` and `models` for some of them. Models, engines, compiled kernels, and all that the processes at work say are kept in --room. The exit status is 1
-where a check failed, or a part.
+From the root of a source tree, nothing installed but Python's packages triton, cuda-bindings, onnx, onnxruntime, numpy,
+ml_dtypes, torch, jax and pytest (whose cases the checks of templates are). Results are merged into FOLDER/GPU.json part
+by part, with a page of tables beside it (benchmarks/results/h200.md). Parts that are there are not run again unless
+--again says so, or they failed, which then have their turn last. --only takes parts, in the order in which they run, or
+`checks` and `models` for some of them. Models, engines, compiled kernels, and all that the processes at work say are
+kept in --room. The exit status is 1 where a check failed, or a part.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -30,17 +34,27 @@ from . import results
 from ..child import ROOT, Failed
 from .parts import GROUPS, MOST_SECONDS, PARTS, Run
 
-LEAST_SECONDS, FOR_MODEL = 30, 240             # with less left no part begins, and none that times a model: some runtimes would not get ready
+# with less left no part begins, and none that times a model: some runtimes would not get ready
+LEAST_SECONDS, FOR_MODEL = 30, 240
 PACKAGES = ("torch", "jax", "triton", "cuda-bindings", "onnx", "onnxruntime", "numpy")
 
 
 def main() -> int:
-    ask = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--only", action="append", default=[], metavar="PART", help=f"{', '.join(GROUPS)}, or of {', '.join(PARTS)}")
+    ask = argparse.ArgumentParser(
+        prog="benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ask.add_argument(
+        "--only", action="append", default=[], metavar="PART", help=f"{', '.join(GROUPS)}, or of {', '.join(PARTS)}"
+    )
     ask.add_argument("--again", action="store_true")
     ask.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     ask.add_argument("--room", type=Path, default=ROOT / "build" / "benchmarks-gpu")
-    ask.add_argument("--seconds", type=float, default=math.inf, help="after which nothing runs any more; the same command goes on with what is left")
+    ask.add_argument(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        help="after which nothing runs any more; the same command goes on with what is left",
+    )
     ask.add_argument("--level", type=int, default=3, help="of the builds that are timed")
     ask.add_argument("--seed", type=int, help="of the inputs, which are others every time unless it is given")
     a = ask.parse_args()
@@ -54,7 +68,12 @@ def main() -> int:
         return 2
     found = results.read(a.output, gpu["model"])
     found["machine"] = versions(gpu)
-    run = Run(a.room.absolute(), secrets.randbits(31) if a.seed is None else a.seed, lambda said: print(said, flush=True), level=a.level)
+    run = Run(
+        a.room.absolute(),
+        secrets.randbits(31) if a.seed is None else a.seed,
+        lambda said: print(said, flush=True),
+        level=a.level,
+    )
     end = time.monotonic() + a.seconds
     turns = {name: 0 if a.again else turn(found["parts"].get(name)) for name in wanted}
     for name in sorted((n for n, t in turns.items() if t is not None), key=lambda n: turns[n] or 0):
@@ -69,21 +88,23 @@ def main() -> int:
 
 
 def turn(before: Mapping[str, Any] | None) -> int | None:
-    """When a part has its turn: what was never run comes first, then what failed, then what was wrong. None where nothing is left to do."""
+    """When a part has its turn: what was never run comes first, then what failed, then what was wrong. None where
+    nothing is left to do."""
     if before is None:
         return 0
     return 1 if "error" in before else 2 if before.get("wrong") else None
 
 
 def performed(name: str, run: Run, end: float = math.inf) -> dict:
-    """A part, with when it ran and how long; where it fails, or is not done at the end, with what it had found until then, and why."""
+    """A part, with when it ran and how long; where it fails, or is not done at the end, with what it had found until
+    then, and why."""
     print(f"--- {name}", flush=True)
     begun, part = time.monotonic(), {"when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes")}
     run.part, run.end = name, min(begun + MOST_SECONDS, end)
     run.room.mkdir(parents=True, exist_ok=True)
     try:
         PARTS[name](run, part)
-    except Exception as e:                                         # whatever it is, other parts go on
+    except Exception as e:  # whatever it is, other parts go on
         part["error"] = str(e) if isinstance(e, Failed) else f"{type(e).__name__}: {e}"
         print(f"{name} failed: {'' if isinstance(e, Failed) else traceback.format_exc()}{e}", flush=True)
     return {**part, "took_s": round(time.monotonic() - begun, 1)}
@@ -92,7 +113,11 @@ def performed(name: str, run: Run, end: float = math.inf) -> dict:
 def versions(gpu: dict) -> dict[str, str]:
     """What the figures depend on."""
     _, driver = binding().cuDriverGetVersion()
-    found = {"driver knows CUDA": f"{driver // 1000}.{driver % 1000 // 10}", "architecture": gpu["isa"], "Python": sys.version.split()[0]}
+    found = {
+        "driver knows CUDA": f"{driver // 1000}.{driver % 1000 // 10}",
+        "architecture": gpu["isa"],
+        "Python": sys.version.split()[0],
+    }
     kernel = Path("/proc/driver/nvidia/version")
     if kernel.exists():
         found["driver"] = next((w for w in kernel.read_text().split() if w[0].isdigit() and w.count(".") >= 1), "?")

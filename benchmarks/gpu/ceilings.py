@@ -1,4 +1,5 @@
 """What the GPU can do at all: bytes copied, products of matrices, and what it costs to start kernels."""
+
 from __future__ import annotations
 
 import statistics
@@ -7,8 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-COPIED = 4 << 30                               # bytes, many times the caches
-WIDTH = 8192                                   # of the matrices, whose three take more than the caches, too
+COPIED = 4 << 30  # bytes, many times the caches
+WIDTH = 8192  # of the matrices, whose three take more than the caches, too
 ROUNDS = 20
 NODES = 1000
 
@@ -34,7 +35,10 @@ class Ceilings:
         """Bytes read and written per second, from one place of the GPU's memory to another."""
         source = torch.randint(-1 << 30, 1 << 30, (COPIED // 4,), dtype=torch.int32, device="cuda")
         to = torch.empty_like(source)
-        return [{"TB_per_s": 2 * COPIED / ms / 1e9, "spread": spread} for ms, spread in (median(lambda: to.copy_(source)) for _ in range(2))]
+        return [
+            {"TB_per_s": 2 * COPIED / ms / 1e9, "spread": spread}
+            for ms, spread in (median(lambda: to.copy_(source)) for _ in range(2))
+        ]
 
     def product(self, kind: str) -> list[dict[str, float]]:
         """Operations per second of a product of square matrices in f16, bf16, or f32 by way of tf32."""
@@ -42,10 +46,14 @@ class Ceilings:
         dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}[kind]
         a, b = (torch.randn(WIDTH, WIDTH, device="cuda").to(dtype) for _ in range(2))
         out = torch.empty_like(a)
-        return [{"TFLOP_per_s": 2 * WIDTH ** 3 / ms / 1e9, "spread": spread} for ms, spread in (median(lambda: torch.mm(a, b, out=out)) for _ in range(2))]
+        return [
+            {"TFLOP_per_s": 2 * WIDTH**3 / ms / 1e9, "spread": spread}
+            for ms, spread in (median(lambda: torch.mm(a, b, out=out)) for _ in range(2))
+        ]
 
     def starts(self) -> dict[str, float]:
-        """What a kernel costs that does nothing to speak of: launched by itself, and as a node of a graph whose nodes wait for each other."""
+        """What a kernel costs that does nothing to speak of: launched by itself, and as a node of a graph whose nodes
+        wait for each other."""
         x = torch.zeros(32, device="cuda")
         graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         with torch.cuda.stream(side):

@@ -1,4 +1,5 @@
 """Whether kernels and networks are right on the GPU here: fresh random inputs, poisoned outputs, against float64."""
+
 from __future__ import annotations
 
 import importlib
@@ -26,11 +27,12 @@ from . import suite
 from ..child import ROOT
 from .on_gpu import Kernels, Placed, Unproposed
 
-MOST = 3                                       # tactics of a template that a case is checked with
+MOST = 3  # tactics of a template that a case is checked with
 
 
 class Templates:
-    """The cases that the tests have of GPU templates, one after the other on the GPU instead of under the interpreter."""
+    """The cases that the tests have of GPU templates, one after the other on the GPU instead of under the
+    interpreter."""
 
     def __init__(self, cache: str, seed: int):
         if str(ROOT / "tests") not in sys.path:
@@ -42,7 +44,12 @@ class Templates:
         self.target = target_for([self.device.arch], self.device, level=5)
         self.compiler = Compiler((self.device.arch,), Cache(cache), os.cpu_count() or 1)
         here = {**self.device.libraries, "im2col": self.device.arch == 90 and release() >= GLUON}
-        self.cases = [(name, case) for name, cases in found_cases().items() for case in cases if here.get(name, name not in LIBRARIES)]
+        self.cases = [
+            (name, case)
+            for name, cases in found_cases().items()
+            for case in cases
+            if here.get(name, name not in LIBRARIES)
+        ]
         self.cubins: dict[str, Cubin] = {}
 
     def names(self) -> list[str]:
@@ -53,11 +60,19 @@ class Templates:
         start, sources = time.monotonic(), dict[str, str]()
         for i in cases:
             name, case = self.cases[i]
-            sources |= {k.symbol: k.source for k, _, _ in self.harness.tried(self.templates[name], case, MOST, self.target) if k.symbol not in LIBRARIES}
+            sources |= {
+                k.symbol: k.source
+                for k, _, _ in self.harness.tried(self.templates[name], case, MOST, self.target)
+                if k.symbol not in LIBRARIES
+            }
         self.failed: dict[str, BuildError] = {}
         made = self.compiler.cubins(sources, failed=self.failed)
         self.cubins = {symbol: m.cubin for (symbol, _), m in made.items()}
-        return {"kernels": len(made), "failed": {symbol: str(why) for symbol, why in self.failed.items()}, "seconds": time.monotonic() - start}
+        return {
+            "kernels": len(made),
+            "failed": {symbol: str(why) for symbol, why in self.failed.items()},
+            "seconds": time.monotonic() - start,
+        }
 
     def check(self, i: int) -> dict[str, Any]:
         """How many kernels were right, and the first that was not."""
@@ -69,7 +84,8 @@ class Templates:
             pass
         except AssertionError as e:
             return {"launched": kernels.launched, "wrong": str(e)}
-        except Error as e:                                         # the driver's: what comes after it in this process says nothing
+        except Error as e:
+            # the driver's: what comes after it in this process says nothing
             return {"launched": kernels.launched, "wrong": str(e), "lost": True}
         return {"launched": kernels.launched}
 
@@ -102,8 +118,13 @@ class Networks:
             built = time.monotonic() - start
             got = [self.run(engine, feeds) for feeds in self.feeds]
             off = max(map(suite.off, got, self.want))
-            return {"off": suite.finite(off), "follows": suite.follows(got, self.want) if math.isfinite(off) else 0.0, "build_s": built,
-                    "steps": len(engine.steps), "host_steps": engine.meta["host_steps"]}
+            return {
+                "off": suite.finite(off),
+                "follows": suite.follows(got, self.want) if math.isfinite(off) else 0.0,
+                "build_s": built,
+                "steps": len(engine.steps),
+                "host_steps": engine.meta["host_steps"],
+            }
         except (AssertionError, Error) as e:
             return {"wrong": str(e)}
 

@@ -1,4 +1,6 @@
-"""Arrays and kernels on the GPU as the checks want them: memory with guard bands and poison, kernels launched one by one on arrays of the CPU."""
+"""Arrays and kernels on the GPU as the checks want them: memory with guard bands and poison, kernels launched one by
+one on arrays of the CPU."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +15,14 @@ from pelton.engine.library import LIBRARIES, work
 from pelton.engine.work import ALIGNED
 from pelton.errors import EngineError
 
-BAND = 4096                                    # bytes around an array that nobody may write
-POISON = 0xFF                                  # every byte of what nobody has written: as a float of any size it is no number
+BAND = 4096  # bytes around an array that nobody may write
+# every byte of what nobody has written: as a float of any size it is no number
+POISON = 0xFF
 
 
 class Placed:
-    """An array in the GPU's memory between two bands, shown to others as libraries of arrays show theirs. Its first byte lies at a multiple of 256, the element
-    number `first` at one of 16."""
+    """An array in the GPU's memory between two bands, shown to others as libraries of arrays show theirs. Its first
+    byte lies at a multiple of 256, the element number `first` at one of 16."""
 
     def __init__(self, device: Device, array: np.ndarray, stream: int, first: int = 0):
         self.device, self.dtype, self.shape, self.nbytes = device, array.dtype, array.shape, array.nbytes
@@ -35,11 +38,22 @@ class Placed:
     @classmethod
     def poisoned(cls, device: Device, shape: Sequence[int], dtype: np.dtype, stream: int) -> Placed:
         """Memory for an array that somebody is about to write."""
-        return cls(device, np.frombuffer(np.full(int(np.prod(shape)) * dtype.itemsize, POISON, np.uint8), dtype).reshape(shape), stream)
+        return cls(
+            device,
+            np.frombuffer(np.full(int(np.prod(shape)) * dtype.itemsize, POISON, np.uint8), dtype).reshape(shape),
+            stream,
+        )
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "typestr": self.dtype.str, "shape": self.shape, "data": (self.address, False), "strides": None, "stream": None}
+        return {
+            "version": 3,
+            "typestr": self.dtype.str,
+            "shape": self.shape,
+            "data": (self.address, False),
+            "strides": None,
+            "stream": None,
+        }
 
     def fetched(self, stream: int) -> np.ndarray:
         """The array as it is now; AssertionError where a band is no longer what it was."""
@@ -62,25 +76,48 @@ class Kernels:
     def __init__(self, device: Device, cubins: Mapping[str, Cubin]):
         self.device, self.cubins, self.launched = device, cubins, 0
 
-    def run(self, source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int,
-            phases: int = 1) -> list[np.ndarray]:
+    def run(
+        self,
+        source: str,
+        symbol: str,
+        arrays: Sequence[tuple[np.ndarray, str, int]],
+        dims: Sequence[int],
+        tiles: int,
+        phases: int = 1,
+    ) -> list[np.ndarray]:
         if symbol not in LIBRARIES and symbol not in self.cubins:
             raise AssertionError(f"{symbol} could not be compiled")
         with self.device as device:
-            function = self._by_library(symbol, dims) if symbol in LIBRARIES else device.load(self.cubins[symbol], len(arrays) + len(dims) + TRAILING)
+            function = (
+                self._by_library(symbol, dims)
+                if symbol in LIBRARIES
+                else device.load(self.cubins[symbol], len(arrays) + len(dims) + TRAILING)
+            )
             cubin = function.cubin
             stream = device.stream()
             placed = [Placed(device, a, stream.handle, first) for a, _, first in arrays]
-            scratch = device.allocate(tiles * cubin.clusters * cubin.scratch, f"the scratch memory of {symbol}") if cubin.scratch else None
-            words = np.array([*(p.address + first * p.dtype.itemsize for p, (_, _, first) in zip(placed, arrays)), *dims,
-                              scratch.address if scratch else 0, 0], np.int64)
+            scratch = (
+                device.allocate(tiles * cubin.clusters * cubin.scratch, f"the scratch memory of {symbol}")
+                if cubin.scratch
+                else None
+            )
+            words = np.array(
+                [
+                    *(p.address + first * p.dtype.itemsize for p, (_, _, first) in zip(placed, arrays)),
+                    *dims,
+                    scratch.address if scratch else 0,
+                    0,
+                ],
+                np.int64,
+            )
             for launch in launches(function, tiles, phases, words) if tiles else ():
                 device.launch(launch, stream.handle)
             self.launched += 1
             return [p.fetched(stream.handle) for p in placed]
 
     def _by_library(self, symbol: str, dims: Sequence[int]) -> Function:
-        """By the algorithm that is asked for, or by the library's first where it proposes fewer; Unproposed where it proposes none."""
+        """By the algorithm that is asked for, or by the library's first where it proposes fewer; Unproposed where it
+        proposes none."""
         told = work(symbol, dims)
         for choice in dict.fromkeys((told.choice, 0)):
             try:

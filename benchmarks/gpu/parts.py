@@ -1,4 +1,5 @@
 """The parts of the benchmark: each takes minutes, has processes of its own, and gives what goes into the results."""
+
 from __future__ import annotations
 
 import math
@@ -19,27 +20,35 @@ from pelton.engine.library import LIBRARIES
 from . import suite
 from ..child import Child, Failed
 
-MOST_SECONDS = 470                             # of a part
-PASSES, ROUNDS, TRAIN = 2, 5, 0.4              # all is timed twice, in so many rounds of trains of so many seconds
-FOR_TIMING = 90                                # seconds of a part that are left for it, whatever a runtime takes to get ready
-ALONE = 200                                    # runs that are waited for one by one
-CHUNK = 40                                     # cases whose kernels are compiled together
-CASE = 40                                      # seconds of a case, for some kernel may wait for ever
-MOST_LOST = 15                                 # processes that may be lost with a case; then it is no fault of cases any more
-SANITIZED = 2                                  # cases of each template of Pelton's own that run under the sanitizer
-ENDING = 60                                    # seconds that it may take to sum up
-TOOLS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}      # the driver is asked for a parameter too many on purpose
+MOST_SECONDS = 470  # of a part
+PASSES, ROUNDS, TRAIN = 2, 5, 0.4  # all is timed twice, in so many rounds of trains of so many seconds
+# seconds of a part that are left for it, whatever a runtime takes to get ready
+FOR_TIMING = 90
+ALONE = 200  # runs that are waited for one by one
+CHUNK = 40  # cases whose kernels are compiled together
+CASE = 40  # seconds of a case, for some kernel may wait for ever
+# processes that may be lost with a case; then it is no fault of cases any more
+MOST_LOST = 15
+SANITIZED = 2  # cases of each template of Pelton's own that run under the sanitizer
+ENDING = 60  # seconds that it may take to sum up
+# the driver is asked for a parameter too many on purpose
+TOOLS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
 SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/nvidia/compute-sanitizer/compute-sanitizer")
-BUDGET = 120.0                                 # seconds that Pelton may time tactics for
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {"torch": ("Torch", {}), "jax": ("Jax", {}), "torch.compile": ("Compiled", {})}
-# JAX takes three quarters of the GPU's memory otherwise; the tests' harness would ask the native library, which need not be built, for the CPU's level
+BUDGET = 120.0  # seconds that Pelton may time tactics for
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "torch": ("Torch", {}),
+    "jax": ("Jax", {}),
+    "torch.compile": ("Compiled", {}),
+}
+# JAX takes three quarters of the GPU's memory otherwise; the tests' harness would ask the native library, which need
+# not be built, for the CPU's level
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1", "PELTON_TEST_CPU": "x86_64_v3"}
 
 
 @dataclass
 class Run:
-    """What parts share: where files go, the seed of this run, the level of builds, the part at work and when it has to be done. `told` hears what is being
-    done."""
+    """What parts share: where files go, the seed of this run, the level of builds, the part at work and when it has to
+    be done. `told` hears what is being done."""
 
     room: Path
     seed: int
@@ -67,14 +76,17 @@ class Run:
         own = {"TORCHINDUCTOR_CACHE_DIR": str(self.room / "inductor"), "TRITON_CACHE_DIR": str(self.room / "triton")}
         said = self.room / "said" / f"{self.part}-{kind}.txt"
         said.parent.mkdir(parents=True, exist_ok=True)
-        return Child(f"benchmarks.gpu.{module}", kind, arguments, before=before, environment={**ENVIRONMENT, **own}, said=said)
+        return Child(
+            f"benchmarks.gpu.{module}", kind, arguments, before=before, environment={**ENVIRONMENT, **own}, said=said
+        )
 
 
 # ---- checks
 
 
 def templates(run: Run, found: dict[str, Any]) -> None:
-    """Every case of every template on the GPU. A case that ends its process, or loses it the GPU, is wrong; the next begins in a new one."""
+    """Every case of every template on the GPU. A case that ends its process, or loses it the GPU, is wrong; the next
+    begins in a new one."""
     found |= {"seed": run.seed, "cases": 0, "kernels": 0, "compiled": 0, "compile_s": 0.0, "wrong": {}}
     child, lost = templates_child(run), 0
     try:
@@ -99,7 +111,9 @@ def templates(run: Run, found: dict[str, Any]) -> None:
                 if said.get("lost"):
                     lost += 1
                     if lost == MOST_LOST:
-                        raise Failed(f"{lost} cases ended their processes or lost them the GPU, the last: {said['wrong']}")
+                        raise Failed(
+                            f"{lost} cases ended their processes or lost them the GPU, the last: {said['wrong']}"
+                        )
                     child.end()
                     child = templates_child(run)
                     child.ask("compile", run.left(), cases=chunk)
@@ -112,12 +126,14 @@ def templates_child(run: Run, before: tuple[str, ...] = ()) -> Child:
 
 
 def sanitizer(run: Run, found: dict[str, Any]) -> None:
-    """Some cases of every template with NVIDIA's checker of memory and of races looking on; `absent` where there is none."""
+    """Some cases of every template with NVIDIA's checker of memory and of races looking on; `absent` where there is
+    none."""
     tool = shutil.which("compute-sanitizer") or next((p for p in SANITIZERS if Path(p).exists()), None)
     if tool is None:
         found["absent"] = True
         return
-    with templates_child(run) as child:                            # compiles, so that nothing but kernels runs under the tool
+    # compiles, so that nothing but kernels runs under the tool
+    with templates_child(run) as child:
         names = child.ask("names", run.left())
         of: dict[str, list[int]] = {}
         for i, template in enumerate(name.split()[0] for name in names):
@@ -131,7 +147,9 @@ def sanitizer(run: Run, found: dict[str, Any]) -> None:
         log = run.room / f"{kind}.txt"
         log.unlink(missing_ok=True)
         begun, seconds, done = time.monotonic(), run.left(ENDING * left) / left, 0
-        with templates_child(run, (tool, "--tool", kind, *more, "--log-file", str(log), "--target-processes", "application-only")) as child:
+        with templates_child(
+            run, (tool, "--tool", kind, *more, "--log-file", str(log), "--target-processes", "application-only")
+        ) as child:
             try:
                 child.ask("compile", seconds, cases=cases)
                 for i in cases:
@@ -145,7 +163,9 @@ def sanitizer(run: Run, found: dict[str, Any]) -> None:
                 found["wrong"][f"{kind} after {done} cases"] = str(e)
             child.end(ENDING)
         text = log.read_text(errors="replace").strip() if log.exists() else "it wrote no log"
-        summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", text) or [f"no summary: {text[-400:].splitlines()[-1] if text else ''}"]
+        summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", text) or [
+            f"no summary: {text[-400:].splitlines()[-1] if text else ''}"
+        ]
         found[kind] = f"{summary[-1]} in {done} cases"
         if not re.match(r"0 (?:errors|hazards)", found[kind]):
             found["wrong"][kind] = found[kind]
@@ -160,9 +180,13 @@ def network(model: str, run: Run, found: dict[str, Any]) -> None:
             said = child.ask("check", run.left(), precision=precision)
             found[precision] = said
             if "wrong" in said or not said["off"] <= tolerance:
-                found["wrong"][f"{model} {precision}"] = said.get("wrong") or f"off by {said['off']:.1e} of the largest output, {tolerance:g} is allowed"
+                found["wrong"][f"{model} {precision}"] = (
+                    said.get("wrong") or f"off by {said['off']:.1e} of the largest output, {tolerance:g} is allowed"
+                )
             elif not said["follows"] >= suite.FOLLOWS:
-                found["wrong"][f"{model} {precision}"] = f"another input changes something else than it should (correlation {said['follows']:.2f})"
+                found["wrong"][f"{model} {precision}"] = (
+                    f"another input changes something else than it should (correlation {said['follows']:.2f})"
+                )
             run.told(f"{model} {precision}: {found['wrong'].get(f'{model} {precision}', 'right')}")
 
 
@@ -203,12 +227,15 @@ def model(name: str, run: Run, found: dict[str, Any]) -> None:
             found["wrong"].update({f"{entry.name}: {name}": str(e)} if name == "pelton" else {})
             children.pop(name).end()
             return None
+
     try:
         for name, (kind, more) in kinds.items():
             run.told(f"{entry.name}: {name} is being made ready")
             told: dict[str, Any] = {"passes": []}
             found["runtimes"][name] = told
-            children[name] = run.child("runtimes", kind, {**given, **more, **({"model": entry.model} if name == "jax" else {})})
+            children[name] = run.child(
+                "runtimes", kind, {**given, **more, **({"model": entry.model} if name == "jax" else {})}
+            )
             if (ready := asked(name, "prepare")) is not None:
                 told.update(ready)
                 asked(name, "save", file=str(outputs / f"{name}.npz"))
@@ -238,7 +265,11 @@ def model(name: str, run: Run, found: dict[str, Any]) -> None:
 def summary(rounds: list[dict[str, float]]) -> dict[str, float]:
     """The median of the rounds, and their spread: the slowest by the fastest."""
     times = [r["ms"] for r in rounds]
-    return {"ms": statistics.median(times), "spread": max(times) / min(times), "host_ms": statistics.median(r["host_ms"] for r in rounds)}
+    return {
+        "ms": statistics.median(times),
+        "spread": max(times) / min(times),
+        "host_ms": statistics.median(r["host_ms"] for r in rounds),
+    }
 
 
 def loaded(file: Path) -> dict[str, np.ndarray]:
@@ -246,8 +277,13 @@ def loaded(file: Path) -> dict[str, np.ndarray]:
         return dict(found)
 
 
-Part = Callable[[Run, dict[str, Any]], None]                      # fills in what it finds, so that what it had found is there when it fails
-CHECKS: dict[str, Part] = {"templates": templates, **{f"networks-{m}": partial(network, m) for m in suite.MODELS}, "sanitizer": sanitizer}
+# fills in what it finds, so that what it had found is there when it fails
+Part = Callable[[Run, dict[str, Any]], None]
+CHECKS: dict[str, Part] = {
+    "templates": templates,
+    **{f"networks-{m}": partial(network, m) for m in suite.MODELS},
+    "sanitizer": sanitizer,
+}
 FIGURES: dict[str, Part] = {"ceilings": ceilings, **{name: partial(model, name) for name in suite.ENTRIES}}
 PARTS = {**CHECKS, **FIGURES}
 GROUPS = {"checks": tuple(CHECKS), "models": tuple(suite.ENTRIES)}

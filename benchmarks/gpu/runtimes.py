@@ -1,8 +1,11 @@
-"""What is timed: Pelton, torch with a CUDA graph, torch.compile and JAX, each in a process of its own, all with the same questions.
+"""What is timed: Pelton, torch with a CUDA graph, torch.compile and JAX, each in a process of its own, all with the
+same questions.
 
-Every runtime has many inputs on the GPU and takes them in turns. What a run takes is the time of a train of runs, started one after the other without
-waiting for any, by the number of them: by CUDA events, where the runtime has such, and by the clock of the host.
+Every runtime has many inputs on the GPU and takes them in turns. What a run takes is the time of a train of runs,
+started one after the other without waiting for any, by the number of them: by CUDA events, where the runtime has such,
+and by the clock of the host.
 """
+
 from __future__ import annotations
 
 import os
@@ -22,8 +25,8 @@ from . import suite
 
 Feeds = list[dict[str, np.ndarray]]
 PRODUCTS = ("convolution", "matmul", "lstm")
-LEAST = 5                                      # runs in a train
-WARM = 0.2                                     # seconds that a train begins with, untimed
+LEAST = 5  # runs in a train
+WARM = 0.2  # seconds that a train begins with, untimed
 
 
 class Runtime:
@@ -34,7 +37,7 @@ class Runtime:
         self.graph: Graph = importer.load(path).graph
         self.ports = suite.ports(self.graph)
         self.count = suite.sets(self.ports)
-        self.estimate = 0.0                    # seconds of a run, as far as that is known
+        self.estimate = 0.0  # seconds of a run, as far as that is known
 
     def feeds(self) -> Feeds:
         return [suite.drawn(self.ports, self.seed + i) for i in range(self.count)]
@@ -81,7 +84,11 @@ class Runtime:
         self.wait()
         host = time.perf_counter() - begun
         self.estimate = host / runs
-        return {"ms": self.between(begin, end) / runs if begin is not None else 1e3 * host / runs, "host_ms": 1e3 * host / runs, "runs": runs}
+        return {
+            "ms": self.between(begin, end) / runs if begin is not None else 1e3 * host / runs,
+            "host_ms": 1e3 * host / runs,
+            "runs": runs,
+        }
 
     def alone(self, runs: int) -> float:
         """Milliseconds from the start of a run until its end is known, with nothing else to do: the median."""
@@ -96,7 +103,8 @@ class Runtime:
 
 
 class Pelton(Runtime):
-    """An engine built with an empty cache, saved and loaded; its inputs and outputs are arrays on the GPU that it reads and writes where they lie."""
+    """An engine built with an empty cache, saved and loaded; its inputs and outputs are arrays on the GPU that it reads
+    and writes where they lie."""
 
     def __init__(self, path: str, seed: int, folder: str, precision: str, level: int, budget: float):
         super().__init__(path, seed)
@@ -110,12 +118,18 @@ class Pelton(Runtime):
 
         engine_path = self.folder / f"{Path(self.path).stem}.{self.precision}.pelton"
         begun = time.perf_counter()
-        built = pelton.build(self.path, target="cuda", precision=self.precision, level=self.level, budget=self.budget,
-                             cache_dir=self.folder / f"cache-{os.getpid()}")
+        built = pelton.build(
+            self.path,
+            target="cuda",
+            precision=self.precision,
+            level=self.level,
+            budget=self.budget,
+            cache_dir=self.folder / f"cache-{os.getpid()}",
+        )
         built.save(engine_path)
         build_s = time.perf_counter() - begun
         del built
-        with gpu(0) as device:                                     # the context, which all programs on a GPU need
+        with gpu(0) as device:  # the context, which all programs on a GPU need
             device.synchronize(device.stream().handle)
         begun = time.perf_counter()
         engine: Any = pelton.load(engine_path)
@@ -129,8 +143,15 @@ class Pelton(Runtime):
         self.start(0)
         self.wait()
         weights = sum(a.size for a in self.graph.constants.values()) * (4 if self.precision == "fp32" else 2)
-        return {"build_s": build_s, "start_s": start_s, "engine_bytes": engine_path.stat().st_size, "weight_bytes": weights, "steps": len(engine.steps),
-                "host_steps": list(engine.meta["host_steps"]), "chains": list(engine.meta["chains"])}
+        return {
+            "build_s": build_s,
+            "start_s": start_s,
+            "engine_bytes": engine_path.stat().st_size,
+            "weight_bytes": weights,
+            "steps": len(engine.steps),
+            "host_steps": list(engine.meta["host_steps"]),
+            "chains": list(engine.meta["chains"]),
+        }
 
     def start(self, i: int) -> None:
         self.context.run_async(self.sets[i], self.out)
@@ -146,7 +167,7 @@ class Pelton(Runtime):
 
     def between(self, begin: Any, end: Any) -> float:
         with self.device as device:
-            device.finish(end)                 # `wait` waits for the runs, not for what was recorded after them
+            device.finish(end)  # `wait` waits for the runs, not for what was recorded after them
             return device.elapsed(begin, end) / 1e6
 
     def first(self) -> list[np.ndarray]:
@@ -168,7 +189,9 @@ class Torch(Runtime):
         self.torch, self.device, self.dtype = torch, device, getattr(torch, dtype)
         torch.set_grad_enabled(False)
         torch.backends.cudnn.benchmark = True
-        self.network: Callable[..., Sequence[Any]] = torch_network.network(torch_network.optimized(self.graph), self.dtype).to(device)
+        self.network: Callable[..., Sequence[Any]] = torch_network.network(
+            torch_network.optimized(self.graph), self.dtype
+        ).to(device)
         self.sets = [self.placed(one) for one in self.feeds()]
 
     def placed(self, feeds: dict[str, np.ndarray]) -> list[Any]:
@@ -184,7 +207,8 @@ class Torch(Runtime):
         self.given = [x.clone() for x in self.sets[0]]
         side = torch.cuda.Stream()
         torch.cuda.synchronize()
-        with torch.cuda.stream(side):                              # libraries choose their kernels and take their memory
+        # libraries choose their kernels and take their memory
+        with torch.cuda.stream(side):
             for _ in range(3):
                 self.network(*self.given)
         torch.cuda.synchronize()
@@ -223,7 +247,7 @@ class Compiled(Torch):
     def prepare(self) -> dict[str, Any]:
         torch, begun = self.torch, time.perf_counter()
         self.run = torch.compile(self.network, mode="max-autotune", dynamic=False)
-        for _ in range(3):                                         # compiles, warms up, captures
+        for _ in range(3):  # compiles, warms up, captures
             self.start(0)
             self.wait()
         return {"build_s": time.perf_counter() - begun, "version": torch.__version__}
@@ -246,7 +270,9 @@ class Jax(Runtime):
         self.jax, dtype = jax, jnp.dtype(dtype)
         run, self.weights = NETWORKS[model](pipeline.run(self.graph)[0], dtype)
         self.run = jax.jit(run)
-        self.sets = [[jnp.asarray(a, dtype if a.dtype.kind == "f" else None) for a in one.values()] for one in self.feeds()]
+        self.sets = [
+            [jnp.asarray(a, dtype if a.dtype.kind == "f" else None) for a in one.values()] for one in self.feeds()
+        ]
 
     def prepare(self) -> dict[str, Any]:
         begun = time.perf_counter()
@@ -275,6 +301,10 @@ class Reference(Runtime):
         return session.run([v.name for v in self.graph.outputs], suite.drawn(self.ports, self.seed))
 
     def flops(self) -> int:
-        """Operations of all products of a run; what comes between them is little beside, and no work for the units that the ceiling is measured of."""
-        return sum(n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs) for n in self.graph.nodes
-                   if n.op.name in PRODUCTS)
+        """Operations of all products of a run; what comes between them is little beside, and no work for the units that
+        the ceiling is measured of."""
+        return sum(
+            n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs)
+            for n in self.graph.nodes
+            if n.op.name in PRODUCTS
+        )

@@ -1,4 +1,5 @@
 """The models that are timed, the inputs that they get, and how far from right an answer may be."""
+
 from __future__ import annotations
 
 import math
@@ -16,10 +17,13 @@ import numpy as np
 from ..child import ROOT, Failed
 
 GENERATOR = ROOT / "benchmarks" / "models.py"
-# Of the largest output. With every result rounded, as nobody can avoid, the suite is off by up to 6e-3 in fp16 and 8e-2 in bf16.
+# Of the largest output. With every result rounded, as nobody can avoid, the suite is off by up to 6e-3 in fp16 and 8e-2
+# in bf16.
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 1.2e-1}
-FOLLOWS = 0.5                                  # least, of `follows`: two inputs may differ by less in their outputs than bf16 is allowed to be off
-L2 = 128 << 20                                 # bytes: inputs that are used in turns take more than twice what the largest of caches holds
+# least, of `follows`: two inputs may differ by less in their outputs than bf16 is allowed to be off
+FOLLOWS = 0.5
+# bytes: inputs that are used in turns take more than twice what the largest of caches holds
+L2 = 128 << 20
 MOST_SETS = 256
 
 
@@ -40,9 +44,20 @@ class Entry:
 
 
 WITH_JAX = ("torch", "torch.compile", "jax")
-ENTRIES = {e.name: e for e in (
-    Entry("resnet50", 1, WITH_JAX), Entry("resnet50", 8, WITH_JAX), Entry("resnet50", 128, WITH_JAX), Entry("googlenet"), Entry("mobilenet_v2"),
-    Entry("yolov2"), Entry("bert_base", 1, WITH_JAX), Entry("bert_base", 32, WITH_JAX), Entry("lstm"))}
+ENTRIES = {
+    e.name: e
+    for e in (
+        Entry("resnet50", 1, WITH_JAX),
+        Entry("resnet50", 8, WITH_JAX),
+        Entry("resnet50", 128, WITH_JAX),
+        Entry("googlenet"),
+        Entry("mobilenet_v2"),
+        Entry("yolov2"),
+        Entry("bert_base", 1, WITH_JAX),
+        Entry("bert_base", 32, WITH_JAX),
+        Entry("lstm"),
+    )
+}
 MODELS = tuple(dict.fromkeys(e.model for e in ENTRIES.values()))
 
 
@@ -51,10 +66,17 @@ def generated(entry: Entry, folder: Path) -> Path:
     path = entry.path(folder)
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as half:      # so that nobody takes a file that is half written for the model
-            done = subprocess.run([sys.executable, str(GENERATOR), half, entry.model, "--batch", str(entry.batch)], capture_output=True, text=True)
+        # so that nobody takes a file that is half written for the model
+        with tempfile.TemporaryDirectory(dir=folder) as half:
+            done = subprocess.run(
+                [sys.executable, str(GENERATOR), half, entry.model, "--batch", str(entry.batch)],
+                capture_output=True,
+                text=True,
+            )
             if done.returncode:
-                raise Failed(f"{entry.name} cannot be generated: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+                raise Failed(
+                    f"{entry.name} cannot be generated: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+                )
             os.replace(entry.path(Path(half)), path)
     return path
 
@@ -64,7 +86,9 @@ def drawn(ports: Mapping[str, tuple[tuple[int, ...], np.dtype]], seed: int) -> d
     rng, found = np.random.default_rng(seed), dict[str, np.ndarray]()
     for name, (shape, dtype) in ports.items():
         if name == "mask":
-            found[name] = (np.arange(shape[-1]) < rng.integers(shape[-1] // 2, shape[-1] + 1, (*shape[:-1], 1))).astype(dtype)
+            found[name] = (np.arange(shape[-1]) < rng.integers(shape[-1] // 2, shape[-1] + 1, (*shape[:-1], 1))).astype(
+                dtype
+            )
         elif dtype.kind == "f":
             found[name] = rng.standard_normal(shape, np.float32).astype(dtype)
         else:
@@ -78,7 +102,8 @@ def ports(graph: Any) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
 
 
 def sets(ports: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> int:
-    """How many different inputs a runtime gets in turns: so many that none is in a cache when its turn comes, where that is to be had."""
+    """How many different inputs a runtime gets in turns: so many that none is in a cache when its turn comes, where
+    that is to be had."""
     size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in ports.values())
     return min(MOST_SETS, max(2, -(-L2 // size)))
 
@@ -95,11 +120,13 @@ def off(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> float:
 
 
 def follows(got: Sequence[Mapping[str, np.ndarray]], want: Sequence[Mapping[str, np.ndarray]]) -> float:
-    """How what another input changes goes with what it should change, the least of the outputs: 1 for the same, around 0 where the input makes no difference,
-    or another one."""
+    """How what another input changes goes with what it should change, the least of the outputs: 1 for the same, around
+    0 where the input makes no difference, or another one."""
     least = 1.0
     for name in want[0]:
-        found, wanted = (np.subtract(*(np.asarray(of[name], np.float64).reshape(-1) for of in pair)) for pair in (got, want))
+        found, wanted = (
+            np.subtract(*(np.asarray(of[name], np.float64).reshape(-1) for of in pair)) for pair in (got, want)
+        )
         lengths = float(np.linalg.norm(found) * np.linalg.norm(wanted))
         least = min(least, float(found @ wanted) / lengths if lengths > 0 else 0.0)
     return least

@@ -1,13 +1,17 @@
-"""The command: fetches packages, runs every model in them through Pelton and ONNX Runtime, and writes the page of what became of them.
+"""The command: fetches packages, runs every model in them through Pelton and ONNX Runtime, and writes the page of what
+became of them.
 
-    python -m benchmarks.real [NAME …] [--level N] [--threads N] [--seconds S] [--rounds N] [--no-times] [--again] [--page PAGE.md] [--room FOLDER]
+    python -m benchmarks.real [NAME …] [--level N] [--threads N] [--seconds S] [--rounds N] [--no-times] [--again]
+    [--page PAGE.md] [--room FOLDER]
                               [--peers-python PYTHON] [--patience S] [--exact S] [--memory GB] [--list]
 
-From the root of a source tree. NAME is a part of a package's or a file's name; without any, all of benchmarks/real/packages.py. Downloads, unpacked packages,
-inputs, outputs, engines and a result for each file are kept in the room (build/real), so that the same command goes on where it stopped: a file is run again
-if it was at another level, has no times yet, or --again says so. The page is written from all results that there are. `make real` gives ONNX Runtime a venv
-of its own. The exit status is 1 where a file that was run is not right.
+From the root of a source tree. NAME is a part of a package's or a file's name; without any, all of
+benchmarks/real/packages.py. Downloads, unpacked packages, inputs, outputs, engines and a result for each file are kept
+in the room (build/real), so that the same command goes on where it stopped: a file is run again if it was at another
+level, has no times yet, or --again says so. The page is written from all results that there are. `make real` gives ONNX
+Runtime a venv of its own. The exit status is 1 where a file that was run is not right.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,11 +30,13 @@ from .measure import Bench, digest, examined, measured
 from .packages import HINTS, PACKAGES, Package
 from .page import File, page, problem
 
-LEVEL = 3                                         # of sessions that nobody told otherwise
+LEVEL = 3  # of sessions that nobody told otherwise
 
 
 def main() -> int:
-    ask = argparse.ArgumentParser(prog="benchmarks.real", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        prog="benchmarks.real", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("names", nargs="*", metavar="NAME")
     ask.add_argument("--level", type=int, default=LEVEL)
     arguments.add_threads(ask)
@@ -46,8 +52,17 @@ def main() -> int:
     ask.add_argument("--exact", type=arguments.seconds, default=300.0, help="seconds for an evaluation in float64")
     ask.add_argument("--memory", type=int, default=12, help="GB for each process")
     a = ask.parse_args()
-    bench = Bench(a.room.absolute(), a.peers_python, a.threads or default_threads(), a.level, 0.0 if a.no_times else a.seconds, a.rounds, a.patience, a.exact,
-                  a.memory)
+    bench = Bench(
+        a.room.absolute(),
+        a.peers_python,
+        a.threads or default_threads(),
+        a.level,
+        0.0 if a.no_times else a.seconds,
+        a.rounds,
+        a.patience,
+        a.exact,
+        a.memory,
+    )
     absent: dict[str, str] = {}
     files: list[File] = []
     wrong = False
@@ -59,7 +74,7 @@ def main() -> int:
             print(f"{package.name}: {e}", flush=True)
             continue
         for model in found:
-            name = "/".join(model.parts[len(bench.room.parts) + 2:])
+            name = "/".join(model.parts[len(bench.room.parts) + 2 :])
             asked = not a.list and (not a.names or any(n in f"{package.name} {name}" for n in a.names))
             if a.list:
                 print(f"{package.name}: {name}")
@@ -74,6 +89,7 @@ def main() -> int:
 
 def run(package: Package, model: Path, name: str, bench: Bench, asked: bool, again: bool) -> File | None:
     """What is known of a file after it was run, if it is to be; nothing where nothing is."""
+
     def tell(text: str) -> None:
         print(text, flush=True)
 
@@ -81,14 +97,22 @@ def run(package: Package, model: Path, name: str, bench: Bench, asked: bool, aga
     hints: dict[str, Any] = HINTS.get((package.name, model.name), {})
     kept, cases = bench.room / "results" / f"{key}.json", bench.room / "cases" / key / "cases.json"
     if not asked:
-        return File(package, name, json.loads(cases.read_text()), json.loads(kept.read_text())) if kept.exists() and cases.exists() else None
+        return (
+            File(package, name, json.loads(cases.read_text()), json.loads(kept.read_text()))
+            if kept.exists() and cases.exists()
+            else None
+        )
     before = json.loads(kept.read_text()) if kept.exists() else {}
     if not again and before.get("level") == bench.level and (before["timed"] or not bench.seconds) and cases.exists():
         return File(package, name, json.loads(cases.read_text()), before)
     tell(f"{package.name}: {name}")
     facts = examined(model, hints, bench, tell)
     if not facts.get("cases"):
-        tell(f"  {'not counted: ' + facts['unread'] if 'unread' in facts else 'no inputs found: ' + facts['refused']}"[:300])
+        tell(
+            f"  {'not counted: ' + facts['unread'] if 'unread' in facts else 'no inputs found: ' + facts['refused']}"[
+                :300
+            ]
+        )
         return File(package, name, facts, {})
     file = File(package, name, facts, measured(model, facts, bench, tell))
     kept.parent.mkdir(parents=True, exist_ok=True)

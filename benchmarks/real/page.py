@@ -1,4 +1,5 @@
 """The page of tables: what became of every file, and whether what was asked for holds."""
+
 from __future__ import annotations
 
 import datetime
@@ -14,11 +15,12 @@ from pelton.cli.text import count, shortened, size
 from .measure import said
 from .packages import Package
 
-TOLERANCE = 2e-3                                  # of the largest value of an output
-ODD = 5e-2                                        # ONNX Runtime without its optimizations this far from float64: one of the two reads the model wrongly
-SHARE = 0.95                                      # of the files that nobody had met
+TOLERANCE = 2e-3  # of the largest value of an output
+# ONNX Runtime without its optimizations this far from float64: one of the two reads the model wrongly
+ODD = 5e-2
+SHARE = 0.95  # of the files that nobody had met
 MEAN, LEAST = 1.4, 0.95
-SHOWN = 4                                         # operators by name
+SHOWN = 4  # operators by name
 
 
 @dataclass(frozen=True)
@@ -62,28 +64,65 @@ def page(files: Sequence[File], absent: dict[str, str]) -> str:
     timed = [(f, r["ratio"]) for f in counted if not f.facts["quantized"] for _, r in f.rows if "ratio" in r]
     first = next((f.result for f in counted if f.result), {})
     wrong = [(f, c, problem(f, c, r)) for f in counted for c, r in f.rows if problem(f, c, r)]
-    lines = ["# Models that packages ship", "", *gates(counted, timed), "",
-             f"{describe()['model']}, {count(first.get('threads', 0), 'thread')}, level {first.get('level')}, Pelton {first.get('version')}, ONNX Runtime "
-             f"{first.get('onnxruntime')}, {datetime.date.today().isoformat()}. Every .onnx file of the packages below that ONNX Runtime loads, through "
-             "`InferenceSession` of both, on two shapes where sizes are open and on random inputs.",
-             "", "Errors are the largest difference from an evaluation in float64, relative to the largest value of each output, or (*) from ONNX Runtime "
-             "without its optimizations, where the data decides what runs or float64 would have taken too long. Ratios over 1: Pelton is faster; medians of "
-             "rounds in turns. Host steps are those that run by their reference, in numpy.", ""]
+    lines = [
+        "# Models that packages ship",
+        "",
+        *gates(counted, timed),
+        "",
+        (
+            f"{describe()['model']}, {count(first.get('threads', 0), 'thread')}, level {first.get('level')}, Pelton"
+            f" {first.get('version')}, ONNX Runtime {first.get('onnxruntime')}, {datetime.date.today().isoformat()}."
+            " Every .onnx file of the packages below that ONNX Runtime loads, through `InferenceSession` of both, on"
+            " two shapes where sizes are open and on random inputs."
+        ),
+        "",
+        (
+            "Errors are the largest difference from an evaluation in float64, relative to the largest value of each"
+            " output, or (*) from ONNX Runtime without its optimizations, where the data decides what runs or float64"
+            " would have taken too long. Ratios over 1: Pelton is faster; medians of rounds in turns. Host steps are"
+            " those that run by their reference, in numpy."
+        ),
+        "",
+    ]
     for known, heading in ((True, "Met before"), (False, "Not met before")):
-        lines += [f"## {heading}", "", "| file | operators | inputs | error | ONNX Runtime's | ms | ONNX Runtime's | ratio | host steps |",
-                  "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+        lines += [
+            f"## {heading}",
+            "",
+            "| file | operators | inputs | error | ONNX Runtime's | ms | ONNX Runtime's | ratio | host steps |",
+            "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        ]
         lines += [line for f in counted if f.package.known == known for line in rows_of(f)] + [""]
     if wrong:
-        lines += ["## Not right", "", *(f"- {f.package.name}, {f.name} ({shortened(said(c), 100)}): {shortened(text, 300)}" for f, c, text in wrong), ""]
+        lines += [
+            "## Not right",
+            "",
+            *(
+                f"- {f.package.name}, {f.name} ({shortened(said(c), 100)}): {shortened(text, 300)}"
+                for f, c, text in wrong
+            ),
+            "",
+        ]
     unfed = [f for f in counted if not f.facts["cases"]]
     if unfed:
-        lines += ["## Without inputs that ONNX Runtime runs", "", *(f"- {f.package.name}, {f.name}: {shortened(f.facts['refused'], 200)}" for f in unfed), ""]
+        lines += [
+            "## Without inputs that ONNX Runtime runs",
+            "",
+            *(f"- {f.package.name}, {f.name}: {shortened(f.facts['refused'], 200)}" for f in unfed),
+            "",
+        ]
     other = [f for f in files if not f.counts]
     if other or absent:
-        lines += ["## Not counted", "", *(f"- {f.package.name}, {f.name}: {shortened(' '.join(f.facts['unread'].split()), 200)}" for f in other),
-                  *(f"- {name}: {why}" for name, why in absent.items()), ""]
+        lines += [
+            "## Not counted",
+            "",
+            *(f"- {f.package.name}, {f.name}: {shortened(' '.join(f.facts['unread'].split()), 200)}" for f in other),
+            *(f"- {name}: {why}" for name, why in absent.items()),
+            "",
+        ]
     lines += ["## Where from", "", "| package | version | registry | what for |", "| --- | --- | --- | --- |"]
-    lines += [f"| {p.name} | {p.version} | {p.registry} | {p.purpose} |" for p in dict.fromkeys(f.package for f in files)]
+    lines += [
+        f"| {p.name} | {p.version} | {p.registry} | {p.purpose} |" for p in dict.fromkeys(f.package for f in files)
+    ]
     return "\n".join([*lines, "", "Written by `make real`; not to be edited.", ""])
 
 
@@ -93,14 +132,20 @@ def gates(files: Sequence[File], timed: Sequence[tuple[File, float]]) -> Iterato
         if some:
             right = sum(f.right for f in some)
             good = right >= (len(some) if known else SHARE * len(some))
-            yield f"- {right} of {count(len(some), what.split()[0][:-1], 'files')} {' '.join(what.split()[1:])} are right ({right / len(some):.1%}): " \
-                  f"{'as' if good else 'not what is'} asked for ({'all' if known else f'{SHARE:.0%}'})"
+            yield (
+                f"- {right} of {count(len(some), what.split()[0][:-1], 'files')} {' '.join(what.split()[1:])} are right"
+                f" ({right / len(some):.1%}): {'as' if good else 'not what is'} asked for"
+                f" ({'all' if known else f'{SHARE:.0%}'})"
+            )
     if timed:
         ratios = sorted(timed, key=lambda t: t[1])
         mean = math.exp(statistics.mean(math.log(r) for _, r in timed))
         least = ", ".join(f"{f.package.name} {f.name} {r:.2f}" for f, r in ratios[:3])
-        yield f"- as fast as ONNX Runtime times {mean:.2f}, by the geometric mean of {count(len(timed), 'run')}, models with integer products apart " \
-              f"(asked for: {MEAN:g}); {sum(r < LEAST for _, r in timed)} under {LEAST:g} (asked for: none); the least: {least}"
+        yield (
+            f"- as fast as ONNX Runtime times {mean:.2f}, by the geometric mean of {count(len(timed), 'run')}, models"
+            f" with integer products apart (asked for: {MEAN:g}); {sum(r < LEAST for _, r in timed)} under {LEAST:g}"
+            f" (asked for: none); the least: {least}"
+        )
 
 
 def rows_of(file: File) -> Iterator[str]:
@@ -115,7 +160,15 @@ def rows_of(file: File) -> Iterator[str]:
         error = "failed" if row.get("failed") else f"{row['off']:.0e}{star}"
         if problem(file, case, row):
             error = f"**{error}**"
-        cells = [label if k == 0 else "", about if k == 0 else "", shortened(said(case), 90), error, f"{case['ort_off']:.0e}{star}",
-                 f"{row['ms']:.3g}" if "ms" in row else "–", f"{row['ort_ms']:.3g}" if "ms" in row else "–", f"{row['ratio']:.2f}" if "ms" in row else "–",
-                 hosted if k == 0 else ""]
+        cells = [
+            label if k == 0 else "",
+            about if k == 0 else "",
+            shortened(said(case), 90),
+            error,
+            f"{case['ort_off']:.0e}{star}",
+            f"{row['ms']:.3g}" if "ms" in row else "–",
+            f"{row['ort_ms']:.3g}" if "ms" in row else "–",
+            f"{row['ratio']:.2f}" if "ms" in row else "–",
+            hosted if k == 0 else "",
+        ]
         yield f"| {' | '.join(c.replace('|', '/') for c in cells)} |"

@@ -1,7 +1,9 @@
 """A session of either runtime in a process of its own: both have the same interface, so one program drives both.
 
-It needs numpy and that runtime alone; what either of them does wrong is an answer, what ends the process is its parent's to notice.
+It needs numpy and that runtime alone; what either of them does wrong is an answer, what ends the process is its
+parent's to notice.
 """
+
 from __future__ import annotations
 
 import gc
@@ -15,9 +17,12 @@ import numpy as np
 
 
 class Runtime:
-    """A model in `pelton` or `onnxruntime`. `level` is Pelton's; `plain` is ONNX Runtime without its optimizations; `memory` in GB, of addresses."""
+    """A model in `pelton` or `onnxruntime`. `level` is Pelton's; `plain` is ONNX Runtime without its optimizations;
+    `memory` in GB, of addresses."""
 
-    def __init__(self, module: str, model: str, threads: int, memory: int, level: int | None = None, plain: bool = False):
+    def __init__(
+        self, module: str, model: str, threads: int, memory: int, level: int | None = None, plain: bool = False
+    ):
         resource.setrlimit(resource.RLIMIT_AS, (memory << 30, memory << 30))
         self._module, self._model = importlib.import_module(module), model
         self._options = self._module.SessionOptions()
@@ -36,8 +41,12 @@ class Runtime:
 
     def load(self) -> dict[str, Any]:
         """The session; in it, what the model says of itself."""
+
         def work() -> None:
-            self._session = self._module.InferenceSession(self._model, self._options, providers=["CPUExecutionProvider"])
+            self._session = self._module.InferenceSession(
+                self._model, self._options, providers=["CPUExecutionProvider"]
+            )
+
         return self._tried(work)
 
     def run(self, feeds: str, keep: str = "") -> dict[str, Any]:
@@ -47,9 +56,10 @@ class Runtime:
 
         def work() -> None:
             self._outputs = self._session.run(None, self._feeds)
+
         told = self._tried(work)
         if keep and "failed" not in told:
-            np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves(self._outputs))})      # type: ignore[arg-type]
+            np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves(self._outputs))})  # type: ignore[arg-type]
         return told
 
     def time(self, seconds: float) -> list[int]:
@@ -72,13 +82,18 @@ class Runtime:
         parts = {id(part) for engine in engines for part in engine.parts if part is not engine}
         whole = [engine for engine in engines if id(engine) not in parts]
         steps = [step for engine in whole for step in engine.steps]
-        return {"engines": len(whole), "steps": len(steps), "hosted": sum(bool(step.host) for step in steps), "scripts": sum(e not in e.parts for e in whole)}
+        return {
+            "engines": len(whole),
+            "steps": len(steps),
+            "hosted": sum(bool(step.host) for step in steps),
+            "scripts": sum(e not in e.parts for e in whole),
+        }
 
     def _tried(self, work: Any) -> dict[str, Any]:
         start = time.perf_counter()
         try:
             work()
-        except Exception as e:                    # whatever a runtime raises is what it did with the model
+        except Exception as e:  # whatever a runtime raises is what it did with the model
             return {"failed": f"{type(e).__name__}: {e}"[:2000]}
         return {"seconds": time.perf_counter() - start}
 

@@ -1,4 +1,6 @@
-"""What a model means, in float64: its program by reference, in a process of its own, as that may take long and much memory."""
+"""What a model means, in float64: its program by reference, in a process of its own, as that may take long and much
+memory."""
+
 from __future__ import annotations
 
 import resource
@@ -13,7 +15,7 @@ from pelton.runtime.forms import gathered
 
 from .runtime import leaves
 
-FEW = 16                                          # numbers of an input that decides the program, as constants of it
+FEW = 16  # numbers of an input that decides the program, as constants of it
 
 
 class Truth:
@@ -39,5 +41,5 @@ class Truth:
                 values |= more
         found = evaluate(read.graph, {n: a for n, a in given.items() if n not in values}, round=False)
         outputs = gathered({v.name: found[v.name] for v in read.graph.outputs}, read.forms["outputs"])
-        np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves([*outputs.values()]))})      # type: ignore[arg-type]
+        np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves([*outputs.values()]))})  # type: ignore[arg-type]
         return {}

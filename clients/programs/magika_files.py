@@ -1,4 +1,5 @@
 """magika names five files by their contents."""
+
 import io
 import json
 import zipfile
@@ -15,10 +16,16 @@ def archive() -> bytes:
 
 
 FILES = {
-    "script": b"#!/usr/bin/env python3\nimport sys\n\ndef main(arguments):\n    for a in arguments:\n        print(a.upper())\n\nmain(sys.argv[1:])\n" * 3,
+    "script": (
+        b"#!/usr/bin/env python3\nimport sys\n\ndef main(arguments):\n    for a in arguments:\n       "
+        b" print(a.upper())\n\nmain(sys.argv[1:])\n" * 3
+    ),
     "page": b"<!DOCTYPE html>\n<html><head><title>A page</title></head><body><p>Some words.</p></body></html>\n" * 5,
     "data": json.dumps([{"name": f"n{i}", "value": i, "tags": ["a", "b"]} for i in range(40)]).encode(),
-    "source": b"#include <stdio.h>\nint main(int argc, char **argv) {\n  for (int i = 0; i < argc; i++) printf(\"%s\\n\", argv[i]);\n  return 0;\n}\n" * 3,
+    "source": (
+        b'#include <stdio.h>\nint main(int argc, char **argv) {\n  for (int i = 0; i < argc; i++) printf("%s\\n",'
+        b" argv[i]);\n  return 0;\n}\n" * 3
+    ),
     "archive": archive(),
 }
 

@@ -1,4 +1,5 @@
 """nudenet looks at a picture of a person, scikit-image's astronaut."""
+
 import numpy as np
 from nudenet import NudeDetector
 from skimage import data

@@ -1,4 +1,6 @@
-"""transformers' pipelines on optimum's ONNX models: a BERT that classifies and one that fills masks, and a GPT-2 that writes, all tiny and random."""
+"""transformers' pipelines on optimum's ONNX models: a BERT that classifies and one that fills masks, and a GPT-2 that
+writes, all tiny and random."""
+
 import os
 import tempfile
 from pathlib import Path
@@ -6,7 +8,11 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch  # noqa: E402
-from optimum.onnxruntime import ORTModelForCausalLM, ORTModelForMaskedLM, ORTModelForSequenceClassification  # noqa: E402
+from optimum.onnxruntime import (  # noqa: E402
+    ORTModelForCausalLM,
+    ORTModelForMaskedLM,
+    ORTModelForSequenceClassification,
+)
 from told import tell  # noqa: E402
 from transformers import (  # noqa: E402
     BertConfig,
@@ -18,10 +24,24 @@ from transformers import (  # noqa: E402
     pipeline,
 )
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the water of a mountain turns wheel and engine is best it drives power".split()]
-SMALL = dict(vocab_size=len(WORDS), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, max_position_embeddings=64)
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"the water of a mountain turns wheel and engine is best it drives power".split(),
+]
+SMALL = dict(
+    vocab_size=len(WORDS),
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=128,
+    max_position_embeddings=64,
+)
 SENTENCES = ("the water of the mountain turns a wheel", "it is the best engine", "power")
-KEPT = tempfile.TemporaryDirectory(prefix="pelton-clients-")              # until the program ends
+KEPT = tempfile.TemporaryDirectory(prefix="pelton-clients-")  # until the program ends
 FOLDER = Path(KEPT.name)
 
 
@@ -38,17 +58,38 @@ def exported(kind, config, onnx_kind, name: str) -> Path:
 (FOLDER / "words.txt").write_text("\n".join(WORDS))
 tokenizer = BertTokenizerFast(str(FOLDER / "words.txt"))
 KINDS = {
-    "text-classification": (ORTModelForSequenceClassification, exported(BertForSequenceClassification, BertConfig(**SMALL, num_labels=3),
-                                                                        ORTModelForSequenceClassification, "classes")),
+    "text-classification": (
+        ORTModelForSequenceClassification,
+        exported(
+            BertForSequenceClassification,
+            BertConfig(**SMALL, num_labels=3),
+            ORTModelForSequenceClassification,
+            "classes",
+        ),
+    ),
     "fill-mask": (ORTModelForMaskedLM, exported(BertForMaskedLM, BertConfig(**SMALL), ORTModelForMaskedLM, "masks")),
-    "text-generation": (ORTModelForCausalLM, exported(GPT2LMHeadModel, GPT2Config(vocab_size=len(WORDS), n_positions=64, n_embd=64, n_layer=2, n_head=4,
-                                                                                  bos_token_id=2, eos_token_id=3), ORTModelForCausalLM, "writer")),
+    "text-generation": (
+        ORTModelForCausalLM,
+        exported(
+            GPT2LMHeadModel,
+            GPT2Config(
+                vocab_size=len(WORDS), n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=2, eos_token_id=3
+            ),
+            ORTModelForCausalLM,
+            "writer",
+        ),
+    ),
 }
 
 
 def make() -> dict:
-    return {f"{task}, bound: {bound}": pipeline(task, model=kind.from_pretrained(folder, use_io_binding=bound), tokenizer=tokenizer)
-            for task, (kind, folder) in KINDS.items() for bound in (False, True)}
+    return {
+        f"{task}, bound: {bound}": pipeline(
+            task, model=kind.from_pretrained(folder, use_io_binding=bound), tokenizer=tokenizer
+        )
+        for task, (kind, folder) in KINDS.items()
+        for bound in (False, True)
+    }
 
 
 def ask(pipelines: dict) -> dict:

@@ -1,11 +1,18 @@
 """rapidocr reads a rendered page: where the lines are, what they say, how sure it is."""
+
 from PIL import Image, ImageDraw, ImageFont
 from rapidocr import RapidOCR
 from told import tell
 
 import numpy as np
 
-LINES = ("Pelton wheels turn water into power", "Invoice 2026-0417", "Total: 1,284.50 EUR", "Please pay within 30 days.", "Thank you!")
+LINES = (
+    "Pelton wheels turn water into power",
+    "Invoice 2026-0417",
+    "Total: 1,284.50 EUR",
+    "Please pay within 30 days.",
+    "Thank you!",
+)
 
 
 def page() -> np.ndarray:

@@ -1,4 +1,5 @@
 """silero-vad's OnnxWrapper finds the speech in sentences that espeak-ng speaks, with pauses between them."""
+
 import shutil
 import subprocess
 import tempfile
@@ -26,15 +27,28 @@ def spoken(text: str) -> np.ndarray:
 
 
 silence = np.zeros(RATE, np.float32)
-SOUND = torch.from_numpy(np.concatenate([silence, spoken("The water of the mountain turns the wheel."), silence, silence,
-                                         spoken("It is the best of engines."), silence]))
+SOUND = torch.from_numpy(
+    np.concatenate(
+        [
+            silence,
+            spoken("The water of the mountain turns the wheel."),
+            silence,
+            silence,
+            spoken("It is the best of engines."),
+            silence,
+        ]
+    )
+)
 
 
 def listen(model) -> dict:
     model.reset_states()
-    chances = [model(SOUND[i:i + 512], RATE).item() for i in range(0, len(SOUND) - 512, 512)]
-    return {"speech": get_speech_timestamps(SOUND, model, sampling_rate=RATE), "chances": chances,
-            "at 8 kHz": get_speech_timestamps(SOUND[::2], model, sampling_rate=RATE // 2)}
+    chances = [model(SOUND[i : i + 512], RATE).item() for i in range(0, len(SOUND) - 512, 512)]
+    return {
+        "speech": get_speech_timestamps(SOUND, model, sampling_rate=RATE),
+        "chances": chances,
+        "at 8 kHz": get_speech_timestamps(SOUND[::2], model, sampling_rate=RATE // 2),
+    }
 
 
 tell("silero-vad", lambda: load_silero_vad(onnx=True), listen)

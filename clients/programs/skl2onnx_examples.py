@@ -1,4 +1,6 @@
-"""skl2onnx converts what its documentation shows (trees, pipelines with texts and columns, Gaussian processes, neighbours), and the models predict."""
+"""skl2onnx converts what its documentation shows (trees, pipelines with texts and columns, Gaussian processes,
+neighbours), and the models predict."""
+
 import numpy as np
 import onnxruntime as rt
 from skl2onnx import to_onnx
@@ -29,23 +31,41 @@ HALF = np.arange(32) % 2
 def models() -> dict:
     """Name → (model of ONNX, what it is fed)."""
     made = {}
-    for estimator in (RandomForestClassifier(20, random_state=0), LogisticRegression(max_iter=500), KNeighborsClassifier(3),
-                      SVC(probability=True, random_state=0), MLPClassifier((16,), max_iter=100, random_state=0),
-                      make_pipeline(StandardScaler(), PCA(2), LogisticRegression()), KMeans(3, n_init=3, random_state=0)):
+    for estimator in (
+        RandomForestClassifier(20, random_state=0),
+        LogisticRegression(max_iter=500),
+        KNeighborsClassifier(3),
+        SVC(probability=True, random_state=0),
+        MLPClassifier((16,), max_iter=100, random_state=0),
+        make_pipeline(StandardScaler(), PCA(2), LogisticRegression()),
+        KMeans(3, n_init=3, random_state=0),
+    ):
         made[str(estimator).replace("\n", "")] = to_onnx(estimator.fit(X, IRIS[1]), X[:1]), {"X": X}
-    for estimator in (GradientBoostingRegressor(n_estimators=20, random_state=0), GaussianProcessRegressor(ConstantKernel(1.0) * RBF(1.0), alpha=1.0)):
+    for estimator in (
+        GradientBoostingRegressor(n_estimators=20, random_state=0),
+        GaussianProcessRegressor(ConstantKernel(1.0) * RBF(1.0), alpha=1.0),
+    ):
         made[str(estimator)] = to_onnx(estimator.fit(R[:60], DIABETES[1][:60]), R[:1]), {"X": R[60:90]}
     words = make_pipeline(TfidfVectorizer(lowercase=False), LogisticRegression()).fit(TEXTS[:, 0], HALF)
     made["TfidfVectorizer"] = to_onnx(words, initial_types=[("text", StringTensorType([None, 1]))]), {"text": TEXTS}
     import pandas
+
     frame = pandas.DataFrame({name: column[:, 0] for name, column in COLUMNS.items()})
-    columns = make_pipeline(ColumnTransformer([("n", StandardScaler(), ["number"]), ("k", OneHotEncoder(), ["kind"])]), LogisticRegression()).fit(frame, HALF)
-    made["ColumnTransformer"] = to_onnx(columns, initial_types=[("number", FloatTensorType([None, 1])), ("kind", StringTensorType([None, 1]))]), COLUMNS
+    columns = make_pipeline(
+        ColumnTransformer([("n", StandardScaler(), ["number"]), ("k", OneHotEncoder(), ["kind"])]), LogisticRegression()
+    ).fit(frame, HALF)
+    made["ColumnTransformer"] = (
+        to_onnx(columns, initial_types=[("number", FloatTensorType([None, 1])), ("kind", StringTensorType([None, 1]))]),
+        COLUMNS,
+    )
     return made
 
 
 def make() -> dict:
-    return {name: (rt.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]), fed) for name, (model, fed) in MODELS.items()}
+    return {
+        name: (rt.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]), fed)
+        for name, (model, fed) in MODELS.items()
+    }
 
 
 MODELS = models()

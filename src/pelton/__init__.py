@@ -1,4 +1,5 @@
 """Pelton: an open deep-learning inference optimizer and runtime."""
+
 from __future__ import annotations
 
 import sys
@@ -15,22 +16,73 @@ if TYPE_CHECKING:
     from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
 
 __version__ = "0.1.0"
-__all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error", "IOBinding", "InferenceSession", "InputError", "ModelError", "Options",
-           "OrtValue", "RunOptions", "SessionOptions", "build", "load", "tune"]
+__all__ = [
+    "BuildError",
+    "Cancelled",
+    "Context",
+    "Engine",
+    "EngineError",
+    "Error",
+    "IOBinding",
+    "InferenceSession",
+    "InputError",
+    "ModelError",
+    "Options",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "build",
+    "load",
+    "tune",
+]
 
 # Loaded when first asked for: a program that runs engines never imports the compiler.
 _HOMES = {"Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.tune"}
 # What scripts touch that were written for onnxruntime.
-_HOMES.update(dict.fromkeys((
-    "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata", "NodeArg", "OrtAllocatorType", "OrtArenaCfg",
-    "OrtDevice", "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtValue", "RunOptions",
-    "SessionOptions", "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2", "disable_telemetry_events",
-    "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info", "get_device", "get_version_string",
-    "set_default_logger_callback", "set_default_logger_severity", "set_default_logger_verbosity", "set_seed"), "compat.session"))
+_HOMES.update(
+    dict.fromkeys(
+        (
+            "ExecutionMode",
+            "ExecutionOrder",
+            "GraphOptimizationLevel",
+            "IOBinding",
+            "InferenceSession",
+            "ModelMetadata",
+            "NodeArg",
+            "OrtAllocatorType",
+            "OrtArenaCfg",
+            "OrtDevice",
+            "OrtDeviceMemoryType",
+            "OrtDeviceVendorId",
+            "OrtMemType",
+            "OrtMemoryInfo",
+            "OrtMemoryInfoDeviceType",
+            "OrtValue",
+            "RunOptions",
+            "SessionOptions",
+            "copy_tensors",
+            "create_and_register_allocator",
+            "create_and_register_allocator_v2",
+            "disable_telemetry_events",
+            "enable_telemetry_events",
+            "get_all_providers",
+            "get_available_providers",
+            "get_build_info",
+            "get_device",
+            "get_version_string",
+            "set_default_logger_callback",
+            "set_default_logger_severity",
+            "set_default_logger_verbosity",
+            "set_seed",
+        ),
+        "compat.session",
+    )
+)
 
 
 class _Package(ModuleType):
-    """A package in which `build` and `tune` are always the functions, also after the modules of these names have been imported."""
+    """A package in which `build` and `tune` are always the functions, also after the modules of these names have been
+    imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in ("build", "tune") or not isinstance(value, ModuleType):
@@ -40,13 +92,16 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-def build(model: Any, shapes: Mapping[str, str | Sequence[Any]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
+def build(
+    model: Any, shapes: Mapping[str, str | Sequence[Any]] | None = None, *, options: Options | None = None, **given: Any
+) -> Engine:
     """An engine for this machine from a model.
 
-    model: path, bytes or onnx ModelProto. shapes: input name → sizes, (1, 3, 224, 224) or "1x3x224x224". options: an Options, whose fields the other
-    keywords override: values=None (inputs that become constants of the engine: {"axes": np.array([1])}), level=3, budget=None, threads=None,
-    strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None, progress=None and more (see Options).
-    Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
+    model: path, bytes or onnx ModelProto. shapes: input name → sizes, (1, 3, 224, 224) or "1x3x224x224". options: an
+    Options, whose fields the other keywords override: values=None (inputs that become constants of the engine: {"axes":
+    np.array([1])}), level=3, budget=None, threads=None, strict=False, timing_cache=None, cache_dir=None, target="cpu",
+    precision="fp32", outputs=None, progress=None and more (see Options). Raises ModelError for what is wrong with the
+    model, InputError for options that do not fit, BuildError for the rest.
     """
     with Needs("building engines"):
         from pelton.compiler.build import build
@@ -57,6 +112,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'pelton' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     from importlib import import_module
+
     value = getattr(import_module(f"pelton.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

@@ -1,4 +1,5 @@
 """`python -m pelton` is the command line."""
+
 import sys
 
 from pelton.cli import main

@@ -1,4 +1,5 @@
 """The one family of exceptions: every message says what was expected, what was given, where, and what to do."""
+
 import errno
 import os
 from collections.abc import Iterable
@@ -11,7 +12,8 @@ class Error(RuntimeError):
 class ModelError(Error):
     """The model file is damaged, inconsistent or uses something that cannot be imported.
 
-    `values` names the inputs of the model whose values decide the program, where knowing those might be enough: give them with `values=`."""
+    `values` names the inputs of the model whose values decide the program, where knowing those might be enough: give
+    them with `values=`."""
 
     def __init__(self, text: str = "", values: "tuple[str, ...]" = ()):
         super().__init__(text)
@@ -35,7 +37,8 @@ class InputError(Error, ValueError):
 
 
 class Absent(FileNotFoundError):
-    """What errors of a file that is not there are besides: the system's own, with its `errno` and the path as `filename`."""
+    """What errors of a file that is not there are besides: the system's own, with its `errno` and the path as
+    `filename`."""
 
     def __init__(self, text: str = "", path: "str | os.PathLike[str] | None" = None):
         super().__init__(text)
@@ -67,14 +70,17 @@ class Cancelled(BuildError):
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """What a mistyped name might have been, for the end of a sentence: " (did you mean 'image'?)"; "" where nothing is like it."""
+    """What a mistyped name might have been, for the end of a sentence: " (did you mean 'image'?)"; "" where nothing is
+    like it."""
     from difflib import get_close_matches  # errors alone need it
+
     found = get_close_matches(name, dict.fromkeys(known), 1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 class Needs:
-    """A block that imports what some installations of Pelton lack: where a package is missing, an error says what for, and how to get it."""
+    """A block that imports what some installations of Pelton lack: where a package is missing, an error says what for,
+    and how to get it."""
 
     def __init__(self, what: str, kind: type[Error] = BuildError):
         self.what, self.kind = what, kind

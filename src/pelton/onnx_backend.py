@@ -1,4 +1,6 @@
-"""Pelton behind the `onnx.backend.base.Backend` interface: `prepare(model).run(inputs)`, as the onnx package's backend tests call it."""
+"""Pelton behind the `onnx.backend.base.Backend` interface: `prepare(model).run(inputs)`, as the onnx package's backend
+tests call it."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +37,9 @@ class PeltonBackend(Backend):
     """Engines for the CPU, built without timing unless `options` says otherwise."""
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", options: Options | None = None, **_: Any) -> PeltonRep:
+    def prepare(
+        cls, model: onnx.ModelProto, device: str = "CPU", options: Options | None = None, **_: Any
+    ) -> PeltonRep:
         if not cls.supports_device(device):
             raise InputError(f"device {device!r} is not available; this version runs on 'CPU'")
         return PeltonRep(model, options or Options(level=0))

@@ -1,4 +1,6 @@
-"""How a picture becomes an input: a description in one line, parsed strictly, and the preparation it asks for (Pillow)."""
+"""How a picture becomes an input: a description in one line, parsed strictly, and the preparation it asks for
+(Pillow)."""
+
 from __future__ import annotations
 
 import math
@@ -25,7 +27,8 @@ FILTERS = ("nearest", "bilinear", "bicubic", "lanczos")
 
 @dataclass(frozen=True)
 class Picture:
-    """What to do with a picture: cut out its middle (or stretch it), resize, order the channels, then (value · scale - mean) / std."""
+    """What to do with a picture: cut out its middle (or stretch it), resize, order the channels, then (value · scale -
+    mean) / std."""
 
     height: int
     width: int
@@ -33,7 +36,7 @@ class Picture:
     std: tuple[float, ...] = (1.0,)
     scale: float = 1 / 255
     channels: str = "rgb"
-    crop: float = 1.0                           # of the largest centred rectangle with the input's proportions
+    crop: float = 1.0  # of the largest centred rectangle with the input's proportions
     stretch: bool = False
     resample: str = "bilinear"
 
@@ -41,13 +44,23 @@ class Picture:
         """Which axis of an input holds the channels; InputError where the input does not take such pictures."""
         count = CHANNELS[self.channels]
         for axis, want in ((1, (count, self.height, self.width)), (3, (self.height, self.width, count))):
-            if len(shape) == 4 and all(d == w or not isinstance(d, int) for d, w in zip(shape[1:], want)):       # what a run decides fits
+            # what a run decides fits
+            if len(shape) == 4 and all(d == w or not isinstance(d, int) for d, w in zip(shape[1:], want)):
                 return axis
-        raise InputError(f"pictures of {self.height}x{self.width} (height x width) with {count} channel{'s' * (count > 1)} need an input of shape "
-                         f"[n, {count}, {self.height}, {self.width}] or [n, {self.height}, {self.width}, {count}], this one has {list(shape)}")
+        raise InputError(
+            f"pictures of {self.height}x{self.width} (height x width) with {count} channel{'s' * (count > 1)} need an"
+            f" input of shape [n, {count}, {self.height}, {self.width}] or [n, {self.height}, {self.width}, {count}],"
+            f" this one has {list(shape)}"
+        )
 
-    def array(self, picture: str | os.PathLike[str] | np.ndarray | Image, shape: Sequence[int], dtype: np.dtype | type = np.float32) -> np.ndarray:
-        """One picture (a file, a Pillow image or an array [height, width(, 3)] of uint8) as an input of shape [1, …]; floats, or uint8 as they are."""
+    def array(
+        self,
+        picture: str | os.PathLike[str] | np.ndarray | Image,
+        shape: Sequence[int],
+        dtype: np.dtype | type = np.float32,
+    ) -> np.ndarray:
+        """One picture (a file, a Pillow image or an array [height, width(, 3)] of uint8) as an input of shape [1, …];
+        floats, or uint8 as they are."""
         axis, dtype = self.axis(shape), np.dtype(dtype)
         pixels = np.asarray(self._resized(opened(picture)))
         pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels[:, :, ::-1] if self.channels == "bgr" else pixels
@@ -110,7 +123,10 @@ def _read(word: str) -> dict[str, Any]:
         height, x, width = word.partition("x")
         if x and height.isdecimal() and width.isdecimal() and 0 < int(height) <= 1 << 15 and 0 < int(width) <= 1 << 15:
             return {"height": int(height), "width": int(width)}
-        raise _wrong(word, "it is no size, channel order (rgb, bgr, gray), 'stretch' or filter (nearest, bilinear, bicubic, lanczos)")
+        raise _wrong(
+            word,
+            "it is no size, channel order (rgb, bgr, gray), 'stretch' or filter (nearest, bilinear, bicubic, lanczos)",
+        )
     if key not in ("mean", "std", "scale", "crop"):
         raise _wrong(word, "only mean=, std=, scale= and crop= take values")
     try:
@@ -140,8 +156,16 @@ def opened(picture: str | os.PathLike[str] | np.ndarray | Image) -> Image:
     except ImportError:
         raise InputError("pictures need Pillow: pip install pillow") from None
     if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8 or picture.ndim not in (2, 3) or picture.shape[2:] not in ((), (3,)) or 0 in picture.shape:
-            raise InputError(f"a picture as an array is uint8 [height, width] or [height, width, 3], got {picture.dtype} {list(picture.shape)}")
+        if (
+            picture.dtype != np.uint8
+            or picture.ndim not in (2, 3)
+            or picture.shape[2:] not in ((), (3,))
+            or 0 in picture.shape
+        ):
+            raise InputError(
+                f"a picture as an array is uint8 [height, width] or [height, width, 3], got {picture.dtype}"
+                f" {list(picture.shape)}"
+            )
         return pillow.fromarray(picture)
     if isinstance(picture, pillow.Image):
         return picture
@@ -151,7 +175,9 @@ def opened(picture: str | os.PathLike[str] | np.ndarray | Image) -> Image:
     except FileNotFoundError as e:
         raise InputAbsent(f"the picture {os.fspath(picture)} cannot be read: {e.strerror}", picture) from None
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as e:
-        raise InputError(f"the picture {os.fspath(picture)} cannot be read: {getattr(e, 'strerror', None) or e}") from None
+        raise InputError(
+            f"the picture {os.fspath(picture)} cannot be read: {getattr(e, 'strerror', None) or e}"
+        ) from None
 
 
 def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -160,11 +186,18 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         with open(path, encoding="utf-8") as f:
             labels = tuple(line.strip() for line in f.read().rstrip().splitlines())
     except FileNotFoundError as e:
-        raise InputAbsent(f"the labels {os.fspath(path)} cannot be read: {e.strerror}; expected a text file with one class per line", path) from None
+        raise InputAbsent(
+            f"the labels {os.fspath(path)} cannot be read: {e.strerror}; expected a text file with one class per line",
+            path,
+        ) from None
     except (OSError, UnicodeDecodeError) as e:
-        raise InputError(f"the labels {os.fspath(path)} cannot be read: {getattr(e, 'strerror', None) or e}; "
-                         "expected a text file with one class per line") from None
+        raise InputError(
+            f"the labels {os.fspath(path)} cannot be read: {getattr(e, 'strerror', None) or e}; "
+            "expected a text file with one class per line"
+        ) from None
     if not labels or "" in labels:
-        raise InputError(f"the labels {os.fspath(path)} have {'an empty line' if labels else 'no lines'}; "
-                         "expected one class per line, in the order of the outputs")
+        raise InputError(
+            f"the labels {os.fspath(path)} have {'an empty line' if labels else 'no lines'}; "
+            "expected one class per line, in the order of the outputs"
+        )
     return labels

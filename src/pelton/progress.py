@@ -1,4 +1,5 @@
 """Progress of long work on stderr: bars on a terminal with rich, plain lines elsewhere."""
+
 from __future__ import annotations
 
 import sys
@@ -7,14 +8,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Progress = Callable[[str, int, int], None]
-STAGES = {"import": "reading the model", "optimize": "optimizing", "compile": "compiling kernels", "tune": "timing kernels",
-          "refine": "timing the best ones' kin", "check": "checking kernels", "link": "linking"}
-PATIENCE = 5.0                                    # seconds between two plain lines of one stage
+STAGES = {
+    "import": "reading the model",
+    "optimize": "optimizing",
+    "compile": "compiling kernels",
+    "tune": "timing kernels",
+    "refine": "timing the best ones' kin",
+    "check": "checking kernels",
+    "link": "linking",
+}
+PATIENCE = 5.0  # seconds between two plain lines of one stage
 
 
 def watched() -> bool:
     """Whether somebody sees what goes to stderr as it comes: on a terminal, or under the cell of a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules and "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+    return (
+        sys.stderr.isatty()
+        or "ipykernel" in sys.modules
+        and "IPython" in sys.modules
+        and sys.modules["IPython"].get_ipython() is not None
+    )
 
 
 @contextmanager
@@ -29,9 +42,15 @@ def shown(wanted: bool = True) -> Iterator[Progress]:
             from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bars
         except ImportError:
-            pass                                  # part of pelton[build]; without it lines do
+            pass  # part of pelton[build]; without it lines do
         else:
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
             with Bars(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bars:
                 yield _bar(bars)
             return
@@ -39,7 +58,7 @@ def shown(wanted: bool = True) -> Iterator[Progress]:
 
 
 def _bar(bars) -> Progress:
-    shown: dict[str, int] = {}                    # the stage at work and its bar
+    shown: dict[str, int] = {}  # the stage at work and its bar
 
     def tell(stage: str, done: int, total: int) -> None:
         if stage == "done":
@@ -50,11 +69,12 @@ def _bar(bars) -> Progress:
             shown.clear()
             shown[stage] = bars.add_task(STAGES.get(stage, stage), total=total)
         bars.update(shown[stage], completed=done, total=total)
+
     return tell
 
 
 def _lines() -> Progress:
-    said: dict[str, float] = {}                   # the stage at work and when it was spoken of
+    said: dict[str, float] = {}  # the stage at work and when it was spoken of
 
     def tell(stage: str, done: int, total: int) -> None:
         now = time.monotonic()
@@ -62,5 +82,8 @@ def _lines() -> Progress:
             return
         said.clear()
         said[stage] = now
-        print(STAGES.get(stage, stage) + (f", {done} of {total}" if total > 1 else "") + " …", file=sys.stderr, flush=True)
+        print(
+            STAGES.get(stage, stage) + (f", {done} of {total}" if total > 1 else "") + " …", file=sys.stderr, flush=True
+        )
+
     return tell

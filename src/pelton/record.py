@@ -1,5 +1,6 @@
-"""Frozen dataclasses that are cheap to define. `dataclasses` compiles six functions for every class, up to a millisecond each, which programs that load engines
-would pay before the first; here classes share them."""
+"""Frozen dataclasses that are cheap to define. `dataclasses` compiles six functions for every class, up to a
+millisecond each, which programs that load engines would pay before the first; here classes share them."""
+
 from __future__ import annotations
 
 from dataclasses import MISSING, FrozenInstanceError, fields
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
 else:
+
     def record(*, frozen: bool):
         """`dataclasses.dataclass(frozen=True)`: fields, defaults, `replace` and `match` as there."""
         assert frozen
@@ -31,8 +33,11 @@ def _made(cls: type) -> type:
             complete(state, values, named)
 
     def complete(state: dict[str, Any], values: tuple, named: dict[str, Any]) -> None:
-        if len(values) > len(names) or not known.issuperset(named) or not named.keys().isdisjoint(names[:len(values)]):
-            raise TypeError(f"{cls.__name__} has the fields {', '.join(names)}, given {len(values)} in order and {', '.join(named) or 'none'} by name")
+        if len(values) > len(names) or not known.issuperset(named) or not named.keys().isdisjoint(names[: len(values)]):
+            raise TypeError(
+                f"{cls.__name__} has the fields {', '.join(names)}, given {len(values)} in order and"
+                f" {', '.join(named) or 'none'} by name"
+            )
         state.update({name: make() for name, make in factories.items() if name not in state})
         if missing := [n for n in names if n not in state]:
             raise TypeError(f"{cls.__name__} needs {', '.join(missing)}")
@@ -44,9 +49,17 @@ def _made(cls: type) -> type:
         return content(self) == content(other) if other.__class__ is cls else NotImplemented
 
     def refuse(self: Any, name: str, *_: Any) -> NoReturn:
-        raise FrozenInstanceError(f"cannot change the field {name!r} of {cls.__name__}; dataclasses.replace makes another one")
+        raise FrozenInstanceError(
+            f"cannot change the field {name!r} of {cls.__name__}; dataclasses.replace makes another one"
+        )
 
-    for name, method in (("__init__", init), ("__eq__", equal), ("__hash__", lambda self: hash(content(self))), ("__setattr__", refuse),
-                         ("__delattr__", refuse), ("__repr__", lambda self: f"{cls.__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})")):
+    for name, method in (
+        ("__init__", init),
+        ("__eq__", equal),
+        ("__hash__", lambda self: hash(content(self))),
+        ("__setattr__", refuse),
+        ("__delattr__", refuse),
+        ("__repr__", lambda self: f"{cls.__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"),
+    ):
         setattr(cls, name, method)
     return cls

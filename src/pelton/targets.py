@@ -1,4 +1,5 @@
 """What kernels are made for: instruction set levels of CPUs, and architectures of NVIDIA GPUs."""
+
 from __future__ import annotations
 
 import sys
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-WITH_ZEROS = ("cuda",)                         # archs of targets where contexts have memory that is zero between runs
+WITH_ZEROS = ("cuda",)  # archs of targets where contexts have memory that is zero between runs
 
 # ---- CPUs ----
 
@@ -15,8 +16,9 @@ WITH_ZEROS = ("cuda",)                         # archs of targets where contexts
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "x86_64": (), "x86_64_v2": _V2, "x86_64_v3": _V3, "x86_64_v4": _V4, "x86_64_v4_vnni": (*_V4, "avx512vnni")})
+LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"x86_64": (), "x86_64_v2": _V2, "x86_64_v3": _V3, "x86_64_v4": _V4, "x86_64_v4_vnni": (*_V4, "avx512vnni")}
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,9 @@ class Isa:
 
 
 # The levels that kernels are made for, the best last.
-ISAS: Mapping[str, Isa] = MappingProxyType({"x86_64_v3": Isa("x86-64-v3", 8, 16), "x86_64_v4": Isa("x86-64-v4", 16, 32)})
+ISAS: Mapping[str, Isa] = MappingProxyType(
+    {"x86_64_v3": Isa("x86-64-v3", 8, 16), "x86_64_v4": Isa("x86-64-v4", 16, 32)}
+)
 BUILT = tuple(ISAS)
 
 
@@ -46,9 +50,11 @@ def best(features: Iterable[str]) -> str:
 
 # ---- NVIDIA GPUs ----
 
+
 @dataclass(frozen=True)
 class Usual:
-    """A GPU that stands for its architecture: multiprocessors; bytes of each that blocks may share, and how many of them one block; bytes of L2."""
+    """A GPU that stands for its architecture: multiprocessors; bytes of each that blocks may share, and how many of
+    them one block; bytes of L2."""
 
     name: str
     multiprocessors: int
@@ -57,13 +63,21 @@ class Usual:
     l2: int
 
 
-# What is built for where no such GPU is there to be asked. Multiprocessors and L2 are of NVIDIA's white papers ("Turing GPU Architecture", 2018, T4;
-# "A100 Tensor Core GPU Architecture", 2020; "Ampere GA102 GPU Architecture", 2020, RTX 3090; "Ada GPU Architecture", 2022, RTX 4090; "H100 Tensor Core GPU
-# Architecture", 2022, SXM5; "RTX Blackwell GPU Architecture", 2025, RTX 5090), shared memory of the CUDA C++ Programming Guide, "Technical Specifications per
+# What is built for where no such GPU is there to be asked. Multiprocessors and L2 are of NVIDIA's white papers ("Turing
+# GPU Architecture", 2018, T4;
+# "A100 Tensor Core GPU Architecture", 2020; "Ampere GA102 GPU Architecture", 2020, RTX 3090; "Ada GPU Architecture",
+# 2022, RTX 4090; "H100 Tensor Core GPU
+# Architecture", 2022, SXM5; "RTX Blackwell GPU Architecture", 2025, RTX 5090), shared memory of the CUDA C++
+# Programming Guide, "Technical Specifications per
 # Compute Capability".
-USUAL = {75: Usual("T4", 40, 64 << 10, 64 << 10, 4 << 20), 80: Usual("A100", 108, 164 << 10, 163 << 10, 40 << 20),
-         86: Usual("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20), 89: Usual("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20),
-         90: Usual("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20), 120: Usual("RTX 5090", 170, 100 << 10, 99 << 10, 96 << 20)}
+USUAL = {
+    75: Usual("T4", 40, 64 << 10, 64 << 10, 4 << 20),
+    80: Usual("A100", 108, 164 << 10, 163 << 10, 40 << 20),
+    86: Usual("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20),
+    89: Usual("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20),
+    90: Usual("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20),
+    120: Usual("RTX 5090", 170, 100 << 10, 99 << 10, 96 << 20),
+}
 
 # Compute capabilities of the CUDA C++ Programming Guide that drivers of CUDA 13 run.
 ARCHITECTURES = (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
@@ -75,8 +89,8 @@ def usual(arch: int) -> Usual:
 
 
 def fitting(archs: Iterable[int], arch: int) -> int | None:
-    """Which of the architectures with cubins a GPU runs, the newest of them. Cubins run on GPUs of the same generation that are no older; from sm_90 on
-    they use what only the very architecture has."""
+    """Which of the architectures with cubins a GPU runs, the newest of them. Cubins run on GPUs of the same generation
+    that are no older; from sm_90 on they use what only the very architecture has."""
     return max((a for a in archs if a == arch or (a < 90 and a // 10 == arch // 10 and a <= arch)), default=None)
 
 

@@ -1,4 +1,6 @@
-"""Fuzzing for as long as one likes: python -m fuzz [--runs N] [--seed S] [--kind KIND] [--keep FOLDER]; its status is 1 where something was found."""
+"""Fuzzing for as long as one likes: python -m fuzz [--runs N] [--seed S] [--kind KIND] [--keep FOLDER]; its status is 1
+where something was found."""
+
 from __future__ import annotations
 
 import argparse
@@ -11,18 +13,23 @@ from pathlib import Path
 
 from . import cases, engines, gpu, pool
 
-
-SHARE = {"model": 1, "graph": 10, "engine": 4, "cuda": 40, "cubin": 100}          # of so many damaged models, one case of the kind
-ALONE = ("cuda", "cubin")                               # kinds that need Triton, and a process for each: only where they are asked for
-SLOW = 120.0                                            # seconds that a case of these may take
+# of so many damaged models, one case of the kind
+SHARE = {"model": 1, "graph": 10, "engine": 4, "cuda": 40, "cubin": 100}
+# kinds that need Triton, and a process for each: only where they are asked for
+ALONE = ("cuda", "cubin")
+SLOW = 120.0  # seconds that a case of these may take
 
 
 def main() -> int:
     ask = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     ask.add_argument("--runs", type=int, default=20000, help="damaged models (other kinds: a part of that)")
     ask.add_argument("--seed", type=int, default=None, help="the first seed; drawn where it is not given")
-    ask.add_argument("--kind", default="", help=f"only this kind of case, of {', '.join(SHARE)}; {' and '.join(ALONE)} only if named")
-    ask.add_argument("--small", action="store_true", help="without the onnx package's node tests, which take half a minute to make")
+    ask.add_argument(
+        "--kind", default="", help=f"only this kind of case, of {', '.join(SHARE)}; {' and '.join(ALONE)} only if named"
+    )
+    ask.add_argument(
+        "--small", action="store_true", help="without the onnx package's node tests, which take half a minute to make"
+    )
     ask.add_argument("--children", type=int, default=2)
     ask.add_argument("--keep", type=Path, help="where models that something was found with are written")
     a = ask.parse_args()
@@ -31,16 +38,29 @@ def main() -> int:
     corpus = cases.corpus(not a.small)
     start, found, ended = time.monotonic(), collections.defaultdict(list), collections.Counter()
     with tempfile.TemporaryDirectory() as cache:
-        kinds = {"model": cases.model_case(corpus, Path(cache)), "graph": cases.graph_case(cases.on_cpu(Path(cache))),
-                 "cuda": cases.graph_case(gpu.interpreted()), "cubin": cases.graph_case(gpu.compiled(Path(cache))),
-                 "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else [])}
-        asked = [(kind, first + i) for kind in kinds if a.kind == kind or not a.kind and kind not in ALONE for i in range(max(a.runs // SHARE[kind], 1))]
+        kinds = {
+            "model": cases.model_case(corpus, Path(cache)),
+            "graph": cases.graph_case(cases.on_cpu(Path(cache))),
+            "cuda": cases.graph_case(gpu.interpreted()),
+            "cubin": cases.graph_case(gpu.compiled(Path(cache))),
+            "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else []),
+        }
+        asked = [
+            (kind, first + i)
+            for kind in kinds
+            if a.kind == kind or not a.kind and kind not in ALONE
+            for i in range(max(a.runs // SHARE[kind], 1))
+        ]
         for e in pool.run(kinds, asked, a.children, SLOW if a.kind in ALONE else pool.SECONDS):
             ended[e.kind, e.how] += 1
             if e.bad:
                 found[e.cause].append(e)
                 small = " --small" if a.small else ""
-                print(f"{e.kind} {e.seed}: {e.how} after {e.seconds:.1f} s; again: python -m fuzz --kind {e.kind} --seed {e.seed} --runs 1{small}", flush=True)
+                print(
+                    f"{e.kind} {e.seed}: {e.how} after {e.seconds:.1f} s; again: python -m fuzz --kind {e.kind} --seed"
+                    f" {e.seed} --runs 1{small}",
+                    flush=True,
+                )
                 if len(found[e.cause]) == 1:
                     print(f"{e.detail}\n", flush=True)
                     if a.keep is not None and e.kind == "model":

@@ -1,4 +1,5 @@
 """Nodes of opset 21 as older opsets write them, where they can."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -8,25 +9,55 @@ import onnx
 from onnx import NodeProto, helper
 
 OLDEST, NOW = 7, 21
-_REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+_REDUCTIONS = (
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceSumSquare",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+)
 
 # operator: until which opset its later inputs were attributes, and which
 _WERE_ATTRIBUTES: dict[str, tuple[int, tuple[str, ...]]] = {
-    "Squeeze": (13, ("axes",)), "Unsqueeze": (13, ("axes",)), "ReduceSum": (13, ("axes",)), "Split": (13, ("split",)), "Clip": (11, ("min", "max")),
-    "Pad": (11, ("pads", "value")), "Slice": (10, ("starts", "ends", "axes", "steps")), "TopK": (10, ("k",)), "Upsample": (9, ("scales",)),
-    **dict.fromkeys(_REDUCTIONS, (18, ("axes",)))}
+    "Squeeze": (13, ("axes",)),
+    "Unsqueeze": (13, ("axes",)),
+    "ReduceSum": (13, ("axes",)),
+    "Split": (13, ("split",)),
+    "Clip": (11, ("min", "max")),
+    "Pad": (11, ("pads", "value")),
+    "Slice": (10, ("starts", "ends", "axes", "steps")),
+    "TopK": (10, ("k",)),
+    "Upsample": (9, ("scales",)),
+    **dict.fromkeys(_REDUCTIONS, (18, ("axes",))),
+}
 _SCALARS = {"min", "max", "value", "k"}
 
 # attribute: since when there is one, and what was meant before
 _CAME: dict[tuple[str, str], tuple[int, object]] = {
-    ("TopK", "largest"): (11, 1), ("TopK", "sorted"): (11, 1), ("ArgMax", "select_last_index"): (12, 0), ("ArgMin", "select_last_index"): (12, 0),
-    ("MaxPool", "ceil_mode"): (10, 0), ("AveragePool", "ceil_mode"): (10, 0), ("DepthToSpace", "mode"): (11, "DCR"), ("Slice", "steps"): (10, [1]),
-    ("ScatterElements", "reduction"): (16, "none"), ("ScatterND", "reduction"): (16, "none"), ("QuantizeLinear", "axis"): (13, 1),
-    ("DequantizeLinear", "axis"): (13, 1), ("Resize", "coordinate_transformation_mode"): (11, "asymmetric"), ("Resize", "nearest_mode"): (11, "floor")}
+    ("TopK", "largest"): (11, 1),
+    ("TopK", "sorted"): (11, 1),
+    ("ArgMax", "select_last_index"): (12, 0),
+    ("ArgMin", "select_last_index"): (12, 0),
+    ("MaxPool", "ceil_mode"): (10, 0),
+    ("AveragePool", "ceil_mode"): (10, 0),
+    ("DepthToSpace", "mode"): (11, "DCR"),
+    ("Slice", "steps"): (10, [1]),
+    ("ScatterElements", "reduction"): (16, "none"),
+    ("ScatterND", "reduction"): (16, "none"),
+    ("QuantizeLinear", "axis"): (13, 1),
+    ("DequantizeLinear", "axis"): (13, 1),
+    ("Resize", "coordinate_transformation_mode"): (11, "asymmetric"),
+    ("Resize", "nearest_mode"): (11, "floor"),
+}
 
 
 def aged(node: NodeProto, opset: int, held: Mapping[str, np.ndarray]) -> NodeProto:
-    """The node for an opset before 21, the same in what it means; LookupError where that opset has no such thing. held: arrays by name."""
+    """The node for an opset before 21, the same in what it means; LookupError where that opset has no such thing. held:
+    arrays by name."""
     if node.domain or opset >= NOW:
         return node
     op, inputs = node.op_type, list(node.input)
@@ -37,11 +68,13 @@ def aged(node: NodeProto, opset: int, held: Mapping[str, np.ndarray]) -> NodePro
         op, inputs = "Upsample" if opset < 10 else op, [inputs[0], inputs[2]]
         require(held[inputs[1]].min() >= 1)
         if op == "Upsample":
-            require(attrs.pop("coordinate_transformation_mode") == "asymmetric" and attrs.pop("nearest_mode") == "floor")
+            require(
+                attrs.pop("coordinate_transformation_mode") == "asymmetric" and attrs.pop("nearest_mode") == "floor"
+            )
     if op in ("Max", "Min", "Sum", "Mean") and opset < 8:
         require(len(set(shapes)) == 1)
     if op in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13:
-        require(all(d == 1 for d in shapes[0][attrs.get("axis", -1) % len(shapes[0]) + 1:]))
+        require(all(d == 1 for d in shapes[0][attrs.get("axis", -1) % len(shapes[0]) + 1 :]))
     if op == "ScatterElements" and opset < 11:
         require(attrs.pop("reduction", "none") == "none")
         op = "Scatter"
@@ -50,15 +83,23 @@ def aged(node: NodeProto, opset: int, held: Mapping[str, np.ndarray]) -> NodePro
         for name, given in zip(names, inputs[1:]):
             if given:
                 require(not held[given].dtype.name.startswith("bfloat"))
-                attrs[name] = held[given].reshape(-1).tolist()[0] if name in _SCALARS else held[given].reshape(-1).tolist()
+                attrs[name] = (
+                    held[given].reshape(-1).tolist()[0] if name in _SCALARS else held[given].reshape(-1).tolist()
+                )
         del inputs[1:]
     for (of, name), (since, meant) in _CAME.items():
         if of == op and opset < since and name in attrs:
             require(attrs.pop(name) == meant)
-    if opset < 11 and shapes and op != "OneHot":           # axes are counted from the first one
+    if opset < 11 and shapes and op != "OneHot":  # axes are counted from the first one
         rank = len(shapes[0]) + (len(attrs.get("axes", ())) if op == "Unsqueeze" else 0)
         for name in attrs.keys() & {"axis", "axes"}:
-            attrs[name] = [a % rank for a in attrs[name]] if name == "axes" else attrs[name] + rank if attrs[name] < 0 else attrs[name]
+            attrs[name] = (
+                [a % rank for a in attrs[name]]
+                if name == "axes"
+                else attrs[name] + rank
+                if attrs[name] < 0
+                else attrs[name]
+            )
     return helper.make_node(op, inputs, list(node.output), node.name, **attrs)
 
 
@@ -67,15 +108,27 @@ def require(holds: bool) -> None:
         raise LookupError("older opsets have no such thing")
 
 
-def agreed(node: NodeProto, opset: int, held: Mapping[str, np.ndarray], codes: Mapping[str, int], constants: Collection[str]) -> None:
-    """LookupError where the onnx package does not agree that there is such a node in that opset. Its later inputs have to be constants."""
+def agreed(
+    node: NodeProto, opset: int, held: Mapping[str, np.ndarray], codes: Mapping[str, int], constants: Collection[str]
+) -> None:
+    """LookupError where the onnx package does not agree that there is such a node in that opset. Its later inputs have
+    to be constants."""
     if opset >= NOW or node.domain:
         return
     require(all(not n or n in constants for n in node.input[1:]) or node.op_type not in _WERE_ATTRIBUTES)
     old = aged(node, opset, held)
-    inputs = [helper.make_tensor_value_info(n, codes[held[n].dtype.name], held[n].shape) for n in dict.fromkeys(old.input) if n and n not in constants]
-    graph = helper.make_graph([old], "one", inputs, [onnx.ValueInfoProto(name=o) for o in old.output],
-                              [onnx.numpy_helper.from_array(held[n], n) for n in dict.fromkeys(old.input) if n in constants])
+    inputs = [
+        helper.make_tensor_value_info(n, codes[held[n].dtype.name], held[n].shape)
+        for n in dict.fromkeys(old.input)
+        if n and n not in constants
+    ]
+    graph = helper.make_graph(
+        [old],
+        "one",
+        inputs,
+        [onnx.ValueInfoProto(name=o) for o in old.output],
+        [onnx.numpy_helper.from_array(held[n], n) for n in dict.fromkeys(old.input) if n in constants],
+    )
     m = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
     context = onnx.checker.C.CheckerContext()
     context.ir_version, context.opset_imports = m.ir_version, {"": opset}

@@ -1,4 +1,5 @@
 """What a case of each kind does with its seed: damaged models are imported, planned and now and then built and run."""
+
 from __future__ import annotations
 
 import logging
@@ -34,11 +35,19 @@ from pelton.backends.arrays import drawn
 
 from . import graphs, mutate, seeds
 
-BUILT = 20                      # of so many damaged models that can be planned, one is built and run
-CHECKED = 4                     # of so many, one is held against `check`
-RUNS = 1 << 22                  # elements of a program up to which it is run
-TURNS = 1000                    # of all loops of a damaged model
-META = {"threads": 2, "host_steps": [], "weights": {"own": 0, "packed": 0, "saved_ns": 0}, "copies": [], "layouts": [], "chains": [], "checked": []}
+BUILT = 20  # of so many damaged models that can be planned, one is built and run
+CHECKED = 4  # of so many, one is held against `check`
+RUNS = 1 << 22  # elements of a program up to which it is run
+TURNS = 1000  # of all loops of a damaged model
+META = {
+    "threads": 2,
+    "host_steps": [],
+    "weights": {"own": 0, "packed": 0, "saved_ns": 0},
+    "copies": [],
+    "layouts": [],
+    "chains": [],
+    "checked": [],
+}
 RANDOM = ("Random", "Bernoulli", "Multinomial")
 OPTIONS = Options(level=0, threads=2, memory=1 << 31)
 
@@ -55,7 +64,9 @@ def damaged(seed: int, corpus: tuple[bytes, ...]) -> bytes:
 
 
 def model_case(corpus: tuple[bytes, ...], cache: Path):
-    """The case of damaged models: "planned", or "right" where one was also built, run and compared with its meaning; for scripts "script", or "script run"."""
+    """The case of damaged models: "planned", or "right" where one was also built, run and compared with its meaning;
+    for scripts "script", or "script run"."""
+
     def case(seed: int) -> str:
         data = damaged(seed, corpus)
         if not seed % CHECKED:
@@ -69,6 +80,7 @@ def model_case(corpus: tuple[bytes, ...], cache: Path):
             return run_and_compare(data, np.random.default_rng(seed), cache)
         planned(imported)
         return "planned"
+
     return case
 
 
@@ -110,8 +122,19 @@ def planned(imported: Imported) -> Engine:
     c = walk(begun(imported, OPTIONS), "tune")
     placed, choices = c.placed, c.choices
     waves = lower.waves(placed)
-    chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": "t"}) for i, t in enumerate(placed.tasks)]
-    engine = lower.lower(placed, chosen, b"\0", name="fuzzed", target={}, meta=META, output_names=[v.name for v in imported.graph.outputs])
+    chosen = [
+        lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": "t"})
+        for i, t in enumerate(placed.tasks)
+    ]
+    engine = lower.lower(
+        placed,
+        chosen,
+        b"\0",
+        name="fuzzed",
+        target={},
+        meta=META,
+        output_names=[v.name for v in imported.graph.outputs],
+    )
     validate(engine)
     return engine
 
@@ -124,18 +147,28 @@ def run_and_compare(data: bytes, rng: np.random.Generator, cache: Path) -> str:
     if elements(graph) > RUNS:
         return "built"
     feeds = draw(graph, rng)
-    got = {port: a for name, given in made.engine.run(feeds).items()              # sequences come as lists
-           for port, a in ([(f"{name}[{i}]", a) for i, a in enumerate(given)] if isinstance(given, list) else [(name, given)])}
+    got = {
+        port: a
+        for name, given in made.engine.run(feeds).items()  # sequences come as lists
+        for port, a in (
+            [(f"{name}[{i}]", a) for i, a in enumerate(given)] if isinstance(given, list) else [(name, given)]
+        )
+    }
     if any(n.op.kind == "foreign" and any(name in n.op.name for name in RANDOM) for n in graph.nodes):
         return "run"
     try:
         with np.errstate(all="ignore"):
             want = evaluate(graph, feeds)
-    except (ArithmeticError, LookupError, TypeError, ValueError):       # indices outside, types that the onnx package does not mix: nothing to compare with
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        # indices outside, types that the onnx package does not mix: nothing to compare with
         return "run"
     for name, array in want.items():
-        finite = np.isfinite(array.astype(np.complex128)) if array.dtype.kind not in "OUSTb" else np.ones(array.shape, bool)
-        assert got[name].shape == array.shape and got[name].dtype == array.dtype, f"{name}: {got[name].dtype}{got[name].shape}, not {array.dtype}{array.shape}"
+        finite = (
+            np.isfinite(array.astype(np.complex128)) if array.dtype.kind not in "OUSTb" else np.ones(array.shape, bool)
+        )
+        assert got[name].shape == array.shape and got[name].dtype == array.dtype, (
+            f"{name}: {got[name].dtype}{got[name].shape}, not {array.dtype}{array.shape}"
+        )
         if finite.all():
             assert_close(got[name], array, "float16" if array.dtype.kind not in "OUSTb" else None, about=name)
     return "right"
@@ -174,8 +207,9 @@ def on_cpu(cache: Path) -> Run:
 
 
 def graph_case(run: Run):
-    """The case of random graphs: built, run and compared with the onnx package's reference; what fails is made small before it is told. With fixed sizes
-    a refusal is a failure, too."""
+    """The case of random graphs: built, run and compared with the onnx package's reference; what fails is made small
+    before it is told. With fixed sizes a refusal is a failure, too."""
+
     def problem(made: graphs.Program, nodes: Sequence[onnx.NodeProto], seed: int) -> str:
         m, feeds, outputs = made.model(nodes)
         try:
@@ -196,4 +230,5 @@ def graph_case(run: Run):
         least = graphs.shrunk(made.nodes, lambda nodes: problem(made, nodes, seed).startswith(kind))
         text = onnx.printer.to_text(made.model(least)[0])
         raise AssertionError(f"{text}\n{problem(made, least, seed)}")
+
     return case

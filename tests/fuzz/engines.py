@@ -1,4 +1,6 @@
-"""Damage to engine files: bytes changed as a disk would, and headers and plans changed by somebody who makes all hashes right again."""
+"""Damage to engine files: bytes changed as a disk would, and headers and plans changed by somebody who makes all hashes
+right again."""
+
 from __future__ import annotations
 
 import random
@@ -23,16 +25,23 @@ from pelton.backends.arrays import drawn
 from . import mutate
 
 SCRIPTS = ("nonzero_gather", "loop_in_a_branch", "scanned_rnn", "parts_of_a_sequence")
-RUNS = 1 << 24                  # bytes of inputs and outputs up to which a damaged engine is run
+RUNS = 1 << 24  # bytes of inputs and outputs up to which a damaged engine is run
 
 
 def originals(cache: Path) -> list[bytes]:
-    """Engines with kernels, with sizes that a run decides, with host steps, with strings; and scripts over engines, some with blocks in them."""
-    models = (one_node("Equal", "string[3]", "string[3]", opset=19), one_node("Sum", "f32[n, 3]", "f32[3]"),
-              one_node("MatMul", "f32[n, 4]", np.ones((4, 5), np.float32)))
+    """Engines with kernels, with sizes that a run decides, with host steps, with strings; and scripts over engines,
+    some with blocks in them."""
+    models = (
+        one_node("Equal", "string[3]", "string[3]", opset=19),
+        one_node("Sum", "f32[n, 3]", "f32[3]"),
+        one_node("MatMul", "f32[n, 4]", np.ones((4, 5), np.float32)),
+    )
     made = [file.to_bytes(chain(100)), file.to_bytes(with_host_step())]
     decided = (MODELS[name]()[0] for name in SCRIPTS)
-    return made + [build(m, options=Options(level=0, threads=2, cache_dir=cache, max_iterations=1000)).tobytes() for m in (*models, *decided)]
+    return made + [
+        build(m, options=Options(level=0, threads=2, cache_dir=cache, max_iterations=1000)).tobytes()
+        for m in (*models, *decided)
+    ]
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -40,7 +49,9 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def engine_case(engines: list[bytes]):
-    """The case of damaged engine files: "run", or "loaded" where what native code would do is no longer what it was compiled for."""
+    """The case of damaged engine files: "run", or "loaded" where what native code would do is no longer what it was
+    compiled for."""
+
     def case(seed: int) -> str:
         rng = random.Random(seed)
         original = rng.choice(engines)
@@ -54,10 +65,21 @@ def engine_case(engines: list[bytes]):
         if size > RUNS or not _harmless(plain, file.read(original)):
             return "loaded"
         shapes = engine.shapes()
-        feeds = drawn(engine.inputs, seed) if not engine.symbols else {
-            p.name: np.zeros(shapes[p.name], p.numpy_dtype) if p.dtype != "string" else np.full(shapes[p.name], "a", object) for p in engine.inputs}
+        feeds = (
+            drawn(engine.inputs, seed)
+            if not engine.symbols
+            else {
+                p.name: (
+                    np.zeros(shapes[p.name], p.numpy_dtype)
+                    if p.dtype != "string"
+                    else np.full(shapes[p.name], "a", object)
+                )
+                for p in engine.inputs
+            }
+        )
         context.run(feeds)
         return "run"
+
     return case
 
 
@@ -65,7 +87,7 @@ def run_script(found: Script, original: Script, seed: int) -> str:
     engine = ScriptEngine(found)
     shapes = engine.shapes()
     ports = [replace(p, shape=shapes[p.name]) for p in engine.inputs]
-    if any(d < 0 for p in ports for d in p.shape):                # sizes that somebody made up: no array has them
+    if any(d < 0 for p in ports for d in p.shape):  # sizes that somebody made up: no array has them
         return "script loaded"
     if sum(p.nbytes for p in ports) > RUNS or found.iterations > 1000 or len(found.engines) != len(original.engines):
         return "script loaded"
@@ -76,10 +98,17 @@ def run_script(found: Script, original: Script, seed: int) -> str:
 
 
 def _harmless(plain: Plain, original: Plain) -> bool:
-    """Whether machine code would meet nothing that it was not made for: an engine is trusted like a program in what its kernels are told."""
+    """Whether machine code would meet nothing that it was not made for: an engine is trusted like a program in what its
+    kernels are told."""
     if not any(s.symbol for s in plain.steps):
         return True
+
     def kernels(e: Plain) -> list:
         return [(s.symbol, s.args, s.dims, s.tiles, s.grain, s.scratch, s.phases) for s in e.steps if s.symbol]
-    same = kernels(plain) == kernels(original) and (plain.buffers, plain.inputs, plain.outputs) == (original.buffers, original.inputs, original.outputs)
+
+    same = kernels(plain) == kernels(original) and (plain.buffers, plain.inputs, plain.outputs) == (
+        original.buffers,
+        original.inputs,
+        original.outputs,
+    )
     return same and (plain.arena, plain.sizes, plain.symbols) == (original.arena, original.sizes, original.symbols)

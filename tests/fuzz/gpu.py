@@ -1,4 +1,6 @@
-"""Random graphs as engines for GPUs, without one: interpreted on the memory of a device that is none, or compiled for some architecture."""
+"""Random graphs as engines for GPUs, without one: interpreted on the memory of a device that is none, or compiled for
+some architecture."""
+
 from __future__ import annotations
 
 import random
@@ -16,7 +18,7 @@ from .cases import Run
 OPTIONS = Options(target="cuda:sm_90", level=0, memory=1 << 31)
 ARCHITECTURES, PRECISIONS = ("sm_80", "sm_90"), ("fp32", "tf32", "fp16", "bf16")
 
-_sources: dict[str, str] = {}                    # of the kernels of the engine at work
+_sources: dict[str, str] = {}  # of the kernels of the engine at work
 
 
 @once
@@ -29,10 +31,14 @@ def _prepare() -> None:
 
     def cubins(self, sources, told=None, failed=None, archs=None):
         _sources.update(sources)
-        return {(s, arch): Made(Cubin(symbol=s, arch=arch, image=b"none", shared=0, warps=4, phased=phased(text)), None, 0)
-                for s, text in sources.items() for arch in archs or self.archs}
-    Compiler.cubins = cubins                                     # type: ignore[method-assign]
-    backend.gpu = lambda ordinal=0: triton_interpreter.device(_sources)           # type: ignore[assignment]
+        return {
+            (s, arch): Made(Cubin(symbol=s, arch=arch, image=b"none", shared=0, warps=4, phased=phased(text)), None, 0)
+            for s, text in sources.items()
+            for arch in archs or self.archs
+        }
+
+    Compiler.cubins = cubins  # type: ignore[method-assign]
+    backend.gpu = lambda ordinal=0: triton_interpreter.device(_sources)  # type: ignore[assignment]
     triton_interpreter.prepare()
 
 
@@ -41,12 +47,20 @@ def interpreted() -> Run:
         _prepare()
         _sources.clear()
         return build(data, options=OPTIONS.but(strict=True)).run(feeds)
+
     return run
 
 
 def compiled(cache: Path) -> Run:
     """All kernels, for an architecture and in a precision that the seed draws."""
+
     def run(data: bytes, feeds: Mapping[str, np.ndarray], seed: int) -> None:
         rng = random.Random(seed)
-        build(data, options=OPTIONS.but(target=f"cuda:{rng.choice(ARCHITECTURES)}", precision=rng.choice(PRECISIONS), cache_dir=cache))
+        build(
+            data,
+            options=OPTIONS.but(
+                target=f"cuda:{rng.choice(ARCHITECTURES)}", precision=rng.choice(PRECISIONS), cache_dir=cache
+            ),
+        )
+
     return run

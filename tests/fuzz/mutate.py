@@ -1,4 +1,5 @@
 """Damage to models: by their structure, as a careless or malicious exporter would, and to their bytes."""
+
 from __future__ import annotations
 
 import random
@@ -9,11 +10,61 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-NUMBERS = (0, 1, -1, 2, 3, 5, 7, -2, 16, 64, 255, 1000, -7, 1 << 15, 1 << 20, 1 << 31, -(1 << 31), 1 << 40, (1 << 62) + 1, (1 << 63) - 1, -(1 << 63))
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    5,
+    7,
+    -2,
+    16,
+    64,
+    255,
+    1000,
+    -7,
+    1 << 15,
+    1 << 20,
+    1 << 31,
+    -(1 << 31),
+    1 << 40,
+    (1 << 62) + 1,
+    (1 << 63) - 1,
+    -(1 << 63),
+)
 SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 17, 64, 1000, -1, -5, 1 << 20, 1 << 31, 1 << 40, (1 << 63) - 1)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, -1e30, float("inf"), float("-inf"), float("nan"), 1e-45, 3.0)
-WORDS = ("", "x", "y", "NOTSET", "SAME_UPPER", "VALID", "linear", "cubic", "nearest", "add", "none", "ij,jk->ik", "...", "ij->", "->", "bidirectional",
-         "reverse", "floor", "a" * 5000, "\0", "ä", "%s%n", "../../x", "Relu", "LEFT", "wrap", "reflect", "edge")
+WORDS = (
+    "",
+    "x",
+    "y",
+    "NOTSET",
+    "SAME_UPPER",
+    "VALID",
+    "linear",
+    "cubic",
+    "nearest",
+    "add",
+    "none",
+    "ij,jk->ik",
+    "...",
+    "ij->",
+    "->",
+    "bidirectional",
+    "reverse",
+    "floor",
+    "a" * 5000,
+    "\0",
+    "ä",
+    "%s%n",
+    "../../x",
+    "Relu",
+    "LEFT",
+    "wrap",
+    "reflect",
+    "edge",
+)
 TYPES = tuple(v for v in TensorProto.DataType.values()) + (99, -3)
 
 
@@ -26,7 +77,8 @@ def mutated(seed: bytes, rng: random.Random) -> bytes:
         change = rng.choice(CHANGES)
         try:
             change(m, rng)
-        except (ValueError, TypeError, LookupError, DecodeError, onnx.checker.ValidationError):          # nothing there to be changed in this way
+        except (ValueError, TypeError, LookupError, DecodeError, onnx.checker.ValidationError):
+            # nothing there to be changed in this way
             continue
     return m.SerializeToString() if rng.random() < 0.97 else bytes_changed(m.SerializeToString(), rng)
 
@@ -41,9 +93,9 @@ def bytes_changed(data: bytes, rng: random.Random) -> bytes:
         elif kind == 1 and at < len(out):
             out[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
         elif kind == 2:
-            del out[at:at + rng.randrange(1, 9)]
+            del out[at : at + rng.randrange(1, 9)]
         elif kind == 3:
-            out[at:at] = out[at:at + rng.randrange(1, 30)]
+            out[at:at] = out[at : at + rng.randrange(1, 30)]
         elif kind == 4:
             out[at:at] = rng.randbytes(rng.randrange(1, 9))
         elif rng.random() < 0.3:
@@ -53,13 +105,16 @@ def bytes_changed(data: bytes, rng: random.Random) -> bytes:
 
 # --- finding things
 
+
 def _graphs(m: ModelProto) -> Iterator[GraphProto]:
     """All graphs of a model, those within nodes included."""
     waiting = [m.graph]
     while waiting:
         graph = waiting.pop()
         yield graph
-        waiting.extend(g for n in graph.node for a in n.attribute for g in ([a.g] if a.type == AttributeProto.GRAPH else a.graphs))
+        waiting.extend(
+            g for n in graph.node for a in n.attribute for g in ([a.g] if a.type == AttributeProto.GRAPH else a.graphs)
+        )
 
 
 def _nodes(m: ModelProto) -> list[NodeProto]:
@@ -67,7 +122,11 @@ def _nodes(m: ModelProto) -> list[NodeProto]:
 
 
 def _names(m: ModelProto) -> list[str]:
-    return [n for g in _graphs(m) for n in (*(i.name for i in g.input), *(t.name for t in g.initializer), *(o for n in g.node for o in n.output))] or [""]
+    return [
+        n
+        for g in _graphs(m)
+        for n in (*(i.name for i in g.input), *(t.name for t in g.initializer), *(o for n in g.node for o in n.output))
+    ] or [""]
 
 
 def _tensors(m: ModelProto) -> list[TensorProto]:
@@ -80,6 +139,7 @@ def _infos(m: ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 # --- changes of nodes
+
 
 def _input(m: ModelProto, rng: random.Random) -> None:
     node = rng.choice(_nodes(m))
@@ -116,7 +176,10 @@ def _cycle(m: ModelProto, rng: random.Random) -> None:
 def _operator(m: ModelProto, rng: random.Random) -> None:
     node = rng.choice(_nodes(m))
     if rng.random() < 0.9:
-        node.op_type = rng.choice(sorted({s.name for s in onnx.defs.get_all_schemas() if s.domain == node.domain or not node.domain}) + ["", "Nothing"])
+        node.op_type = rng.choice(
+            sorted({s.name for s in onnx.defs.get_all_schemas() if s.domain == node.domain or not node.domain})
+            + ["", "Nothing"]
+        )
     else:
         node.domain = rng.choice(("", "ai.onnx", "ai.onnx.ml", "com.microsoft", "mine", "nowhere"))
 
@@ -148,6 +211,7 @@ def _shuffle(m: ModelProto, rng: random.Random) -> None:
 
 # --- changes of attributes
 
+
 def _attribute(m: ModelProto, rng: random.Random) -> None:
     node = rng.choice([n for n in _nodes(m) if n.attribute])
     a = rng.choice(list(node.attribute))
@@ -169,7 +233,7 @@ def _attribute(m: ModelProto, rng: random.Random) -> None:
     elif kind == AttributeProto.STRINGS:
         _list(a.strings, [w.encode() for w in WORDS], rng)
     elif kind == AttributeProto.GRAPH:
-        a.g.CopyFrom(GraphProto.FromString(rng.choice(list(_graphs(m))).SerializeToString()))       # perhaps of itself
+        a.g.CopyFrom(GraphProto.FromString(rng.choice(list(_graphs(m))).SerializeToString()))  # perhaps of itself
     else:
         node.attribute.remove(a)
 
@@ -190,15 +254,21 @@ def _give_attribute(m: ModelProto, rng: random.Random) -> None:
     if rng.random() < 0.3 and node.attribute:
         del node.attribute[rng.randrange(len(node.attribute))]
         return
-    if not onnx.defs.has(node.op_type, node.domain):                      # an earlier change gave it another domain
+    if not onnx.defs.has(node.op_type, node.domain):  # an earlier change gave it another domain
         return
     schema = onnx.defs.get_schema(node.op_type, domain=node.domain)
     if not schema.attributes:
         return
     name = rng.choice(sorted(schema.attributes))
     kind = schema.attributes[name].type.name
-    given = {"INT": rng.choice(NUMBERS), "FLOAT": rng.choice(FLOATS), "STRING": rng.choice(WORDS), "INTS": rng.choices(NUMBERS[:8], k=rng.randrange(5)),
-             "FLOATS": rng.choices(FLOATS, k=rng.randrange(4)), "STRINGS": rng.choices(WORDS, k=2)}[kind if kind in _KINDS else "INT"]
+    given = {
+        "INT": rng.choice(NUMBERS),
+        "FLOAT": rng.choice(FLOATS),
+        "STRING": rng.choice(WORDS),
+        "INTS": rng.choices(NUMBERS[:8], k=rng.randrange(5)),
+        "FLOATS": rng.choices(FLOATS, k=rng.randrange(4)),
+        "STRINGS": rng.choices(WORDS, k=2),
+    }[kind if kind in _KINDS else "INT"]
     if kind in _KINDS and not (kind.endswith("S") and not given):
         node.attribute.append(onnx.helper.make_attribute(name, given))
 
@@ -210,12 +280,13 @@ def _swap_graphs(m: ModelProto, rng: random.Random) -> None:
     """The bodies of two attributes change places."""
     one, other = rng.sample([a for n in _nodes(m) for a in n.attribute if a.type == AttributeProto.GRAPH], 2)
     kept, new = one.g.SerializeToString(), other.g.SerializeToString()
-    if kept not in new and new not in kept:                  # one within the other goes away with it
+    if kept not in new and new not in kept:  # one within the other goes away with it
         one.g.CopyFrom(GraphProto.FromString(new))
         other.g.CopyFrom(GraphProto.FromString(kept))
 
 
 # --- changes of types, constants, and the whole
+
 
 def _shape(m: ModelProto, rng: random.Random) -> None:
     tensor = rng.choice(_infos(m)).type.tensor_type
@@ -269,8 +340,17 @@ def _tensor_reshaped(m: ModelProto, rng: random.Random) -> None:
     array = numpy_helper.to_array(tensor)
     if array.size > 4096:
         return
-    changed = rng.choice((array.reshape(-1), array[None], array.reshape(-1)[:1], array.reshape(-1)[:0], np.concatenate([array.reshape(-1)] * 2),
-                          array.reshape(-1)[:1].reshape(()) if array.size else array, np.moveaxis(array, 0, -1) if array.ndim else array))
+    changed = rng.choice(
+        (
+            array.reshape(-1),
+            array[None],
+            array.reshape(-1)[:1],
+            array.reshape(-1)[:0],
+            np.concatenate([array.reshape(-1)] * 2),
+            array.reshape(-1)[:1].reshape(()) if array.size else array,
+            np.moveaxis(array, 0, -1) if array.ndim else array,
+        )
+    )
     tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(changed).reshape(changed.shape), tensor.name))
 
 
@@ -281,7 +361,7 @@ def _initializers(m: ModelProto, rng: random.Random) -> None:
         del graph.initializer[rng.randrange(len(graph.initializer))]
     elif kind == 1:
         graph.initializer.add().CopyFrom(rng.choice(_tensors(m)))
-    else:                                                    # an input becomes a constant
+    else:  # an input becomes a constant
         info = rng.choice(list(graph.input))
         graph.initializer.append(numpy_helper.from_array(np.array(rng.choice(NUMBERS[:10])), info.name))
 
@@ -290,12 +370,16 @@ def _external(m: ModelProto, rng: random.Random) -> None:
     tensor = rng.choice(_tensors(m))
     tensor.data_location = TensorProto.EXTERNAL
     del tensor.external_data[:]
-    tensor.external_data.add(key="location", value=rng.choice(("../secret", "/etc/passwd", "", "no.bin", "a\0b", "..\\x", ".")))
+    tensor.external_data.add(
+        key="location", value=rng.choice(("../secret", "/etc/passwd", "", "no.bin", "a\0b", "..\\x", "."))
+    )
     tensor.external_data.add(key="offset", value=rng.choice(("0", "-1", "x", "9" * 30)))
 
 
 def _opset(m: ModelProto, rng: random.Random) -> None:
-    rng.choice(list(m.opset_import)).version = rng.choice((1, 5, 6, 7, 9, 10, 11, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 24, 99, 0, -4, (1 << 62)))
+    rng.choice(list(m.opset_import)).version = rng.choice(
+        (1, 5, 6, 7, 9, 10, 11, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 24, 99, 0, -4, (1 << 62))
+    )
 
 
 def _outputs(m: ModelProto, rng: random.Random) -> None:
@@ -333,6 +417,35 @@ def _function(m: ModelProto, rng: random.Random) -> None:
 
 Change = Callable[[ModelProto, random.Random], None]
 CHANGES: tuple[Change, ...] = (
-    _input, _input, _swap_inputs, _arity, _arity, _output, _cycle, _operator, _operator, _drop_node, _copy_node, _shuffle,
-    *[_attribute] * 5, _give_attribute, _give_attribute, _swap_graphs, *[_shape] * 4, _dtype, _dtype, _tensor_type, _tensor_dims, *[_tensor_values] * 4,
-    _tensor_reshaped, _tensor_reshaped, _initializers, _external, _opset, _opset, _outputs, _inputs, _function)
+    _input,
+    _input,
+    _swap_inputs,
+    _arity,
+    _arity,
+    _output,
+    _cycle,
+    _operator,
+    _operator,
+    _drop_node,
+    _copy_node,
+    _shuffle,
+    *[_attribute] * 5,
+    _give_attribute,
+    _give_attribute,
+    _swap_graphs,
+    *[_shape] * 4,
+    _dtype,
+    _dtype,
+    _tensor_type,
+    _tensor_dims,
+    *[_tensor_values] * 4,
+    _tensor_reshaped,
+    _tensor_reshaped,
+    _initializers,
+    _external,
+    _opset,
+    _opset,
+    _outputs,
+    _inputs,
+    _function,
+)

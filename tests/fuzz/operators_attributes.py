@@ -1,4 +1,6 @@
-"""More operators that random graphs are made of: those with attributes that change what they do, drawn; and those of the newest opsets."""
+"""More operators that random graphs are made of: those with attributes that change what they do, drawn; and those of
+the newest opsets."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -29,7 +31,7 @@ def _some(g: Graph, **attrs) -> dict:
 
 def _maybe(g: Graph, *names: str) -> list[str]:
     """Trailing operands, as many as one likes."""
-    return list(names[:g.rng.integers(0, len(names) + 1)])
+    return list(names[: g.rng.integers(0, len(names) + 1)])
 
 
 def _ints(g: Graph, count: int, low: int, high: int) -> list[int]:
@@ -42,12 +44,21 @@ def _i64(g: Graph, *numbers) -> str:
 
 # --- element by element
 
+
 @proposes(4)
 def sloped(g: Graph) -> Proposed:
     op, attrs = g.either(
-        ("Elu", dict(alpha=1.7)), ("LeakyRelu", dict(alpha=0.3)), ("HardSigmoid", dict(alpha=0.3, beta=0.4)), ("ThresholdedRelu", dict(alpha=0.37)),
-        ("Celu", dict(alpha=0.7)), ("Selu", dict(alpha=1.2, gamma=0.9)), ("Gelu", dict(approximate="tanh")), ("Shrink", dict(lambd=0.33, bias=0.2)),
-        ("IsInf", dict(detect_negative=0)), ("Swish", dict(alpha=1.3)))
+        ("Elu", dict(alpha=1.7)),
+        ("LeakyRelu", dict(alpha=0.3)),
+        ("HardSigmoid", dict(alpha=0.3, beta=0.4)),
+        ("ThresholdedRelu", dict(alpha=0.37)),
+        ("Celu", dict(alpha=0.7)),
+        ("Selu", dict(alpha=1.2, gamma=0.9)),
+        ("Gelu", dict(approximate="tanh")),
+        ("Shrink", dict(lambd=0.33, bias=0.2)),
+        ("IsInf", dict(detect_negative=0)),
+        ("Swish", dict(alpha=1.3)),
+    )
     return op, [g.pick("float32")], 1, _some(g, **attrs)
 
 
@@ -72,6 +83,7 @@ def of_many(g: Graph) -> Proposed:
 
 # --- windows
 
+
 def _apart(g: Graph, space: Sequence[int], kernel: Sequence[int]) -> list[int]:
     """Dilations of windows that fit."""
     return [g.either(1, 2) if 2 * (k - 1) < s else 1 for s, k in zip(space, kernel)]
@@ -84,7 +96,12 @@ def conv(g: Graph) -> Proposed:
     n, group = len(space), g.either(1, max(c, 1))
     kernel = [int(g.rng.integers(1, min(3, s) + 1)) for s in space]
     attrs = {"group": group, "strides": _ints(g, n, 1, 3)}
-    attrs.update(g.either({"pads": _ints(g, 2 * n, 0, 2), "dilations": _apart(g, space, kernel)}, {"auto_pad": g.either("SAME_UPPER", "SAME_LOWER", "VALID")}))
+    attrs.update(
+        g.either(
+            {"pads": _ints(g, 2 * n, 0, 2), "dilations": _apart(g, space, kernel)},
+            {"auto_pad": g.either("SAME_UPPER", "SAME_LOWER", "VALID")},
+        )
+    )
     return "Conv", [x, g.random("float32", 2 * group, c // group, *kernel)], 1, attrs
 
 
@@ -96,8 +113,15 @@ def conv_transpose(g: Graph) -> Proposed:
     if min(space) < 2:
         raise LookupError
     attrs = {"strides": strides, "dilations": _ints(g, n, 1, 2), "group": group}
-    attrs.update(g.either({"pads": _ints(g, 2 * n, 0, 1), "output_padding": [int(g.rng.integers(0, s)) for s in strides]}, {}))
-    return "ConvTranspose", [x, g.random("float32", c, 2, *[g.either(2, 3)] * n), *_maybe(g, g.random("float32", 2 * group))], 1, attrs
+    attrs.update(
+        g.either({"pads": _ints(g, 2 * n, 0, 1), "output_padding": [int(g.rng.integers(0, s)) for s in strides]}, {})
+    )
+    return (
+        "ConvTranspose",
+        [x, g.random("float32", c, 2, *[g.either(2, 3)] * n), *_maybe(g, g.random("float32", 2 * group))],
+        1,
+        attrs,
+    )
 
 
 @proposes(3)
@@ -109,21 +133,39 @@ def pooled(g: Graph) -> Proposed:
         return op, [x], 1, {"p": g.either(1, 2, 3)}
     kernel = [int(g.rng.integers(1, min(3, s) + 1)) for s in space]
     attrs = {"kernel_shape": kernel, "strides": _ints(g, n, 1, 3)}
-    attrs.update(g.either({"pads": [int(g.rng.integers(0, k)) for k in kernel * 2]}, {"dilations": _apart(g, space, kernel)}, {}))
+    attrs.update(
+        g.either({"pads": [int(g.rng.integers(0, k)) for k in kernel * 2]}, {"dilations": _apart(g, space, kernel)}, {})
+    )
     if op == "LpPool":
         return op, [x], 1, {**attrs, "p": g.either(1, 2, 3)}
-    if n == 1 and "pads" in attrs:                         # of which onnx sees one
+    if n == 1 and "pads" in attrs:  # of which onnx sees one
         attrs["pads"][1] = attrs["pads"][0]
     return op, [x], 1, {**attrs, **({"count_include_pad": g.either(0, 1)} if op == "AveragePool" else {})}
 
 
 # --- rows
 
+
 @proposes(2)
 def reduced(g: Graph) -> Proposed:
-    op = g.either("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceMin", "ReduceProd")
+    op = g.either(
+        "ReduceSum",
+        "ReduceMean",
+        "ReduceMax",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceLogSumExp",
+        "ReduceMin",
+        "ReduceProd",
+    )
     x = g.pick("float32", "float64")
-    return op, [x, *_maybe(g, _i64(g, _axis(g, x)))], 1, {"keepdims": g.either(0, 1), "noop_with_empty_axes": g.either(0, 1)}
+    return (
+        op,
+        [x, *_maybe(g, _i64(g, _axis(g, x)))],
+        1,
+        {"keepdims": g.either(0, 1), "noop_with_empty_axes": g.either(0, 1)},
+    )
 
 
 @proposes(3)
@@ -132,11 +174,24 @@ def normed(g: Graph) -> Proposed:
     c, axis = _shape(g, x)[1], _axis(g, x)
     shape = _shape(g, x)[axis:]
     operand = {"GroupNormalization": [c, c], "RMSNormalization": [shape], "LayerNormalization": [shape]}
-    op = g.either("LRN", "MeanVarianceNormalization", "GroupNormalization", "RMSNormalization", "Hardmax", "LpNormalization", "LayerNormalization")
-    attrs = {"LRN": {"size": g.either(1, 3, 5), "alpha": 0.3, "beta": 0.6, "bias": 1.5}, "MeanVarianceNormalization": {"axes": [axis % len(_shape(g, x))]},
-             "GroupNormalization": {"num_groups": g.either(*(k for k in range(1, c + 1) if c % k == 0)), "epsilon": 0.02},
-             "RMSNormalization": {"axis": axis, "epsilon": 0.03}, "Hardmax": {"axis": axis}, "LpNormalization": {"axis": axis, "p": 2},
-             "LayerNormalization": {"axis": axis, "epsilon": 0.04}}
+    op = g.either(
+        "LRN",
+        "MeanVarianceNormalization",
+        "GroupNormalization",
+        "RMSNormalization",
+        "Hardmax",
+        "LpNormalization",
+        "LayerNormalization",
+    )
+    attrs = {
+        "LRN": {"size": g.either(1, 3, 5), "alpha": 0.3, "beta": 0.6, "bias": 1.5},
+        "MeanVarianceNormalization": {"axes": [axis % len(_shape(g, x))]},
+        "GroupNormalization": {"num_groups": g.either(*(k for k in range(1, c + 1) if c % k == 0)), "epsilon": 0.02},
+        "RMSNormalization": {"axis": axis, "epsilon": 0.03},
+        "Hardmax": {"axis": axis},
+        "LpNormalization": {"axis": axis, "p": 2},
+        "LayerNormalization": {"axis": axis, "epsilon": 0.04},
+    }
     more = [g.random("float32", *((s,) if isinstance(s, int) else s)) for s in operand.get(op, ())]
     return op, [x, *more], 3 if op == "LayerNormalization" and g.rng.random() < 0.5 else 1, attrs[op]
 
@@ -154,10 +209,16 @@ def losses(g: Graph) -> Proposed:
 @proposes(2)
 def running(g: Graph) -> Proposed:
     x = g.pick("float32", "int32", "int64")
-    return "CumProd", [x, g.constant(np.int64(_axis(g, x)))], 1, {"exclusive": g.either(0, 1), "reverse": g.either(0, 1)}
+    return (
+        "CumProd",
+        [x, g.constant(np.int64(_axis(g, x)))],
+        1,
+        {"exclusive": g.either(0, 1), "reverse": g.either(0, 1)},
+    )
 
 
 # --- products
+
 
 @proposes(2)
 def gemm(g: Graph) -> Proposed:
@@ -180,14 +241,26 @@ def attention(g: Graph) -> Proposed:
     if g.rng.random() < 0.4:
         mask = g.constant(g.rng.random((rows, keys)) < 0.8)
     heads_of = {"q_num_heads": heads * times, "kv_num_heads": heads} if flat else {}
-    return "Attention", [q, k, v, *_maybe(g, mask)], 1, {**heads_of, **_some(g, is_causal=1), **_some(g, scale=0.4), **_some(g, softcap=2.0)}
+    return (
+        "Attention",
+        [q, k, v, *_maybe(g, mask)],
+        1,
+        {**heads_of, **_some(g, is_causal=1), **_some(g, scale=0.4), **_some(g, softcap=2.0)},
+    )
 
 
 @proposes()
 def rotated(g: Graph) -> Proposed:
     batch, heads, rows, pairs = (int(v) for v in g.rng.integers(1, (3, 4, 5, 4)))
-    x = g.input("float32", (batch, heads, rows, 2 * pairs) if (whole := g.rng.random() < 0.5) else (batch, rows, heads * 2 * pairs))
-    angles = g.random("float32", 9, pairs), g.random("float32", 9, pairs), g.constant(g.rng.integers(0, 9, (batch, rows)))
+    x = g.input(
+        "float32",
+        (batch, heads, rows, 2 * pairs) if (whole := g.rng.random() < 0.5) else (batch, rows, heads * 2 * pairs),
+    )
+    angles = (
+        g.random("float32", 9, pairs),
+        g.random("float32", 9, pairs),
+        g.constant(g.rng.integers(0, 9, (batch, rows))),
+    )
     return "RotaryEmbedding", [x, *angles], 1, {**({} if whole else {"num_heads": heads}), **_some(g, interleaved=1)}
 
 
@@ -208,19 +281,36 @@ def recurrent(g: Graph) -> Proposed:
     if op == "GRU":
         attrs["linear_before_reset"] = g.either(0, 1)
     if g.rng.random() < 0.4:
-        acts = {"LSTM": ("HardSigmoid", "Softsign", "Tanh"), "GRU": ("Sigmoid", "Relu"), "RNN": (g.either("Relu", "Softsign", "Elu"),)}[op]
+        acts = {
+            "LSTM": ("HardSigmoid", "Softsign", "Tanh"),
+            "GRU": ("Sigmoid", "Relu"),
+            "RNN": (g.either("Relu", "Softsign", "Elu"),),
+        }[op]
         attrs["activations"] = list(acts) * ways
-    return op, [x, g.random("float32", ways, gates * h, size), g.random("float32", ways, gates * h, h), *_maybe(g, *more)], g.either(1, 2), attrs
+    return (
+        op,
+        [x, g.random("float32", ways, gates * h, size), g.random("float32", ways, gates * h, h), *_maybe(g, *more)],
+        g.either(1, 2),
+        attrs,
+    )
 
 
 # --- places
+
 
 @proposes(3)
 def resized(g: Graph) -> Proposed:
     x = g.pick("float32", rank=g.either(3, 4))
     mode = g.either("nearest", "linear", "linear", "cubic", "cubic")
-    curved = mode == "cubic"                               # of which onnx takes the wrong four elements where rounding puts it a little outside
-    coordinates = g.either("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel", "half_pixel" if curved else "half_pixel_symmetric")
+    # of which onnx takes the wrong four elements where rounding puts it a little outside
+    curved = mode == "cubic"
+    coordinates = g.either(
+        "asymmetric",
+        "half_pixel",
+        "align_corners",
+        "pytorch_half_pixel",
+        "half_pixel" if curved else "half_pixel_symmetric",
+    )
     attrs = {"mode": mode, "coordinate_transformation_mode": coordinates}
     if mode == "nearest":
         attrs["nearest_mode"] = g.either("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
@@ -230,10 +320,15 @@ def resized(g: Graph) -> Proposed:
     if mode != "nearest" and g.rng.random() < 0.3:
         attrs["antialias"] = 1
     axes = [2] if len(_shape(g, x)) == 3 else [2, 3]
-    if coordinates == "pytorch_half_pixel":                # onnx has one element elsewhere than PyTorch
+    if coordinates == "pytorch_half_pixel":  # onnx has one element elsewhere than PyTorch
         return "Resize", [x, "", "", _i64(g, *_ints(g, len(axes), 2, 9))], 1, {**attrs, "axes": axes}
     if g.rng.random() < 0.5:
-        return "Resize", [x, "", g.constant(np.array(g.either((2, 0.5), (1.5, 1.25), (0.75, 3))[:len(axes)], np.float32))], 1, {**attrs, "axes": axes}
+        return (
+            "Resize",
+            [x, "", g.constant(np.array(g.either((2, 0.5), (1.5, 1.25), (0.75, 3))[: len(axes)], np.float32))],
+            1,
+            {**attrs, "axes": axes},
+        )
     attrs.update(_some(g, keep_aspect_ratio_policy=g.either("not_larger", "not_smaller", "stretch")))
     return "Resize", [x, "", "", _i64(g, *_ints(g, len(axes), 1, 9))], 1, {**attrs, "axes": axes}
 
@@ -244,9 +339,19 @@ def sampled(g: Graph) -> Proposed:
     if 0 in _shape(g, x):
         raise LookupError
     grid = g.constant(g.rng.uniform(-1.3, 1.3, (_shape(g, x)[0], 3, 2, 2)).astype(np.float32))
-    return "GridSample", [x, grid], 1, {"align_corners": g.either(0, 1), **g.either(
-        {"mode": "cubic", "padding_mode": g.either("zeros", "reflection")},         # onnx holds a cubic curve at the border only far from it
-        {"mode": g.either("nearest", "linear"), "padding_mode": g.either("zeros", "border", "reflection")})}
+    return (
+        "GridSample",
+        [x, grid],
+        1,
+        {
+            "align_corners": g.either(0, 1),
+            **g.either(
+                # onnx holds a cubic curve at the border only far from it
+                {"mode": "cubic", "padding_mode": g.either("zeros", "reflection")},
+                {"mode": g.either("nearest", "linear"), "padding_mode": g.either("zeros", "border", "reflection")},
+            ),
+        },
+    )
 
 
 @proposes(4)
@@ -254,7 +359,19 @@ def moved(g: Graph) -> Proposed:
     x = g.pick(*NUMBERS)
     shape, axis = _shape(g, x), _axis(g, x)
     rank, size = len(shape), shape[axis]
-    op = g.either("Flatten", "Shape", "Pad", "Split", "Trilu", "OneHot", "CenterCropPad", "Slice", "GatherND", "ScatterElements", "Transpose")
+    op = g.either(
+        "Flatten",
+        "Shape",
+        "Pad",
+        "Split",
+        "Trilu",
+        "OneHot",
+        "CenterCropPad",
+        "Slice",
+        "GatherND",
+        "ScatterElements",
+        "Transpose",
+    )
     if op == "Flatten":
         return op, [x], 1, {"axis": int(g.rng.integers(-rank, rank + 1))}
     if op == "Shape":
@@ -275,13 +392,23 @@ def moved(g: Graph) -> Proposed:
         axes = sorted(int(a) for a in g.rng.permutation(rank)[:2])
         starts, ends, steps = (_ints(g, len(axes), low, high) for low, high in ((-4, 3), (-6, 6), (1, 2)))
         turns = [g.either(-1, 1) for _ in axes]
-        return op, [x, _i64(g, *starts), _i64(g, *ends), _i64(g, *axes), _i64(g, *(s * t for s, t in zip(steps, turns)))], 1, {}
+        return (
+            op,
+            [x, _i64(g, *starts), _i64(g, *ends), _i64(g, *axes), _i64(g, *(s * t for s, t in zip(steps, turns)))],
+            1,
+            {},
+        )
     if op == "GatherND" and rank >= 2 and shape[0]:
         at = np.stack([g.rng.integers(-shape[1], shape[1], (shape[0], 3))], -1)
         return op, [x, g.constant(at)], 1, {"batch_dims": 1}
     if op == "ScatterElements":
         at = g.rng.integers(-size, size, shape)
-        return op, [x, g.constant(at), g.random(_dtype(g, x), *shape)], 1, {"axis": axis, "reduction": g.either("max", "min")}
+        return (
+            op,
+            [x, g.constant(at), g.random(_dtype(g, x), *shape)],
+            1,
+            {"axis": axis, "reduction": g.either("max", "min")},
+        )
     return "Transpose", [x], 1, {}
 
 
@@ -290,7 +417,12 @@ def turned(g: Graph) -> Proposed:
     x = g.pick("float32", "int32", "int64", rank=g.either(2, 3))
     time = g.either(0, 1)
     steps, batch = _shape(g, x)[time], _shape(g, x)[1 - time]
-    return "ReverseSequence", [x, g.constant(g.rng.integers(1, steps + 1, batch))], 1, {"time_axis": time, "batch_axis": 1 - time}
+    return (
+        "ReverseSequence",
+        [x, g.constant(g.rng.integers(1, steps + 1, batch))],
+        1,
+        {"time_axis": time, "batch_axis": 1 - time},
+    )
 
 
 @proposes()
@@ -303,7 +435,12 @@ def unblocked(g: Graph) -> Proposed:
 def blocks(g: Graph) -> Proposed:
     x = g.pick("int8", "uint8", "int32", rank=2)
     rows = -(-_shape(g, x)[1] // 2)
-    return "DequantizeLinear", [x, g.constant(g.rng.uniform(0.1, 0.5, (_shape(g, x)[0], rows)).astype(np.float32))], 1, {"axis": 1, "block_size": 2}
+    return (
+        "DequantizeLinear",
+        [x, g.constant(g.rng.uniform(0.1, 0.5, (_shape(g, x)[0], rows)).astype(np.float32))],
+        1,
+        {"axis": 1, "block_size": 2},
+    )
 
 
 @proposes()

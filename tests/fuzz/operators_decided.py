@@ -1,4 +1,6 @@
-"""Operators of random graphs of which the data decides what runs or how much there is: counts, places, suppression, sizes by computed numbers, control flow."""
+"""Operators of random graphs of which the data decides what runs or how much there is: counts, places, suppression,
+sizes by computed numbers, control flow."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -35,7 +37,12 @@ def unique(g: Graph) -> Proposed:
 @proposes(1, into=DECIDED)
 def suppressed(g: Graph) -> Proposed:
     boxes, scores = g.random("float32", 1, 6, 4), g.input("float32", (1, 2, 6))
-    return "NonMaxSuppression", [boxes, scores, g.constant(np.int64(3)), g.constant(np.float32(0.3)), g.constant(np.float32(0.1))], 1, {}
+    return (
+        "NonMaxSuppression",
+        [boxes, scores, g.constant(np.int64(3)), g.constant(np.float32(0.3)), g.constant(np.float32(0.1))],
+        1,
+        {},
+    )
 
 
 @proposes(2, into=DECIDED)
@@ -45,7 +52,16 @@ def filled_as_computed(g: Graph) -> Proposed:
 
 @proposes(2, into=DECIDED)
 def counted(g: Graph) -> Proposed:
-    return "Range", [g.constant(np.int64(0)), g.some("int64", lambda a: a.ndim == 0 and 0 <= a <= 64), g.constant(np.int64(g.either(1, 2)))], 1, {}
+    return (
+        "Range",
+        [
+            g.constant(np.int64(0)),
+            g.some("int64", lambda a: a.ndim == 0 and 0 <= a <= 64),
+            g.constant(np.int64(g.either(1, 2))),
+        ],
+        1,
+        {},
+    )
 
 
 @proposes(2, into=DECIDED)
@@ -62,7 +78,12 @@ def best(g: Graph) -> Proposed:
     if not g.array(x).ndim:
         raise LookupError
     axis = int(g.rng.integers(0, g.array(x).ndim))
-    return "TopK", [x, g.some("int64", lambda a: a.shape == (1,) and 1 <= a[0] <= g.array(x).shape[axis])], 2, {"axis": axis}
+    return (
+        "TopK",
+        [x, g.some("int64", lambda a: a.shape == (1,) and 1 <= a[0] <= g.array(x).shape[axis])],
+        2,
+        {"axis": axis},
+    )
 
 
 @proposes(2, into=DECIDED)
@@ -80,14 +101,24 @@ def picked_as_computed(g: Graph) -> Proposed:
     if not g.array(x).ndim:
         raise LookupError
     size = g.array(x).shape[0]
-    return "Gather", [x, g.some("int64", lambda a: a.ndim < 3 and bool((a >= -size).all() and (a < size).all()))], 1, {"axis": 0}
+    return (
+        "Gather",
+        [x, g.some("int64", lambda a: a.ndim < 3 and bool((a >= -size).all() and (a < size).all()))],
+        1,
+        {"axis": 0},
+    )
 
 
 @proposes(3, into=DECIDED)
 def either_branch(g: Graph) -> Proposed:
     condition = g.pick("bool", rank=0)
     then, other = (g.inner(int(g.rng.integers(1, 5)), {}) for _ in range(2))
-    made = [(a, b) for a in then.made() for b in other.made() if then.array(a).dtype == other.array(b).dtype and then.array(a).ndim == other.array(b).ndim]
+    made = [
+        (a, b)
+        for a in then.made()
+        for b in other.made()
+        if then.array(a).dtype == other.array(b).dtype and then.array(a).ndim == other.array(b).ndim
+    ]
     if not made:
         raise LookupError
     a, b = g.either(*made)
@@ -101,7 +132,12 @@ def turns(g: Graph) -> Proposed:
     on, kept = _passed(body, "go"), _alike(body, "s")
     count = g.constant(np.int64(g.rng.integers(1, 4))) if g.rng.random() < 0.4 else g.input("int64", ())
     seen = [_vector(body, g.either(*body.made()))] if g.rng.random() < 0.5 else []
-    return "Loop", [count, g.constant(np.bool_(True)), state], 1 + len(seen), {"body": body.body(["i", "go", "s"], [on, kept, *seen])}
+    return (
+        "Loop",
+        [count, g.constant(np.bool_(True)), state],
+        1 + len(seen),
+        {"body": body.body(["i", "go", "s"], [on, kept, *seen])},
+    )
 
 
 @proposes(2, into=DECIDED)
@@ -111,7 +147,12 @@ def scanned(g: Graph) -> Proposed:
         raise LookupError
     body = g.inner(int(g.rng.integers(1, 5)), {"s": g.array(state), "r": g.array(x)[0]})
     kept, seen = _alike(body, "s"), g.either(*body.made())
-    return "Scan", [state, x], 2, {"body": body.body(["s", "r"], [kept, seen]), "num_scan_inputs": 1, "scan_input_directions": [g.either(0, 1)]}
+    return (
+        "Scan",
+        [state, x],
+        2,
+        {"body": body.body(["s", "r"], [kept, seen]), "num_scan_inputs": 1, "scan_input_directions": [g.either(0, 1)]},
+    )
 
 
 def _passed(body: Graph, name: str) -> str:

@@ -1,4 +1,6 @@
-"""More operators that random graphs are made of: integers with scales, and what ONNX Runtime and the classical estimators add."""
+"""More operators that random graphs are made of: integers with scales, and what ONNX Runtime and the classical
+estimators add."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -33,6 +35,7 @@ def _quantized(g: Graph, x: str) -> list[str]:
 
 # --- ONNX
 
+
 @proposes(2)
 def per_axis(g: Graph) -> Proposed:
     dtype = g.either("int8", "uint8", "int16", "uint16")
@@ -54,7 +57,7 @@ def per_axis(g: Graph) -> Proposed:
 @proposes()
 def dynamic(g: Graph) -> Proposed:
     x = g.pick("float32")
-    if not g.array(x).any():                            # of a range of nothing everybody makes another scale
+    if not g.array(x).any():  # of a range of nothing everybody makes another scale
         raise LookupError
     return "DynamicQuantizeLinear", [x], 3, {}
 
@@ -68,7 +71,7 @@ def integer_product(g: Graph) -> Proposed:
     w = g.random(g.either(*BYTES), *g.either((k, 3), (k, 8), (2, k, 4)))
     if g.rng.random() < 0.5:
         zeros = [_zero(g, _dtype(g, x)), _zero(g, _dtype(g, w))]
-        return "MatMulInteger", [x, w, *zeros[:g.rng.integers(0, 3)]], 1, {}
+        return "MatMulInteger", [x, w, *zeros[: g.rng.integers(0, 3)]], 1, {}
     return "QLinearMatMul", [*_quantized(g, x), *_quantized(g, w), _scale(g), _zero(g, g.either(*BYTES))], 1, {}
 
 
@@ -91,11 +94,16 @@ def integer_conv(g: Graph) -> Proposed:
 
 # --- com.microsoft
 
+
 @proposes(2)
 def curves(g: Graph) -> Proposed:
     x = g.pick("float32")
     op = g.either("Gelu", "QuickGelu", "FastGelu", "BiasGelu")
-    bias = [g.random("float32", *_shape(g, x)[-1:])] if op == "BiasGelu" or op == "FastGelu" and g.rng.random() < 0.5 else []
+    bias = (
+        [g.random("float32", *_shape(g, x)[-1:])]
+        if op == "BiasGelu" or op == "FastGelu" and g.rng.random() < 0.5
+        else []
+    )
     if bias and not _shape(g, x):
         raise LookupError
     return op, [x, *bias], 1, {"domain": MICROSOFT, **({"alpha": 1.25} if op == "QuickGelu" else {})}
@@ -109,7 +117,12 @@ def fused_product(g: Graph) -> Proposed:
     w = g.random("float32", *((5, k) if back else (k, 5)))
     if len(_shape(g, x)) == 2 and g.rng.random() < 0.5:
         attrs = {"activation": g.either("Relu", "Tanh", "Sigmoid"), "alpha": 0.7, "beta": 1.5}
-        return "FusedGemm", [x, w, g.random("float32", 5)], 1, {"transA": int(over), "transB": int(back), "domain": MICROSOFT, **attrs}
+        return (
+            "FusedGemm",
+            [x, w, g.random("float32", 5)],
+            1,
+            {"transA": int(over), "transB": int(back), "domain": MICROSOFT, **attrs},
+        )
     return "FusedMatMul", [x, w], 1, {"transA": int(over), "transB": int(back), "alpha": 0.7, "domain": MICROSOFT}
 
 
@@ -119,8 +132,18 @@ def skip_norm(g: Graph) -> Proposed:
     c = _shape(g, x)[-1]
     skip = g.random("float32", *_shape(g, x))
     if g.rng.random() < 0.5:
-        return "SkipSimplifiedLayerNormalization", [x, skip, g.random("float32", c)], 1, {"domain": MICROSOFT, "epsilon": 1e-3}
-    return "SkipLayerNormalization", [x, skip, *(g.random("float32", c) for _ in range(g.either(1, 2, 3)))], 1, {"domain": MICROSOFT, "epsilon": 1e-3}
+        return (
+            "SkipSimplifiedLayerNormalization",
+            [x, skip, g.random("float32", c)],
+            1,
+            {"domain": MICROSOFT, "epsilon": 1e-3},
+        )
+    return (
+        "SkipLayerNormalization",
+        [x, skip, *(g.random("float32", c) for _ in range(g.either(1, 2, 3)))],
+        1,
+        {"domain": MICROSOFT, "epsilon": 1e-3},
+    )
 
 
 @proposes()
@@ -129,24 +152,44 @@ def heads(g: Graph) -> Proposed:
     batch, _, width = _shape(g, q)
     count = g.either(*(k for k in (1, 2, 4) if width % k == 0))
     keys = int(g.rng.integers(1, 6))
-    return "MultiHeadAttention", [q, g.random("float32", batch, keys, width), g.random("float32", batch, keys, width)], 1, {
-        "num_heads": count, "domain": MICROSOFT}
+    return (
+        "MultiHeadAttention",
+        [q, g.random("float32", batch, keys, width), g.random("float32", batch, keys, width)],
+        1,
+        {"num_heads": count, "domain": MICROSOFT},
+    )
 
 
 @proposes(3)
 def quantized_parts(g: Graph) -> Proposed:
     x = g.pick(*BYTES)
     dtype, rank = _dtype(g, x), len(_shape(g, x))
-    op = g.either("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearReduceMean")
+    op = g.either(
+        "QLinearAdd",
+        "QLinearMul",
+        "QLinearSigmoid",
+        "QLinearLeakyRelu",
+        "QLinearConcat",
+        "QLinearGlobalAveragePool",
+        "QLinearReduceMean",
+    )
     end = [_scale(g), _zero(g, dtype)]
     attrs = {"domain": MICROSOFT}
     if op in ("QLinearAdd", "QLinearMul"):
         return op, [*_quantized(g, x), *_quantized(g, g.pick(dtype, like=x)), *end], 1, attrs
     if op == "QLinearConcat" and rank:
-        return op, [*end, *_quantized(g, x), *_quantized(g, g.random(dtype, *_shape(g, x)))], 1, {**attrs, "axis": int(g.rng.integers(0, rank))}
+        return (
+            op,
+            [*end, *_quantized(g, x), *_quantized(g, g.random(dtype, *_shape(g, x)))],
+            1,
+            {**attrs, "axis": int(g.rng.integers(0, rank))},
+        )
     if rank < (4 if op == "QLinearGlobalAveragePool" else 1):
         raise LookupError
-    more = {"QLinearReduceMean": {"axes": [int(g.rng.integers(0, rank))], "keepdims": g.either(0, 1)}, "QLinearLeakyRelu": {"alpha": 0.3}}
+    more = {
+        "QLinearReduceMean": {"axes": [int(g.rng.integers(0, rank))], "keepdims": g.either(0, 1)},
+        "QLinearLeakyRelu": {"alpha": 0.3},
+    }
     return op, [*_quantized(g, x), *end], 1, {**attrs, **more.get(op, {})}
 
 
@@ -157,13 +200,19 @@ def quantized_weights(g: Graph) -> Proposed:
     if not k:
         raise LookupError
     if g.rng.random() < 0.3:
-        return "DynamicQuantizeMatMul", [x, g.random("uint8", k, 5), _scale(g), _zero(g, "uint8")], 1, {"domain": MICROSOFT}
+        return (
+            "DynamicQuantizeMatMul",
+            [x, g.random("uint8", k, 5), _scale(g), _zero(g, "uint8")],
+            1,
+            {"domain": MICROSOFT},
+        )
     blocks = -(-k // 16)
     packed, scales = g.constant(g.rng.integers(0, 256, (6, blocks, 8)).astype(np.uint8)), _scale(g, 6 * blocks)
     return "MatMulNBits", [x, packed, scales], 1, {"K": k, "N": 6, "bits": 4, "block_size": 16, "domain": MICROSOFT}
 
 
 # --- ai.onnx.ml
+
 
 @proposes(3)
 def estimators(g: Graph) -> Proposed:
@@ -173,10 +222,13 @@ def estimators(g: Graph) -> Proposed:
         raise LookupError
     numbers = [round(float(v), 3) for v in g.rng.uniform(0.1, 2, 3 * c + 3)]
     op, attrs = g.either(
-        ("Scaler", {"offset": numbers[:c], "scale": numbers[c:2 * c]}), ("Normalizer", {"norm": g.either("MAX", "L1", "L2")}),
+        ("Scaler", {"offset": numbers[:c], "scale": numbers[c : 2 * c]}),
+        ("Normalizer", {"norm": g.either("MAX", "L1", "L2")}),
         ("Binarizer", {"threshold": 0.3}),
-        ("LinearRegressor", {"coefficients": numbers[:3 * c], "intercepts": numbers[3 * c:], "targets": 3}),
-        ("Imputer", {"imputed_value_floats": numbers[:1], "replaced_value_float": 0.5}), ("TreeEnsembleRegressor", _trees(c)))
+        ("LinearRegressor", {"coefficients": numbers[: 3 * c], "intercepts": numbers[3 * c :], "targets": 3}),
+        ("Imputer", {"imputed_value_floats": numbers[:1], "replaced_value_float": 0.5}),
+        ("TreeEnsembleRegressor", _trees(c)),
+    )
     return op, [x], 1, {**attrs, "domain": ML}
 
 
@@ -184,12 +236,27 @@ def _trees(columns: int) -> dict:
     """Two trees: one with a single decision, one with two."""
     modes = ["BRANCH_LEQ", "LEAF", "LEAF", "BRANCH_GT", "LEAF", "BRANCH_LT", "LEAF", "LEAF"]
     leaves = [(0, 1), (0, 2), (1, 1), (1, 3), (1, 4)]
-    return {"n_targets": 2, "nodes_treeids": [0] * 3 + [1] * 5, "nodes_nodeids": [0, 1, 2, 0, 1, 2, 3, 4], "nodes_modes": modes,
-            "nodes_featureids": [0, 0, 0, columns - 1, 0, columns // 2, 0, 0], "nodes_values": [0.31, 0.0, 0.0, 0.47, 0.0, 1.13, 0.0, 0.0],
-            "nodes_truenodeids": [1, 0, 0, 1, 0, 3, 0, 0], "nodes_falsenodeids": [2, 0, 0, 2, 0, 4, 0, 0], "target_treeids": [t for t, _ in leaves],
-            "target_nodeids": [n for _, n in leaves], "target_ids": [0, 1, 0, 1, 1], "target_weights": [0.5, -1.0, 2.0, 0.25, 3.0]}
+    return {
+        "n_targets": 2,
+        "nodes_treeids": [0] * 3 + [1] * 5,
+        "nodes_nodeids": [0, 1, 2, 0, 1, 2, 3, 4],
+        "nodes_modes": modes,
+        "nodes_featureids": [0, 0, 0, columns - 1, 0, columns // 2, 0, 0],
+        "nodes_values": [0.31, 0.0, 0.0, 0.47, 0.0, 1.13, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0, 1, 0, 3, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0, 2, 0, 4, 0, 0],
+        "target_treeids": [t for t, _ in leaves],
+        "target_nodeids": [n for _, n in leaves],
+        "target_ids": [0, 1, 0, 1, 1],
+        "target_weights": [0.5, -1.0, 2.0, 0.25, 3.0],
+    }
 
 
 @proposes()
 def codes(g: Graph) -> Proposed:
-    return "LabelEncoder", [g.pick("int64")], 1, {"keys_int64s": [0, 1, 2, 5], "values_int64s": [3, 1, 4, 0], "default_int64": 7, "domain": ML}
+    return (
+        "LabelEncoder",
+        [g.pick("int64")],
+        1,
+        {"keys_int64s": [0, 1, 2, 5], "values_int64s": [3, 1, 4, 0], "default_int64": 7, "domain": ML},
+    )

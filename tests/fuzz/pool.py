@@ -1,4 +1,6 @@
-"""Children that carry out cases, and the parent that watches them: how each case ended, whatever it did to its process."""
+"""Children that carry out cases, and the parent that watches them: how each case ended, whatever it did to its
+process."""
+
 from __future__ import annotations
 
 import ctypes
@@ -16,21 +18,25 @@ from multiprocessing.connection import Connection, wait
 
 from pelton.errors import Error
 
-SECONDS = 10.0                  # of CPU time that a case may take unless more is given; of the clock's, on a busy machine, LATEST
+# of CPU time that a case may take unless more is given; of the clock's, on a busy machine, LATEST
+SECONDS = 10.0
 LATEST = 120.0
-ROOM = 192 << 20                # bytes that a case of models this small may take, its engine and the reference included
-ADDRESSES = 6 << 30             # bytes of addresses for all of a child: what asks for more is told that there is none
-CASES = 300                     # cases after which a child makes room for a new one
-DEATH_OF_PARENT = 1             # PR_SET_PDEATHSIG of <linux/prctl.h>
+ROOM = 192 << 20  # bytes that a case of models this small may take, its engine and the reference included
+ADDRESSES = 6 << 30  # bytes of addresses for all of a child: what asks for more is told that there is none
+CASES = 300  # cases after which a child makes room for a new one
+DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 TICKS = os.sysconf("SC_CLK_TCK")
-EXHAUSTED = re.compile(r"MemoryError|[Uu]nable to allocate|bad_alloc|larger than the maximum|maximum supported dimension|array is too big")
+EXHAUSTED = re.compile(
+    r"MemoryError|[Uu]nable to allocate|bad_alloc|larger than the maximum|maximum supported dimension|array is too big"
+)
 
-Case = Callable[[int], str]     # a seed → in a word how it ended well; raises a pelton.Error where it was refused
+Case = Callable[[int], str]  # a seed → in a word how it ended well; raises a pelton.Error where it was refused
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What became of a case. `how` is a word of the case's own, "refused", or what went wrong: "wrong", "raised", "crash", "hang", "memory"."""
+    """What became of a case. `how` is a word of the case's own, "refused", or what went wrong: "wrong", "raised",
+    "crash", "hang", "memory"."""
 
     kind: str
     seed: int
@@ -58,11 +64,11 @@ def carry_out(kind: str, case: Case, seed: int) -> Ending:
         how = case(seed)
     except Error as e:
         how, detail = "refused", f"{type(e).__name__}: {e}"
-        if EXHAUSTED.search(detail):                       # it tried: with more memory it would have gone on
+        if EXHAUSTED.search(detail):  # it tried: with more memory it would have gone on
             how = "memory"
     except AssertionError as e:
         how, detail = "wrong", "".join(traceback.format_exception(e)[-6:])
-    except (Exception, RecursionError) as e:               # the one place where everything is caught: to be told
+    except (Exception, RecursionError) as e:  # the one place where everything is caught: to be told
         how, detail = "raised", "".join(traceback.format_exception(e)[-8:])
     taken = _resident() - before
     if taken > ROOM and how not in ("wrong", "raised"):
@@ -82,7 +88,7 @@ def _resident(reset: bool = False) -> int:
 def _serve(pipe: Connection, cases: dict[str, Case]) -> None:
     """What a child does until it is told nothing more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)      # whatever ends the parent
+    ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)  # whatever ends the parent
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while (asked := pipe.recv()) is not None:
@@ -94,7 +100,8 @@ class _Child:
     """A process and the case that it is busy with."""
 
     def __init__(self, cases: dict[str, Case]):
-        context = multiprocessing.get_context("fork")       # seeds and imports are shared with the parent, so that a child costs nothing
+        # seeds and imports are shared with the parent, so that a child costs nothing
+        context = multiprocessing.get_context("fork")
         self.pipe, other = context.Pipe()
         self.process = context.Process(target=_serve, args=(other, cases), daemon=True)
         self.process.start()
@@ -122,8 +129,11 @@ class _Child:
         return self.process.exitcode
 
 
-def run(cases: dict[str, Case], asked: Iterable[tuple[str, int]], children: int = 2, seconds: float = SECONDS) -> Iterator[Ending]:
-    """Carries out (kind, seed) after (kind, seed), several at a time; endings come as they happen. seconds: CPU time that each may take."""
+def run(
+    cases: dict[str, Case], asked: Iterable[tuple[str, int]], children: int = 2, seconds: float = SECONDS
+) -> Iterator[Ending]:
+    """Carries out (kind, seed) after (kind, seed), several at a time; endings come as they happen. seconds: CPU time
+    that each may take."""
     todo, free, busy = iter(asked), [], {}
     try:
         while True:

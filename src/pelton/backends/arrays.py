@@ -1,4 +1,6 @@
-"""Arrays of the caller: what fits a port, what is copied to fit, the sentences for what does not, and arrays made up."""
+"""Arrays of the caller: what fits a port, what is copied to fit, the sentences for what does not, and arrays made
+up."""
+
 from __future__ import annotations
 
 import math
@@ -14,7 +16,8 @@ from pelton.system import memory
 
 from . import dlpack
 
-Look = tuple[Port, str, np.dtype, tuple[int, ...]]             # a port and what every run asks of it: name, dtype, shape
+# a port and what every run asks of it: name, dtype, shape
+Look = tuple[Port, str, np.dtype, tuple[int, ...]]
 
 
 class _Held:
@@ -22,13 +25,20 @@ class _Held:
 
     def __init__(self, lent: dlpack.Lent, dtype: np.dtype):
         strides = None if lent.strides is None else tuple(s * dtype.itemsize for s in lent.strides)
-        self.__array_interface__ = {"shape": lent.shape, "typestr": dtype.str, "data": (lent.address, not lent.writable), "strides": strides, "version": 3}
+        self.__array_interface__ = {
+            "shape": lent.shape,
+            "typestr": dtype.str,
+            "data": (lent.address, not lent.writable),
+            "strides": strides,
+            "version": 3,
+        }
         self.keeper = lent.keeper
 
 
 def hosted(value: Any, what: str) -> Any:
-    """An array of another library as numpy's: over the same memory where DLPack says that this is the CPU's, else what its `__array__` gives. Anything else
-    as it is. InputError, with what the library says, where it hands no array over."""
+    """An array of another library as numpy's: over the same memory where DLPack says that this is the CPU's, else what
+    its `__array__` gives. Anything else as it is. InputError, with what the library says, where it hands no array
+    over."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
     if (found := borrowed(value, what)) is not None:
@@ -56,18 +66,22 @@ def borrowed(value: Any, what: str) -> np.ndarray | None:
         return np.empty(lent.shape, dtype)
     if dtype.isbuiltin == 1:
         return np.asarray(_Held(lent, dtype))
-    return np.asarray(_Held(lent, np.dtype(f"u{dtype.itemsize}"))).view(dtype)         # types of ml_dtypes, of which the interface knows nothing
+    # types of ml_dtypes, of which the interface knows nothing
+    return np.asarray(_Held(lent, np.dtype(f"u{dtype.itemsize}"))).view(dtype)
 
 
 def all_hosted(inputs: Any) -> Any:
     """The same inputs by name, arrays of other libraries as numpy's."""
-    if (type(inputs) is dict or isinstance(inputs, Mapping)) and not all(isinstance(v, np.ndarray) for v in inputs.values()):
+    if (type(inputs) is dict or isinstance(inputs, Mapping)) and not all(
+        isinstance(v, np.ndarray) for v in inputs.values()
+    ):
         return {name: hosted(value, f"input {name!r}") for name, value in inputs.items()}
     return inputs
 
 
 def out_array(port: Port, given: Any) -> np.ndarray:
-    """What `out` gives for an output as an array of numpy's over that memory; InputError where results cannot be written straight into it."""
+    """What `out` gives for an output as an array of numpy's over that memory; InputError where results cannot be
+    written straight into it."""
     array = given if isinstance(given, (np.ndarray, np.generic)) else borrowed(given, f"out[{port.name!r}]")
     if type(array) is not np.ndarray or array.dtype != port.numpy_dtype or array.shape != port.shape:
         refuse_out(port, given if array is None else array)
@@ -77,7 +91,9 @@ def out_array(port: Port, given: Any) -> np.ndarray:
 def by_name(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """What a call gives in order, and by name, as inputs by name; InputError where it is too much or too little."""
     if len(arrays) > len(ports) or (len(arrays) < len(ports) and not named):
-        raise InputError(f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}")
+        raise InputError(
+            f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}"
+        )
     inputs = dict(zip((p.name for p in ports), arrays))
     for name, array in named.items():
         if name in inputs:
@@ -87,25 +103,34 @@ def by_name(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, An
 
 
 def fit(port: Port, given: Any) -> np.ndarray:
-    """`given` as an array of the port's type, shape and native byte order, contiguous and aligned: itself where it is that, else a copy of equal values.
+    """`given` as an array of the port's type, shape and native byte order, contiguous and aligned: itself where it is
+    that, else a copy of equal values.
 
     InputError, saying what to do, where it would take more than a copy.
     """
     what = f"input {port.name!r} needs {port}"
     dtype = port.numpy_dtype
     if isinstance(given, np.generic):
-        given = np.asarray(given)                          # a numpy scalar knows its type
+        given = np.asarray(given)  # a numpy scalar knows its type
     if not isinstance(given, np.ndarray):
-        raise InputError(f"{what} as a numpy array, given {_kind(given)}; np.asarray(value, dtype=np.{dtype.name}) makes one")
+        raise InputError(
+            f"{what} as a numpy array, given {_kind(given)}; np.asarray(value, dtype=np.{dtype.name}) makes one"
+        )
     if isinstance(given, np.ma.MaskedArray):
-        raise InputError(f"{what}, given a masked array, whose mask would be lost; fill it with {port.name}.filled(value)")
+        raise InputError(
+            f"{what}, given a masked array, whose mask would be lost; fill it with {port.name}.filled(value)"
+        )
     if port.dtype == "string":
         return _strings(given, port, what)
     if given.dtype.hasobject:
-        raise InputError(f"{what} (numpy {dtype.name}), given an array of Python objects, shape {list(given.shape)}; make an array of numbers with "
-                         f"np.asarray(value.tolist(), dtype=np.{dtype.name})")
+        raise InputError(
+            f"{what} (numpy {dtype.name}), given an array of Python objects, shape {list(given.shape)}; make an array"
+            f" of numbers with np.asarray(value.tolist(), dtype=np.{dtype.name})"
+        )
     if given.dtype.newbyteorder("=") != dtype:
-        raise InputError(f"{what} (numpy {dtype.name}), given {given.dtype.name}; convert it with .astype(np.{dtype.name})")
+        raise InputError(
+            f"{what} (numpy {dtype.name}), given {given.dtype.name}; convert it with .astype(np.{dtype.name})"
+        )
     check_shape(port, given.shape, what)
     if type(given) is np.ndarray and given.dtype == dtype and given.flags.c_contiguous and given.flags.aligned:
         return given
@@ -113,7 +138,8 @@ def fit(port: Port, given: Any) -> np.ndarray:
 
 
 def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
-    """Strings as an array of Python's str: numpy's own string arrays are copied, arrays of objects are taken where each is one."""
+    """Strings as an array of Python's str: numpy's own string arrays are copied, arrays of objects are taken where each
+    is one."""
     if given.dtype.kind == "S":
         raise InputError(f"{what}, given bytes; decode them with np.char.decode(value, 'utf-8')")
     if given.dtype.kind not in "OUT":
@@ -122,17 +148,22 @@ def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
     array = np.asarray(given, object, order="C")
     wrong = next((v for v in array.flat if not isinstance(v, str)), "")
     if not isinstance(wrong, str):
-        raise InputError(f"{what}, given an array of objects that holds {_kind(wrong)}, {wrong!r:.50}; every element has to be a str")
+        raise InputError(
+            f"{what}, given an array of objects that holds {_kind(wrong)}, {wrong!r:.50}; every element has to be a str"
+        )
     return array
 
 
 def drawn(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays for ports whose sizes are known: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table).
-    InputError where there is no memory for them."""
-    need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), memory.installed()      # as they are drawn in 64 bits, and then converted
+    """Arrays for ports whose sizes are known: floats from a normal distribution, integers, bools and strings 0 or 1
+    (indices that fit any table). InputError where there is no memory for them."""
+    # as they are drawn in 64 bits, and then converted
+    need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), memory.installed()
     if need > have:
-        raise InputError(f"inputs of these sizes take {need / 1e9:.1f} GB to make up, this machine has {have / 1e9:.1f} GB; smaller ones are needed: "
-                         + ", ".join(f"{p.name} {p}" for p in ports))
+        raise InputError(
+            f"inputs of these sizes take {need / 1e9:.1f} GB to make up, this machine has {have / 1e9:.1f} GB; smaller"
+            " ones are needed: " + ", ".join(f"{p.name} {p}" for p in ports)
+        )
     rng = np.random.default_rng(seed)
 
     def draw(port: Port) -> np.ndarray:
@@ -140,6 +171,7 @@ def drawn(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
             return rng.integers(0, 2, port.shape).astype(str)
         whole = port.numpy_dtype.kind in "iub"
         return (rng.integers(0, 2, port.shape) if whole else rng.standard_normal(port.shape)).astype(port.numpy_dtype)
+
     return {p.name: draw(p) for p in ports}
 
 
@@ -155,7 +187,11 @@ def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:
     if len(shape) == len(port.shape):
         axis = next(i for i, (a, b) in enumerate(zip(shape, port.shape)) if a != b)
         named = port.dims[axis] if port.dims else None
-        detail = f"shape {list(shape)}: axis {axis}" + (f" ({named})" if named else "") + f" has {shape[axis]} instead of {port.shape[axis]}"
+        detail = (
+            f"shape {list(shape)}: axis {axis}"
+            + (f" ({named})" if named else "")
+            + f" has {shape[axis]} instead of {port.shape[axis]}"
+        )
         if sorted(shape) == sorted(port.shape):
             advice = "; are the axes in another order (see .transpose)?"
     else:
@@ -179,22 +215,37 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
         raise InputError(f"{what} as a numpy array, given {_kind(given)}")
     if given.dtype != port.numpy_dtype:
         swapped = " in the other byte order" if given.dtype.newbyteorder("=") == port.numpy_dtype else ""
-        raise InputError(f"{what} (numpy {port.numpy_dtype.name}), given {given.dtype.name}{swapped}; results are not converted")
+        raise InputError(
+            f"{what} (numpy {port.numpy_dtype.name}), given {given.dtype.name}{swapped}; results are not converted"
+        )
     check_shape(port, given.shape, what)
-    wanted = (("writeable", "that can be written"), ("c_contiguous", "contiguous in C order"), ("aligned", "aligned to its elements"))
-    lacks = next(text for flag, text in wanted if not getattr(given.flags, flag)) if not (
-        given.flags.writeable and given.flags.c_contiguous and given.flags.aligned) else "that is no view of others' elements"
+    wanted = (
+        ("writeable", "that can be written"),
+        ("c_contiguous", "contiguous in C order"),
+        ("aligned", "aligned to its elements"),
+    )
+    lacks = (
+        next(text for flag, text in wanted if not getattr(given.flags, flag))
+        if not (given.flags.writeable and given.flags.c_contiguous and given.flags.aligned)
+        else "that is no view of others' elements"
+    )
     raise InputError(f"{what} {lacks}, given one that is not; leave it out, or make it with np.empty(shape, dtype)")
 
 
-def check_apart(inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Container[str]) -> None:
-    """InputError where an output of a given name has memory in common with another port. `spans`: where the array of each begins and ends, inputs first."""
+def check_apart(
+    inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Container[str]
+) -> None:
+    """InputError where an output of a given name has memory in common with another port. `spans`: where the array of
+    each begins and ends, inputs first."""
     for one, port in enumerate(outputs, len(inputs)):
         start, end = spans[one]
         for other, (begin, last) in enumerate(spans) if port.name in given and start < end else ():
             if begin < end and start < last and begin < last and other != one:
                 names = [f"input {p.name!r}" for p in inputs] + [f"out[{p.name!r}]" for p in outputs]
-                raise InputError(f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs, so give it memory of its own")
+                raise InputError(
+                    f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs, so"
+                    " give it memory of its own"
+                )
 
 
 def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, all_of_them: bool) -> None:
@@ -210,8 +261,10 @@ def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, a
 
 def refuse_mapping(ports: Sequence[Port], given: Any) -> NoReturn:
     example = ports[0].name if ports else "x"
-    raise InputError(f"run needs a mapping from input names to arrays, like {{{example!r}: array}}, given {_kind(given)}; "
-                     "arrays in order go to engine(array, …)")
+    raise InputError(
+        f"run needs a mapping from input names to arrays, like {{{example!r}: array}}, given {_kind(given)}; "
+        "arrays in order go to engine(array, …)"
+    )
 
 
 def _kind(value: Any) -> str:

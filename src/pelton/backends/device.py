@@ -10,6 +10,7 @@ An engine becomes a run in five steps, each of them a backend's:
 
 A new kind of device is a folder with a file `backend.py`, whose `BACKEND` is a `Backend`, and its line in `FOLDERS`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +26,12 @@ from pelton.errors import EngineError
 
 from .plan import Plan
 
-FOLDERS = {"cuda": "cuda", "reference": "reference"}        # arch of a target → folder; all others are CPUs
-AGAIN = "build it on, or for, this machine"           # how messages end that say that an engine is for others
+FOLDERS = {"cuda": "cuda", "reference": "reference"}  # arch of a target → folder; all others are CPUs
+AGAIN = "build it on, or for, this machine"  # how messages end that say that an engine is for others
 
-Stamped = tuple[Step, int, int]                   # a step, and when it began and ended, in nanoseconds of `time.monotonic_ns`
-Told = Callable[[str, int, int], Any]             # is told of progress: stage, done, of how many
+# a step, and when it began and ended, in nanoseconds of `time.monotonic_ns`
+Stamped = tuple[Step, int, int]
+Told = Callable[[str, int, int], Any]  # is told of progress: stage, done, of how many
 
 
 class Ready(Protocol):
@@ -39,24 +41,28 @@ class Ready(Protocol):
     def filled(self) -> Filled: ...
     @property
     def call(self) -> Callable[[dict[str, Any]], dict[str, Any] | None] | None:
-        """Runs it on arrays by name that are just what its ports take and gives fresh ones; gives None, and runs nothing, where one is not. None itself where
-        the device has no such short way."""
+        """Runs it on arrays by name that are just what its ports take and gives fresh ones; gives None, and runs
+        nothing, where one is not. None itself where the device has no such short way."""
+
     @property
     def plain(self) -> Engine:
         """The engine with numbers everywhere."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Outputs by name: fresh arrays, or what `out` gives, which is written where it lies. InputError for arrays that do not fit their ports."""
+        """Outputs by name: fresh arrays, or what `out` gives, which is written where it lies. InputError for arrays
+        that do not fit their ports."""
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
+    def trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], list[Stamped]]:
         """A run in which no two steps overlap, and when each began and ended."""
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds that it took, in a run in which no two overlap."""
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
-        """A run of one step after the other; before each and after the last, `see` is called with the number of steps done, and with what has `memory` and
-        `plain`."""
+        """A run of one step after the other; before each and after the last, `see` is called with the number of steps
+        done, and with what has `memory` and `plain`."""
 
     def memory(self, buffer: int) -> np.ndarray:
         """The bytes of a buffer, or its strings, as they are now in a watched run."""
@@ -69,15 +75,16 @@ class Workspace(Protocol):
     def threads(self) -> int: ...
     @property
     def stream(self) -> int | None:
-        """The number of a stream of its own where runs can be put on streams (see `Streaming`); None where a run is over when `run` returns."""
+        """The number of a stream of its own where runs can be put on streams (see `Streaming`); None where a run is
+        over when `run` returns."""
 
     @property
     def machine(self) -> str:
         """What it runs on, by its marketing name."""
 
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
-        """The plan for these values of the symbols. `outdated` is called where what was prepared before is of no use any more: the memory has to grow.
-        EngineError where there is not enough."""
+        """The plan for these values of the symbols. `outdated` is called where what was prepared before is of no use
+        any more: the memory has to grow. EngineError where there is not enough."""
 
     def taken(self, inputs: Any) -> Any:
         """Inputs by name, arrays of other libraries as this device reads them. InputError where one cannot be read."""
@@ -100,12 +107,14 @@ class Streaming(Workspace, Protocol):
 class Streamed(Ready, Protocol):
     """What runs without being waited for."""
 
-    def run_async(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int | None) -> dict[str, Any]: ...
+    def run_async(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int | None
+    ) -> dict[str, Any]: ...
 
 
 class Loaded(Protocol):
-    """The code and constants of an engine on a device. `plan` may have other kernels for some steps than the one that was opened; `device` is whatever the
-    backend calls one."""
+    """The code and constants of an engine on a device. `plan` may have other kernels for some steps than the one that
+    was opened; `device` is whatever the backend calls one."""
 
     @property
     def plan(self) -> Plan: ...
@@ -117,10 +126,11 @@ class Loaded(Protocol):
 class Backend:
     """A kind of device.
 
-    check: EngineError where an engine of this target, which messages call so, is not for this machine, as far as that shows without a device.
-    open: what `load` takes; EngineError for code that is not of this backend. load: onto the device of that number, or onto one given as an object.
-    allocate: for a number of threads, or the usual one. tune: the engines by the fastest of the kernels that they carry, timed on a device until a
-    deadline (of `time.monotonic`); InputError where engines of this kind carry none. The name is what messages call the whole.
+    check: EngineError where an engine of this target, which messages call so, is not for this machine, as far as that
+    shows without a device. open: what `load` takes; EngineError for code that is not of this backend. load: onto the
+    device of that number, or onto one given as an object. allocate: for a number of threads, or the usual one. tune:
+    the engines by the fastest of the kernels that they carry, timed on a device until a deadline (of `time.monotonic`);
+    InputError where engines of this kind carry none. The name is what messages call the whole.
     """
 
     check: Callable[[str, Mapping[str, Any]], None]
@@ -137,7 +147,8 @@ def backend(target: Mapping[str, Any]) -> Backend:
 
 
 def check_here(called: str, target: Mapping[str, Any], **here: str) -> None:
-    """EngineError where a target has other values for these keys than the machine has. `called`: what messages call the engine."""
+    """EngineError where a target has other values for these keys than the machine has. `called`: what messages call the
+    engine."""
     for key, value in here.items():
         if target.get(key, value) != value:
             raise EngineError(f"engine {called!r} is for {target[key]}, this machine runs {value}; {AGAIN}")

@@ -1,4 +1,6 @@
-"""DLPack (dlpack.h), in and out: arrays of any library as what they are in memory, and memory as what any library takes for an array."""
+"""DLPack (dlpack.h), in and out: arrays of any library as what they are in memory, and memory as what any library takes
+for an array."""
+
 from __future__ import annotations
 
 import ctypes
@@ -12,22 +14,43 @@ import numpy as np
 from pelton.engine.model import NUMPY_NAMES, SIZES
 from pelton.errors import InputError
 
-CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13           # DLDeviceType
-READ_ONLY = 1                                              # of the flags of DLManagedTensorVersioned
-VERSION = (1, 0)                                           # the newest that is asked for; who knows none gives what has no version
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5}      # DLDataTypeCode
-DTYPES = {name: (_CODES[np.dtype(n).kind], 8 * SIZES[name]) for name, n in NUMPY_NAMES.items() if np.dtype(n).kind in _CODES}
-DTYPES |= {"bool": (6, 8), "bf16": (4, 16), "f8e4m3fn": (10, 8), "f8e4m3fnuz": (11, 8), "f8e5m2": (12, 8), "f8e5m2fnuz": (13, 8), "f8e8m0fnu": (14, 8)}
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
+READ_ONLY = 1  # of the flags of DLManagedTensorVersioned
+# the newest that is asked for; who knows none gives what has no version
+VERSION = (1, 0)
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5}  # DLDataTypeCode
+DTYPES = {
+    name: (_CODES[np.dtype(n).kind], 8 * SIZES[name]) for name, n in NUMPY_NAMES.items() if np.dtype(n).kind in _CODES
+}
+DTYPES |= {
+    "bool": (6, 8),
+    "bf16": (4, 16),
+    "f8e4m3fn": (10, 8),
+    "f8e4m3fnuz": (11, 8),
+    "f8e5m2": (12, 8),
+    "f8e5m2fnuz": (13, 8),
+    "f8e8m0fnu": (14, 8),
+}
 _NAMES = {kind: name for name, kind in DTYPES.items()}
-REFUSALS = (AssertionError, BufferError, RuntimeError, TypeError, ValueError)        # what libraries raise that do not hand an array over
+# what libraries raise that do not hand an array over
+REFUSALS = (AssertionError, BufferError, RuntimeError, TypeError, ValueError)
 
 
 class _Tensor(ctypes.Structure):
     """DLTensor."""
 
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
-                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 class _Managed(ctypes.Structure):
@@ -39,8 +62,14 @@ class _Managed(ctypes.Structure):
 class _Versioned(ctypes.Structure):
     """DLManagedTensorVersioned."""
 
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64),
-                ("tensor", _Tensor)]
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +100,7 @@ def lent(value: Any, what: str, **given: Any) -> Lent:
     try:
         try:
             capsule = value.__dlpack__(**given, max_version=VERSION)
-        except TypeError:                                  # it was made before there were versions
+        except TypeError:  # it was made before there were versions
             capsule = value.__dlpack__(**given)
         versioned = _is_valid(id(capsule), b"dltensor_versioned")
         # it stays the maker's, who takes it back when the capsule goes
@@ -83,23 +112,37 @@ def lent(value: Any, what: str, **given: Any) -> Lent:
         raise InputError(f"{what} is given by DLPack {managed.major}.{managed.minor}, expected {VERSION[0]}.x")
     tensor = managed.tensor
     if tensor.lanes != 1 or (tensor.code, tensor.bits) not in _NAMES:
-        raise InputError(f"{what} has elements of DLPack's kind {tensor.code} with {tensor.bits} bits, {tensor.lanes} at a time, which no engine takes")
+        raise InputError(
+            f"{what} has elements of DLPack's kind {tensor.code} with {tensor.bits} bits, {tensor.lanes} at a time,"
+            " which no engine takes"
+        )
     rank = range(tensor.ndim)
-    return Lent((tensor.data or 0) + tensor.byte_offset, _NAMES[tensor.code, tensor.bits], tuple(tensor.shape[i] for i in rank),
-                tuple(tensor.strides[i] for i in rank) if tensor.strides else None, not (versioned and managed.flags & READ_ONLY), (capsule, value))
+    return Lent(
+        (tensor.data or 0) + tensor.byte_offset,
+        _NAMES[tensor.code, tensor.bits],
+        tuple(tensor.shape[i] for i in rank),
+        tuple(tensor.strides[i] for i in rank) if tensor.strides else None,
+        not (versioned and managed.flags & READ_ONLY),
+        (capsule, value),
+    )
 
 
 def dense(shape: Sequence[int]) -> list[int]:
     """Strides in elements of an array that is contiguous in C order."""
-    return [math.prod(shape[i + 1:]) for i in range(len(shape))]
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-_given: dict[int, tuple[Any, ...]] = {}        # address of a DLManagedTensor → what it needs, until its consumer is done with it
+# address of a DLManagedTensor → what it needs, until its consumer is done with it
+_given: dict[int, tuple[Any, ...]] = {}
 
 
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
-_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
-_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
+_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -107,7 +150,8 @@ def _delete(managed: int, given: dict[int, tuple[Any, ...]] = _given) -> None:
     given.pop(managed, None)
 
 
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))        # consumers may outlive this module when the interpreter ends
+# consumers may outlive this module when the interpreter ends
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))
 
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
@@ -117,17 +161,29 @@ def _unused(capsule: int) -> None:
         _given.pop(_get_pointer(capsule, b"dltensor"), None)
 
 
-_NAME = ctypes.c_char_p(b"dltensor")           # capsules keep the address of their name
+_NAME = ctypes.c_char_p(b"dltensor")  # capsules keep the address of their name
 
 
 def capsule(address: int, dtype: str, shape: Sequence[int], ordinal: int, keeper: Any) -> Any:
     """Dense memory of a GPU in a capsule of DLPack, which keeps `keeper`."""
+
     def longs(numbers: Sequence[int]) -> Any:
         return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+
     sizes, strides = longs(shape), longs(dense(shape))
     code, bits = DTYPES[dtype]
-    tensor = _Tensor(address, CUDA, ordinal, len(shape), code, bits, 1, ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64)),
-                     ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)), 0)
+    tensor = _Tensor(
+        address,
+        CUDA,
+        ordinal,
+        len(shape),
+        code,
+        bits,
+        1,
+        ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64)),
+        ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)),
+        0,
+    )
     managed = _Managed(tensor, None, _delete)
     at = ctypes.addressof(managed)
     _given[at] = (managed, sizes, strides, keeper)

@@ -1,4 +1,5 @@
 """Steps that no kernel takes: a node's text, run by the reference on views of the engine's memory."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +11,13 @@ from pelton.errors import EngineError, Needs
 
 
 class HostStep:
-    """A host step with its function, for these values of symbols; EngineError where what the function needs is not installed."""
+    """A host step with its function, for these values of symbols; EngineError where what the function needs is not
+    installed."""
 
     def __init__(self, step: Step, sizes: Mapping[str, int]):
         with Needs(f"step {step.name!r} runs on the host, which", EngineError):
             from pelton import reference  # only engines with host steps need what it imports
+
             self._function: Callable[..., Sequence[np.ndarray]] = reference.run_text(step.host, sizes)
         self.step = step
 
@@ -22,10 +25,15 @@ class HostStep:
         """Reads and writes the buffers that `memory` gives, as bytes or as strings."""
         results = self._function(*(view(t, memory(t.slice.buffer)) for t in self.step.inputs))
         if len(results) != len(self.step.outputs):
-            raise EngineError(f"host step {self.step.name!r} gave {len(results)} results, expected {len(self.step.outputs)}")
+            raise EngineError(
+                f"host step {self.step.name!r} gave {len(results)} results, expected {len(self.step.outputs)}"
+            )
         for t, result in zip(self.step.outputs, results):
             if result.shape != t.shape or result.dtype != numpy_dtype(t.dtype):
-                raise EngineError(f"host step {self.step.name!r} gave {result.dtype.name}{list(result.shape)}, expected {t.dtype}{list(t.shape)}")
+                raise EngineError(
+                    f"host step {self.step.name!r} gave {result.dtype.name}{list(result.shape)}, expected"
+                    f" {t.dtype}{list(t.shape)}"
+                )
             view(t, memory(t.slice.buffer))[...] = result
 
 
@@ -35,5 +43,5 @@ def view(t: Tensor, memory: np.ndarray) -> np.ndarray:
     if 0 in t.shape:
         return np.empty(t.shape, numpy_dtype(t.dtype))
     if t.dtype == "string":
-        return np.lib.stride_tricks.as_strided(memory[t.slice.offset // size:], t.shape, [s * size for s in t.strides])
+        return np.lib.stride_tricks.as_strided(memory[t.slice.offset // size :], t.shape, [s * size for s in t.strides])
     return np.ndarray(t.shape, numpy_dtype(t.dtype), memory, t.slice.offset, tuple(s * size for s in t.strides))

@@ -1,4 +1,6 @@
-"""The plan of an engine as all devices need it: its constants in memory, what is made of them, its sizes, its host steps."""
+"""The plan of an engine as all devices need it: its constants in memory, what is made of them, its sizes, its host
+steps."""
+
 from __future__ import annotations
 
 import logging
@@ -18,14 +20,15 @@ from pelton.system.memory import aligned, populate
 from .host import HostStep
 
 log = logging.getLogger("pelton.runtime")
-LARGEST_TABLE = 1 << 20                                              # bytes; larger ones are weights in integers
+LARGEST_TABLE = 1 << 20  # bytes; larger ones are weights in integers
 
 
 class Plan:
-    """What does not depend on the device that runs a plain engine. EngineError where what its host steps need is not installed.
+    """What does not depend on the device that runs a plain engine. EngineError where what its host steps need is not
+    installed.
 
-    texts, tables: buffers of these kinds, by number. made: the numbers of those that are made for every set of sizes. sheet: all numbers of the plan, with
-    gaps that sizes fill. host: the host steps for the usual sizes.
+    texts, tables: buffers of these kinds, by number. made: the numbers of those that are made for every set of sizes.
+    sheet: all numbers of the plan, with gaps that sizes fill. host: the host steps for the usual sizes.
     """
 
     _populated = False
@@ -33,17 +36,34 @@ class Plan:
     def __init__(self, plain: plain_engine.Engine):
         self.plain = plain
         self._constants = None if isinstance(plain.constants, Unmade) else aligned(plain.constants)
-        self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
-        # copies, so that no kernel is led astray by a file that is rewritten; constants that are still to be made are in none that was loaded
-        self.tables = {i: aligned(bytes(self._constants[b.offset:b.offset + b.size])) for i, b in enumerate(plain.buffers)
-                       if b.kind == "table" and b.size <= LARGEST_TABLE} if self._constants is not None else {}
+        self.texts = {
+            i: strings_in(self.constants[b.offset : b.offset + b.size])
+            for i, b in enumerate(plain.buffers)
+            if b.kind == "text"
+        }
+        # copies, so that no kernel is led astray by a file that is rewritten; constants that are still to be made are
+        # in none that was loaded
+        self.tables = (
+            {
+                i: aligned(bytes(self._constants[b.offset : b.offset + b.size]))
+                for i, b in enumerate(plain.buffers)
+                if b.kind == "table" and b.size <= LARGEST_TABLE
+            }
+            if self._constants is not None
+            else {}
+        )
         self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
         self.sheet = Sheet(plain)
         hosted = any(s.host for s in plain.steps)
         self.host = self.host_steps(sizes.at(plain, sizes.usual(plain)), sizes.usual(plain)) if hosted else {}
         if self.host:
-            log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", self.called, len(self.host), len(plain.steps),
-                        ", ".join(plain.steps[i].name for i in self.host))
+            log.warning(
+                "engine %r runs %d of its %d steps on the host, by their reference: %s",
+                self.called,
+                len(self.host),
+                len(plain.steps),
+                ", ".join(plain.steps[i].name for i in self.host),
+            )
 
     @property
     def called(self) -> str:
@@ -66,7 +86,8 @@ class Plan:
         return {i: HostStep(s, values) for i, s in enumerate(plain.steps) if s.host}
 
     def made_for(self, filled: Filled) -> dict[int, np.ndarray]:
-        """The buffers that are made for a set of sizes: i64 of "sizes", counts of "iota", empty strings of "strings"."""
+        """The buffers that are made for a set of sizes: i64 of "sizes", counts of "iota", empty strings of
+        "strings"."""
         found: dict[int, np.ndarray] = {}
         for i in self.made:
             b, size = self.plain.buffers[i], int(filled.bytes[i])

@@ -1,4 +1,5 @@
 """The command line: the parser, and how every command ends (errors, Ctrl-C, closed pipes)."""
+
 from __future__ import annotations
 
 import argparse
@@ -48,7 +49,8 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Ends with what nobody knows, and with what may have been meant: an option of a name like it, or one that takes it for a value (--fp16)."""
+        """Ends with what nobody knows, and with what may have been meant: an option of a name like it, or one that
+        takes it for a value (--fp16)."""
         options = [action for action in self._actions if action.option_strings]
         flags = [flag for action in options for flag in action.option_strings]
         takes = {str(choice): action.option_strings[-1] for action in options for choice in action.choices or ()}
@@ -57,11 +59,13 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             value = name.lstrip("-")
             return word + (f" (did you mean {takes[value]} {value}?)" if value in takes else near(name, flags))
+
         self.error(f"unrecognized arguments: {' '.join(map(said, words))}")
 
 
 class Warnings(logging.Handler):
-    """What the compiler and the runtime have to say while a command works, on stderr as it is at that moment (progress bars move it)."""
+    """What the compiler and the runtime have to say while a command works, on stderr as it is at that moment (progress
+    bars move it)."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(f"{record.levelname.lower()}: {arguments.spoken(self.format(record))}", file=sys.stderr)
@@ -74,15 +78,17 @@ def parser() -> Parser:
     commands = out.add_subparsers(dest="command", metavar="COMMAND")
     for module in (build, tune, run, bench, compare, check, inspect, explain, cache, demo):
         command = module.add(commands)
-        command.add_argument("-v", "--verbose", action="count", default=0, help="say more of what goes on (-vv: everything)")
+        command.add_argument(
+            "-v", "--verbose", action="count", default=0, help="say more of what goes on (-vv: everything)"
+        )
         command.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary, no warnings")
         command.set_defaults(main=module.main, refuse=command.refuse)
     return out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit status: 0 done, 1 done and found wanting (`check`, `compare`), 2 refused (usage, model, engine, input),
-    130 interrupted."""
+    """Runs one command and gives its exit status: 0 done, 1 done and found wanting (`check`, `compare`), 2 refused
+    (usage, model, engine, input), 130 interrupted."""
     with streams.printable():
         try:
             status = _run(argv)
@@ -91,14 +97,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return INTERRUPTED
-        except BrokenPipeError:                   # `pelton inspect … | head`: the reader has seen enough
+        except BrokenPipeError:  # `pelton inspect … | head`: the reader has seen enough
             _drop_output()
             return 128 + signal.SIGPIPE
-        except OSError as e:                      # of files by name, every command speaks itself; this is a disk, for output or for temporary files
+        except OSError as e:
+            # of files by name, every command speaks itself; this is a disk, for output or for temporary files
             if e.errno not in FULL:
                 raise
-            print(f"error: {e.filename or 'the output'} cannot be written: {e.strerror}; make room, or set TMPDIR if it is for temporary files",
-                  file=sys.stderr)
+            print(
+                f"error: {e.filename or 'the output'} cannot be written: {e.strerror}; make room, or set TMPDIR if it"
+                " is for temporary files",
+                file=sys.stderr,
+            )
             _drop_output()
             return REFUSED
 
@@ -108,7 +118,7 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         args, unknown = pelton.parse_known_args(argv)
     except SystemExit:
-        sys.stdout.flush()                        # --help
+        sys.stdout.flush()  # --help
         raise
     if unknown:
         (args.refuse if args.command else pelton.refuse)(unknown)

@@ -1,4 +1,5 @@
 """Arrays from files and pictures, arrays made up for timing, and arrays into files."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def given(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
-    """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or a file alone where the engine has one input.
+    """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or a file alone where the engine has one
+    input.
 
     Pictures for one input are joined to a batch. InputError for what is missing, unknown or cannot be read.
     """
@@ -52,24 +54,36 @@ def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
     """(input, path); no input for an .npz file that names its arrays itself."""
     for name in sorted(names, key=len, reverse=True):
         if pair.startswith(name + "="):
-            return name, pair[len(name) + 1:]
+            return name, pair[len(name) + 1 :]
     if not os.path.exists(pair) and "=" in pair:
-        raise InputError(f"the engine has no input {(name := pair.partition('=')[0])!r}{near(name, names)}; it has {', '.join(names)}")
+        raise InputError(
+            f"the engine has no input {(name := pair.partition('=')[0])!r}{near(name, names)}; it has"
+            f" {', '.join(names)}"
+        )
     if pair.lower().endswith(".npz"):
         return None, pair
     if len(names) != 1:
-        raise InputError(f"say which input is {pair!r}: the engine has {', '.join(names)}; write --input {names[0]}={pair}" if names else
-                         "the engine has no inputs")
+        raise InputError(
+            f"say which input is {pair!r}: the engine has {', '.join(names)}; write --input {names[0]}={pair}"
+            if names
+            else "the engine has no inputs"
+        )
     return names[0], pair
 
 
 def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
     if how is None:
-        raise InputError(f"the engine does not say how pictures become its input {port.name} {port}; say it with --image, {preprocessing.EXAMPLES}")
+        raise InputError(
+            f"the engine does not say how pictures become its input {port.name} {port}; say it with --image,"
+            f" {preprocessing.EXAMPLES}"
+        )
     picture = preprocessing.parse(how)
     arrays = [picture.array(path, port.shape, port.numpy_dtype) for path in paths]
     if len(arrays) != port.shape[0] and isinstance(port.shape[0], int):
-        raise InputError(f"input {port.name} takes {port.shape[0]} pictures at once, got {len(arrays)}; give --input {port.name}=FILE as many times")
+        raise InputError(
+            f"input {port.name} takes {port.shape[0]} pictures at once, got {len(arrays)}; give --input"
+            f" {port.name}=FILE as many times"
+        )
     return np.concatenate(arrays)
 
 
@@ -79,7 +93,10 @@ def _load(path: str) -> np.ndarray:
     if isinstance(found, np.ndarray):
         return found
     if len(found) != 1:
-        raise InputError(f"{path} has {len(found)} arrays ({', '.join(found)}); give it without the name of an input, or a file with one array")
+        raise InputError(
+            f"{path} has {len(found)} arrays ({', '.join(found)}); give it without the name of an input, or a file with"
+            " one array"
+        )
     return next(iter(found.values()))
 
 
@@ -89,7 +106,9 @@ def _load_all(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
         return {names[0]: found if isinstance(found, np.ndarray) else next(iter(found.values()))}
     unknown = [k for k in found if k not in names]
     if unknown:
-        raise InputError(f"{path} has arrays {', '.join(found)}{near(unknown[0], names)}; the inputs are {', '.join(names)}")
+        raise InputError(
+            f"{path} has arrays {', '.join(found)}{near(unknown[0], names)}; the inputs are {', '.join(names)}"
+        )
     return dict(found)
 
 
@@ -97,16 +116,29 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
     try:
         found = np.load(path, allow_pickle=False)
         return found if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
-    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error) as e:
-        raise InputError(f"{path} cannot be read as an array: {getattr(e, 'strerror', None) or e}; expected a file of numpy.save or numpy.savez "
-                         f"(pictures end in {', '.join(preprocessing.SUFFIXES[:3])} …)") from None
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        MemoryError,
+        RuntimeError,
+        SyntaxError,
+        tokenize.TokenError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as e:
+        raise InputError(
+            f"{path} cannot be read as an array: {getattr(e, 'strerror', None) or e}; expected a file of numpy.save or"
+            f" numpy.savez (pictures end in {', '.join(preprocessing.SUFFIXES[:3])} …)"
+        ) from None
 
 
 def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs to time an engine with (`pelton.backends.arrays.drawn`).
 
-    given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their usual values where it says nothing.
-    InputError for sizes that the engine does not take, and where there is no memory for such inputs.
+    given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their
+    usual values where it says nothing. InputError for sizes that the engine does not take, and where there is no memory
+    for such inputs.
     """
     from pelton.engine.sizes import solve
     from pelton.backends.arrays import drawn
@@ -115,12 +147,15 @@ def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), see
     shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **wanted}))
     for p in engine.inputs:
         if wanted.get(p.name, shapes[p.name]) != shapes[p.name]:
-            raise InputError(f"--shapes gives input {p.name} {given[p.name]}, expected {'x'.join(map(str, shapes[p.name]))} ({p})")
+            raise InputError(
+                f"--shapes gives input {p.name} {given[p.name]}, expected {'x'.join(map(str, shapes[p.name]))} ({p})"
+            )
     return drawn([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
 
 
 def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    """Input → shape, as far as the command line says; InputError for an unknown input and what is no shape of its rank."""
+    """Input → shape, as far as the command line says; InputError for an unknown input and what is no shape of its
+    rank."""
     found: dict[str, tuple[int, ...]] = {}
     ports = {p.name: p for p in engine.inputs}
     for name, text in given.items():
@@ -128,13 +163,17 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
             raise InputError(f"the engine has no input {name!r}{near(name, ports)}; it has {', '.join(ports)}")
         sizes = text.split("x")
         if len(sizes) != len(ports[name].shape) or not all(s.isdecimal() and len(s) < 19 for s in sizes):
-            raise InputError(f"input {name} is {ports[name]}; --shapes gives it sizes such as {'x'.join(map(str, engine.shapes()[name]))}, got {text!r}")
+            raise InputError(
+                f"input {name} is {ports[name]}; --shapes gives it sizes such as"
+                f" {'x'.join(map(str, engine.shapes()[name]))}, got {text!r}"
+            )
         found[name] = tuple(map(int, sizes))
     return found
 
 
 def check_target(path: str) -> None:
-    """InputError unless a file can be put at a path: it names a folder that is there and takes files, and nothing but a file would be replaced."""
+    """InputError unless a file can be put at a path: it names a folder that is there and takes files, and nothing but a
+    file would be replaced."""
     why = whole.refused(path)
     if why is not None:
         raise InputError(f"{path} cannot be written: {why}")
@@ -150,11 +189,15 @@ def apart(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays whole or not at all: all of them to an .npz file, the only one to any other. InputError where that cannot be."""
+    """Writes arrays whole or not at all: all of them to an .npz file, the only one to any other. InputError where that
+    cannot be."""
     check_target(path)
     arrays = apart(arrays)
     if not path.lower().endswith(".npz") and len(arrays) != 1:
-        raise InputError(f"the engine has {len(arrays)} outputs ({', '.join(arrays)}): name a file that ends in .npz, or one of them with --output NAME={path}")
+        raise InputError(
+            f"the engine has {len(arrays)} outputs ({', '.join(arrays)}): name a file that ends in .npz, or one of them"
+            f" with --output NAME={path}"
+        )
     keep: Any = {k: np.asarray(v, str) if np.asarray(v).dtype.hasobject else np.asarray(v) for k, v in arrays.items()}
     made = io.BytesIO()
     if path.lower().endswith(".npz"):

@@ -1,4 +1,5 @@
 """`pelton build`: an engine file from a model, and what became of the model in a few lines."""
+
 from __future__ import annotations
 
 import argparse
@@ -28,14 +29,24 @@ An engine is made for this kind of machine and this number of threads. It holds 
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("build", help="make an engine file from an ONNX model", epilog=EXAMPLES,
-                                  description="Makes an engine file from an ONNX model.")
+    command = commands.add_parser(
+        "build",
+        help="make an engine file from an ONNX model",
+        epilog=EXAMPLES,
+        description="Makes an engine file from an ONNX model.",
+    )
     command.add_argument("model", help="an ONNX file")
-    command.add_argument("-o", "--output", metavar="FILE", help="the engine file (the model's name with .pelton, here, if not given)")
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help="the engine file (the model's name with .pelton, here, if not given)"
+    )
     arguments.add_threads(command)
     arguments.add_build(command)
     pictures = command.add_argument_group("pictures as inputs (kept in the engine, used by `pelton run`)")
-    pictures.add_argument("--image", metavar="HOW", help='how pictures are prepared: "HEIGHTxWIDTH mean=R,G,B std=R,G,B rgb|bgr|gray scale=F crop=F stretch"')
+    pictures.add_argument(
+        "--image",
+        metavar="HOW",
+        help='how pictures are prepared: "HEIGHTxWIDTH mean=R,G,B std=R,G,B rgb|bgr|gray scale=F crop=F stretch"',
+    )
     pictures.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
     return command
 
@@ -62,8 +73,8 @@ def main(args: argparse.Namespace) -> None:
 
 
 def made(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str | None = None) -> Engine:
-    """The engine of a model, with progress shown; BuildError where Pelton is installed without what building needs. `runs`: the command that then runs it, for
-    which it is refused before it is built, if it does not run here."""
+    """The engine of a model, with progress shown; BuildError where Pelton is installed without what building needs.
+    `runs`: the command that then runs it, for which it is refused before it is built, if it does not run here."""
     import pelton
 
     if runs is not None:
@@ -92,13 +103,38 @@ def facts(engine: Engine) -> list[tuple[str, str]]:
     layers = sum(len(s.info.get("layers") or ()) for s in engine.steps)
     fused = sum(len(s.info.get("layers") or ()) > 1 for s in kernels)
     known = ((engine.meta.get("model") or {}).get("values") or {}).items()
-    return [("inputs", ports(engine.inputs)), ("outputs", ports(engine.outputs)),
-            *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
-            ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
-            ("tactics", f"{len(tactics)} different, chosen among {timed} timed" if timed else f"{len(tactics)} different, guessed, none timed"),
-            ("copies", f"{len(copies)} because of layouts (`pelton explain` gives the reasons)" if copies else "none because of layouts"),
-            ("host steps", f"{len(hosts)} without a kernel, run by their reference: {', '.join(hosts)}" if hosts else "none: every layer has a kernel"),
-            ("weights", weights(engine.meta.get("weights") or {})), ("made for", made_for(engine))]
+    return [
+        ("inputs", ports(engine.inputs)),
+        ("outputs", ports(engine.outputs)),
+        *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
+        ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
+        (
+            "tactics",
+            (
+                f"{len(tactics)} different, chosen among {timed} timed"
+                if timed
+                else f"{len(tactics)} different, guessed, none timed"
+            ),
+        ),
+        (
+            "copies",
+            (
+                f"{len(copies)} because of layouts (`pelton explain` gives the reasons)"
+                if copies
+                else "none because of layouts"
+            ),
+        ),
+        (
+            "host steps",
+            (
+                f"{len(hosts)} without a kernel, run by their reference: {', '.join(hosts)}"
+                if hosts
+                else "none: every layer has a kernel"
+            ),
+        ),
+        ("weights", weights(engine.meta.get("weights") or {})),
+        ("made for", made_for(engine)),
+    ]
 
 
 def weights(of: Mapping[str, float]) -> str:
@@ -125,7 +161,13 @@ def made_for(engine: Engine) -> str:
     target, meta = engine.plain.target, engine.meta
     if on_gpu(engine):
         tuned = f"tactics timed on {meta['gpu']}" if meta.get("gpu") else "tactics guessed (`pelton tune` times them)"
-        return f"NVIDIA GPUs, {target.get('isa')}, {meta.get('precision', 'fp32')}, level {meta.get('level', '?')}, {tuned}"
-    threads = f"{text.count(meta['threads'], 'thread')}, " if meta.get("threads") else ""         # none were chosen where no kernel runs
-    return (f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'guessed for all such CPUs')}), {threads}"
-            f"{meta.get('precision', 'fp32')}, level {meta.get('level', '?')}{', strict' if meta.get('strict') else ''}")
+        return (
+            f"NVIDIA GPUs, {target.get('isa')}, {meta.get('precision', 'fp32')}, level {meta.get('level', '?')},"
+            f" {tuned}"
+        )
+    # none were chosen where no kernel runs
+    threads = f"{text.count(meta['threads'], 'thread')}, " if meta.get("threads") else ""
+    return (
+        f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'guessed for all such CPUs')}), {threads}"
+        f"{meta.get('precision', 'fp32')}, level {meta.get('level', '?')}{', strict' if meta.get('strict') else ''}"
+    )

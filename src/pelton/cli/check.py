@@ -1,4 +1,6 @@
-"""`pelton check`: whether a model can be built, all that stands in its way, and what would become of each of its operators."""
+"""`pelton check`: whether a model can be built, all that stands in its way, and what would become of each of its
+operators."""
+
 from __future__ import annotations
 
 import argparse
@@ -19,26 +21,39 @@ EXAMPLES = """examples:
   pelton check resnet50.onnx --json                     for programs
 
 Nothing is compiled or timed. The exit status is 0 where the model can be built, 1 where it cannot, 2 where it cannot be read at all."""
-SHOWN = 3                                         # nodes named in one line
-MEANING = (("native", "one op with a kernel"), ("decomposed", "several of them"), ("host", "a step in numpy, slow"), ("constant", "nothing to run"))
+SHOWN = 3  # nodes named in one line
+MEANING = (
+    ("native", "one op with a kernel"),
+    ("decomposed", "several of them"),
+    ("host", "a step in numpy, slow"),
+    ("constant", "nothing to run"),
+)
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("check", help="say whether a model can be built, and what keeps it from that", epilog=EXAMPLES,
-                                  description="Says whether a model can be built: all problems at once, and what becomes of each operator.")
+    command = commands.add_parser(
+        "check",
+        help="say whether a model can be built, and what keeps it from that",
+        epilog=EXAMPLES,
+        description="Says whether a model can be built: all problems at once, and what becomes of each operator.",
+    )
     command.add_argument("model", help="an ONNX file")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
     arguments.add_target(command)
     command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
-    command.add_argument("--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)")
+    command.add_argument(
+        "--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)"
+    )
     return command
 
 
 def main(args: argparse.Namespace) -> int:
     with Needs("checking models"):
         from pelton.diagnose.support import diagnose
-    more = {name: value for name, value in (("target", args.target), ("precision", args.precision)) if value is not None}
+    more = {
+        name: value for name, value in (("target", args.target), ("precision", args.precision)) if value is not None
+    }
     outputs = tuple(args.outputs) or None
     found = diagnose(args.model, arguments.shapes(args) or None, outputs, strict=args.strict, **more)
     print(json.dumps(found.json(), indent=1) if args.json else "\n".join(lines(found)))
@@ -47,11 +62,27 @@ def main(args: argparse.Namespace) -> int:
 
 def lines(found: Coverage) -> list[str]:
     """For people: the problems, then the operators."""
-    out = [f"{found.model} can be built" if found.ok else f"{found.model} cannot be built: {text.count(len(found.problems), 'problem')}"]
+    out = [
+        (
+            f"{found.model} can be built"
+            if found.ok
+            else f"{found.model} cannot be built: {text.count(len(found.problems), 'problem')}"
+        )
+    ]
     for p in found.problems:
         out += ["", *problem(p)]
-    out += ["", text.table([("operator", "nodes", *(name for name, _ in MEANING), "on the host"), *map(row, found.operators)] if found.ok else
-                           [("operator", "nodes"), *((title(o), str(o.nodes)) for o in found.operators)], "lrrrrrl" if found.ok else "lr", indent="  ")]
+    out += [
+        "",
+        text.table(
+            (
+                [("operator", "nodes", *(name for name, _ in MEANING), "on the host"), *map(row, found.operators)]
+                if found.ok
+                else [("operator", "nodes"), *((title(o), str(o.nodes)) for o in found.operators)]
+            ),
+            "lrrrrrl" if found.ok else "lr",
+            indent="  ",
+        ),
+    ]
     if found.ok:
         out += ["", "  " + ", ".join(f"{name}: {what}" for name, what in MEANING)]
     return [*out, *(f"warning: {arguments.spoken(w)}" for w in found.warnings)]
@@ -59,7 +90,11 @@ def lines(found: Coverage) -> list[str]:
 
 def problem(p: Problem) -> list[str]:
     """One problem in three lines: where, why, and what to do."""
-    where = f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}" if p.operator else "the model"
+    where = (
+        f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}"
+        if p.operator
+        else "the model"
+    )
     return [f"  {where}", f"    {arguments.spoken(p.reason)}", f"    → {arguments.spoken(p.advice)}"]
 
 

@@ -1,4 +1,6 @@
-"""`pelton compare`: an engine beside its model in float64, outputs and step by step; where it overflows, and where accuracy goes."""
+"""`pelton compare`: an engine beside its model in float64, outputs and step by step; where it overflows, and where
+accuracy goes."""
+
 from __future__ import annotations
 
 import argparse
@@ -26,18 +28,57 @@ and also says how far each step is off on the very inputs that it had."""
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("compare", help="say how far an engine is from its model, output by output and step by step", epilog=EXAMPLES,
-                                  description="Compares an engine with its model in float64: outputs, and what every step writes.")
+    command = commands.add_parser(
+        "compare",
+        help="say how far an engine is from its model, output by output and step by step",
+        epilog=EXAMPLES,
+        description="Compares an engine with its model in float64: outputs, and what every step writes.",
+    )
     command.add_argument("model", help="the ONNX file that the engine was made of")
     command.add_argument("engine", help="an engine file, for CPUs or GPUs")
-    command.add_argument("--input", action="append", default=[], metavar="NAME=FILE", help="what to run on, as for `pelton run` (made up, if not given)")
-    command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help="sizes of made-up inputs, for engines that leave them open")
-    command.add_argument("--values", action="append", default=[], metavar="NAME=NUMBERS", help="what the engine was built with, as for `pelton build`")
-    command.add_argument("--seed", type=arguments.whole(0, 1 << 32, "a seed"), metavar="N", help="of made-up inputs (another every time, if not given)")
-    command.add_argument("--tolerance", type=arguments.positive, metavar="T",
-                         help="largest difference of an output, in parts of its largest value (if not given, 2e-3 for fp32, 2e-2 for tf32 and fp16, 6e-2 for "
-                              "bf16)")
-    command.add_argument("--top", type=arguments.whole(1, 1 << 20, "steps"), default=10, metavar="N", help="show the N worst steps (default 10)")
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="what to run on, as for `pelton run` (made up, if not given)",
+    )
+    command.add_argument(
+        "--shapes",
+        action="append",
+        default=[],
+        metavar="NAME=SIZES",
+        help="sizes of made-up inputs, for engines that leave them open",
+    )
+    command.add_argument(
+        "--values",
+        action="append",
+        default=[],
+        metavar="NAME=NUMBERS",
+        help="what the engine was built with, as for `pelton build`",
+    )
+    command.add_argument(
+        "--seed",
+        type=arguments.whole(0, 1 << 32, "a seed"),
+        metavar="N",
+        help="of made-up inputs (another every time, if not given)",
+    )
+    command.add_argument(
+        "--tolerance",
+        type=arguments.positive,
+        metavar="T",
+        help=(
+            "largest difference of an output, in parts of its largest value (if not given, 2e-3 for fp32, 2e-2 for tf32"
+            " and fp16, 6e-2 for bf16)"
+        ),
+    )
+    command.add_argument(
+        "--top",
+        type=arguments.whole(1, 1 << 20, "steps"),
+        default=10,
+        metavar="N",
+        help="show the N worst steps (default 10)",
+    )
     command.add_argument("--json", action="store_true", help="everything as JSON")
     return command
 
@@ -56,10 +97,22 @@ def main(args: argparse.Namespace) -> int:
     with progress.shown(not (args.quiet or args.json)) as tell:
         found = compare(args.model, engine, feeds, tolerance=args.tolerance, values=values, progress=tell)
     if args.json:
-        print(json.dumps({**found.json(), "inputs": {n: list(a.shape) for n, a in feeds.items()}, "seed": None if args.input else seed}, indent=1))
+        print(
+            json.dumps(
+                {
+                    **found.json(),
+                    "inputs": {n: list(a.shape) for n, a in feeds.items()},
+                    "seed": None if args.input else seed,
+                },
+                indent=1,
+            )
+        )
     elif not args.quiet:
-        print(f"{args.engine} beside {args.model} in float64, on " + ", ".join(f"{n} {'x'.join(map(str, a.shape))}" for n, a in feeds.items())
-              + ("" if args.input else f", seed {seed}"))
+        print(
+            f"{args.engine} beside {args.model} in float64, on "
+            + ", ".join(f"{n} {'x'.join(map(str, a.shape))}" for n, a in feeds.items())
+            + ("" if args.input else f", seed {seed}")
+        )
         print("\n".join(lines(found, args.top)))
     return 0 if found.ok else 1
 
@@ -69,11 +122,19 @@ def lines(found: Comparison, top: int) -> list[str]:
     out.append(f"{'within' if found.ok else 'NOT within'} the tolerance of {found.tolerance:g} ({found.precision})")
     over = sum(s.lost > 0 for s in found.steps)
     if over:
-        out.append(f"{text.count(over, 'step')} of {len(found.steps)} with infinite elements or such that are no numbers, which the model has not")
+        out.append(
+            f"{text.count(over, 'step')} of {len(found.steps)} with infinite elements or such that are no numbers,"
+            " which the model has not"
+        )
     if found.steps:
-        out += ["", f"the worst of {text.count(len(found.steps), 'step')}, in parts of the largest value, with all that came before"
-                + (f" ({found.unknown} write nothing that the model has)" if found.unknown else "") + ":",
-                text.table([("step", "off", "largest", "lost", "in", "tactic", "what"), *map(row, found.worst(top))], "rrrrlll")]
+        out += [
+            "",
+            f"the worst of {text.count(len(found.steps), 'step')}, in parts of the largest value, with all that came"
+            " before" + (f" ({found.unknown} write nothing that the model has)" if found.unknown else "") + ":",
+            text.table(
+                [("step", "off", "largest", "lost", "in", "tactic", "what"), *map(row, found.worst(top))], "rrrrlll"
+            ),
+        ]
     return out
 
 
@@ -82,5 +143,12 @@ def lost(of: Apart) -> str:
 
 
 def row(s: Compared) -> tuple[str, ...]:
-    return (f"{s.step}", f"{s.error:.1e}", f"{s.most:.4g}", f"{s.lost}" if s.lost else "", s.dtype, text.shortened(s.tactic.partition("@")[0], 40),
-            text.shortened("+".join(s.layers) or s.op, 60))
+    return (
+        f"{s.step}",
+        f"{s.error:.1e}",
+        f"{s.most:.4g}",
+        f"{s.lost}" if s.lost else "",
+        s.dtype,
+        text.shortened(s.tactic.partition("@")[0], 40),
+        text.shortened("+".join(s.layers) or s.op, 60),
+    )

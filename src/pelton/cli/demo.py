@@ -1,4 +1,5 @@
 """`pelton demo`: a real network, a real picture, and the time it takes, with nothing but what was installed."""
+
 from __future__ import annotations
 
 import argparse
@@ -23,10 +24,20 @@ examples:
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("demo", help="build the ResNet-20 that comes along and classify a picture",
-                                  description="Builds an engine of the ResNet-20 that comes with Pelton and classifies a picture.", epilog=EXAMPLES)
+    command = commands.add_parser(
+        "demo",
+        help="build the ResNet-20 that comes along and classify a picture",
+        description="Builds an engine of the ResNet-20 that comes with Pelton and classifies a picture.",
+        epilog=EXAMPLES,
+    )
     command.add_argument("--picture", metavar="FILE", help="classify this picture instead of the cat")
-    command.add_argument("--level", type=arguments.whole(0, 5, "level"), default=3, metavar="N", help="effort of the build, 0 to 5 (default 3)")
+    command.add_argument(
+        "--level",
+        type=arguments.whole(0, 5, "level"),
+        default=3,
+        metavar="N",
+        help="effort of the build, 0 to 5 (default 3)",
+    )
     arguments.add_threads(command)
     return command
 
@@ -35,7 +46,13 @@ def main(args: argparse.Namespace) -> None:
     picture = args.picture or cat()
     data = resources.files("pelton") / "data"
     model, labels = (data / "resnet20_cifar10.onnx").read_bytes(), (data / "cifar10.txt").read_text().split()
-    options = {"level": args.level, "threads": args.threads, "shapes": {"image": (1, 3, 32, 32)}, "image": IMAGE, "labels": tuple(labels)}
+    options = {
+        "level": args.level,
+        "threads": args.threads,
+        "shapes": {"image": (1, 3, 32, 32)},
+        "image": IMAGE,
+        "labels": tuple(labels),
+    }
     engine = build.made(model, options, quiet=args.quiet)
     print("ResNet-20, trained on CIFAR-10:")
     print(build.summary(engine))
@@ -47,7 +64,10 @@ def main(args: argparse.Namespace) -> None:
     print(f"\n{args.picture or 'Chelsea, the cat of scikit-image'}:")
     print("\n".join(run.likeliest(context.run(feeds)[engine.outputs[0].name], 3, labels)))
     times = timing.Times(timing.measure(lambda: context.run(feeds), 1.0, 0.2))
-    print(f"\none run: {times.latency()['median']:.3f} ms (median of {len(times.ns)}), {text.count(context.threads, 'thread')}")
+    print(
+        f"\none run: {times.latency()['median']:.3f} ms (median of {len(times.ns)}),"
+        f" {text.count(context.threads, 'thread')}"
+    )
     if find_spec("onnxruntime") is None:
         print("with onnxruntime installed beside Pelton its time would stand here: pip install onnxruntime")
         return
@@ -56,7 +76,13 @@ def main(args: argparse.Namespace) -> None:
         engine.save(path)
         with open(onnx, "wb") as f:
             f.write(model)
-        print(peers.table(peers.compare(path, onnx, feeds, ["onnxruntime"], threads=context.threads, seconds=1.5, rounds=5, folder=folder)))
+        print(
+            peers.table(
+                peers.compare(
+                    path, onnx, feeds, ["onnxruntime"], threads=context.threads, seconds=1.5, rounds=5, folder=folder
+                )
+            )
+        )
 
 
 def cat() -> np.ndarray:
@@ -64,5 +90,7 @@ def cat() -> np.ndarray:
     try:
         from skimage import data
     except ImportError:
-        raise InputError('the demo\'s picture comes with scikit-image: pip install "pelton[demo]", or give a picture with --picture') from None
+        raise InputError(
+            'the demo\'s picture comes with scikit-image: pip install "pelton[demo]", or give a picture with --picture'
+        ) from None
     return data.chelsea()

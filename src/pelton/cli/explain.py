@@ -1,4 +1,6 @@
-"""`pelton explain`: what happens to a model on its way to an engine, why other things did not, and how exact what came of it is."""
+"""`pelton explain`: what happens to a model on its way to an engine, why other things did not, and how exact what came
+of it is."""
+
 from __future__ import annotations
 
 import argparse
@@ -23,21 +25,43 @@ EXAMPLES = """examples:
   pelton explain resnet50.onnx --error --strict --input x=cat.npy
 
 But for --error nothing is compiled or timed; `pelton inspect` shows what was chosen in an engine."""
-SHOWN = 6                                         # names in one line
+SHOWN = 6  # names in one line
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("explain", help="show what becomes of a model, stage by stage, and every refusal with its reason",
-                                  description="Shows what becomes of a model on its way to an engine.", epilog=EXAMPLES)
+    command = commands.add_parser(
+        "explain",
+        help="show what becomes of a model, stage by stage, and every refusal with its reason",
+        description="Shows what becomes of a model on its way to an engine.",
+        epilog=EXAMPLES,
+    )
     command.add_argument("model", help="an ONNX file")
-    command.add_argument("--why-not", metavar="RULE", help="only this rule or kernel template: where it applied and why elsewhere it did not")
+    command.add_argument(
+        "--why-not",
+        metavar="RULE",
+        help="only this rule or kernel template: where it applied and why elsewhere it did not",
+    )
     command.add_argument("--graph", metavar="STAGE", help="only the program after this stage, as text")
     command.add_argument("--tactics", action="store_true", help="name every candidate instead of counting them")
     error = command.add_argument_group("how exact the engine is")
-    error.add_argument("--error", action="store_true", help="build it, run it once, and compare every step with an evaluation in float64")
-    error.add_argument("--input", action="append", default=[], metavar="NAME=FILE", help="what to run on, as for `pelton run` (made up, if not given)")
-    error.add_argument("--top", type=arguments.whole(1, 1 << 20, "steps"), metavar="N",
-                       help="only the N steps with the largest errors of their own (all, in running order, if not given)")
+    error.add_argument(
+        "--error",
+        action="store_true",
+        help="build it, run it once, and compare every step with an evaluation in float64",
+    )
+    error.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="what to run on, as for `pelton run` (made up, if not given)",
+    )
+    error.add_argument(
+        "--top",
+        type=arguments.whole(1, 1 << 20, "steps"),
+        metavar="N",
+        help="only the N steps with the largest errors of their own (all, in running order, if not given)",
+    )
     arguments.add_threads(command)
     arguments.add_build(command)
     return command
@@ -89,12 +113,19 @@ def steps(block: Block, margin: str) -> list[str]:
         match a:
             case Run():
                 fed = [f.name if f.source == "array" else f"{f.source} {f.at} of {f.name}" for f in a.feeds]
-                lines.append(f"{margin}engine {a.engine}: {some(fed)} → {some(list(a.outputs))}"
-                             + ("; by reference where its sizes do not fit" if a.otherwise else ""))
+                lines.append(
+                    f"{margin}engine {a.engine}: {some(fed)} → {some(list(a.outputs))}"
+                    + ("; by reference where its sizes do not fit" if a.otherwise else "")
+                )
             case Host():
                 lines.append(f"{margin}{a.call} {a.name!r}: {some(list(filter(None, a.inputs)))} → {made}")
             case If():
-                lines += [f"{margin}if {a.condition} → {made}", *steps(a.then, margin + "  "), f"{margin}else", *steps(a.other, margin + "  ")]
+                lines += [
+                    f"{margin}if {a.condition} → {made}",
+                    *steps(a.then, margin + "  "),
+                    f"{margin}else",
+                    *steps(a.other, margin + "  "),
+                ]
             case Loop():
                 ends = [*([f"{a.trips} times"] if a.trips else []), *([f"while {a.condition}"] if a.condition else [])]
                 lines += [f"{margin}loop {' and '.join(ends)} → {made}", *steps(a.body, margin + "  ")]
@@ -108,10 +139,13 @@ def imported(found: Explanation) -> list[str]:
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in info.opsets.items())
     weights = sum(v.type.bytes for v in graph.constants)
     made_by = f"; made by {info.producer}" if info.producer else ""
-    return [f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants; opset {opsets}{made_by}",
-            *(f"  input  {v.name}: {v.type}" for v in graph.inputs), *(f"  output {v.name}: {v.type}" for v in graph.outputs),
-            *(f"  warning: {arguments.spoken(w)}" for w in info.warnings),
-            *(f"  without an operator of ours, run by the onnx package: {f}" for f in info.foreign)]
+    return [
+        f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants; opset {opsets}{made_by}",
+        *(f"  input  {v.name}: {v.type}" for v in graph.inputs),
+        *(f"  output {v.name}: {v.type}" for v in graph.outputs),
+        *(f"  warning: {arguments.spoken(w)}" for w in info.warnings),
+        *(f"  without an operator of ours, run by the onnx package: {f}" for f in info.foreign),
+    ]
 
 
 def passes(found: Explanation) -> list[str]:
@@ -119,7 +153,9 @@ def passes(found: Explanation) -> list[str]:
     width = max(len(p.name) for p in found.report.passes)
     for p in found.report.passes:
         if p.fired or p.before != p.after:
-            lines.append(f"  {p.name:<{width}}  {p.before} → {text.count(p.after, 'node')}" + (f": {p.says}" if p.says else ""))
+            lines.append(
+                f"  {p.name:<{width}}  {p.before} → {text.count(p.after, 'node')}" + (f": {p.says}" if p.says else "")
+            )
             lines += [f"    {rule} {len(nodes)}×: {some(nodes)}" for rule, nodes in p.fired.items()]
     idle = [p.name for p in found.report.passes if not p.fired and p.before == p.after]
     if idle:
@@ -127,7 +163,9 @@ def passes(found: Explanation) -> list[str]:
     refused = found.report.refused()
     if refused:
         lines.append("  refused in the end:")
-        lines += [f"    {rule} at {node}: {reason}" for rule, nodes in refused.items() for node, reason in nodes.items()]
+        lines += [
+            f"    {rule} at {node}: {reason}" for rule, nodes in refused.items() for node, reason in nodes.items()
+        ]
     return lines
 
 
@@ -136,18 +174,25 @@ def regions(found: Explanation, every: bool) -> list[str]:
     from pelton.plan.region import Region
 
     tasks = found.placed.tasks
-    lines = [f"{text.count(len(tasks), 'step')} (each a region of layers that one kernel computes, a copy, or a host step):"]
+    lines = [
+        f"{text.count(len(tasks), 'step')} (each a region of layers that one kernel computes, a copy, or a host step):"
+    ]
     for i, (task, tactics) in enumerate(zip(tasks, found.tactics)):
         what = task.what
         if not isinstance(what, Region):
             lines.append(f"  {i:3} host step {what.op.name} {what.name!r}: no kernel takes it")
             continue
-        lines.append(f"  {i:3} {what.title()} → {', '.join(str(v.type) for v in what.body.outputs)}"
-                     + (f"  [{called(what)}]" if what.layers else ""))
+        lines.append(
+            f"  {i:3} {what.title()} → {', '.join(str(v.type) for v in what.body.outputs)}"
+            + (f"  [{called(what)}]" if what.layers else "")
+        )
         if every:
             lines += [f"        {name}" for names in tactics.values() for name in names]
         else:
-            lines.append("        " + ", ".join(f"{template} ({text.count(len(names), 'tactic')})" for template, names in tactics.items()))
+            lines.append(
+                "        "
+                + ", ".join(f"{template} ({text.count(len(names), 'tactic')})" for template, names in tactics.items())
+            )
     return lines
 
 
@@ -172,8 +217,13 @@ def why_not(found: Explanation, name: str) -> list[str]:
 
 
 def measured(model: str, found: Errors) -> list[str]:
-    return [f"{model}: run on " + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in found.inputs.items()),
-            "largest differences from float64, in parts of the largest value that a step gives: its own, on the inputs that it had, and all so far"]
+    return [
+        f"{model}: run on " + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in found.inputs.items()),
+        (
+            "largest differences from float64, in parts of the largest value that a step gives: its own, on the inputs"
+            " that it had, and all so far"
+        ),
+    ]
 
 
 def error_table(found: Errors, top: int | None) -> str:
@@ -184,15 +234,28 @@ def error_table(found: Errors, top: int | None) -> str:
     rows: list[tuple[str, ...]] = [("step", "own", "so far", "", "tactic", "what")]
     for i, s in numbered:
         tactic = "host" if s.step.host else s.step.info["tactic"].partition("@")[0]
-        rows.append((f"{i}", f"{s.own:.1e}", f"{s.sofar:.1e}", "inexact" if s.inexact else "", text.shortened(tactic, 48),
-                     text.shortened("+".join(s.step.info["layers"]) or s.step.info["op"], 60)))
+        rows.append(
+            (
+                f"{i}",
+                f"{s.own:.1e}",
+                f"{s.sofar:.1e}",
+                "inexact" if s.inexact else "",
+                text.shortened(tactic, 48),
+                text.shortened("+".join(s.step.info["layers"]) or s.step.info["op"], 60),
+            )
+        )
     return text.table(rows, "rrrlll")
 
 
 def outputs(found: Errors) -> list[str]:
-    return [f"output {name}: {o.engine:.1e} from the model in float64; were every step exact, {o.program:.1e} (constants folded, rules not quite exact)"
-            for name, o in found.outputs.items()]
+    return [
+        f"output {name}: {o.engine:.1e} from the model in float64; were every step exact, {o.program:.1e} (constants"
+        " folded, rules not quite exact)"
+        for name, o in found.outputs.items()
+    ]
 
 
 def some(names: list[str]) -> str:
-    return ", ".join(text.shortened(name, 48) for name in names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(text.shortened(name, 48) for name in names[:SHOWN]) + (
+        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    )

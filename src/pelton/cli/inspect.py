@@ -1,4 +1,5 @@
 """`pelton inspect`: what is in an engine file."""
+
 from __future__ import annotations
 
 import argparse
@@ -24,7 +25,9 @@ EXAMPLES = """examples:
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("inspect", help="say what is in an engine file", description="Says what is in an engine file.", epilog=EXAMPLES)
+    command = commands.add_parser(
+        "inspect", help="say what is in an engine file", description="Says what is in an engine file.", epilog=EXAMPLES
+    )
     command.add_argument("engine", help="an engine file")
     command.add_argument("--json", action="store_true", help="everything as JSON")
     command.add_argument("--verify", action="store_true", help="check the weights, too (code and plan always are)")
@@ -38,26 +41,49 @@ def main(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(facts(engine), indent=1))
         return
-    print(f"{args.engine}: engine {engine.name!r}, {text.size(os.path.getsize(args.engine))}"
-          + (", verified: header, plan, code and weights are as they were written" if args.verify else ""))
+    print(
+        f"{args.engine}: engine {engine.name!r}, {text.size(os.path.getsize(args.engine))}"
+        + (", verified: header, plan, code and weights are as they were written" if args.verify else "")
+    )
     plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
-    held = length(plain.constants)                      # of a script with those of its engines
+    held = length(plain.constants)  # of a script with those of its engines
     spares = sum(len(s.spares) for p in parts for s in p.steps)
-    print(build.table([*build.facts(engine),
-                       ("constants", f"{text.size(held)} in the file, weights included"),
-                       ("code", text.size(sum(len(p.code) for p in parts))
-                        + (f", with {text.count(spares, 'kernel')} more, which `pelton tune` times" if spares else "")),
-                       *_libraries([s for p in parts for s in p.steps]),
-                       ("sizes", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
-                       ("memory", f"{text.size(sum(p.arena for p in parts))} for each context"
-                        + (" at the usual sizes" if any(p.symbols for p in parts) else "")),
-                       ("pictures", meta.get("image") or "the engine does not say how they become inputs"),
-                       ("labels", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none")]))
+    print(
+        build.table(
+            [
+                *build.facts(engine),
+                ("constants", f"{text.size(held)} in the file, weights included"),
+                (
+                    "code",
+                    text.size(sum(len(p.code) for p in parts))
+                    + (f", with {text.count(spares, 'kernel')} more, which `pelton tune` times" if spares else ""),
+                ),
+                *_libraries([s for p in parts for s in p.steps]),
+                (
+                    "sizes",
+                    ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed",
+                ),
+                (
+                    "memory",
+                    f"{text.size(sum(p.arena for p in parts))} for each context"
+                    + (" at the usual sizes" if any(p.symbols for p in parts) else ""),
+                ),
+                ("pictures", meta.get("image") or "the engine does not say how they become inputs"),
+                ("labels", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none"),
+            ]
+        )
+    )
     steps = [step for p in parts for step in at(p, usual(p)).steps]
-    steps += engine.steps[len(steps):]                             # those of a script, between its engines
-    print("\n" + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)], "rllrl"))
-    for title, found in (("copies because of layouts", meta.get("copies")), ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
-                         ("fusions refused", meta.get("fusion_refusals"))):
+    steps += engine.steps[len(steps) :]  # those of a script, between its engines
+    print(
+        "\n"
+        + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)], "rllrl")
+    )
+    for title, found in (
+        ("copies because of layouts", meta.get("copies")),
+        ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
+        ("fusions refused", meta.get("fusion_refusals")),
+    ):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
 
@@ -69,29 +95,60 @@ def _libraries(steps: list[Step]) -> list[tuple[str, str]]:
         from pelton.backends.cuda.libraries import versions  # looks for them
 
         found, here = [work(symbol, s.dims).version for s in steps if s.symbol == symbol], versions().get(symbol, 0)
-        said = "which is here" if {here} == set(found) else (f"here is {spoken(here)}" if here else "which is not here") + ": kernels of its own stand in"
-        lines.append(("" if lines else "libraries",
-                      f"{symbol} {', '.join(map(spoken, sorted(set(found))))} for {len(found)} of {text.count(len(steps), 'step')}; {said}"))
+        said = (
+            "which is here"
+            if {here} == set(found)
+            else (f"here is {spoken(here)}" if here else "which is not here") + ": kernels of its own stand in"
+        )
+        lines.append(
+            (
+                "" if lines else "libraries",
+                (
+                    f"{symbol} {', '.join(map(spoken, sorted(set(found))))} for {len(found)} of"
+                    f" {text.count(len(steps), 'step')}; {said}"
+                ),
+            )
+        )
     return lines
 
 
 def _row(i: int, step) -> tuple[str, ...]:
     info = step.info
     flops = info.get("flops", 0)
-    return (f"{i}", text.shortened(info.get("op", ""), 44), "host" if step.host else text.shortened(info.get("tactic", ""), 56),
-            f"{flops / 1e9:.4f}" if flops else "", text.shortened(", ".join(info.get("layers") or (step.name,)), 80))
+    return (
+        f"{i}",
+        text.shortened(info.get("op", ""), 44),
+        "host" if step.host else text.shortened(info.get("tactic", ""), 56),
+        f"{flops / 1e9:.4f}" if flops else "",
+        text.shortened(", ".join(info.get("layers") or (step.name,)), 80),
+    )
 
 
 def facts(engine: Engine) -> dict[str, Any]:
     """All but the weights and the code, for programs."""
     plain = engine.plain
-    if engine.parts != (engine,):                                  # a script
-        return {"name": engine.name, "target": dict(plain.target), "meta": dict(plain.meta), "inputs": [dataclasses.asdict(p) for p in engine.inputs],
-                "outputs": [dataclasses.asdict(p) for p in engine.outputs], "symbols": [dataclasses.asdict(s) for s in plain.symbols],
-                "engines": [facts(part) for part in engine.parts],
-                "steps": [dataclasses.asdict(dataclasses.replace(s, info=dict(s.info))) for s in engine.steps]}
-    return {"name": engine.name, "target": dict(plain.target), "meta": dict(plain.meta), "arena": plain.arena, "code": len(plain.code),
-            "constants": length(plain.constants), "inputs": [dataclasses.asdict(p) for p in engine.inputs],
-            "outputs": [dataclasses.asdict(p) for p in engine.outputs], "symbols": [dataclasses.asdict(s) for s in plain.symbols],
-            "sizes": dict(plain.sizes), "buffers": [dataclasses.asdict(b) for b in plain.buffers],
-            "steps": [dataclasses.asdict(dataclasses.replace(s, info=dict(s.info))) for s in engine.steps]}
+    if engine.parts != (engine,):  # a script
+        return {
+            "name": engine.name,
+            "target": dict(plain.target),
+            "meta": dict(plain.meta),
+            "inputs": [dataclasses.asdict(p) for p in engine.inputs],
+            "outputs": [dataclasses.asdict(p) for p in engine.outputs],
+            "symbols": [dataclasses.asdict(s) for s in plain.symbols],
+            "engines": [facts(part) for part in engine.parts],
+            "steps": [dataclasses.asdict(dataclasses.replace(s, info=dict(s.info))) for s in engine.steps],
+        }
+    return {
+        "name": engine.name,
+        "target": dict(plain.target),
+        "meta": dict(plain.meta),
+        "arena": plain.arena,
+        "code": len(plain.code),
+        "constants": length(plain.constants),
+        "inputs": [dataclasses.asdict(p) for p in engine.inputs],
+        "outputs": [dataclasses.asdict(p) for p in engine.outputs],
+        "symbols": [dataclasses.asdict(s) for s in plain.symbols],
+        "sizes": dict(plain.sizes),
+        "buffers": [dataclasses.asdict(b) for b in plain.buffers],
+        "steps": [dataclasses.asdict(dataclasses.replace(s, info=dict(s.info))) for s in engine.steps],
+    }

@@ -1,10 +1,13 @@
-"""One runtime in a process of its own, timed on request: a program by itself, so that it runs where only numpy and that runtime are installed.
+"""One runtime in a process of its own, timed on request: a program by itself, so that it runs where only numpy and that
+runtime are installed.
 
-    peer.py RUNTIME FILE FEEDS.npz THREADS OUTPUTS     a line of JSON on stdout once it is loaded, then one for each line on stdin:
+    peer.py RUNTIME FILE FEEDS.npz THREADS OUTPUTS     a line of JSON on stdout once it is loaded, then one for each
+    line on stdin:
     time SECONDS → {"ns": [...]}                       save FILE.npz → {} (the outputs of the last run, in order)
 
 OUTPUTS is the JSON list of the model's outputs. What a runtime makes of the model first is put beside FEEDS.npz.
 """
+
 from __future__ import annotations
 
 import importlib.util
@@ -25,8 +28,14 @@ import numpy as np
 Feeds = dict[str, np.ndarray]
 Run = Callable[[], Sequence[np.ndarray]]
 # What has to be installed for a runtime; the first of them tells its version.
-PACKAGES = {"pelton": ("pelton",), "onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "mnn": ("MNN",), "ncnn": ("ncnn", "pnnx")}
-PATIENCE = 900                                    # seconds for a conversion
+PACKAGES = {
+    "pelton": ("pelton",),
+    "onnxruntime": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "mnn": ("MNN",),
+    "ncnn": ("ncnn", "pnnx"),
+}
+PATIENCE = 900  # seconds for a conversion
 
 
 def pelton(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
@@ -53,8 +62,12 @@ def openvino(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: 
 def mnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
     mnn = importlib.import_module("MNN")
     # Its own command, MNN.tools.mnnconvert, would install a package and report to its makers.
-    made = _converted("import MNN, _tools, sys; _tools.mnnconvert(sys.argv)", ["-f", "ONNX", "--modelFile", os.path.abspath(path), "--MNNModel", "model.mnn",
-                                                                              "--bizCode", "pelton"], folder, "model.mnn")
+    made = _converted(
+        "import MNN, _tools, sys; _tools.mnnconvert(sys.argv)",
+        ["-f", "ONNX", "--modelFile", os.path.abspath(path), "--MNNModel", "model.mnn", "--bizCode", "pelton"],
+        folder,
+        "model.mnn",
+    )
     net = mnn.Interpreter(str(made[0]))
     session = net.createSession({"backend": "CPU", "numThread": threads, "precision": "high"})
     places = net.getSessionInputAll(session)
@@ -74,26 +87,37 @@ def mnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path)
         for name in outputs:
             out = found[name]
             array = np.empty(out.getShape(), np.float32 if out.getDataType() == mnn.Halide_Type_Float else np.int32)
-            host = tensor(array)                  # its memory is its own
+            host = tensor(array)  # its memory is its own
             out.copyToHostTensor(host)
             arrays.append(np.array(host.getNumpyData()))
         return arrays
+
     return run
 
 
 def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
     nn = importlib.import_module("ncnn")
-    (folder / "model.onnx").symlink_to(os.path.abspath(path))             # pnnx writes beside what it reads
+    (folder / "model.onnx").symlink_to(os.path.abspath(path))  # pnnx writes beside what it reads
     shapes = ",".join(f"[{','.join(map(str, x.shape))}]{x.dtype.kind}{8 * x.dtype.itemsize}" for x in feeds.values())
-    param, weights, example = _converted("import pnnx; pnnx.pnnx()", ["model.onnx", f"inputshape={shapes}", "fp16=0"], folder,
-                                         "model.ncnn.param", "model.ncnn.bin", "model_ncnn.py")
+    param, weights, example = _converted(
+        "import pnnx; pnnx.pnnx()",
+        ["model.onnx", f"inputshape={shapes}", "fp16=0"],
+        folder,
+        "model.ncnn.param",
+        "model.ncnn.bin",
+        "model_ncnn.py",
+    )
     net = nn.Net()
     net.opt.num_threads = threads
     net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
     if net.load_param(str(param)) or net.load_model(str(weights)):
         left = sorted({line.split()[0] for line in param.read_text().splitlines() if "." in line.partition(" ")[0]})
-        raise RuntimeError(f"ncnn does not load what pnnx made of the model; it has layers that pnnx did not convert: {', '.join(left) or 'none'}")
-    # pnnx says in an example of its own which axis of which array is the batch, of which tensors in ncnn know nothing or as of an axis apart.
+        raise RuntimeError(
+            "ncnn does not load what pnnx made of the model; it has layers that pnnx did not convert:"
+            f" {', '.join(left) or 'none'}"
+        )
+    # pnnx says in an example of its own which axis of which array is the batch, of which tensors in ncnn know nothing
+    # or as of an axis apart.
     said = example.read_text()
     squeezed = {name: int(axis) for name, axis in re.findall(r"Mat\((in\d+)\.squeeze\((\d+)\)", said)}
     apart = {name: int(axis) for name, axis in re.findall(r"\b(\w+)\.numpy\((?:\), )?batch_index=(\d+)", said)}
@@ -101,7 +125,13 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
     for i, x in enumerate(feeds.values()):
         name = f"in{i}"
         x = x.astype(np.int32) if x.dtype.kind in "iub" else x
-        given.append((name, x.squeeze(squeezed[name]) if name in squeezed else x, {"batch_index": apart[name]} if name in apart else {}))
+        given.append(
+            (
+                name,
+                x.squeeze(squeezed[name]) if name in squeezed else x,
+                {"batch_index": apart[name]} if name in apart else {},
+            )
+        )
 
     def run() -> list[np.ndarray]:
         extractor = net.create_extractor()
@@ -115,17 +145,28 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
                 raise RuntimeError(f"ncnn does not compute {outputs[i]}: status {code}")
             arrays.append(np.array(out.numpy(batch_index=apart[name]) if name in apart else out))
         return arrays
+
     return run
 
 
 def _converted(program: str, arguments: Sequence[str], folder: Path, *files: str) -> list[Path]:
-    """Runs a converter in a folder and gives what it wrote there; RuntimeError with the last thing that it said where that is not all of it."""
-    done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", timeout=PATIENCE)
+    """Runs a converter in a folder and gives what it wrote there; RuntimeError with the last thing that it said where
+    that is not all of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=PATIENCE,
+    )
     made = [folder / name for name in files]
     if not all(f.exists() for f in made):
         said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        raise RuntimeError(f"it cannot be converted (status {done.returncode}): {said[-1] if said else 'no reason given'}")
+        raise RuntimeError(
+            f"it cannot be converted (status {done.returncode}): {said[-1] if said else 'no reason given'}"
+        )
     return made
 
 
@@ -138,7 +179,7 @@ def _installed(package: str) -> str:
 
 def main(runtime: str, path: str, feeds: str, threads: str, outputs: str) -> None:
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)                                 # what a runtime prints by itself is no answer
+    os.dup2(2, 1)  # what a runtime prints by itself is no answer
 
     def answer(found: dict) -> None:
         print(json.dumps(found), file=out, flush=True)

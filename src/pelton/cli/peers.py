@@ -1,4 +1,6 @@
-"""Pelton beside other runtimes: each in a process of its own, all timed in turns, so that a change in the machine's speed hits all alike."""
+"""Pelton beside other runtimes: each in a process of its own, all timed in turns, so that a change in the machine's
+speed hits all alike."""
+
 from __future__ import annotations
 
 import json
@@ -23,15 +25,18 @@ from .peer import PACKAGES
 from .timing import NOISY, Times, noise
 
 PEERS = tuple(p for p in PACKAGES if p != "pelton")
-WRONG = 3e-2                                      # of the largest output: a runtime that is further off computes something else
-PAUSE = 0.05                                      # seconds for a runtime's threads to fall asleep before the next one's turn
+# of the largest output: a runtime that is further off computes something else
+WRONG = 3e-2
+# seconds for a runtime's threads to fall asleep before the next one's turn
+PAUSE = 0.05
 # By its path, without its folder on the module path: the commands beside it have names of standard modules.
 START = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 @dataclass
 class Measured:
-    """One runtime: the times of its rounds, or why there are none. `off` is the largest difference from Pelton's outputs, relative to the largest of them."""
+    """One runtime: the times of its rounds, or why there are none. `off` is the largest difference from Pelton's
+    outputs, relative to the largest of them."""
 
     runtime: str
     version: str = ""
@@ -59,8 +64,15 @@ class Measured:
         if self.why_not:
             return {"runtime": self.runtime, "why_not": self.why_not}
         times = Times(np.array([ns for r in self.rounds for ns in r]))
-        return {"runtime": self.runtime, "version": self.version, "median_ms": self.median / 1e6, "spread": self.spread, "off": self.off,
-                "right": self.right, "latency_ms": times.latency()}
+        return {
+            "runtime": self.runtime,
+            "version": self.version,
+            "median_ms": self.median / 1e6,
+            "spread": self.spread,
+            "off": self.off,
+            "right": self.right,
+            "latency_ms": times.latency(),
+        }
 
 
 class _Process:
@@ -69,13 +81,29 @@ class _Process:
     def __init__(self, python: str, runtime: str, path: str, feeds: str, threads: int, outputs: Sequence[str]):
         self._said = tempfile.TemporaryFile("w+", errors="replace")
         try:
-            self._process = subprocess.Popen([python, "-c", START, str(Path(__file__).with_name("peer.py")), runtime, path, feeds, str(threads),
-                                              json.dumps(list(outputs))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True)
+            self._process = subprocess.Popen(
+                [
+                    python,
+                    "-c",
+                    START,
+                    str(Path(__file__).with_name("peer.py")),
+                    runtime,
+                    path,
+                    feeds,
+                    str(threads),
+                    json.dumps(list(outputs)),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                text=True,
+            )
         except OSError as e:
             raise InputError(f"the Python {python!r} does not start: {e.strerror}") from None
 
     def ask(self, line: str = "") -> dict[str, Any]:
-        """The answer to a line (or to having been started); RuntimeError with the last thing it said where it ended instead."""
+        """The answer to a line (or to having been started); RuntimeError with the last thing it said where it ended
+        instead."""
         assert self._process.stdin and self._process.stdout
         try:
             if line:
@@ -97,10 +125,20 @@ class _Process:
         self._said.close()
 
 
-def compare(engine: str, model: str, feeds: Mapping[str, np.ndarray], names: Sequence[str], *, threads: int, seconds: float, rounds: int,
-            folder: str, python: str | None = None) -> list[Measured]:
-    """Times an engine file and other runtimes on its model, Pelton first in the list. `seconds` for each in all; `folder` takes files in between;
-    `python` runs the others (this one, if not given)."""
+def compare(
+    engine: str,
+    model: str,
+    feeds: Mapping[str, np.ndarray],
+    names: Sequence[str],
+    *,
+    threads: int,
+    seconds: float,
+    rounds: int,
+    folder: str,
+    python: str | None = None,
+) -> list[Measured]:
+    """Times an engine file and other runtimes on its model, Pelton first in the list. `seconds` for each in all;
+    `folder` takes files in between; `python` runs the others (this one, if not given)."""
     unknown = [n for n in names if n not in PEERS]
     if unknown:
         raise InputError(f"{unknown[0]!r} cannot be compared with; there are {', '.join(PEERS)}")
@@ -113,11 +151,17 @@ def compare(engine: str, model: str, feeds: Mapping[str, np.ndarray], names: Seq
     try:
         for m in found:
             ours = m.runtime == "pelton"
-            running[m.runtime] = _Process(sys.executable if ours else python or sys.executable, m.runtime, engine if ours else model, feeds_file, threads,
-                                          outputs)
+            running[m.runtime] = _Process(
+                sys.executable if ours else python or sys.executable,
+                m.runtime,
+                engine if ours else model,
+                feeds_file,
+                threads,
+                outputs,
+            )
             _ask(m, running[m.runtime], "")
         for turn in range(rounds):
-            for m in found[turn % len(found):] + found[:turn % len(found)]:
+            for m in found[turn % len(found) :] + found[: turn % len(found)]:
                 if not m.why_not:
                     time.sleep(PAUSE)
                     m.rounds.append(_ask(m, running[m.runtime], f"time {seconds / rounds}").get("ns", []))
@@ -147,7 +191,8 @@ def _ask(m: Measured, process: _Process, line: str) -> dict[str, Any]:
 
 
 def difference(theirs: str, ours: str) -> float:
-    """The largest difference between outputs in two files, relative to the largest value; infinite where their number or sizes differ."""
+    """The largest difference between outputs in two files, relative to the largest value; infinite where their number
+    or sizes differ."""
     with np.load(theirs) as a, np.load(ours) as b:
         pairs = [(a[k].astype(np.float64).ravel(), b[k].astype(np.float64).ravel()) for k in b.files if k in a.files]
         if len(pairs) != len(a.files) or len(a.files) != len(b.files) or any(x.size != y.size for x, y in pairs):
@@ -163,8 +208,32 @@ def table(found: Sequence[Measured]) -> str:
         if m.why_not:
             rows.append((m.runtime, "", "–", "", "", ""))
         else:
-            faster = "" if m is ours or ours.why_not else f"{m.median / ours.median:.2f}× as fast" if m.right else "does not count: other outputs"
-            rows.append((m.runtime, text.shortened(m.version, 16), f"{m.median / 1e6:.3f}", f"{m.spread:.2f}", "" if m is ours else f"{m.off:.1e}", faster))
+            faster = (
+                ""
+                if m is ours or ours.why_not
+                else f"{m.median / ours.median:.2f}× as fast"
+                if m.right
+                else "does not count: other outputs"
+            )
+            rows.append(
+                (
+                    m.runtime,
+                    text.shortened(m.version, 16),
+                    f"{m.median / 1e6:.3f}",
+                    f"{m.spread:.2f}",
+                    "" if m is ours else f"{m.off:.1e}",
+                    faster,
+                )
+            )
     loud = [m for m in found if not m.why_not and m.spread > NOISY]
-    return "\n".join((text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not),
-                      *([noise(f"the median of {' and '.join(m.runtime for m in loud)}", max(m.spread for m in loud))] if loud else [])))
+    return "\n".join(
+        (
+            text.table(rows, "llrrrr"),
+            *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not),
+            *(
+                [noise(f"the median of {' and '.join(m.runtime for m in loud)}", max(m.spread for m in loud))]
+                if loud
+                else []
+            ),
+        )
+    )

@@ -1,4 +1,5 @@
 """The roofline of a machine (Williams et al. 2009): what bounds a step, and a picture of all of them as SVG."""
+
 from __future__ import annotations
 
 import math
@@ -9,13 +10,13 @@ from typing import Any
 
 from . import text
 
-SHORT = 1e3                                       # nanoseconds: about what it takes to start a step on all threads
+SHORT = 1e3  # nanoseconds: about what it takes to start a step on all threads
 WIDTH, HEIGHT = 1000, 655
-LEFT, RIGHT, TOP, BOTTOM = 72, 780, 64, 580       # of the field that the dots are in
-AREA = 14_000                                     # square pixels that all dots have together
-SMALLEST = 2.5                                    # radius in pixels
+LEFT, RIGHT, TOP, BOTTOM = 72, 780, 64, 580  # of the field that the dots are in
+AREA = 14_000  # square pixels that all dots have together
+SMALLEST = 2.5  # radius in pixels
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
-OTHERS = COLOURS[-1]                              # templates past the first nine
+OTHERS = COLOURS[-1]  # templates past the first nine
 QUIET, MIDDLE, END = 'fill="#666"', 'text-anchor="middle"', 'text-anchor="end"'
 
 
@@ -35,7 +36,8 @@ class Roof:
         return min(self.gflops, self.gbytes * intensity)
 
     def bound(self, flops: float, nbytes: float) -> tuple[str, float]:
-        """What a step waits for, "compute" or "memory" ("" where it needs too little of both to tell), and the nanoseconds that this takes at least."""
+        """What a step waits for, "compute" or "memory" ("" where it needs too little of both to tell), and the
+        nanoseconds that this takes at least."""
         compute, memory = flops / self.gflops, nbytes / self.gbytes
         least = max(compute, memory)
         return ("" if least < SHORT else "memory" if memory > compute else "compute"), least
@@ -62,7 +64,7 @@ class Axis:
         """1, 2 and 5 of every power of ten, or these alone where there are many."""
         steps = (1, 2, 5) if self.most / self.least < 1e5 else (1,)
         powers = range(math.floor(math.log10(self.least)), math.ceil(math.log10(self.most)) + 1)
-        return [m * 10.0 ** p for p in powers for m in steps if self.least * .999 <= m * 10.0 ** p <= self.most * 1.001]
+        return [m * 10.0**p for p in powers for m in steps if self.least * 0.999 <= m * 10.0**p <= self.most * 1.001]
 
 
 def _axes(roof: Roof, drawn: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
@@ -70,27 +72,46 @@ def _axes(roof: Roof, drawn: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
     ridge = roof.gflops / roof.gbytes
     intensities = [s["flops"] / s["bytes"] for s in drawn] + [ridge / 8, ridge * 8]
     speeds = [s["gflops"] for s in drawn] + [roof.gflops, roof.gflops / 50]
-    return Axis(min(intensities) / 1.6, max(intensities) * 1.6, LEFT, RIGHT), Axis(min(speeds) / 1.6, max(speeds) * 1.8, BOTTOM, TOP)
+    return Axis(min(intensities) / 1.6, max(intensities) * 1.6, LEFT, RIGHT), Axis(
+        min(speeds) / 1.6, max(speeds) * 1.8, BOTTOM, TOP
+    )
 
 
 def picture(roof: Roof, steps: Sequence[Mapping[str, Any]], title: str, subtitle: str = "") -> str:
     """The SVG. steps: what `bench` says of layers; those without operations have no place in it."""
-    drawn = sorted((s for s in steps if s["flops"] > 0 and s["bytes"] > 0), key=lambda s: -s["share"])         # small dots over large ones
+    # small dots over large ones
+    drawn = sorted((s for s in steps if s["flops"] > 0 and s["bytes"] > 0), key=lambda s: -s["share"])
     x, y = _axes(roof, drawn)
     shares: dict[str, float] = {}
     for s in drawn:
         shares[kind(s["tactic"])] = shares.get(kind(s["tactic"]), 0) + s["share"]
     kinds = sorted(shares, key=lambda k: -shares[k])
     colours = {k: COLOURS[i] if i < len(COLOURS) - 1 else OTHERS for i, k in enumerate(kinds)}
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-             'font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#333">',
-             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fcfcfb"/>',
-             _words(LEFT, 28, title, 'font-size="17" fill="#111"'), _words(LEFT, 47, subtitle, QUIET),
-             *_grid(x, y), *_roof(roof, x, y), '<g id="steps" fill-opacity="0.6" stroke="#fff" stroke-width="0.8">',
-             *(_dot(s, x, y, colours[kind(s["tactic"])]) for s in drawn), "</g>", *_legend(kinds, shares, colours)]
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+            'font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#333">'
+        ),
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fcfcfb"/>',
+        _words(LEFT, 28, title, 'font-size="17" fill="#111"'),
+        _words(LEFT, 47, subtitle, QUIET),
+        *_grid(x, y),
+        *_roof(roof, x, y),
+        '<g id="steps" fill-opacity="0.6" stroke="#fff" stroke-width="0.8">',
+        *(_dot(s, x, y, colours[kind(s["tactic"])]) for s in drawn),
+        "</g>",
+        *_legend(kinds, shares, colours),
+    ]
     if left := len(steps) - len(drawn):
-        parts.append(_words(LEFT, HEIGHT - 10, f"without {text.count(left, 'step')} that no operations are counted of, such as copies and host steps: "
-                                               f"{100 * (1 - sum(shares.values())):.1f} % of the time", QUIET))
+        parts.append(
+            _words(
+                LEFT,
+                HEIGHT - 10,
+                f"without {text.count(left, 'step')} that no operations are counted of, such as copies and host steps: "
+                f"{100 * (1 - sum(shares.values())):.1f} % of the time",
+                QUIET,
+            )
+        )
     return "\n".join((*parts, "</svg>\n"))
 
 
@@ -99,17 +120,29 @@ def _words(x: float, y: float, said: str, more: str = "") -> str:
 
 
 def _line(start: tuple[float, float], end: tuple[float, float], colour: str, width: float = 1) -> str:
-    return f'<line x1="{start[0]:.2f}" y1="{start[1]:.2f}" x2="{end[0]:.2f}" y2="{end[1]:.2f}" stroke="{colour}" stroke-width="{width}"/>'
+    return (
+        f'<line x1="{start[0]:.2f}" y1="{start[1]:.2f}" x2="{end[0]:.2f}" y2="{end[1]:.2f}" stroke="{colour}"'
+        f' stroke-width="{width}"/>'
+    )
 
 
 def _grid(x: Axis, y: Axis) -> list[str]:
     found = []
     for value in x.ticks():
-        found += [_line((x.at(value), TOP), (x.at(value), BOTTOM), _shade(value)), _words(x.at(value), BOTTOM + 17, f"{value:g}", MIDDLE)]
+        found += [
+            _line((x.at(value), TOP), (x.at(value), BOTTOM), _shade(value)),
+            _words(x.at(value), BOTTOM + 17, f"{value:g}", MIDDLE),
+        ]
     for value in y.ticks():
-        found += [_line((LEFT, y.at(value)), (RIGHT, y.at(value)), _shade(value)), _words(LEFT - 7, y.at(value) + 4, f"{value:g}", END)]
-    return [*found, _words((LEFT + RIGHT) / 2, BOTTOM + 36, "operations per byte read or written", MIDDLE),
-            _words(-(TOP + BOTTOM) / 2, 22, "GFLOP/s", f'{MIDDLE} transform="rotate(-90)"')]
+        found += [
+            _line((LEFT, y.at(value)), (RIGHT, y.at(value)), _shade(value)),
+            _words(LEFT - 7, y.at(value) + 4, f"{value:g}", END),
+        ]
+    return [
+        *found,
+        _words((LEFT + RIGHT) / 2, BOTTOM + 36, "operations per byte read or written", MIDDLE),
+        _words(-(TOP + BOTTOM) / 2, 22, "GFLOP/s", f'{MIDDLE} transform="rotate(-90)"'),
+    ]
 
 
 def _shade(value: float) -> str:
@@ -123,20 +156,31 @@ def _roof(roof: Roof, x: Axis, y: Axis) -> list[str]:
     low, corner, end = ((x.at(i), y.at(roof.at(i))) for i in (start, roof.gflops / roof.gbytes, x.most))
     mx, my = (low[0] + corner[0]) / 2, (low[1] + corner[1]) / 2 - 7
     steep = math.degrees(math.atan2(corner[1] - low[1], corner[0] - low[0]))
-    return [_line(low, corner, "#222", 1.6), _line(corner, end, "#222", 1.6),
-            _words(mx, my, f"{roof.gbytes:.1f} GB/s measured", f'{MIDDLE} transform="rotate({steep:.1f} {mx:.1f} {my:.1f})"'),
-            _words(corner[0] - 6, corner[1] - 4, f"{roof.gflops:.0f} GFLOP/s measured", END)]
+    return [
+        _line(low, corner, "#222", 1.6),
+        _line(corner, end, "#222", 1.6),
+        _words(
+            mx, my, f"{roof.gbytes:.1f} GB/s measured", f'{MIDDLE} transform="rotate({steep:.1f} {mx:.1f} {my:.1f})"'
+        ),
+        _words(corner[0] - 6, corner[1] - 4, f"{roof.gflops:.0f} GFLOP/s measured", END),
+    ]
 
 
 def _dot(s: Mapping[str, Any], x: Axis, y: Axis, colour: str) -> str:
     intensity = s["flops"] / s["bytes"]
     radius = max(SMALLEST, math.sqrt(s["share"] * AREA / math.pi))
-    said = [s["name"] or s["op"], s["tactic"].partition("@")[0], f"{text.duration(s['ns'])}, {100 * s['share']:.1f} % of the time",
-            f"{s['gflops']:.1f} GFLOP/s, {intensity:.2g} operations per byte, {s['gbytes']:.1f} GB/s"]
+    said = [
+        s["name"] or s["op"],
+        s["tactic"].partition("@")[0],
+        f"{text.duration(s['ns'])}, {100 * s['share']:.1f} % of the time",
+        f"{s['gflops']:.1f} GFLOP/s, {intensity:.2g} operations per byte, {s['gbytes']:.1f} GB/s",
+    ]
     if s["bound"]:
         said.append(f"bound by {s['bound']}, {100 * s['reached']:.0f} % of that reached")
-    return (f'<circle cx="{x.at(intensity):.2f}" cy="{y.at(s["gflops"]):.2f}" r="{radius:.2f}" fill="{colour}">'
-            f"<title>{escape(chr(10).join(said))}</title></circle>")
+    return (
+        f'<circle cx="{x.at(intensity):.2f}" cy="{y.at(s["gflops"]):.2f}" r="{radius:.2f}" fill="{colour}">'
+        f"<title>{escape(chr(10).join(said))}</title></circle>"
+    )
 
 
 def _legend(kinds: Sequence[str], shares: Mapping[str, float], colours: Mapping[str, str]) -> list[str]:
@@ -144,6 +188,9 @@ def _legend(kinds: Sequence[str], shares: Mapping[str, float], colours: Mapping[
     found = [_words(left, at, "kernel, share of the time", QUIET)]
     for k in kinds:
         at += 21
-        found += [f'<rect x="{left}" y="{at - 10}" width="12" height="12" rx="6" fill="{colours[k]}" fill-opacity="0.8"/>',
-                  _words(left + 20, at, k), _words(WIDTH - 16, at, f"{100 * shares[k]:.1f} %", END)]
+        found += [
+            f'<rect x="{left}" y="{at - 10}" width="12" height="12" rx="6" fill="{colours[k]}" fill-opacity="0.8"/>',
+            _words(left + 20, at, k),
+            _words(WIDTH - 16, at, f"{100 * shares[k]:.1f} %", END),
+        ]
     return [*found, _words(left, at + 30, "a dot's area is its time", QUIET)]

@@ -1,4 +1,5 @@
 """`pelton run`: one run of an engine on arrays or pictures, its outputs into files or as the likeliest classes."""
+
 from __future__ import annotations
 
 import argparse
@@ -22,16 +23,34 @@ EXAMPLES = """examples:
   pelton run resnet50.pelton --input cat.jpg --image "224x224 rgb" --top 5   the same for an engine that was not
 
 Without --output and --top the outputs are described in a line each."""
-SHOWN = 8                                         # rows of a batch that --top prints
+SHOWN = 8  # rows of a batch that --top prints
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("run", help="run an engine once", description="Runs an engine once, on arrays or pictures.", epilog=EXAMPLES)
+    command = commands.add_parser(
+        "run", help="run an engine once", description="Runs an engine once, on arrays or pictures.", epilog=EXAMPLES
+    )
     command.add_argument("engine", help="an engine file")
-    command.add_argument("--input", action="append", default=[], metavar="NAME=FILE",
-                         help=".npy, .npz or a picture; NAME= may go where there is one input (repeat)")
-    command.add_argument("--output", action="append", default=[], metavar="[NAME=]FILE", help=".npy for one output, .npz for all of them (repeat)")
-    command.add_argument("--top", type=arguments.whole(1, 1 << 20, "classes to print"), metavar="K", help="print the K likeliest classes along the last axis")
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help=".npy, .npz or a picture; NAME= may go where there is one input (repeat)",
+    )
+    command.add_argument(
+        "--output",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help=".npy for one output, .npz for all of them (repeat)",
+    )
+    command.add_argument(
+        "--top",
+        type=arguments.whole(1, 1 << 20, "classes to print"),
+        metavar="K",
+        help="print the K likeliest classes along the last axis",
+    )
     command.add_argument("--image", metavar="HOW", help="how pictures are prepared, instead of what the engine says")
     arguments.add_threads(command)
     return command
@@ -57,15 +76,20 @@ def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[
     out = []
     for pair in given:
         name = next((n for n in sorted(names, key=len, reverse=True) if pair.startswith(n + "=")), None)
-        path = pair if name is None else pair[len(name) + 1:]
+        path = pair if name is None else pair[len(name) + 1 :]
         meant, equals, _ = path.partition("=")
         if name is None and equals and "/" not in meant:
-            raise InputError(f"the engine has no output {meant!r}{near(meant, names)}; it has {', '.join(names)} (a file of that name is ./{path})")
+            raise InputError(
+                f"the engine has no output {meant!r}{near(meant, names)}; it has {', '.join(names)} (a file of that"
+                f" name is ./{path})"
+            )
         if not path.lower().endswith((".npy", ".npz")):
             raise InputError(f"outputs go to .npy or .npz files, got {pair!r}; the outputs are {', '.join(names)}")
         if path.lower().endswith(".npy") and name is None and len(names) > 1:
-            raise InputError(f"the engine has {len(names)} outputs ({', '.join(names)}): name a file that ends in .npz, or one of them, "
-                             f"such as --output {names[0]}={path}")
+            raise InputError(
+                f"the engine has {len(names)} outputs ({', '.join(names)}): name a file that ends in .npz, or one of"
+                f" them, such as --output {names[0]}={path}"
+            )
         arrays.check_target(path)
         out.append((path, list(names) if name is None else [name]))
     return out
@@ -77,7 +101,10 @@ def likeliest(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[
     while len(shape) > 1 and shape[-1] == 1:
         shape.pop()
     if not shape or values.dtype.kind not in "fiu" or not values.size:
-        raise InputError(f"--top needs an output of numbers with classes along its last axis, got {values.dtype} {list(values.shape)}")
+        raise InputError(
+            f"--top needs an output of numbers with classes along its last axis, got {values.dtype}"
+            f" {list(values.shape)}"
+        )
     rows = values.reshape(-1, shape[-1]).astype(np.float64)
     probable, said = probabilities(rows)
     lines = [said]
@@ -107,9 +134,15 @@ def described(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:
     for port in engine.outputs:
         for name, given in arrays.apart({port.name: outputs[port.name]}).items():
             x = np.asarray(given)
-            line = f"{name} {dataclasses.replace(port, shape=x.shape) if name == port.name else f'{x.dtype}{list(x.shape)}'}"
+            line = (
+                f"{name}"
+                f" {dataclasses.replace(port, shape=x.shape) if name == port.name else f'{x.dtype}{list(x.shape)}'}"
+            )
             if x.size and x.dtype.kind in "fiu":
                 flat = x.astype(np.float64).ravel()
-                line += f": min {flat.min():.6g}, mean {flat.mean():.6g}, max {flat.max():.6g}; begins {', '.join(f'{v:.6g}' for v in flat[:4])}"
+                line += (
+                    f": min {flat.min():.6g}, mean {flat.mean():.6g}, max {flat.max():.6g}; begins"
+                    f" {', '.join(f'{v:.6g}' for v in flat[:4])}"
+                )
             lines.append(text.shortened(line, 200))
     return lines

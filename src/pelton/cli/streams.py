@@ -1,4 +1,6 @@
-"""What commands print, on streams of any encoding: characters that it lacks are spelled in others, and a disk that is full is one sentence."""
+"""What commands print, on streams of any encoding: characters that it lacks are spelled in others, and a disk that is
+full is one sentence."""
+
 from __future__ import annotations
 
 import codecs
@@ -9,16 +11,18 @@ from io import TextIOWrapper
 
 SPELLED = {"→": "->", "…": "...", "–": "-", "×": "x", "·": "*", "−": "-", "µ": "u", "∞": "inf"}
 NAME = "pelton.spelled"
-ANY = ("strict", "surrogateescape", "backslashreplace")       # what Python does where the user did not ask for something else
+# what Python does where the user did not ask for something else
+ANY = ("strict", "surrogateescape", "backslashreplace")
 
 
 def _spelled(e: UnicodeError) -> tuple[str | bytes, int]:
-    """For what an encoding lacks: ASCII that says the same, the bytes of file names that are no text as they are, and escapes for the rest."""
+    """For what an encoding lacks: ASCII that says the same, the bytes of file names that are no text as they are, and
+    escapes for the rest."""
     if not isinstance(e, UnicodeEncodeError):
         raise e
     c = e.object[e.start]
     if "\udc80" <= c <= "\udcff":
-        return bytes([ord(c) - 0xdc00]), e.start + 1
+        return bytes([ord(c) - 0xDC00]), e.start + 1
     return SPELLED.get(c) or c.encode("ascii", "backslashreplace").decode(), e.start + 1
 
 

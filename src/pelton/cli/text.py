@@ -1,4 +1,5 @@
 """Numbers and tables as people read them."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +25,17 @@ def duration(ns: float) -> str:
 
 def layouts(decided: Iterable[Mapping[str, Any]]) -> list[str]:
     """What is kept of choices among layouts (`meta["layouts"]`), a line for each region."""
+
     def more(by: str, cost: float, unit: str) -> str:
-        return f"{duration(cost)} more as {by} wants it" if unit == "ns" else f"{size(cost)} more to copy as {by} wants it"
-    return [f"{d['region']} [{'+'.join(d['layers'])}] lies as {d['template']} wants it; " + ", ".join(more(by, c, d["unit"]) for by, c in d["more"].items())
-            for d in decided]
+        return (
+            f"{duration(cost)} more as {by} wants it" if unit == "ns" else f"{size(cost)} more to copy as {by} wants it"
+        )
+
+    return [
+        f"{d['region']} [{'+'.join(d['layers'])}] lies as {d['template']} wants it; "
+        + ", ".join(more(by, c, d["unit"]) for by, c in d["more"].items())
+        for d in decided
+    ]
 
 
 def count(n: int, noun: str, nouns: str = "") -> str:
@@ -36,7 +44,7 @@ def count(n: int, noun: str, nouns: str = "") -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[:width - 1] + "…"
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def table(rows: Sequence[Sequence[str]], align: str, indent: str = "") -> str:

@@ -1,4 +1,5 @@
 """How long runs take: a loop with a clock, and what is said of its times."""
+
 from __future__ import annotations
 
 import time
@@ -8,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 PERCENTILES = (90, 95, 99)
-PARTS = 5                                         # of a measurement, one after another, whose medians should agree
-NOISY = 1.2                                       # times: from there on, figures say more of the machine than of what was timed
+PARTS = 5  # of a measurement, one after another, whose medians should agree
+# times: from there on, figures say more of the machine than of what was timed
+NOISY = 1.2
 
 
 @dataclass(frozen=True)
@@ -26,31 +28,43 @@ class Times:
 
     @property
     def spread(self) -> float:
-        """How far the machine was from steady: the slowest fifth of the time by the fastest, medians, or the mean run by the median one, which is more."""
+        """How far the machine was from steady: the slowest fifth of the time by the fastest, medians, or the mean run
+        by the median one, which is more."""
         medians = [float(np.median(part)) for part in np.array_split(self.ns, min(PARTS, len(self.ns)))]
         return max(max(medians) / min(medians), float(self.ns.mean()) / float(np.median(self.ns)))
 
     def latency(self) -> dict[str, float]:
         """Milliseconds: min, mean, median, p90, p95, p99."""
         ms = self.ns / 1e6
-        return {"min": float(ms.min()), "mean": float(ms.mean()), "median": float(np.median(ms)),
-                **{f"p{q}": float(np.percentile(ms, q)) for q in PERCENTILES}}
+        return {
+            "min": float(ms.min()),
+            "mean": float(ms.mean()),
+            "median": float(np.median(ms)),
+            **{f"p{q}": float(np.percentile(ms, q)) for q in PERCENTILES},
+        }
 
     def lines(self) -> list[str]:
         each = f", {self.throughput:.1f} inputs in batches of {self.batch}" if self.batch > 1 else ""
-        said = [f"throughput  {self.throughput / self.batch:.1f} runs per second{each}",
-                "latency ms  " + "  ".join(f"{name} {value:.3f}" for name, value in self.latency().items()) + f"  over {len(self.ns)} runs"]
+        said = [
+            f"throughput  {self.throughput / self.batch:.1f} runs per second{each}",
+            "latency ms  "
+            + "  ".join(f"{name} {value:.3f}" for name, value in self.latency().items())
+            + f"  over {len(self.ns)} runs",
+        ]
         return said + ([noise("the time of a run", self.spread)] if self.spread > NOISY else [])
 
 
 def noise(what: str, spread: float) -> str:
     """The sentence for a measurement that means little."""
-    return (f"too noisy to mean much: {what} varied by a factor of {spread:.2f} (others use the machine, or its clock changes); "
-            "wait for quiet, or give more --seconds")
+    return (
+        f"too noisy to mean much: {what} varied by a factor of {spread:.2f} (others use the machine, or its clock"
+        " changes); wait for quiet, or give more --seconds"
+    )
 
 
 def measure(run: Callable[[], object], seconds: float, warmup: float, least: int = 5) -> np.ndarray:
-    """Nanoseconds of each run during `seconds` (at least `least` runs), after `warmup` seconds of runs that do not count."""
+    """Nanoseconds of each run during `seconds` (at least `least` runs), after `warmup` seconds of runs that do not
+    count."""
     clock = time.perf_counter_ns
     end = clock() + int(warmup * 1e9)
     run()

@@ -1,4 +1,5 @@
 """`pelton tune`: an engine for GPUs with its kernels timed on the one that is here."""
+
 from __future__ import annotations
 
 import argparse
@@ -21,12 +22,24 @@ and a compiler are not needed. Engines for CPUs are timed when they are built.""
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("tune", help="time the kernels of an engine for GPUs on the one here, and keep the fastest", epilog=EXAMPLES,
-                                  description="Times the kernels that an engine for GPUs carries, and writes it again with the fastest in place.")
+    command = commands.add_parser(
+        "tune",
+        help="time the kernels of an engine for GPUs on the one here, and keep the fastest",
+        epilog=EXAMPLES,
+        description="Times the kernels that an engine for GPUs carries, and writes it again with the fastest in place.",
+    )
     command.add_argument("engine", help="an engine file, built with --target cuda")
     command.add_argument("-o", "--output", metavar="FILE", help="where to write (the same file, if not given)")
-    command.add_argument("--device", type=arguments.whole(0, 255, "the number of a GPU"), default=0, metavar="N", help="which GPU (0 if not given)")
-    command.add_argument("--budget", type=arguments.seconds, metavar="S", help="seconds for timing; then steps stay as they are")
+    command.add_argument(
+        "--device",
+        type=arguments.whole(0, 255, "the number of a GPU"),
+        default=0,
+        metavar="N",
+        help="which GPU (0 if not given)",
+    )
+    command.add_argument(
+        "--budget", type=arguments.seconds, metavar="S", help="seconds for timing; then steps stay as they are"
+    )
     return command
 
 
@@ -53,7 +66,12 @@ def summary(before: Engine, after: Engine) -> list[str]:
         timed += 1
         was, now = was + times.get(old.info["tactic"], 0), now + times.get(new.info["tactic"], 0)
         if old.symbol != new.symbol:
-            gain = f"{text.duration(times.get(old.info['tactic'], 0))} → {text.duration(times.get(new.info['tactic'], 0))}"
+            gain = (
+                f"{text.duration(times.get(old.info['tactic'], 0))} → {text.duration(times.get(new.info['tactic'], 0))}"
+            )
             lines.append(f"  {text.shortened(new.name, 44)}: {gain}, {new.info['tactic'].partition('@')[0]}")
-    told = f"  {text.count(timed, 'step')} timed on {after.meta.get('gpu') or after.parts[0].meta.get('gpu')}, {len(lines)} changed"
+    told = (
+        f"  {text.count(timed, 'step')} timed on {after.meta.get('gpu') or after.parts[0].meta.get('gpu')},"
+        f" {len(lines)} changed"
+    )
     return [told + (f"; all of them together {text.duration(was)} → {text.duration(now)}" if timed else ""), *lines]

@@ -1,4 +1,5 @@
 """Generated text in which sizes are still values: how they are spelled is known when a kernel's text is whole."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,5 @@
 """What templates share: the grid of a region's output, where elements lie, and which tails and operands can be had."""
+
 from __future__ import annotations
 
 import math
@@ -43,7 +44,7 @@ class Grid:
         """The index along an axis that is one of r or of c."""
         axes, name = (self.r, "r") if axis in self.r else (self.c, "c")
         at = axes.index(axis)
-        below = math.prod(self.shape[a] for a in axes[at + 1:])
+        below = math.prod(self.shape[a] for a in axes[at + 1 :])
         part: Text = name if below == 1 else code(f"({name} {over} {{}})", below)
         return part if at == 0 else code("({} % {})", part, self.shape[axis])
 
@@ -98,13 +99,23 @@ def computable(dtype: DType) -> bool:
 
 
 def tail_refusal(region: Region, shape: tuple[int, ...], axis: int | None = None) -> str | None:
-    """Why the pointwise nodes of a region cannot follow an anchor whose output has this shape, nor its slices; None where they can.
+    """Why the pointwise nodes of a region cannot follow an anchor whose output has this shape, nor its slices; None
+    where they can.
 
     axis: the one along which kernels can write slices apart (the vector axis of their grid).
     """
     for node in region.pieces:
-        if node.op is not slice_ or node.attrs["axes"] != (axis,) or node.attrs["steps"] != (1,) or node.inputs[0].type.shape != shape:
-            return f"{node.op.name} is no run of " + ("an axis that is" if axis is None else f"axis {axis},") + " written in pieces"
+        if (
+            node.op is not slice_
+            or node.attrs["axes"] != (axis,)
+            or node.attrs["steps"] != (1,)
+            or node.inputs[0].type.shape != shape
+        ):
+            return (
+                f"{node.op.name} is no run of "
+                + ("an axis that is" if axis is None else f"axis {axis},")
+                + " written in pieces"
+            )
     for node in region.tail:
         if node.output.type.shape != shape:
             return f"{node.op.name} gives {node.output.type}, the anchor {list(shape)}"
@@ -137,7 +148,8 @@ def divide(a: Size, b: Size) -> Size:
 
 
 def even(size: int, goal: int, unit: int) -> int:
-    """A size near the goal, a multiple of `unit`, of blocks that are all about as large: 49 tiles as 18, 18 and 13, not as 24, 24 and 1."""
+    """A size near the goal, a multiple of `unit`, of blocks that are all about as large: 49 tiles as 18, 18 and 13, not
+    as 24, 24 and 1."""
     return divide(divide(size, divide(size, goal)), unit) * unit
 
 
@@ -147,13 +159,15 @@ def even_rows(size: Size, most: int) -> int:
 
 
 def register_tiles(columns: int, rows: Size, target: Target) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors of columns) of the results that a product may hold in registers, the best guess first. Twelve rows of one vector load more than they
-    compute: they were 17 % and more behind in all of 166 tasks, and are left for what two and three vectors would pad."""
+    """(rows, vectors of columns) of the results that a product may hold in registers, the best guess first. Twelve rows
+    of one vector load more than they compute: they were 17 % and more behind in all of 166 tasks, and are left for what
+    two and three vectors would pad."""
     vectors = divide(columns, target.lanes)
     if vectors == 1:
         return (12, 1), (6, 1)
     two, three = (6, 2), (4, 3)
-    if target.registers >= 32:                                             # 12 × 2 fits as well: within 2 % of 8 × 2 alone
+    # 12 × 2 fits as well: within 2 % of 8 × 2 alone
+    if target.registers >= 32:
         high = min((8, 7, 6), key=lambda r: divide(rows, r) * r) if is_known(rows) else 8
         two, three = (high, 2), (high, 3)
     return (two, three) if vectors % 2 == 0 or vectors % 3 == 0 else (two, three, (12, 1))

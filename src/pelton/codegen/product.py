@@ -1,4 +1,5 @@
 """What templates of matrix products share: how a region is read as one."""
+
 from __future__ import annotations
 
 import math
@@ -29,7 +30,11 @@ class Product:
             self.grid = grid_of(out, "rows")
             self.batch, self.m, self.n, self.k = math.prod(out[:-2]), out[-2], out[-1], self.a.type.shape[-1]
             joined = Grid(out, (), tuple(range(len(out) - 1)), (len(out) - 1,))
-            if self.batch != 1 and math.prod(self.b.type.shape[:-2]) == 1 and (layouts is None or self._rows_are_one_run(joined, layouts)):
+            if (
+                self.batch != 1
+                and math.prod(self.b.type.shape[:-2]) == 1
+                and (layouts is None or self._rows_are_one_run(joined, layouts))
+            ):
                 self.grid, self.batch, self.m = joined, 1, self.batch * self.m
 
     def _rows_are_one_run(self, joined: Grid, layouts: Layouts) -> bool:

@@ -1,4 +1,5 @@
 """What templates share that go over their output row by row, in the order of axes in which their input lies."""
+
 from __future__ import annotations
 
 import math
@@ -12,7 +13,8 @@ from .grid import Grid, computable, divide, fits_grid, tail_refusal
 from .tail import operands
 from .template import Layouts, Target, Template
 
-TASK = 16 << 10                                # elements read per task: large enough to hide claiming it, small enough to share out
+# elements read per task: large enough to hide claiming it, small enough to share out
+TASK = 16 << 10
 
 
 def lying(shape: Sequence[int], strides: Strides) -> Order:
@@ -21,9 +23,11 @@ def lying(shape: Sequence[int], strides: Strides) -> Order:
 
 
 def swept(region: Region, layouts: Layouts, others: Iterable[Strides] = (), without: Sequence[int] = ()) -> Grid:
-    """The output's index space as rows × columns: columns run along the innermost axes in memory, as many as every operand passes in equal steps.
+    """The output's index space as rows × columns: columns run along the innermost axes in memory, as many as every
+    operand passes in equal steps.
 
-    others: strides over the output's axes of what is read besides the tail's operands. without: axes that are no columns.
+    others: strides over the output's axes of what is read besides the tail's operands. without: axes that are no
+    columns.
     """
     shape = region.output.type.shape
     strides = [*(broadcast(v.type.shape, layouts[v], shape) for v in operands(region)), *others]
@@ -34,7 +38,7 @@ def swept(region: Region, layouts: Layouts, others: Iterable[Strides] = (), with
         if a in without or any(Grid(shape, (), (), more).step(s) is None for s in strides):
             break
         columns = more
-    return Grid(shape, (), order[:len(order) - len(columns)], columns)
+    return Grid(shape, (), order[: len(order) - len(columns)], columns)
 
 
 def extent(grid: Grid, axes: Sequence[int]) -> int:
@@ -43,8 +47,8 @@ def extent(grid: Grid, axes: Sequence[int]) -> int:
 
 
 def shares(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
-    """(rows, columns) per task; `cost` elements are read for each of output. Columns come in multiples of `step`, however few there are: a kernel for sizes
-    that a run decides may meet more of them."""
+    """(rows, columns) per task; `cost` elements are read for each of output. Columns come in multiples of `step`,
+    however few there are: a kernel for sizes that a run decides may meet more of them."""
     goal = max(1, min(TASK, divide(rows * columns * cost, 4 * target.threads)) // cost)
     if columns <= max(goal, step):
         return max(1, min(rows, goal // columns)), divide(columns, step) * step
@@ -76,7 +80,7 @@ class Sweep(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         grid = self.grid(region, layouts)
-        changes = value in region.body.outputs                             # the columns, perhaps
+        changes = value in region.body.outputs  # the columns, perhaps
         ask = (*region.anchor.inputs, *operands(region)) if changes else (value,)
         return all(self.reads(region, grid, v, layouts) for v in ask)
 

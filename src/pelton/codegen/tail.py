@@ -1,4 +1,5 @@
 """A region's pointwise nodes as the statements of a kernel, read once for every language that they are spelled in."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ class Pointer:
     """
 
     value: Value
-    slot: int                                   # among the arguments of the kernel
+    slot: int  # among the arguments of the kernel
     name: str
 
     @property
@@ -42,9 +43,9 @@ class Place:
     """Where elements of an operand are, at the coordinates b, r, c."""
 
     pointer: Pointer
-    at: Text                                    # the offset in elements
-    step: Size | None                           # elements from one to the next along c; None: not one number
-    moving: str                                 # the coordinates that make a difference
+    at: Text  # the offset in elements
+    step: Size | None  # elements from one to the next along c; None: not one number
+    moving: str  # the coordinates that make a difference
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Piece:
     pointer: Pointer
     start: int
     size: Size
-    grid: Grid                                  # of its own elements
+    grid: Grid  # of its own elements
     strides: Strides
 
 
@@ -82,8 +83,8 @@ class Statements:
 class Language(Protocol):
     """How a kernel's language spells what a tail is made of. Values in registers are texts; a statement is a line."""
 
-    over: str                                   # division of whole numbers
-    strided: bool                               # whether what is loaded at once has to lie in equal steps along c
+    over: str  # division of whole numbers
+    strided: bool  # whether what is loaded at once has to lie in equal steps along c
 
     def literal(self, x, dtype: DType) -> str:
         """A number of an element type."""
@@ -137,8 +138,18 @@ def expression(language: Language, e, dtype: DType | None = None) -> str:
     return language.call(e.fn, operands, [expression(language, a, operands) for a in e.args])
 
 
-def statements(language: Language, region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int,
-               add: Value | None = None, flat: bool = False, stored: bool = True) -> Statements:
+def statements(
+    language: Language,
+    region: Region,
+    layouts: Layouts,
+    grid: Grid,
+    made: Sequence[Value],
+    *,
+    first: int,
+    add: Value | None = None,
+    flat: bool = False,
+    stored: bool = True,
+) -> Statements:
     """What the anchor made at (b, r, c) taken through the pointwise nodes, and the outputs stored. ValueError where an
     operand does not lie as the language needs it.
 
@@ -163,8 +174,16 @@ def statements(language: Language, region: Region, layouts: Layouts, grid: Grid,
 class _Walk:
     """The statements so far, what they have read and computed, and the pointers that they need."""
 
-    def __init__(self, language: Language, region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value],
-                 first: int, flat: bool):
+    def __init__(
+        self,
+        language: Language,
+        region: Region,
+        layouts: Layouts,
+        grid: Grid,
+        made: Sequence[Value],
+        first: int,
+        flat: bool,
+    ):
         self.language, self.region, self.layouts, self.grid = language, region, layouts, grid
         self.first, self.flat = first, flat
         self.names: dict[Value, str] = {v: f"x{i}" for i, v in enumerate(made)}

@@ -1,4 +1,6 @@
-"""What a kernel template says of itself: which regions it takes, in which layouts, with which tactics, as which code."""
+"""What a kernel template says of itself: which regions it takes, in which layouts, with which tactics, as which
+code."""
+
 from __future__ import annotations
 
 import math
@@ -16,20 +18,19 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
 
-
 @dataclass(frozen=True)
 class Target:
     """What code is made for: an ISA level and the cache sizes that blockings are derived from."""
 
     isa: str = "x86_64_v3"
-    lanes: int = 8                              # of f32 in a register
-    registers: int = 16                         # of vectors, as many as products may fill
+    lanes: int = 8  # of f32 in a register
+    registers: int = 16  # of vectors, as many as products may fill
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 32 << 20
     threads: int = 1
-    libraries: tuple[tuple[str, int], ...] = ()                # names and versions of those that times are taken with
-    tf32: bool = False                          # whether products of f32 may be of its first ten bits behind the point
+    libraries: tuple[tuple[str, int], ...] = ()  # names and versions of those that times are taken with
+    tf32: bool = False  # whether products of f32 may be of its first ten bits behind the point
 
     def version(self, library: str) -> int:
         """Of a library, 0 where it is not there."""
@@ -63,11 +64,12 @@ class Packed:
     """A constant in the form that a kernel wants, made from constants of the region."""
 
     sources: tuple[Value, ...]
-    form: str                                   # names the packing; equal sources and forms are packed once
+    form: str  # names the packing; equal sources and forms are packed once
     shape: tuple[int, ...]
-    fill: Callable[[np.ndarray], object]        # puts it into an array of this shape and type that is zero everywhere; timing need not
+    # puts it into an array of this shape and type that is zero everywhere; timing need not
+    fill: Callable[[np.ndarray], object]
     dtype: DType = F32
-    leads: bool = False                         # whether the kernel goes where it says: then timing has to fill it
+    leads: bool = False  # whether the kernel goes where it says: then timing has to fill it
 
     @property
     def bytes(self) -> int:
@@ -80,22 +82,32 @@ class Kernel:
 
     source: str
     symbol: str
-    operands: tuple[Value | Packed | Workspace, ...]        # body inputs, constants and outputs, packed constants, memory of its own
+    # body inputs, constants and outputs, packed constants, memory of its own
+    operands: tuple[Value | Packed | Workspace, ...]
     tiles: Size
-    dims: tuple[Size, ...] = ()                 # what the code needs of the sizes that a run decides
+    dims: tuple[Size, ...] = ()  # what the code needs of the sizes that a run decides
     grain: int = 1
-    scratch: Size = 0                           # bytes per worker
-    phases: Size = 1                            # of so many tiles each: all of one are done before the next begins
+    scratch: Size = 0  # bytes per worker
+    phases: Size = 1  # of so many tiles each: all of one are done before the next begins
 
     def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> "Kernel":
         """The same for these values of the symbols; `to` gives the values that stand for those of its operands."""
+
         def operand(x: Value | Packed | Workspace) -> Value | Packed | Workspace:
             return to[x] if isinstance(x, Value) else x.sized(sizes) if isinstance(x, Workspace) else x
-        return replace(self, operands=tuple(map(operand, self.operands)), tiles=at(self.tiles, sizes),
-                       dims=tuple(at(d, sizes) for d in self.dims), scratch=at(self.scratch, sizes), phases=at(self.phases, sizes))
+
+        return replace(
+            self,
+            operands=tuple(map(operand, self.operands)),
+            tiles=at(self.tiles, sizes),
+            dims=tuple(at(d, sizes) for d in self.dims),
+            scratch=at(self.scratch, sizes),
+            phases=at(self.phases, sizes),
+        )
 
     def traffic(self, region: Region, layouts: Layouts) -> Size:
-        """Bytes that it has to read and write, each once: packed constants as they are stored, of what is repeated one, of a table what is picked from it."""
+        """Bytes that it has to read and write, each once: packed constants as they are stored, of what is repeated one,
+        of a table what is picked from it."""
         anchor = region.anchor
         picked = anchor.inputs[0] if anchor is not None and anchor.op.moves and anchor.op.indexed else None
 
@@ -104,6 +116,7 @@ class Kernel:
                 return x.bytes if isinstance(x, Packed) else 0
             there = x.type.dtype.size * math.prod(d for d, stride in zip(x.type.shape, layouts[x]) if stride != 0)
             return minimum(there, x.type.dtype.size * region.anchor.output.type.size) if x is picked else there
+
         return sum(map(needed, dict.fromkeys(self.operands)))
 
 
@@ -111,11 +124,13 @@ class Template:
     """Base of all templates; a template without tactics for a region simply yields none."""
 
     name: str = ""
-    anchors: tuple[str, ...] = ()               # ops, one of which is all that a region is anchored in
-    alone = False                               # True where nothing pointwise and no slices may follow it
-    dynamic = False                             # True where sizes may be such as a run decides
-    timed_only = False                          # True where it is no guess: taken where the clock says so, by a version of a library that is there
-    inexact = False                             # True where the arithmetic differs from the direct form (Winograd): not under `strict`
+    anchors: tuple[str, ...] = ()  # ops, one of which is all that a region is anchored in
+    alone = False  # True where nothing pointwise and no slices may follow it
+    dynamic = False  # True where sizes may be such as a run decides
+    # True where it is no guess: taken where the clock says so, by a version of a library that is there
+    timed_only = False
+    # True where the arithmetic differs from the direct form (Winograd): not under `strict`
+    inexact = False
 
     def refuses(self, region: Region) -> str | None:
         """None where this template can compute the region, else the reason."""
@@ -156,15 +171,18 @@ class Template:
         return (Tactic(self.name, target.isa),)
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
-        """What sets tactics apart most (a register tile, an algorithm): the tuner looks at one of each form first, then at more of the best ones."""
+        """What sets tactics apart most (a register tile, an algorithm): the tuner looks at one of each form first, then
+        at more of the best ones."""
         return ()
 
     def exact(self, tactic: Tactic) -> bool:
-        """Whether a tactic's arithmetic differs from the direct form by no more than the order of sums: no other is taken under `strict`."""
+        """Whether a tactic's arithmetic differs from the direct form by no more than the order of sums: no other is
+        taken under `strict`."""
         return not self.inexact
 
     def margin(self, tactic: Tactic) -> float:
-        """How much less time than the fastest tactic of a smaller margin one has to take to be worth its error: 0 for all that is exact."""
+        """How much less time than the fastest tactic of a smaller margin one has to take to be worth its error: 0 for
+        all that is exact."""
         return 0.02 if self.inexact else 0.0
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -172,8 +190,8 @@ class Template:
 
 
 SOURCES = Path(__file__).parent / "c" / "src"
-TEMPLATES: dict[str, Template] = {}            # for CPUs
-GPU_TEMPLATES: dict[str, Template] = {}        # for NVIDIA GPUs, declared in `pelton.codegen.triton`
+TEMPLATES: dict[str, Template] = {}  # for CPUs
+GPU_TEMPLATES: dict[str, Template] = {}  # for NVIDIA GPUs, declared in `pelton.codegen.triton`
 _sources: dict[str, str] = {}
 
 

@@ -1,4 +1,5 @@
 """What an engine says of how it was built: its meta data, and the info of its steps."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +19,24 @@ def meta(c: Compilation) -> dict[str, Any]:
     """The meta data of an engine whose kernels are compiled; `checked` is empty, for who checks the engine later."""
     assert c.back is not None
     options, rules = c.options, c.report.of(dict(PIPELINE))
-    return {**c.back.meta, "level": options.level, "strict": options.strict, "precision": options.precision,
-            "report": {"fired": rules.fired(), "refused": rules.refused()},
-            "fusion_refusals": [f"{n.node}: {n.reason}" for n in c.fused.notes],
-            "copies": c.lowered.placed.copies, "layouts": c.layouts,
-            "chains": [*c.fused.chains, *c.lowered.together], "host_steps": host_steps(c.lowered.chosen),
-            "weights": _weights([choice.packing for choice in c.lowered.choices.values()]),
-            "model": {k: v for k, v in asdict(c.imported.info).items() if k != "path"},
-            "forms": c.imported.forms, "checked": [], "image": options.image,
-            "labels": list(options.labels) if options.labels else None}
+    return {
+        **c.back.meta,
+        "level": options.level,
+        "strict": options.strict,
+        "precision": options.precision,
+        "report": {"fired": rules.fired(), "refused": rules.refused()},
+        "fusion_refusals": [f"{n.node}: {n.reason}" for n in c.fused.notes],
+        "copies": c.lowered.placed.copies,
+        "layouts": c.layouts,
+        "chains": [*c.fused.chains, *c.lowered.together],
+        "host_steps": host_steps(c.lowered.chosen),
+        "weights": _weights([choice.packing for choice in c.lowered.choices.values()]),
+        "model": {k: v for k, v in asdict(c.imported.info).items() if k != "path"},
+        "forms": c.imported.forms,
+        "checked": [],
+        "image": options.image,
+        "labels": list(options.labels) if options.labels else None,
+    }
 
 
 def host_steps(chosen: Sequence[Chosen]) -> list[str]:
@@ -45,12 +55,22 @@ def chosen(task: Task, choice: Choice | None, wave: int) -> Chosen:
 def _info(task: Task, choice: Choice) -> Mapping[str, Any]:
     r = task.region
     name = "+".join(r.layers[:3]) + ("+…" if len(r.layers) > 3 else "") or r.title()
-    return {"name": name, "op": r.title(), "tactic": choice.tactic.name, "layers": list(r.layers), "flops": r.flops(),
-            "bytes": choice.kernel.traffic(r, task.layouts), "times_ns": dict(sorted(choice.times.items()))}
+    return {
+        "name": name,
+        "op": r.title(),
+        "tactic": choice.tactic.name,
+        "layers": list(r.layers),
+        "flops": r.flops(),
+        "bytes": choice.kernel.traffic(r, task.layouts),
+        "times_ns": dict(sorted(choice.times.items())),
+    }
 
 
 def _weights(packings: Sequence[Packing]) -> dict[str, float]:
     """What the weights that kernels read take in the model and packed, in bytes; the time that larger ones save, in
     nanoseconds."""
-    return {"own": sum(p.own for p in packings), "packed": sum(p.packed for p in packings),
-            "saved_ns": sum(p.saved for p in packings)}
+    return {
+        "own": sum(p.own for p in packings),
+        "packed": sum(p.packed for p in packings),
+        "saved_ns": sum(p.saved for p in packings),
+    }

@@ -1,4 +1,6 @@
-"""Runs an engine step by step and holds each step against its meaning in float64, on what the steps before it really gave."""
+"""Runs an engine step by step and holds each step against its meaning in float64, on what the steps before it really
+gave."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -23,7 +25,8 @@ from pelton.backends.arrays import check_names, drawn
 from pelton.backends.host import view
 from pelton.backends.device import Ready
 
-TOLERANCE = 1e-3                               # of the largest value: Winograd's error grows with the channels, a wrong kernel's is near one
+# of the largest value: Winograd's error grows with the channels, a wrong kernel's is near one
+TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +49,22 @@ class Seen:
             found = evaluate(what.body, {v.name: a for v, a in self.read.items()}, round=False)
             return self.off({v: found[v.name] for v in what.body.outputs})
         if what.op.kind == "foreign":
-            return 0.0                          # what runs it is all that says what it means
-        return self.off(dict(zip(what.outputs, evaluate_node(what, tuple(self.read[v] for v in what.inputs), round=False))))
+            return 0.0  # what runs it is all that says what it means
+        return self.off(
+            dict(zip(what.outputs, evaluate_node(what, tuple(self.read[v] for v in what.inputs), round=False)))
+        )
 
 
 class Exact:
-    """The values of a graph in float64 for these inputs: made when they are asked for, dropped when nothing is left that would read them: no node, no output,
-    and none of those that `take` gets."""
+    """The values of a graph in float64 for these inputs: made when they are asked for, dropped when nothing is left
+    that would read them: no node, no output, and none of those that `take` gets."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, np.ndarray], taken: Iterable[Value] = ()):
         self.graph = graph
-        self.known: dict[Value, np.ndarray] = {**graph.constants, **{v: np.asarray(inputs[v.name]) for v in graph.inputs}}
+        self.known: dict[Value, np.ndarray] = {
+            **graph.constants,
+            **{v: np.asarray(inputs[v.name]) for v in graph.inputs},
+        }
         self.readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs) + Counter(taken)
 
     def of(self, value: Value) -> np.ndarray:
@@ -87,7 +95,11 @@ class Written:
 
     def __init__(self, placed: Placed, inputs: Mapping[str, np.ndarray]):
         graph = placed.graph
-        copies = [t.what.body.nodes[0] if isinstance(t.what, Region) else t.what for t in placed.tasks if t.writes[0] not in graph.producer]
+        copies = [
+            t.what.body.nodes[0] if isinstance(t.what, Region) else t.what
+            for t in placed.tasks
+            if t.writes[0] not in graph.producer
+        ]
         self.copied: dict[Value, Value] = {n.output: n.inputs[0] for n in copies}
         self.exact = Exact(graph.replace(constants=placed.constants), inputs, self.copied.values())
 
@@ -95,18 +107,26 @@ class Written:
         return {v: self.exact.take(self.copied[v]) if v in self.copied else self.exact.of(v) for v in task.writes}
 
 
-def sized(engine: Engine, placed: Placed, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray]) -> tuple[Placed, list[Chosen]]:
+def sized(
+    engine: Engine, placed: Placed, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray]
+) -> tuple[Placed, list[Chosen]]:
     """What an engine was lowered from, for the sizes of these inputs. InputError where they do not fit."""
     check_names("input", engine.inputs, inputs, all_of_them=True)
     values = sizes.solve(engine.plain, {name: np.shape(a) for name, a in inputs.items()})
     if not values:
         return placed, list(chosen)
     placed, to = placed.sized(values)
-    return placed, [replace(c, task=t, kernel=c.kernel.sized(values, to) if isinstance(c.kernel, Kernel) else None) for c, t in zip(chosen, placed.tasks)]
+    return placed, [
+        replace(c, task=t, kernel=c.kernel.sized(values, to) if isinstance(c.kernel, Kernel) else None)
+        for c, t in zip(chosen, placed.tasks)
+    ]
 
 
-def watch(engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray], see: Callable[[Seen], None]) -> dict[str, np.ndarray]:
-    """Outputs by name; `see` is called after every step of the run. `chosen`: as `sized` gives it. InputError for inputs that do not fit."""
+def watch(
+    engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray], see: Callable[[Seen], None]
+) -> dict[str, np.ndarray]:
+    """Outputs by name; `see` is called after every step of the run. `chosen`: as `sized` gives it. InputError for
+    inputs that do not fit."""
     order = lower.running(chosen)
     read: dict[Value, np.ndarray] = {}
 
@@ -118,6 +138,7 @@ def watch(engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndar
         if done < len(steps):
             read.clear()
             read.update(_copies(steps[done], order[done], order[done].task.reads, ready))
+
     return engine.context(engine.meta.get("threads")).watch(inputs, look)
 
 
@@ -132,7 +153,11 @@ def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Ready) -
         node = chosen.task.node
         at = dict(zip((*node.inputs, *node.outputs), (*step.inputs, *step.outputs)))
     else:
-        at = {x: _tensor(x, s, chosen.task) for x, s in zip(chosen.kernel.operands, step.args, strict=True) if isinstance(x, Value)}
+        at = {
+            x: _tensor(x, s, chosen.task)
+            for x, s in zip(chosen.kernel.operands, step.args, strict=True)
+            if isinstance(x, Value)
+        }
     return {v: _lying(at[v], ready) for v in values}
 
 
@@ -146,7 +171,8 @@ def _tensor(v: Value, at: Slice, task: Task) -> Tensor:
 
 
 def check_accuracy(engine: Engine, placed: Placed, chosen: Sequence[Chosen], seed: int = 0) -> list[tuple[str, float]]:
-    """(layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the first whose error passes the tolerance."""
+    """(layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the first whose
+    error passes the tolerance."""
     inputs = drawn(sizes.at(engine.plain, sizes.usual(engine.plain)).inputs, seed)
     found = []
 
@@ -156,21 +182,27 @@ def check_accuracy(engine: Engine, placed: Placed, chosen: Sequence[Chosen], see
             label, error = "+".join(what.layers) or what.title(), seen.off_alone()
             found.append((label, error))
             if not error <= TOLERANCE:
-                raise BuildError(f"the kernel of {label} ({what.title()}) differs from its reference by {error:.2g} of the largest value; "
-                                 f"this is a fault of Pelton: please report the model, the CPU and this line")
+                raise BuildError(
+                    f"the kernel of {label} ({what.title()}) differs from its reference by {error:.2g} of the largest"
+                    " value; this is a fault of Pelton: please report the model, the CPU and this line"
+                )
+
     watch(engine, sized(engine, placed, chosen, inputs)[1], inputs, see)
     return found
 
 
 def difference(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
-    """The largest difference, relative to the largest value wanted; of what are no numbers with a fraction, 1 where any differs."""
+    """The largest difference, relative to the largest value wanted; of what are no numbers with a fraction, 1 where any
+    differs."""
     wide = np.float64 if dtype.is_float else np.complex128 if got.dtype.kind == "c" else None
     if wide is None:
         return 0.0 if np.array_equal(got, want) else 1.0
     with np.errstate(over="ignore"):
-        rounded = want.astype(dtype.numpy)       # what is out of the type's range is infinite in it
+        rounded = want.astype(dtype.numpy)  # what is out of the type's range is infinite in it
     finite = np.isfinite(rounded)
-    if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(got[~finite], rounded[~finite], equal_nan=True):
+    if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(
+        got[~finite], rounded[~finite], equal_nan=True
+    ):
         return float("inf")
     want = want[finite].astype(wide)
     most = np.abs(got[finite].astype(wide) - want).max(initial=0.0)

@@ -1,4 +1,5 @@
 """From the parts of a script to its plain data: ports, constants, and what is worth knowing of all its engines."""
+
 from __future__ import annotations
 
 import hashlib
@@ -26,31 +27,60 @@ if TYPE_CHECKING:
     from pelton.options import Options
 
 log = logging.getLogger("pelton.build")
-LYING = ("constant", "table", "text")          # the kinds of buffers that lie in the constants
+LYING = ("constant", "table", "text")  # the kinds of buffers that lie in the constants
 
 
-def assemble(parts: Scripted, made: Sequence[Engine | Undecided], options: Options, target: Mapping[str, Any]) -> Script:
-    """The script over these engines, one per program, or what could not be decided of it: then its nodes run by reference. BuildError where they cannot."""
+def assemble(
+    parts: Scripted, made: Sequence[Engine | Undecided], options: Options, target: Mapping[str, Any]
+) -> Script:
+    """The script over these engines, one per program, or what could not be decided of it: then its nodes run by
+    reference. BuildError where they cannot."""
     engines = [e for e in made if isinstance(e, Engine)]
     main = _numbered(parts.main, made)
     trees: dict[str, Any] = {}
 
     def port(v: Value) -> Port:
         trees.update({str(d): tree(d) for d in v.type.shape if isinstance(d, Dim)})
-        return Port(v.name, v.type.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in v.type.shape))      # type: ignore[misc]
+        return Port(v.name, v.type.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in v.type.shape))  # type: ignore[misc]
+
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
     engines, arrays, constants = _kept(engines, parts.constants)
-    tuned = {key: max(e.meta[key] for e in engines) for key in ("threads", "multiprocessors") if any(key in e.meta for e in engines)}
-    meta = {**(tuned or {"threads": options.threads}), "level": options.level, "strict": options.strict,
-            "precision": options.precision, "host_steps": [*parts.host, *(name for e in engines for name in e.meta["host_steps"])],
-            "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},
-            "copies": [c for e in engines for c in e.meta["copies"]], "layouts": [x for e in engines for x in e.meta["layouts"]],
-            "chains": [c for e in engines for c in e.meta["chains"]], "checked": [c for e in engines for c in e.meta["checked"]],
-            "model": {k: v for k, v in asdict(parts.info).items() if k != "path"}, "image": options.image,
-            "labels": list(options.labels) if options.labels else None}
-    return Script(parts.name, inputs, parts.outputs, main, tuple(engines), arrays, constants, dict(target), meta,
-                  tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols), trees, options.max_iterations, parts.info.called)
+    tuned = {
+        key: max(e.meta[key] for e in engines)
+        for key in ("threads", "multiprocessors")
+        if any(key in e.meta for e in engines)
+    }
+    meta = {
+        **(tuned or {"threads": options.threads}),
+        "level": options.level,
+        "strict": options.strict,
+        "precision": options.precision,
+        "host_steps": [*parts.host, *(name for e in engines for name in e.meta["host_steps"])],
+        "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},
+        "copies": [c for e in engines for c in e.meta["copies"]],
+        "layouts": [x for e in engines for x in e.meta["layouts"]],
+        "chains": [c for e in engines for c in e.meta["chains"]],
+        "checked": [c for e in engines for c in e.meta["checked"]],
+        "model": {k: v for k, v in asdict(parts.info).items() if k != "path"},
+        "image": options.image,
+        "labels": list(options.labels) if options.labels else None,
+    }
+    return Script(
+        parts.name,
+        inputs,
+        parts.outputs,
+        main,
+        tuple(engines),
+        arrays,
+        constants,
+        dict(target),
+        meta,
+        tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols),
+        trees,
+        options.max_iterations,
+        parts.info.called,
+    )
 
 
 def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
@@ -61,9 +91,12 @@ def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
             case Run():
                 why = made[a.engine]
                 if isinstance(why, Engine):
-                    steps.append(replace(a, engine=sum(isinstance(e, Engine) for e in made[:a.engine])))
+                    steps.append(replace(a, engine=sum(isinstance(e, Engine) for e in made[: a.engine])))
                 elif a.otherwise is None or a.otherwise.outputs != a.outputs:
-                    raise BuildError(f"what makes {', '.join(a.outputs)}: {why}; give the sizes that this depends on as numbers with shapes=") from why
+                    raise BuildError(
+                        f"what makes {', '.join(a.outputs)}: {why}; give the sizes that this depends on as numbers with"
+                        " shapes="
+                    ) from why
                 else:
                     log.warning("what makes %s runs by reference: %s", ", ".join(a.outputs), why)
                     steps += a.otherwise.steps
@@ -76,16 +109,30 @@ def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
     return replace(block, steps=tuple(steps))
 
 
-def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[list[Engine], dict[str, Constant], Unmade]:
+def _kept(
+    engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]
+) -> tuple[list[Engine], dict[str, Constant], Unmade]:
     """The constants of all, equal ones once: the engines over them, where each array lies, and the bytes."""
     blob = Blob()
 
     def keep(data: np.ndarray) -> tuple[int, int]:
-        return blob.offsets[blob.add(hashlib.sha256(data.tobytes()).digest(), "constant", data.dtype, data.shape, lambda out: np.copyto(out, data))]
+        return blob.offsets[
+            blob.add(
+                hashlib.sha256(data.tobytes()).digest(),
+                "constant",
+                data.dtype,
+                data.shape,
+                lambda out: np.copyto(out, data),
+            )
+        ]
 
     def moved(engine: Engine) -> tuple[Buffer, ...]:
         lying = np.asarray(bytes_of(engine.constants))
-        return tuple(replace(b, offset=keep(lying[b.offset:b.offset + b.size])[0]) if b.kind in LYING else b for b in engine.buffers)
+        return tuple(
+            replace(b, offset=keep(lying[b.offset : b.offset + b.size])[0]) if b.kind in LYING else b
+            for b in engine.buffers
+        )
+
     buffers = [moved(e) for e in engines]
     found: dict[str, Constant] = {}
     for name, array in arrays.items():

@@ -1,4 +1,5 @@
 """`pelton.build`: prepares a compilation, walks the stages and hands out the engine."""
+
 from __future__ import annotations
 
 import logging
@@ -29,8 +30,8 @@ log = logging.getLogger("pelton.build")
 
 @dataclass(frozen=True)
 class Built:
-    """An engine with what it was made from: `chosen` has what runs each of the placed tasks, in their order; `decisions`
-    is None unless they are to be recorded."""
+    """An engine with what it was made from: `chosen` has what runs each of the placed tasks, in their order;
+    `decisions` is None unless they are to be recorded."""
 
     engine: Engine
     imported: Imported
@@ -39,7 +40,9 @@ class Built:
     decisions: replay.Decisions | None = None
 
 
-def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
+def build(
+    model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any
+) -> Engine:
     """What `pelton.build` is where the compiler is installed."""
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     try:
@@ -50,11 +53,14 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
 
 
 def built(model: Any, options: Options) -> Built:
-    """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight line."""
+    """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight
+    line."""
     try:
         imported = _imported(model, options)
     except OnData as e:
-        raise ModelError(f"{e}: it becomes a script over several engines, of which no step-by-step errors are known") from None
+        raise ModelError(
+            f"{e}: it becomes a script over several engines, of which no step-by-step errors are known"
+        ) from None
     return _decided(imported, options)
 
 
@@ -95,7 +101,7 @@ def _decided(imported: Imported, options: Options) -> Built:
 
 def alone(imported: Imported, options: Options) -> Built:
     """An engine of a model that is one program; Undecided where it would have to know a size that a run decides."""
-    before, = _before(options, 1)
+    (before,) = _before(options, 1)
     made = _by(before, imported, options)
     _record(options, [made.decisions])
     return made
@@ -112,8 +118,9 @@ def _by(before: replay.Decisions | None, imported: Imported, options: Options) -
     """An engine of a program, by what was decided before. BuildError where that was to have none."""
     made = compiled(imported, options, before)
     if before is None and options.load_tactics is not None:
-        raise BuildError(f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; "
-                         f"{replay.AGAIN}")
+        raise BuildError(
+            f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; {replay.AGAIN}"
+        )
     return made
 
 
@@ -124,7 +131,10 @@ def _record(options: Options, found: Sequence[replay.Decisions | None]) -> None:
 
 def undecided(imported: Imported, e: Undecided) -> str:
     """Why there is no engine of a program that would have to know a size."""
-    return f"{imported.info.called or imported.graph.name}: {e}; give the sizes that this depends on as numbers with shapes="
+    return (
+        f"{imported.info.called or imported.graph.name}: {e}; give the sizes that this depends on as numbers with"
+        " shapes="
+    )
 
 
 def compiled(imported: Imported, options: Options, before: replay.Decisions | None = None) -> Built:
@@ -145,7 +155,8 @@ def compiled(imported: Imported, options: Options, before: replay.Decisions | No
 
 
 def _check_labels(graph: Graph, options: Options) -> None:
-    """InputError unless there are as many labels as classes: the last axis of the first output, but for axes of one, as `pelton run --top` reads it."""
+    """InputError unless there are as many labels as classes: the last axis of the first output, but for axes of one, as
+    `pelton run --top` reads it."""
     if options.labels is None or not graph.outputs:
         return
     found = graph.outputs[0]
@@ -153,5 +164,7 @@ def _check_labels(graph: Graph, options: Options) -> None:
     while len(shape) > 1 and shape[-1] == 1:
         shape.pop()
     if shape and isinstance(shape[-1], int) and shape[-1] != len(options.labels):
-        raise InputError(f"labels name {len(options.labels)} classes, output {found.name!r} {found.type} has {shape[-1]} along its last axis; "
-                         "give one name for each class, in their order")
+        raise InputError(
+            f"labels name {len(options.labels)} classes, output {found.name!r} {found.type} has {shape[-1]} along its"
+            " last axis; give one name for each class, in their order"
+        )

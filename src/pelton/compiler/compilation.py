@@ -1,4 +1,5 @@
 """A program on its way to an engine, as plain data: what each stage of the compiler hands to the next."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

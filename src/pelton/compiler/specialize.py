@@ -1,4 +1,6 @@
-"""A model that takes whatever its runs give it: engines are built for the shapes, and for the values of inputs that decide the program, as they are met."""
+"""A model that takes whatever its runs give it: engines are built for the shapes, and for the values of inputs that
+decide the program, as they are met."""
+
 from __future__ import annotations
 
 import hashlib
@@ -20,16 +22,18 @@ from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.backends.cpu.check import check_runs_here
 
-REMEMBERED = 64                 # engines that are kept
-VARIED = 16                     # values of one input that get an engine of their own, where one for all of them can be had
-FEW = 1024                      # elements of an input that may decide the program
+REMEMBERED = 64  # engines that are kept
+# values of one input that get an engine of their own, where one for all of them can be had
+VARIED = 16
+FEW = 1024  # elements of an input that may decide the program
 
 
 class Fitted:
     """Builds an engine when inputs are met that none of those there are was built for.
 
-    First with nothing known but shapes. Where readers would have to know what an input says (axes, a condition, a count), that value becomes a constant of
-    the engine, if the model cannot be read otherwise or steps of the onnx package are spared. A value given for an initializer takes its place.
+    First with nothing known but shapes. Where readers would have to know what an input says (axes, a condition, a
+    count), that value becomes a constant of the engine, if the model cannot be read otherwise or steps of the onnx
+    package are spared. A value given for an initializer takes its place.
     """
 
     def __init__(self, model: str | os.PathLike | bytes | onnx.ModelProto, options: Options | None = None):
@@ -40,8 +44,9 @@ class Fitted:
         check_runs_here(self._options.target, "running a model")
         self._stored = {t.name: t for t in self._graph.initializer}
         self._engines: OrderedDict[tuple, tuple[Engine, frozenset[str]]] = OrderedDict()
-        self._deciding: dict[tuple, frozenset[str]] = {}         # shapes → inputs whose values decided what was built for them
-        self._varied: Counter[tuple] = Counter()                 # shapes → how many values of these there have been
+        # shapes → inputs whose values decided what was built for them
+        self._deciding: dict[tuple, frozenset[str]] = {}
+        self._varied: Counter[tuple] = Counter()  # shapes → how many values of these there have been
         self.names = tuple(i.name for i in self._graph.input)
         self.outputs = tuple(o.name for o in self._graph.output)
 
@@ -59,8 +64,14 @@ class Fitted:
         """Outputs by name, from arrays, lists of arrays (sequences) and None (optionals without a value)."""
         unknown = [n for n in inputs if n not in self.names]
         if unknown:
-            raise InputError(f"there is no input {unknown[0]!r}; the model's are {', '.join(map(repr, self.names)) or 'none'}")
-        replaced = frozenset(n for n, a in inputs.items() if n in self._stored and not np.array_equal(array_of(self._stored[n], self._found), a))
+            raise InputError(
+                f"there is no input {unknown[0]!r}; the model's are {', '.join(map(repr, self.names)) or 'none'}"
+            )
+        replaced = frozenset(
+            n
+            for n, a in inputs.items()
+            if n in self._stored and not np.array_equal(array_of(self._stored[n], self._found), a)
+        )
         given = {n: a for n, a in inputs.items() if n in replaced or n not in self._stored}
         engine, constant = self._engine(given, replaced)
         return engine.run({n: a for n, a in given.items() if n not in constant})
@@ -71,9 +82,10 @@ class Fitted:
 
         def key(names: frozenset[str]) -> tuple:
             return shapes, tuple((n, _digest(given[n])) for n in sorted(names))
+
         deciding = self._deciding.get(shapes, frozenset())
         found = next((k for names in (deciding | replaced, replaced) if (k := key(names)) in self._engines), None)
-        if found is None:                                        # none for these values, and none for all values
+        if found is None:  # none for these values, and none for all values
             engine, constant = self._build(given, replaced, self._varied[shapes] < VARIED)
             self._varied[shapes] += 1
             self._deciding[shapes] = deciding = deciding | (constant - replaced)
@@ -84,10 +96,19 @@ class Fitted:
         self._engines.move_to_end(found)
         return self._engines[found]
 
-    def _build(self, given: Mapping[str, Any], replaced: frozenset[str], special: bool) -> tuple[Engine, frozenset[str]]:
-        """An engine for these inputs, and the inputs that became constants: with as few steps of the onnx package as can be, then as few constants; a script
-        where nothing that may be known of the inputs makes it a straight line. `special`: also where only steps, or a script, are spared."""
-        shapes, known = dict(self._options.shapes or {}), {**(self._options.values or {}), **{n: given[n] for n in replaced}}
+    def _build(
+        self, given: Mapping[str, Any], replaced: frozenset[str], special: bool
+    ) -> tuple[Engine, frozenset[str]]:
+        """An engine for these inputs, and the inputs that became constants: with as few steps of the onnx package as
+        can be, then as few constants; a script where nothing that may be known of the inputs makes it a straight line.
+        `special`: also where only steps, or a script, are spared."""
+        shapes, known = (
+            dict(self._options.shapes or {}),
+            {
+                **(self._options.values or {}),
+                **{n: given[n] for n in replaced},
+            },
+        )
         for name, a in given.items():
             if isinstance(a, np.ndarray):
                 shapes[name] = a.shape
@@ -126,7 +147,13 @@ def _more(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str,
 
 
 def _shape(given: Any) -> Any:
-    return tuple(map(_shape, given)) if isinstance(given, (list, tuple)) else np.shape(given) if isinstance(given, np.ndarray) else str(type(given))
+    return (
+        tuple(map(_shape, given))
+        if isinstance(given, (list, tuple))
+        else np.shape(given)
+        if isinstance(given, np.ndarray)
+        else str(type(given))
+    )
 
 
 def _digest(given: Any) -> bytes:

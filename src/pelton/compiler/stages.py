@@ -1,4 +1,5 @@
 """The compiler's table of contents: the stages from a model to an engine, in their order, and the walk along them."""
+
 from __future__ import annotations
 
 import logging
@@ -26,7 +27,7 @@ from .compilation import Compilation, Lowered
 
 log = logging.getLogger("pelton.build")
 
-MOST_NODES = 128               # of a region
+MOST_NODES = 128  # of a region
 
 Claim = Callable[[region.Region], str | None]
 
@@ -52,7 +53,7 @@ def walk(c: Compilation, to: str) -> Compilation:
     """The compilation after all stages that are still to be done, up to this one. KeyError for a stage that there is
     not, ModelError and InputError for what cannot be read (OnData where a script may do), BuildError for what cannot be
     built, Undecided where a size would have to be known."""
-    for stage in STAGES[NUMBER[c.done] + 1 if c.done else 0:NUMBER[to] + 1]:
+    for stage in STAGES[NUMBER[c.done] + 1 if c.done else 0 : NUMBER[to] + 1]:
         c = replace(stage.run(c), done=stage.name)
         if stage.rewrites:
             c.see(stage.name, c.graph)
@@ -79,7 +80,7 @@ def _optimize(c: Compilation) -> Compilation:
     if c.options.image is not None:
         for v in c.graph.inputs[:1]:
             preprocessing.parse(c.options.image).axis(v.type.shape)
-    c = _types(c, precision.FIRST, lambda graph, node: False)     # no kernel is asked yet
+    c = _types(c, precision.FIRST, lambda graph, node: False)  # no kernel is asked yet
     graph, report = pipeline.run(c.graph, c.options.strict, c.see)
     return replace(c, graph=graph, report=c.report.then(report))
 
@@ -93,6 +94,7 @@ def _precision(c: Compilation) -> Compilation:
         if claims(graph, node):
             return True
         return not any(narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)) and expansion(node) is not None
+
     return _types(c, precision.PASSES, takes)
 
 
@@ -123,8 +125,16 @@ def _layout(c: Compilation) -> Compilation:
     found = layout_search.explore(c.fused, takers, _preferred(c))
     cost, unit = layout_costs.costs(found.open(), c.clock, c.target, strict, most)
     templates, decisions = found.cheapest(cost)
-    layouts = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead),
-                "unit": unit} for d in decisions]
+    layouts = [
+        {
+            "region": d.region.title(),
+            "layers": list(d.region.layers),
+            "template": d.by,
+            "more": dict(d.instead),
+            "unit": unit,
+        }
+        for d in decisions
+    ]
     return replace(c, templates=templates, layouts=layouts)
 
 
@@ -155,20 +165,30 @@ def _link(c: Compilation) -> Compilation:
     """BuildError for an engine that takes more memory than there may be."""
     assert c.back is not None
     graph, info = c.imported.graph, c.imported.info
-    plain = lower.lower(c.lowered.placed, c.lowered.chosen, c.lowered.code, name=graph.name, target=c.back.runs_on,
-                        meta=about.meta(c), output_names=[v.name for v in graph.outputs], file=info.called)
+    plain = lower.lower(
+        c.lowered.placed,
+        c.lowered.chosen,
+        c.lowered.code,
+        name=graph.name,
+        target=c.back.runs_on,
+        meta=about.meta(c),
+        output_names=[v.name for v in graph.outputs],
+        file=info.called,
+    )
     memory_limits.check_engine(plain, c.options.memory)
     return replace(c, plain=c.back.agreed(plain))
 
 
 def _claim(c: Compilation) -> Claim:
     """What says why no template takes a region; None where one does."""
+
     def claim(r: region.Region) -> str | None:
         if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
             return "strings are Python objects, which host steps alone may touch"
         if len(r.body.nodes) > MOST_NODES:
             return "it is long enough: compilers take more than their share of time for longer kernels"
         return candidates.claim(r, c.options.strict, c.target.isa)
+
     return claim
 
 
@@ -185,13 +205,26 @@ def _preferred(c: Compilation) -> place.Preferred:
 
 STAGES = (
     Stage("import", "the model's file as a program; sizes that nobody gave stay open where they can", _import, True),
-    Stage("optimize", "rewrite rules and folding; before that, quantized ops become arithmetic in f32, and on CPUs "
-                      "models in half precision models in f32, which rules and kernels are made for", _optimize, True),
-    Stage("precision", "what values are kept in, how products round, and what is computed in f32 after all; on GPUs "
-                       "recurrent layers are decomposed here, so that their products round as others do",
-          _precision, True),
-    Stage("decompose", "what no kernel takes as it is, in ops that say the same; parts in narrow floats may become f32",
-          _decompose, True),
+    Stage(
+        "optimize",
+        "rewrite rules and folding; before that, quantized ops become arithmetic in f32, and on CPUs "
+        "models in half precision models in f32, which rules and kernels are made for",
+        _optimize,
+        True,
+    ),
+    Stage(
+        "precision",
+        "what values are kept in, how products round, and what is computed in f32 after all; on GPUs "
+        "recurrent layers are decomposed here, so that their products round as others do",
+        _precision,
+        True,
+    ),
+    Stage(
+        "decompose",
+        "what no kernel takes as it is, in ops that say the same; parts in narrow floats may become f32",
+        _decompose,
+        True,
+    ),
     Stage("fuse", "regions, each for one kernel; chains of them as one where that is faster", _fuse),
     Stage("layout", "which template of each region decides where its operands lie", _layout),
     Stage("place", "every value's place in memory: views, joins, and copies where nothing else will do", _place),

@@ -1,4 +1,6 @@
-"""How far an engine is from its model in float64 on some inputs: its outputs, and what every step writes; where it overflows."""
+"""How far an engine is from its model in float64 on some inputs: its outputs, and what every step writes; where it
+overflows."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -19,13 +21,15 @@ from pelton.runtime import Engine
 from pelton.backends.arrays import drawn
 from pelton.backends.device import Ready
 
-TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}        # of the largest value of an output, by the engine's precision
+# of the largest value of an output, by the engine's precision
+TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}
 
 
 @dataclass(frozen=True)
 class Apart:
-    """How far a value is from what it should be. `error`: the largest difference, in parts of the largest value wanted, of the elements that are numbers in
-    both; `lost`: elements that are infinite or no numbers and should not be, or the other way round; `most`: the largest value wanted."""
+    """How far a value is from what it should be. `error`: the largest difference, in parts of the largest value wanted,
+    of the elements that are numbers in both; `lost`: elements that are infinite or no numbers and should not be, or the
+    other way round; `most`: the largest value wanted."""
 
     name: str
     dtype: str
@@ -46,7 +50,8 @@ class Compared(Apart):
 
 @dataclass(frozen=True)
 class Comparison:
-    """An engine beside its model. `steps`: those whose values the model has, in the order in which they run; `unknown`: how many others there are."""
+    """An engine beside its model. `steps`: those whose values the model has, in the order in which they run; `unknown`:
+    how many others there are."""
 
     outputs: tuple[Apart, ...]
     steps: tuple[Compared, ...]
@@ -67,16 +72,27 @@ class Comparison:
         return {"ok": self.ok, **asdict(self)}
 
 
-def compare(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray] | None = None, *, tolerance: float | None = None, seed: int = 0,
-            values: Mapping[str, Any] | None = None, progress: Callable[[str, int, int], Any] | None = None) -> Comparison:
-    """Runs an engine once, step by step, beside its model in float64 (seconds to minutes), on these inputs or, where there are none, on ones made up from the
-    seed, of the sizes that the engine is tuned for.
+def compare(
+    model: Any,
+    engine: Engine,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    *,
+    tolerance: float | None = None,
+    seed: int = 0,
+    values: Mapping[str, Any] | None = None,
+    progress: Callable[[str, int, int], Any] | None = None,
+) -> Comparison:
+    """Runs an engine once, step by step, beside its model in float64 (seconds to minutes), on these inputs or, where
+    there are none, on ones made up from the seed, of the sizes that the engine is tuned for.
 
-    tolerance: of the largest value of an output (by precision where not given, see TOLERANCE). values: inputs that became constants, as for `pelton.build`.
-    InputError where model, engine and inputs do not go together, ModelError for what is wrong with the model.
+    tolerance: of the largest value of an output (by precision where not given, see TOLERANCE). values: inputs that
+    became constants, as for `pelton.build`. InputError where model, engine and inputs do not go together, ModelError
+    for what is wrong with the model.
     """
     if engine.parts != (engine,):
-        raise InputError(f"engine {engine.called!r} is a script over several engines, which are not compared step by step")
+        raise InputError(
+            f"engine {engine.called!r} is a script over several engines, which are not compared step by step"
+        )
     if inputs is None:
         inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
     imported = _imported(model, engine, inputs, values)
@@ -100,15 +116,26 @@ def compare(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray] | None 
             want, info = exact.take(known[name]), step.info
             if want.shape == got.shape:
                 apart = asdict(_apart(name, got, want, known[name].type.dtype))
-                found.append(Compared(**apart, step=done - 1, op=info["op"], tactic=info["tactic"], layers=tuple(info["layers"])))
+                found.append(
+                    Compared(**apart, step=done - 1, op=info["op"], tactic=info["tactic"], layers=tuple(info["layers"]))
+                )
+
     results = engine.context(engine.meta.get("threads")).watch(inputs, see)
     wanted = evaluate(imported.graph, inputs, round=False)
     outputs = tuple(_apart(v.name, results[v.name], wanted[v.name], v.type.dtype) for v in imported.graph.outputs)
     precision = str(engine.meta.get("precision", "fp32"))
-    return Comparison(outputs, tuple(found), unknown, TOLERANCE.get(precision, TOLERANCE["fp32"]) if tolerance is None else tolerance, precision)
+    return Comparison(
+        outputs,
+        tuple(found),
+        unknown,
+        TOLERANCE.get(precision, TOLERANCE["fp32"]) if tolerance is None else tolerance,
+        precision,
+    )
 
 
-def _imported(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray], values: Mapping[str, Any] | None) -> Imported:
+def _imported(
+    model: Any, engine: Engine, inputs: Mapping[str, np.ndarray], values: Mapping[str, Any] | None
+) -> Imported:
     """The model for inputs of these sizes, with the outputs that the engine has."""
     names = [p.name for p in engine.outputs]
     shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
@@ -118,8 +145,10 @@ def _imported(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray], valu
         imported = walk(Compilation(options.but(outputs=tuple(names)), model), "import").imported
     takes, has = {v.name: v.type.dtype.value for v in imported.graph.inputs}, {p.name: p.dtype for p in engine.inputs}
     if takes != has:
-        raise InputError(f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was made of another model, or with values for inputs, "
-                         "which have to be given here, too (--values)")
+        raise InputError(
+            f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was made of another model, or"
+            " with values for inputs, which have to be given here, too (--values)"
+        )
     return imported
 
 
@@ -132,7 +161,8 @@ def _apart(name: str, got: np.ndarray, want: np.ndarray, dtype: DType) -> Apart:
         return Apart(name, str(got.dtype), difference(dtype, got, want), 0, 0.0)
     told, got = str(got.dtype), got.astype(np.float64)
     with np.errstate(over="ignore"):
-        rounded = want.astype(dtype.numpy).astype(np.float64)     # what is infinite in the model may be so in the engine
+        # what is infinite in the model may be so in the engine
+        rounded = want.astype(dtype.numpy).astype(np.float64)
     numbers = np.isfinite(got) & np.isfinite(rounded)
     lost = ~numbers & (got != rounded) & ~(np.isnan(got) & np.isnan(rounded))
     most = float(np.abs(rounded[np.isfinite(rounded)]).max(initial=0.0))

@@ -1,4 +1,6 @@
-"""What the compiler makes of a model, stage by stage, what it refused to do and why, and how exact every step of the engine is."""
+"""What the compiler makes of a model, stage by stage, what it refused to do and why, and how exact every step of the
+engine is."""
+
 from __future__ import annotations
 
 import difflib
@@ -30,7 +32,7 @@ from pelton.backends.arrays import drawn
 from pelton.backends.cpu.check import check_runs_here
 from pelton.tune.candidates import candidates
 
-ALL = 1 << 20                                     # tactics per template: every one
+ALL = 1 << 20  # tactics per template: every one
 
 
 @dataclass(frozen=True)
@@ -55,20 +57,29 @@ class Explanation:
         return self.stages[name]
 
     def why_not(self, name: str) -> Refusals:
-        """Where a rule (or a pass, or a kernel template) applied and where it refused, with the reasons; InputError where there is nothing of that name."""
+        """Where a rule (or a pass, or a kernel template) applied and where it refused, with the reasons; InputError
+        where there is nothing of that name."""
         fired, refused = self.report.fired(), self.report.refused()
         known_templates = templates(self.isa)
         if name in known_templates:
             regions = [t.what for t in self.placed.tasks if isinstance(t.what, Region)]
             reasons = {called(r): known_templates[name].refuses(r) for r in regions}
-            return Refusals(name, type(known_templates[name]).__doc__ or "", tuple(r for r, why in reasons.items() if why is None),
-                            {r: why for r, why in reasons.items() if why is not None})
+            return Refusals(
+                name,
+                type(known_templates[name]).__doc__ or "",
+                tuple(r for r, why in reasons.items() if why is None),
+                {r: why for r, why in reasons.items() if why is not None},
+            )
         known = {*RULES, *fired, *refused}
         if name not in known:
             near = difflib.get_close_matches(name, {*known, *known_templates}, 5, 0.4)
-            raise InputError(f"there is no rule or kernel template {name!r}; "
-                             + (f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"))
-        return Refusals(name, RULES[name].doc if name in RULES else "", tuple(fired.get(name, ())), refused.get(name, {}))
+            raise InputError(
+                f"there is no rule or kernel template {name!r}; "
+                + (f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(known))}")
+            )
+        return Refusals(
+            name, RULES[name].doc if name in RULES else "", tuple(fired.get(name, ())), refused.get(name, {})
+        )
 
 
 @dataclass(frozen=True)
@@ -83,8 +94,9 @@ class Refusals:
 
 @dataclass(frozen=True)
 class StepError:
-    """How far a step is from float64, in parts of the largest value that it should give. `own`: on the very inputs that it had; `sofar`: with all that came
-    before it. `inexact`: its arithmetic is another than the model's, not only in the order of sums."""
+    """How far a step is from float64, in parts of the largest value that it should give. `own`: on the very inputs that
+    it had; `sofar`: with all that came before it. `inexact`: its arithmetic is another than the model's, not only in
+    the order of sums."""
 
     step: Step
     inexact: bool
@@ -94,7 +106,8 @@ class StepError:
 
 @dataclass(frozen=True)
 class OutputError:
-    """How far an output of the engine is from the model in float64, and how far the optimized program would be, were every step of it exact."""
+    """How far an output of the engine is from the model in float64, and how far the optimized program would be, were
+    every step of it exact."""
 
     engine: float
     program: float
@@ -112,7 +125,8 @@ class Errors:
 
 @dataclass(frozen=True)
 class ScriptExplanation:
-    """A model that becomes a script over several engines, and why: its steps, and what becomes of each engine's program."""
+    """A model that becomes a script over several engines, and why: its steps, and what becomes of each engine's
+    program."""
 
     reason: str
     scripted: partition.Scripted
@@ -120,7 +134,8 @@ class ScriptExplanation:
 
 
 def explain(model, *, options: Options | None = None, **given) -> Explanation | ScriptExplanation:
-    """Takes a model through all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are those of `pelton.build`."""
+    """Takes a model through all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are
+    those of `pelton.build`."""
     options = (options or Options()).but(**given)
     try:
         imported = walk(Compilation(options, model), "import").imported
@@ -135,8 +150,9 @@ def explained(imported: Imported, options: Options) -> Explanation:
     stages = {"import": imported.graph}
 
     def see(name: str, graph: Graph) -> None:
-        stages.pop(name := name.replace(" ", "-"), None)          # a stage is later than its pass of the same name
+        stages.pop(name := name.replace(" ", "-"), None)  # a stage is later than its pass of the same name
         stages[name] = graph
+
     c = walk(replace(begun(imported, options), see=see), "place")
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:
@@ -145,16 +161,22 @@ def explained(imported: Imported, options: Options) -> Explanation:
             for template, tactic in candidates(task.what, task.layouts, c.target, options.strict, ALL):
                 found[template.name] = (*found.get(template.name, ()), tactic.name)
         return found
+
     found = tuple(map(tactics, c.placed.tasks))
     return Explanation(imported, stages, c.report, c.fused, c.placed, c.layouts, found, c.target.isa)
 
 
-def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[str, np.ndarray]] | None = None, *, options: Options | None = None,
-           **given) -> Errors:
+def errors(
+    model,
+    inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[str, np.ndarray]] | None = None,
+    *,
+    options: Options | None = None,
+    **given,
+) -> Errors:
     """Builds an engine and runs it once, step by step, beside an evaluation in float64 (seconds to minutes).
 
-    inputs: arrays by name, or what gives them for the engine; made up where there are none, of the sizes that the engine is tuned for. Options and errors
-    are those of `pelton.build`; InputError for inputs that do not fit.
+    inputs: arrays by name, or what gives them for the engine; made up where there are none, of the sizes that the
+    engine is tuned for. Options and errors are those of `pelton.build`; InputError for inputs that do not fit.
     """
     options = (options or Options()).but(**given)
     check_runs_here(options.target, "measuring errors")
@@ -173,10 +195,16 @@ def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[
         found.append(StepError(seen.step, inexact, seen.off_alone(), seen.off(wanted.by(seen.task))))
         if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
             raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")
+
     results = watch(engine, chosen, inputs, see)
     want, graph = evaluate(made.imported.graph, inputs, round=False), placed.graph
-    outputs = {p.name: OutputError(difference(v.type.dtype, results[p.name], want[p.name]), difference(v.type.dtype, wanted.exact.of(v), want[p.name]))
-               for p, v in zip(engine.outputs, graph.outputs)}
+    outputs = {
+        p.name: OutputError(
+            difference(v.type.dtype, results[p.name], want[p.name]),
+            difference(v.type.dtype, wanted.exact.of(v), want[p.name]),
+        )
+        for p, v in zip(engine.outputs, graph.outputs)
+    }
     return Errors(engine, inputs, tuple(found), outputs)
 
 

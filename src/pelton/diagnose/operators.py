@@ -1,4 +1,6 @@
-"""The page docs/operators.md, from the registries of readers, ops and kernels: `python -m pelton.diagnose.operators > docs/operators.md`."""
+"""The page docs/operators.md, from the registries of readers, ops and kernels: `python -m pelton.diagnose.operators >
+docs/operators.md`."""
+
 from __future__ import annotations
 
 import functools
@@ -51,9 +53,16 @@ def page() -> str:
     for domain in sorted({*(d for d, _ in READERS), *(s.domain for s in onnx.defs.get_all_schemas())} - {TRAINING}):
         rows = list(table(domain))
         counts = {how: sum(r.how.startswith(how) for r in rows) for how in ("native", "decomposed", "host")}
-        parts.append(f"\n## {domain or 'ai.onnx'}\n\n{len(rows)} operators: {', '.join(f'{n} {how}' for how, n in counts.items() if n)}.\n\n"
-                     "| operator | opsets | how | element types | on GPUs |\n| --- | --- | --- | --- | --- |\n")
-        parts += [f"| {r.operator} | {', '.join(map(str, r.opsets))} | {r.how} | {' '.join(r.dtypes)} | {' '.join(r.on_gpus)} |\n" for r in rows]
+        parts.append(
+            f"\n## {domain or 'ai.onnx'}\n\n{len(rows)} operators:"
+            f" {', '.join(f'{n} {how}' for how, n in counts.items() if n)}.\n\n| operator | opsets | how | element"
+            " types | on GPUs |\n| --- | --- | --- | --- | --- |\n"
+        )
+        parts += [
+            f"| {r.operator} | {', '.join(map(str, r.opsets))} | {r.how} | {' '.join(r.dtypes)} |"
+            f" {' '.join(r.on_gpus)} |\n"
+            for r in rows
+        ]
     return "".join(parts)
 
 
@@ -75,17 +84,30 @@ def table(domain: str) -> Iterator[Row]:
             yield Row(name, opsets, "host" if (domain, name) in OWN else "decomposed", ())
         else:
             dtypes = natively(op)
-            yield Row(name, opsets, "native" if dtypes else "decomposed" if op.expand else "host", dtypes, natively(op, "sm_90"))
+            yield Row(
+                name,
+                opsets,
+                "native" if dtypes else "decomposed" if op.expand else "host",
+                dtypes,
+                natively(op, "sm_90"),
+            )
 
 
 @functools.cache
 def natively(op: Op, isa: str = "") -> tuple[str, ...]:
-    """The element types for which kernels take one of the op's examples, as a whole or in parts. isa: a GPU's, where it is for one."""
-    return tuple(d.value for d in DType if d is not STRING and any(_takes(op, example, d, fixed, isa) for example in op.examples for fixed in (False, True)))
+    """The element types for which kernels take one of the op's examples, as a whole or in parts. isa: a GPU's, where it
+    is for one."""
+    return tuple(
+        d.value
+        for d in DType
+        if d is not STRING
+        and any(_takes(op, example, d, fixed, isa) for example in op.examples for fixed in (False, True))
+    )
 
 
 def _takes(op: Op, example: tuple, dtype: DType, fixed: bool, isa: str) -> bool:
-    """Whether kernels take an example in this element type; `fixed`: all but the first operand are constants, as weights are."""
+    """Whether kernels take an example in this element type; `fixed`: all but the first operand are constants, as
+    weights are."""
     texts, attrs = [e for e in example if isinstance(e, str)], next((e for e in example if isinstance(e, dict)), {})
     types = [TensorType.parse(t) for t in texts]
     if not types:
@@ -93,12 +115,20 @@ def _takes(op: Op, example: tuple, dtype: DType, fixed: bool, isa: str) -> bool:
     inputs = tuple(Value(t.with_dtype(dtype) if t.dtype is types[0].dtype else t, f"x{i}") for i, t in enumerate(types))
     try:
         complete = op.complete(attrs)
-        outputs = tuple(Value(t, f"y{i}") for i, t in enumerate(op.infer_types(tuple(v.type for v in inputs), complete)))
+        outputs = tuple(
+            Value(t, f"y{i}") for i, t in enumerate(op.infer_types(tuple(v.type for v in inputs), complete))
+        )
         constants = {v: np.zeros(v.type.shape, v.type.dtype.numpy) for v in inputs[1:]} if fixed else {}
-        graph = Graph(inputs[:1] if fixed else inputs, constants, (Node(op, inputs, complete, outputs, op.name),), outputs, op.name)
+        graph = Graph(
+            inputs[:1] if fixed else inputs,
+            constants,
+            (Node(op, inputs, complete, outputs, op.name),),
+            outputs,
+            op.name,
+        )
         options = Options(target=f"cuda:{isa}" if isa else "cpu")
         fused = walk(begun(Imported(graph, Info()), options, Target(isa), "optimize"), "fuse").fused
-    except (TypeError, ValueError, Undecided):             # not of this type
+    except (TypeError, ValueError, Undecided):  # not of this type
         return False
     return all(isinstance(item, region.Region) or fuse.is_view(item) for item in fused.items)
 

@@ -1,4 +1,6 @@
-"""What would become of a model, operator by operator, and all that stands in its way: nothing is compiled, nothing is timed."""
+"""What would become of a model, operator by operator, and all that stands in its way: nothing is compiled, nothing is
+timed."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -19,7 +21,10 @@ from pelton.ir.things import Broken, kind_of
 from pelton.options import Options
 from pelton.plan.region import Region
 
-ADVICE = "export the model again, if need be with another opset or without this operator, or put its meaning into the model as a function"
+ADVICE = (
+    "export the model again, if need be with another opset or without this operator, or put its meaning into the model"
+    " as a function"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Operator:
-    """How many nodes of one operator become one op with a kernel, several of these, steps on the host, or nothing that runs."""
+    """How many nodes of one operator become one op with a kernel, several of these, steps on the host, or nothing that
+    runs."""
 
     domain: str
     operator: str
@@ -47,7 +53,7 @@ class Operator:
     decomposed: int = 0
     host: int = 0
     constant: int = 0
-    on_host: tuple[str, ...] = ()                  # names of the nodes
+    on_host: tuple[str, ...] = ()  # names of the nodes
 
 
 @dataclass(frozen=True)
@@ -68,10 +74,17 @@ class Coverage:
         return {"ok": self.ok, **asdict(self)}
 
 
-def diagnose(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequence[str] | None = None, *,
-             strict: bool = False, target: str = "cpu", precision: str = "fp32") -> Coverage:
-    """Takes a model as far as to the kernels of a target. ModelError where the file cannot be read at all, InputError for shapes and outputs that do not
-    fit, and for a target or precision that there is not."""
+def diagnose(
+    model: Any,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Sequence[str] | None = None,
+    *,
+    strict: bool = False,
+    target: str = "cpu",
+    precision: str = "fp32",
+) -> Coverage:
+    """Takes a model as far as to the kernels of a target. ModelError where the file cannot be read at all, InputError
+    for shapes and outputs that do not fit, and for a target or precision that there is not."""
     named = None if outputs is None else tuple(outputs)
     options = Options(shapes=shapes, outputs=named, strict=strict, target=target, precision=precision)
     seen = importers.examine(model, shapes, outputs)
@@ -87,7 +100,9 @@ def diagnose(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Seq
     return _planned(seen.name, seen.met, (found,), found.info, options)
 
 
-def _planned(name: str, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options, scripted: bool = False) -> Coverage:
+def _planned(
+    name: str, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options, scripted: bool = False
+) -> Coverage:
     """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
     problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op) for p in programs for n in p.graph.nodes}
     target, _ = describe_target(options)
@@ -96,7 +111,7 @@ def _planned(name: str, met: Sequence[Met], programs: Sequence[Imported], info: 
             placed = walk(begun(program, options, target), "place").placed
             on_host |= {t.node.name for t in placed.tasks if not isinstance(t.what, Region)}
         except Undecided as e:
-            if scripted:                                   # its nodes run one by one, by reference
+            if scripted:  # its nodes run one by one, by reference
                 on_host |= {n.name for n in program.graph.nodes}
             else:
                 problems.append(Problem(*_apart(undecided(program, e), "")))
@@ -107,17 +122,37 @@ def _planned(name: str, met: Sequence[Met], programs: Sequence[Imported], info: 
     for m in met:
         key = (m.domain, m.operator)
         live = [n.name for n in m.written if (n.name, n.op) in alive]
-        kind = m.step or ("host" if on_host.intersection(live) else "constant" if not live else "native" if len(live) == 1 else "decomposed")
+        kind = m.step or (
+            "host"
+            if on_host.intersection(live)
+            else "constant"
+            if not live
+            else "native"
+            if len(live) == 1
+            else "decomposed"
+        )
         counts.setdefault(key, Counter())[kind] += 1
         if kind == "host":
             named.setdefault(key, []).append(m.called)
-    operators = tuple(Operator(domain or "ai.onnx", op, info.opsets.get(domain, 0), sum(kinds.values()), **kinds,
-                               on_host=tuple(named.get((domain, op), ()))) for (domain, op), kinds in sorted(counts.items()))
+    operators = tuple(
+        Operator(
+            domain or "ai.onnx",
+            op,
+            info.opsets.get(domain, 0),
+            sum(kinds.values()),
+            **kinds,
+            on_host=tuple(named.get((domain, op), ())),
+        )
+        for (domain, op), kinds in sorted(counts.items())
+    )
     return Coverage(name, _spelled(info.opsets), tuple(problems), operators, info.warnings)
 
 
-def _refused(seen: Examined, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None) -> Coverage:
-    """Where reading stops at the first open size that it cannot do with, all problems show once the sizes are numbers."""
+def _refused(
+    seen: Examined, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None
+) -> Coverage:
+    """Where reading stops at the first open size that it cannot do with, all problems show once the sizes are
+    numbers."""
     if seen.open:
         known = importers.examine(seen.source, {**seen.usual, **(shapes or {})}, outputs)
         if isinstance(known.found, ModelError):
@@ -126,8 +161,17 @@ def _refused(seen: Examined, error: ModelError, shapes: Mapping[str, Shape] | No
     problems = [_problem(met, text, seen.opsets) for met in seen.met for text in met.problems]
     problems += [Problem(*_apart(text, f" ({seen.name})")) for text in seen.problems if text not in noted]
     nodes = Counter((met.domain, met.operator) for met in seen.met)
-    operators = tuple(Operator(domain or "ai.onnx", op, seen.opsets.get(domain, 0), count) for (domain, op), count in sorted(nodes.items()))
-    return Coverage(seen.name, _spelled(seen.opsets), tuple(problems) or (Problem(*_apart(str(error), "")),), operators, tuple(seen.warnings))
+    operators = tuple(
+        Operator(domain or "ai.onnx", op, seen.opsets.get(domain, 0), count)
+        for (domain, op), count in sorted(nodes.items())
+    )
+    return Coverage(
+        seen.name,
+        _spelled(seen.opsets),
+        tuple(problems) or (Problem(*_apart(str(error), "")),),
+        operators,
+        tuple(seen.warnings),
+    )
 
 
 def _spelled(opsets: Mapping[str, int]) -> dict[str, int]:
@@ -135,9 +179,26 @@ def _spelled(opsets: Mapping[str, int]) -> dict[str, int]:
 
 
 def _problem(met: Met, text: str, opsets: Mapping[str, int]) -> Problem:
-    inputs = tuple(str(x.type) if isinstance(x, Value) else "unknown" if isinstance(x, Broken) else "absent" if x is None else kind_of(x)
-                   for x in met.inputs)
-    return Problem(*_apart(text, f" ({met.where})"), met.called, met.operator, met.domain or "ai.onnx", opsets.get(met.domain, 0), inputs)
+    inputs = tuple(
+        (
+            str(x.type)
+            if isinstance(x, Value)
+            else "unknown"
+            if isinstance(x, Broken)
+            else "absent"
+            if x is None
+            else kind_of(x)
+        )
+        for x in met.inputs
+    )
+    return Problem(
+        *_apart(text, f" ({met.where})"),
+        met.called,
+        met.operator,
+        met.domain or "ai.onnx",
+        opsets.get(met.domain, 0),
+        inputs,
+    )
 
 
 def _apart(text: str, where: str) -> tuple[str, str]:

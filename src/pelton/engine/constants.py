@@ -1,4 +1,6 @@
-"""Constants that are not there yet: made in memory when they are first read, or in the engine's file where that is written first."""
+"""Constants that are not there yet: made in memory when they are first read, or in the engine's file where that is
+written first."""
+
 from __future__ import annotations
 
 import threading
@@ -9,11 +11,12 @@ import numpy as np
 
 from pelton.system.forks import survives_fork
 
-ALIGN = 64                    # bytes, of where they begin and of every piece
+ALIGN = 64  # bytes, of where they begin and of every piece
 
 
 class Unmade:
-    """`size` bytes, which `fill` puts into an array of zeros; it gives the ends of what is done, in order. They are made once, whoever asks first."""
+    """`size` bytes, which `fill` puts into an array of zeros; it gives the ends of what is done, in order. They are
+    made once, whoever asks first."""
 
     def __init__(self, size: int, fill: Callable[[np.ndarray], Iterator[int]]):
         self.size, self._fill = size, fill
@@ -22,7 +25,8 @@ class Unmade:
         survives_fork(self)
 
     def _unlock(self) -> None:
-        """Nobody is making them: in a forked child, where another thread of the parent was, they are made from the beginning."""
+        """Nobody is making them: in a forked child, where another thread of the parent was, they are made from the
+        beginning."""
         self.lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -38,7 +42,7 @@ class Unmade:
             if self._made is None:
                 room = np.zeros(self.size + ALIGN, np.uint8)
                 start = -room.ctypes.data % ALIGN
-                out = room[start:start + self.size]
+                out = room[start : start + self.size]
                 for _ in self._fill(out):
                     pass
                 self.lie(out)

@@ -1,4 +1,5 @@
 """A convolution by cuDNN."""
+
 from __future__ import annotations
 
 from typing import ClassVar
@@ -10,12 +11,14 @@ from .work import COUNT, ENDS, SAID, TYPES, outside, reach, values
 
 @record(frozen=True)
 class Convolution:
-    """Y = end(X ∗ W + Z + bias), as ONNX has it, summed in f32: pictures of h×w pixels, whose channels lie side by side. All numbers, as in products.
+    """Y = end(X ∗ W + Z + bias), as ONNX has it, summed in f32: pictures of h×w pixels, whose channels lie side by
+    side. All numbers, as in products.
 
-    version, choice: as of products. kind: of all operands. end: of `ENDS`, without GELU. bias: whether there is one, `out` elements side by side;
-    added: whether there is a Z, as large as Y. W has for each of `out` outputs kernel_h × kernel_w × c / group elements, c / group of them side by side, and
-    `w_step` elements from one output to the next. x_n, x_h, x_w: elements from one picture, row or pixel of X to the next; so for Y and Z.
-    The operands of a step are X, W, the bias, Z and Y, as far as there are such.
+    version, choice: as of products. kind: of all operands. end: of `ENDS`, without GELU. bias: whether there is one,
+    `out` elements side by side; added: whether there is a Z, as large as Y. W has for each of `out` outputs kernel_h ×
+    kernel_w × c / group elements, c / group of them side by side, and `w_step` elements from one output to the next.
+    x_n, x_h, x_w: elements from one picture, row or pixel of X to the next; so for Y and Z. The operands of a step are
+    X, W, the bias, Z and Y, as far as there are such.
     """
 
     symbol: ClassVar[str] = "cudnn"
@@ -59,22 +62,44 @@ class Convolution:
     @property
     def space(self) -> tuple[int, int]:
         """Rows and columns of Y."""
-        return ((self.h + self.top + self.bottom - self.dilation_h * (self.kernel_h - 1) - 1) // self.stride_h + 1,
-                (self.w + self.left + self.right - self.dilation_w * (self.kernel_w - 1) - 1) // self.stride_w + 1)
+        return (
+            (self.h + self.top + self.bottom - self.dilation_h * (self.kernel_h - 1) - 1) // self.stride_h + 1,
+            (self.w + self.left + self.right - self.dilation_w * (self.kernel_w - 1) - 1) // self.stride_w + 1,
+        )
 
     def operands(self) -> list[tuple[str, int]]:
         """Of each operand its element type, and the elements from its first to past its last."""
         filters = self.kernel_h * self.kernel_w * (self.c // self.group)
         made = (self.n, *self.space, self.out)
-        found = [reach((self.n, self.h, self.w, self.c), (self.x_n, self.x_h, self.x_w, 1)), reach((self.out, filters), (self.w_step, 1))]
+        found = [
+            reach((self.n, self.h, self.w, self.c), (self.x_n, self.x_h, self.x_w, 1)),
+            reach((self.out, filters), (self.w_step, 1)),
+        ]
         found += [self.out] if self.bias else []
         found += [reach(made, (self.z_n, self.z_h, self.z_w, 1))] if self.added else []
         return [(TYPES[self.kind], n) for n in (*found, reach(made, (self.y_n, self.y_h, self.y_w, 1)))]
 
     def wrong(self) -> str | None:
         """What no convolution says; None where all is well."""
-        counts = ("n", "c", "h", "w", "out", "group", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
-        limits = SAID | {"end": (0, ENDS.index("relu")), **dict.fromkeys(counts, COUNT), **dict.fromkeys(("top", "left", "bottom", "right"), (0, COUNT[1]))}
+        counts = (
+            "n",
+            "c",
+            "h",
+            "w",
+            "out",
+            "group",
+            "kernel_h",
+            "kernel_w",
+            "stride_h",
+            "stride_w",
+            "dilation_h",
+            "dilation_w",
+        )
+        limits = SAID | {
+            "end": (0, ENDS.index("relu")),
+            **dict.fromkeys(counts, COUNT),
+            **dict.fromkeys(("top", "left", "bottom", "right"), (0, COUNT[1])),
+        }
         if reason := outside(self, limits):
             return reason
         if self.c % self.group or self.out % self.group:
@@ -83,7 +108,11 @@ class Convolution:
             return "no window fits"
         if self.w_step < self.kernel_h * self.kernel_w * (self.c // self.group):
             return f"filters begin every {self.w_step} elements, and have more"
-        for name, (rows, columns), length in (("x", (self.h, self.w), self.c), ("y", self.space, self.out), ("z", self.space, self.out)):
+        for name, (rows, columns), length in (
+            ("x", (self.h, self.w), self.c),
+            ("y", self.space, self.out),
+            ("z", self.space, self.out),
+        ):
             if name == "z" and not self.added:
                 continue
             for axis, count in (("w", columns), ("h", rows), ("n", self.n)):
@@ -94,4 +123,7 @@ class Convolution:
         return None
 
     def __str__(self) -> str:
-        return f"a convolution of {self.n}×{self.c}×{self.h}×{self.w} by {self.out} filters of {self.kernel_h}×{self.kernel_w}"
+        return (
+            f"a convolution of {self.n}×{self.c}×{self.h}×{self.w} by {self.out} filters of"
+            f" {self.kernel_h}×{self.kernel_w}"
+        )

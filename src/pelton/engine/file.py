@@ -3,9 +3,11 @@
     bytes 0–7   magic          8–11  format version      12–15  zero
     16–23       header size    24–31 file size           32–63  SHA-256 of bytes 0–31 and the header
 
-The header names the sections (offset from the first multiple of 64 after it, size, SHA-256). Little-endian throughout. Equal engines
-give equal bytes. Header, plan, code and the constants used for addressing are verified whenever a file is read; all constants on request.
+The header names the sections (offset from the first multiple of 64 after it, size, SHA-256). Little-endian throughout.
+Equal engines give equal bytes. Header, plan, code and the constants used for addressing are verified whenever a file is
+read; all constants on request.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -37,25 +39,27 @@ MAGIC = b"\x93PELTON\n"
 VERSION = 6
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
-PAGE = 4096                       # constants start on one
+PAGE = 4096  # constants start on one
 SECTIONS = ("plan", "code", "constants")
 AGAIN = "copy or build it again"
-BYTES = "these bytes"              # what messages call an engine that came without a file
-FORMATS = {"engines": ".program_file"}        # what else a file may hold than an engine: a key of its header → what reads it
-UNKNOWN = "0" * 64                 # a hash of what is not there yet
+BYTES = "these bytes"  # what messages call an engine that came without a file
+# what else a file may hold than an engine: a key of its header → what reads it
+FORMATS = {"engines": ".program_file"}
+UNKNOWN = "0" * 64  # a hash of what is not there yet
 
 
 # ---- writing ----
 
+
 def to_bytes(engine: Engine, lent: bool = False) -> bytes:
-    """The file as bytes; `lent`: without its constants, which are kept elsewhere. EngineError for an engine that does not hang together or cannot be written
-    as JSON."""
+    """The file as bytes; `lent`: without its constants, which are kept elsewhere. EngineError for an engine that does
+    not hang together or cannot be written as JSON."""
     return b"".join(_pieces(engine, lent))
 
 
 def write(engine: Engine, path: str | os.PathLike[str]) -> None:
-    """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are not there yet are made in the file,
-    so that nothing is in memory twice."""
+    """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are
+    not there yet are made in the file, so that nothing is in memory twice."""
     constants = engine.constants
     if not isinstance(constants, Unmade) or not files.replaces(path):
         put(_pieces(engine), path)
@@ -70,16 +74,22 @@ def write(engine: Engine, path: str | os.PathLike[str]) -> None:
             files.make(path, lambda handle: _make(handle, engine, header, contents, constants), durable=True)
 
 
-def _make(handle: int, engine: Engine, header: Mapping[str, Any], contents: Mapping[str, Any], constants: Unmade) -> None:
+def _make(
+    handle: int, engine: Engine, header: Mapping[str, Any], contents: Mapping[str, Any], constants: Unmade
+) -> None:
     """Fills the file of an engine, making its constants in place: the front, which has their hashes, comes last."""
     places = _places(contents)
     front = _front({**header, "tables": UNKNOWN}, places, dict.fromkeys(contents, UNKNOWN))
     start = len(front) + places["constants"][0]
-    os.posix_fallocate(handle, 0, start + constants.size)         # so that memory mapped to the file has a place on the disk
+    # so that memory mapped to the file has a place on the disk
+    os.posix_fallocate(handle, 0, start + constants.size)
     room, digest = np.frombuffer(mmap.mmap(handle, start + constants.size), np.uint8)[start:], hashlib.sha256()
     for part in constants.parts(room):
         digest.update(part.data)
-    digests = {name: digest.hexdigest() if name == "constants" else hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    digests = {
+        name: digest.hexdigest() if name == "constants" else hashlib.sha256(data).hexdigest()
+        for name, data in contents.items()
+    }
     front = _front({**header, "tables": _hash_of_tables(engine.buffers, room.data)}, places, digests)
     for at, data in ((0, front), *((len(front) + places[name][0], contents[name]) for name in ("plan", "code"))):
         os.pwrite(handle, data, at)
@@ -91,12 +101,15 @@ def _told(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        raise EngineError(f"the engine could not be written to {os.path.realpath(path)}: {e.strerror or e}; what was there before is unchanged") from e
+        raise EngineError(
+            f"the engine could not be written to {os.path.realpath(path)}: {e.strerror or e}; what was there before is"
+            " unchanged"
+        ) from e
 
 
 def put(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
     """Writes the pieces of a file whole or not at all."""
-    first = next(pieces)          # what is wrong with the engine shows before a file is made
+    first = next(pieces)  # what is wrong with the engine shows before a file is made
     with _told(path):
         files.write(path, chain((first,), pieces), durable=True)
 
@@ -110,19 +123,35 @@ def _pieces(engine: Engine, lent: bool = False) -> Iterator[Any]:
 
 
 def _plan(engine: Engine) -> bytes:
-    return as_json({"buffers": [[b.kind, b.offset, b.size, *([b.values, b.dtype] if b.kind in ("sizes", "iota") else [])] for b in engine.buffers],
-                    "steps": [_step_to_json(s) for s in engine.steps], "sizes": dict(engine.sizes)}, "plan")
+    return as_json(
+        {
+            "buffers": [
+                [b.kind, b.offset, b.size, *([b.values, b.dtype] if b.kind in ("sizes", "iota") else [])]
+                for b in engine.buffers
+            ],
+            "steps": [_step_to_json(s) for s in engine.steps],
+            "sizes": dict(engine.sizes),
+        },
+        "plan",
+    )
 
 
 def _header(engine: Engine) -> dict[str, Any]:
     """All but what hashes say."""
-    return {"name": engine.name, "inputs": [port_to_json(p) for p in engine.inputs], "outputs": [port_to_json(p) for p in engine.outputs],
-            "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols], "arena": engine.arena, "target": dict(engine.target),
-            "meta": dict(engine.meta)}
+    return {
+        "name": engine.name,
+        "inputs": [port_to_json(p) for p in engine.inputs],
+        "outputs": [port_to_json(p) for p in engine.outputs],
+        "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols],
+        "arena": engine.arena,
+        "target": dict(engine.target),
+        "meta": dict(engine.meta),
+    }
 
 
 def framed(header: Mapping[str, Any], contents: Mapping[str, Any]) -> Iterator[Any]:
-    """The bytes of a file with this header, to which the table of sections is added, and these contents of its sections."""
+    """The bytes of a file with this header, to which the table of sections is added, and these contents of its
+    sections."""
     places = _places(contents)
     yield _front(header, places, {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()})
     written = 0
@@ -166,7 +195,7 @@ def _hash_of_tables(buffers: tuple[Buffer, ...], constants: memoryview) -> str:
     digest = hashlib.sha256()
     for b in buffers:
         if b.kind == "table":
-            digest.update(constants[b.offset:b.offset + b.size])
+            digest.update(constants[b.offset : b.offset + b.size])
     return digest.hexdigest()
 
 
@@ -181,12 +210,28 @@ def _tensor_to_json(t: Tensor) -> list[Any]:
 def _step_to_json(s: Step) -> dict[str, Any]:
     common = {"name": s.name, "wave": s.wave, "info": dict(s.info)}
     if s.host:
-        return {**common, "host": s.host, "inputs": [_tensor_to_json(t) for t in s.inputs], "outputs": [_tensor_to_json(t) for t in s.outputs]}
-    return {**common, "symbol": s.symbol, "args": [[a.buffer, a.offset] for a in s.args], "dims": s.dims, "tiles": s.tiles, "grain": s.grain,
-            "scratch": s.scratch, "phases": s.phases, "outputs": [_tensor_to_json(t) for t in s.outputs], "spares": [_step_to_json(x) for x in s.spares]}
+        return {
+            **common,
+            "host": s.host,
+            "inputs": [_tensor_to_json(t) for t in s.inputs],
+            "outputs": [_tensor_to_json(t) for t in s.outputs],
+        }
+    return {
+        **common,
+        "symbol": s.symbol,
+        "args": [[a.buffer, a.offset] for a in s.args],
+        "dims": s.dims,
+        "tiles": s.tiles,
+        "grain": s.grain,
+        "scratch": s.scratch,
+        "phases": s.phases,
+        "outputs": [_tensor_to_json(t) for t in s.outputs],
+        "spares": [_step_to_json(x) for x in s.spares],
+    }
 
 
 # ---- reading ----
+
 
 def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> Engine | Script:
     """The engine or script in a file or in bytes. Constants are mapped, not read; `verify` reads and checks them, too.
@@ -228,18 +273,28 @@ class Opened:
 
     header: dict[str, Any]
     body: memoryview
-    damaged: str                  # how messages begin that say what is wrong with it
+    damaged: str  # how messages begin that say what is wrong with it
 
     def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
-        """Where the constants lie, and copies of all else: what is verified is what runs, though the file were rewritten meanwhile."""
+        """Where the constants lie, and copies of all else: what is verified is what runs, though the file were
+        rewritten meanwhile."""
         found = {}
         table = as_object(self.header.get("sections"), self.damaged + "its table of sections")
         for name in names:
             entry = as_object(table.get(name), self.damaged + f"the entry of its {name}")
             offset, size = entry.get("offset"), entry.get("size")
-            if type(offset) is not int or type(size) is not int or offset < 0 or size < 0 or offset % ALIGN or offset + size > len(self.body):
-                raise EngineError(f"{self.damaged}its {name} would be {size!r} bytes at {offset!r}, there are {len(self.body)}")
-            data = self.body[offset:offset + size]
+            if (
+                type(offset) is not int
+                or type(size) is not int
+                or offset < 0
+                or size < 0
+                or offset % ALIGN
+                or offset + size > len(self.body)
+            ):
+                raise EngineError(
+                    f"{self.damaged}its {name} would be {size!r} bytes at {offset!r}, there are {len(self.body)}"
+                )
+            data = self.body[offset : offset + size]
             found[name] = data if name == "constants" else memoryview(bytes(data))
         return found
 
@@ -252,28 +307,35 @@ class Opened:
 def opened(data: memoryview, where: str) -> Opened:
     """What is in the bytes of a file, its sections not yet looked at."""
     if len(data) < 8 or data[:8] != MAGIC:
-        raise EngineError(f"{where} is not a Pelton engine" + (" (ONNX models are made into one by `pelton build`)" if where.endswith(".onnx") else ""))
+        raise EngineError(
+            f"{where} is not a Pelton engine"
+            + (" (ONNX models are made into one by `pelton build`)" if where.endswith(".onnx") else "")
+        )
     if len(data) < PREAMBLE.size:
         raise EngineError(f"{where} is truncated: it has only {len(data)} bytes; {AGAIN}")
-    start = bytes(data[:PREAMBLE.size])
+    start = bytes(data[: PREAMBLE.size])
     _, version, zero, header_size, file_size, digest = PREAMBLE.unpack(start)
     if version > VERSION:
-        raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; install a newer Pelton "
-                          "or build it again")
+        raise EngineError(
+            f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; install a newer"
+            " Pelton or build it again"
+        )
     if version < VERSION:
-        raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; build it again")
+        raise EngineError(
+            f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; build it again"
+        )
     if zero:
         raise EngineError(f"{where} is altered in its first bytes; {AGAIN}")
     if len(data) < file_size:
         raise EngineError(f"{where} is truncated: it should have {file_size} bytes and has {len(data)}; {AGAIN}")
     if len(data) > file_size:
         raise EngineError(f"{where} is altered: it should have {file_size} bytes and has {len(data)}; {AGAIN}")
-    header = bytes(data[PREAMBLE.size:PREAMBLE.size + header_size])
+    header = bytes(data[PREAMBLE.size : PREAMBLE.size + header_size])
     if len(header) < header_size or hashlib.sha256(start[:32] + header).digest() != digest:
         raise EngineError(f"{where} is altered in its header; {AGAIN}")
     damaged = f"{where} is damaged: "
     h = as_object(parsed(header, damaged + "its header"), damaged + "its header")
-    return Opened(h, data[min(_up(PREAMBLE.size + header_size, PAGE), len(data)):], damaged)
+    return Opened(h, data[min(_up(PREAMBLE.size + header_size, PAGE), len(data)) :], damaged)
 
 
 def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None = None) -> Engine:
@@ -285,12 +347,24 @@ def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None =
     plan = as_object(parsed(sections["plan"], damaged + "its plan"), damaged + "its plan")
     try:
         engine = Engine(
-            name=as_text(h["name"]), inputs=tuple(map(as_port, h["inputs"])), outputs=tuple(map(as_port, h["outputs"])), arena=h["arena"],
-            symbols=tuple(map(as_symbol, h["symbols"])), sizes=as_object(plan["sizes"], "its table of sizes"), buffers=tuple(map(_buffer, plan["buffers"])),
-            steps=tuple(map(_step, plan["steps"])), constants=constants, code=bytes(sections["code"]),
-            target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"), file=file_of(where))
+            name=as_text(h["name"]),
+            inputs=tuple(map(as_port, h["inputs"])),
+            outputs=tuple(map(as_port, h["outputs"])),
+            arena=h["arena"],
+            symbols=tuple(map(as_symbol, h["symbols"])),
+            sizes=as_object(plan["sizes"], "its table of sizes"),
+            buffers=tuple(map(_buffer, plan["buffers"])),
+            steps=tuple(map(_step, plan["steps"])),
+            constants=constants,
+            code=bytes(sections["code"]),
+            target=as_object(h["target"], "its target"),
+            meta=as_object(h["meta"], "its meta"),
+            file=file_of(where),
+        )
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
-        raise EngineError(f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
+        raise EngineError(
+            f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}"
+        ) from None
     validate(engine)
     if _hash_of_tables(engine.buffers, constants) != h.get("tables"):
         raise EngineError(f"{where} is altered in the constants it uses for addressing; {AGAIN}")
@@ -341,7 +415,12 @@ def _buffer(b: list[Any]) -> Buffer:
 
 
 def as_port(p: Mapping[str, Any]) -> Port:
-    return Port(as_text(p["name"]), as_text(p["dtype"]), as_numbers(p["shape"]), tuple(None if d is None else as_text(d) for d in p["dims"]))
+    return Port(
+        as_text(p["name"]),
+        as_text(p["dtype"]),
+        as_numbers(p["shape"]),
+        tuple(None if d is None else as_text(d) for d in p["dims"]),
+    )
 
 
 def _tensor(t: list[Any]) -> Tensor:
@@ -352,6 +431,23 @@ def _tensor(t: list[Any]) -> Tensor:
 def _step(s: Mapping[str, Any]) -> Step:
     common = {"name": as_text(s["name"]), "wave": s["wave"], "info": as_object(s["info"], "the info of a step")}
     if "host" in s:
-        return Step(symbol="", host=as_text(s["host"]), tiles=0, inputs=tuple(map(_tensor, s["inputs"])), outputs=tuple(map(_tensor, s["outputs"])), **common)
-    return Step(symbol=as_text(s["symbol"]), args=tuple(Slice(b, o) for b, o in s["args"]), dims=as_numbers(s["dims"]), tiles=s["tiles"], grain=s["grain"],
-                scratch=s["scratch"], phases=s["phases"], outputs=tuple(map(_tensor, s["outputs"])), spares=tuple(map(_step, s["spares"])), **common)
+        return Step(
+            symbol="",
+            host=as_text(s["host"]),
+            tiles=0,
+            inputs=tuple(map(_tensor, s["inputs"])),
+            outputs=tuple(map(_tensor, s["outputs"])),
+            **common,
+        )
+    return Step(
+        symbol=as_text(s["symbol"]),
+        args=tuple(Slice(b, o) for b, o in s["args"]),
+        dims=as_numbers(s["dims"]),
+        tiles=s["tiles"],
+        grain=s["grain"],
+        scratch=s["scratch"],
+        phases=s["phases"],
+        outputs=tuple(map(_tensor, s["outputs"])),
+        spares=tuple(map(_step, s["spares"])),
+        **common,
+    )

@@ -1,4 +1,6 @@
-"""The libraries that compute some steps of engines, by name, and their steps: what the dims of one say, and which version it was timed with."""
+"""The libraries that compute some steps of engines, by name, and their steps: what the dims of one say, and which
+version it was timed with."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +14,8 @@ from .model import SIZES, Slice, Step
 from .product import Product
 from .work import ALIGNED, Work
 
-WORK: Mapping[str, type[Any]] = {kind.symbol: kind for kind in (Product, Convolution)}           # the name of a library → what says its steps' work
+# the name of a library → what says its steps' work
+WORK: Mapping[str, type[Any]] = {kind.symbol: kind for kind in (Product, Convolution)}
 LIBRARIES: Collection[str] = WORK.keys()
 
 
@@ -24,13 +27,18 @@ def work(symbol: str, dims: Sequence[object]) -> Work:
         found = kind(*dims)
     reason = f"it has {len(dims)} dims, expected {len(fields(kind))}" if found is None else found.wrong()
     if found is None or reason is not None:
-        raise EngineError(f"a {kind.__name__.lower()} of the library {symbol} cannot be: {reason}; build the engine again")
+        raise EngineError(
+            f"a {kind.__name__.lower()} of the library {symbol} cannot be: {reason}; build the engine again"
+        )
     return found
 
 
 def aligned(args: Sequence[Slice], kinds: Sequence[str]) -> tuple[int, ...]:
     """The powers of two whose multiples the operands begin at for certain, whatever buffers they lie in."""
-    return tuple(SIZES[kind] if not isinstance(a.offset, int) else min(a.offset & -a.offset or ALIGNED, ALIGNED) for a, kind in zip(args, kinds))
+    return tuple(
+        SIZES[kind] if not isinstance(a.offset, int) else min(a.offset & -a.offset or ALIGNED, ALIGNED)
+        for a, kind in zip(args, kinds)
+    )
 
 
 def spoken(version: int) -> str:
@@ -44,7 +52,12 @@ def of_version(step: Step, versions: Mapping[str, int]) -> Step:
     if step.symbol not in LIBRARIES or step.symbol not in versions:
         return replace(step, spares=spares) if spares != step.spares else step
     found: Any = replace(work(step.symbol, step.dims), version=versions[step.symbol])
-    return replace(step, dims=found.dims(), info={**step.info, "tactic": name(found, str(step.info["tactic"]).partition("@")[2])}, spares=spares)
+    return replace(
+        step,
+        dims=found.dims(),
+        info={**step.info, "tactic": name(found, str(step.info["tactic"]).partition("@")[2])},
+        spares=spares,
+    )
 
 
 def name(work: Work, isa: str) -> str:

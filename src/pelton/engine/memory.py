@@ -1,4 +1,5 @@
 """Where buffers lie in the arena: lifetimes over waves, largest first into the lowest gap."""
+
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -7,7 +8,7 @@ from typing import TypeVar
 from pelton.record import record
 
 K = TypeVar("K", bound=Hashable)
-ALIGN = 64                                     # bytes: a cache line
+ALIGN = 64  # bytes: a cache line
 
 
 @record(frozen=True)
@@ -39,9 +40,11 @@ def together(lives: Sequence[tuple[int, int]]) -> list[list[int]]:
     return found
 
 
-def lay_out(sizes: Sequence[int], lives: Sequence[tuple[int, int]], beside: Sequence[Sequence[int]]) -> tuple[list[int], int]:
-    """Offsets in bytes and the size of the arena, for buffers of these sizes; `beside` is what `together` says of their lives. Contexts ask anew for every
-    shape, of the same lives."""
+def lay_out(
+    sizes: Sequence[int], lives: Sequence[tuple[int, int]], beside: Sequence[Sequence[int]]
+) -> tuple[list[int], int]:
+    """Offsets in bytes and the size of the arena, for buffers of these sizes; `beside` is what `together` says of their
+    lives. Contexts ask anew for every shape, of the same lives."""
     starts = [-1] * len(sizes)
     ends = [0] * len(sizes)
     total = 0
@@ -50,7 +53,7 @@ def lay_out(sizes: Sequence[int], lives: Sequence[tuple[int, int]], beside: Sequ
         at, best, gap = 0, -1, 0
         for start, end in sorted([(starts[k], ends[k]) for k in beside[i] if starts[k] >= 0]):
             if start - at >= size and (best < 0 or start - at < gap):
-                best, gap = at, start - at                           # the tightest gap that holds it
+                best, gap = at, start - at  # the tightest gap that holds it
             if end > at:
                 at = end
         starts[i] = at if best < 0 else best

@@ -1,4 +1,5 @@
 """An engine as plain data: ports, buffers, steps, constants and machine code."""
+
 from __future__ import annotations
 
 import json
@@ -13,19 +14,50 @@ from pelton.errors import EngineError
 
 from pelton.record import record
 
-NUMPY_NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64",
-               "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool", "c64": "complex64", "c128": "complex128",
-               "string": "object"}
-ML_DTYPES_NAMES = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2": "float8_e5m2", "f8e5m2fnuz": "float8_e5m2fnuz",
-                   "f8e8m0fnu": "float8_e8m0fnu", "f6e2m3fn": "float6_e2m3fn", "f6e3m2fn": "float6_e3m2fn", "f4e2m1fn": "float4_e2m1fn",
-                   "i4": "int4", "u4": "uint4", "i2": "int2", "u2": "uint2"}
-SIZES = {name: np.dtype(n).itemsize for name, n in NUMPY_NAMES.items()} | {name: 1 for name in ML_DTYPES_NAMES} | {"bf16": 2}
+NUMPY_NAMES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u64": "uint64",
+    "u32": "uint32",
+    "u16": "uint16",
+    "u8": "uint8",
+    "bool": "bool",
+    "c64": "complex64",
+    "c128": "complex128",
+    "string": "object",
+}
+ML_DTYPES_NAMES = {
+    "bf16": "bfloat16",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2": "float8_e5m2",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0fnu": "float8_e8m0fnu",
+    "f6e2m3fn": "float6_e2m3fn",
+    "f6e3m2fn": "float6_e3m2fn",
+    "f4e2m1fn": "float4_e2m1fn",
+    "i4": "int4",
+    "u4": "uint4",
+    "i2": "int2",
+    "u2": "uint2",
+}
+SIZES = (
+    {name: np.dtype(n).itemsize for name, n in NUMPY_NAMES.items()}
+    | {name: 1 for name in ML_DTYPES_NAMES}
+    | {"bf16": 2}
+)
 KINDS = ("arena", "zeros", "constant", "table", "input", "output", "strings", "text", "sizes", "iota")
 if TYPE_CHECKING:
     Number = int
 else:
-    Number = int | str                         # a text, a key of Engine.sizes, where it depends on the sizes of the inputs; `sizes.at` leaves ints alone
-UNBOUNDED = 1 << 40                            # stands for no upper bound of a size
+    # a text, a key of Engine.sizes, where it depends on the sizes of the inputs; `sizes.at` leaves ints alone
+    Number = int | str
+UNBOUNDED = 1 << 40  # stands for no upper bound of a size
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -54,8 +86,9 @@ class Symbol:
 
 @record(frozen=True)
 class Port:
-    """An input or output: what arrays the engine takes or gives. A size is a text where a run decides it: the name of a symbol, or an expression such as
-    "2*batch". `dims` are the names the model has for its dimensions, None where there is none."""
+    """An input or output: what arrays the engine takes or gives. A size is a text where a run decides it: the name of a
+    symbol, or an expression such as "2*batch". `dims` are the names the model has for its dimensions, None where there
+    is none."""
 
     name: str
     dtype: str
@@ -76,11 +109,12 @@ class Port:
 
 @record(frozen=True)
 class Buffer:
-    """Memory that slices are cut from. `offset`: bytes in the arena, bytes in the constants (a "table" is a constant that kernels use for addressing),
-    or the index of the input or output. Strings are Python objects, which host steps alone may touch: a buffer of kind "strings" belongs to a context and
-    has 8 bytes per object (`offset` is 0), "text" is a constant, a JSON list of strings. "sizes" are i64 `values`, "iota" counts from 0 in elements of
-    `dtype`, as far as `size` bytes go: both are made when a shape is first met. "zeros" (`offset`: bytes in those of a context, on GPUs alone) belong to one
-    step, whose kernel finds them zero and leaves them so, or hold a zero-padded value."""
+    """Memory that slices are cut from. `offset`: bytes in the arena, bytes in the constants (a "table" is a constant
+    that kernels use for addressing), or the index of the input or output. Strings are Python objects, which host steps
+    alone may touch: a buffer of kind "strings" belongs to a context and has 8 bytes per object (`offset` is 0), "text"
+    is a constant, a JSON list of strings. "sizes" are i64 `values`, "iota" counts from 0 in elements of `dtype`, as far
+    as `size` bytes go: both are made when a shape is first met. "zeros" (`offset`: bytes in those of a context, on GPUs
+    alone) belong to one step, whose kernel finds them zero and leaves them so, or hold a zero-padded value."""
 
     kind: str
     offset: Number
@@ -119,9 +153,10 @@ class Tensor:
 class Step:
     """One kernel over its tiles, or one node run by the host.
 
-    A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once. `scratch`: bytes per thread. `phases`: so often
-    there are these tiles, one phase after the other. `inputs`: what a host step reads; `outputs`: what any step writes. `spares`: other kernels that give the
-    same; `pelton tune` puts the fastest in the step's place.
+    A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once.
+    `scratch`: bytes per thread. `phases`: so often there are these tiles, one phase after the other. `inputs`: what a
+    host step reads; `outputs`: what any step writes. `spares`: other kernels that give the same; `pelton tune` puts the
+    fastest in the step's place.
     """
 
     name: str
@@ -142,11 +177,13 @@ class Step:
 
 @record(frozen=True)
 class Engine:
-    """Everything a run needs. Steps are in order of their waves; `arena` in bytes; `constants` any buffer of bytes, its pieces at multiples of 64;
-    `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features and cpu; `meta` is whatever JSON can hold.
+    """Everything a run needs. Steps are in order of their waves; `arena` in bytes; `constants` any buffer of bytes, its
+    pieces at multiples of 64; `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features
+    and cpu; `meta` is whatever JSON can hold.
 
-    With `symbols`, numbers depend on the sizes of the inputs (`pelton.engine.sizes`): buffers of the arena then have no place yet, and `arena` is what
-    the usual sizes need. `file`: what it was read from or made of, for messages; it is not written."""
+    With `symbols`, numbers depend on the sizes of the inputs (`pelton.engine.sizes`): buffers of the arena then have no
+    place yet, and `arena` is what the usual sizes need. `file`: what it was read from or made of, for messages; it is
+    not written."""
 
     name: str
     inputs: tuple[Port, ...]

@@ -1,4 +1,5 @@
 """Which steps wait for which: for those that write what they read, and for all that use memory which they take over."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -8,20 +9,22 @@ import numpy as np
 
 from .model import Step
 
-Span = tuple[int, int]                         # from, to, in bytes
+Span = tuple[int, int]  # from, to, in bytes
 
 
 def waits(steps: Sequence[Step], spans: Mapping[int, Span], scratch: Sequence[Span]) -> list[list[int]]:
-    """For each kernel the earlier ones that it waits for, by their numbers here, none that another of them waits for already.
+    """For each kernel the earlier ones that it waits for, by their numbers here, none that another of them waits for
+    already.
 
-    spans: where the buffers lie that share memory; scratch: each step's own. Steps of one wave never wait for each other, and no element of a buffer is
-    written twice, so that the parts of a joined buffer may be written at once. A step that does not say what it writes may write to all that it is given.
+    spans: where the buffers lie that share memory; scratch: each step's own. Steps of one wave never wait for each
+    other, and no element of a buffer is written twice, so that the parts of a joined buffer may be written at once. A
+    step that does not say what it writes may write to all that it is given.
     """
     found: list[list[int]] = []
-    after: list[int] = []                      # all that each waits for, as the bits of a number
-    wrote, used = Counter[int](), Counter[int]()                 # buffer → steps, as such bits
+    after: list[int] = []  # all that each waits for, as the bits of a number
+    wrote, used = Counter[int](), Counter[int]()  # buffer → steps, as such bits
     beside = _overlapping(spans)
-    before = this = 0                          # the steps of earlier waves, those of this one
+    before = this = 0  # the steps of earlier waves, those of this one
     for i, step in enumerate(steps):
         if i and step.wave != steps[i - 1].wave:
             before, this = before | this, 0

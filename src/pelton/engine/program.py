@@ -1,4 +1,6 @@
-"""A script as plain data: engines and what runs between them, where the data decides what comes next or how large it is."""
+"""A script as plain data: engines and what runs between them, where the data decides what comes next or how large it
+is."""
+
 from __future__ import annotations
 
 import math
@@ -14,16 +16,16 @@ from .model import SIZES, Engine, Port, Symbol
 from pelton.record import record
 from .sizes import multiple_of, well_formed
 
-DEEPEST = 32                                   # blocks within blocks
-LARGEST = 1 << 46                              # bytes of a constant
-ITERATIONS = 1_000_000                  # of all loops of a run, unless a build says otherwise
+DEEPEST = 32  # blocks within blocks
+LARGEST = 1 << 46  # bytes of a constant
+ITERATIONS = 1_000_000  # of all loops of a run, unless a build says otherwise
 SOURCES = ("array", "axis", "value")
 
 
 @record(frozen=True)
 class Feed:
-    """What an input of an engine gets: the array of a name; or a size, as the first axis of an array without elements: that of axis `at` of the named
-    array, or the number that is its element `at`, counted in row-major order."""
+    """What an input of an engine gets: the array of a name; or a size, as the first axis of an array without elements:
+    that of axis `at` of the named array, or the number that is its element `at`, counted in row-major order."""
 
     name: str
     source: str = "array"
@@ -35,15 +37,15 @@ class Run:
     """Runs an engine. Where its sizes do not fit it, `otherwise` does the same by reference."""
 
     engine: int
-    feeds: tuple[Feed, ...]                    # one per input of the engine
-    outputs: tuple[str, ...]                   # one per output
+    feeds: tuple[Feed, ...]  # one per input of the engine
+    outputs: tuple[str, ...]  # one per output
     otherwise: Block | None = None
 
 
 @record(frozen=True)
 class Host:
-    """Runs a function of Python on whatever the names stand for; "" is an input left out, or an output nobody wants. `call` is "list", "none", or what the
-    host knows by that name, prepared from `text`."""
+    """Runs a function of Python on whatever the names stand for; "" is an input left out, or an output nobody wants.
+    `call` is "list", "none", or what the host knows by that name, prepared from `text`."""
 
     name: str
     call: str
@@ -64,9 +66,11 @@ class If:
 
 @record(frozen=True)
 class Loop:
-    """A block again and again: it takes the iteration, the condition and what is carried, and gives the condition, what is carried, and what is stacked.
+    """A block again and again: it takes the iteration, the condition and what is carried, and gives the condition, what
+    is carried, and what is stacked.
 
-    `trips` and `condition` may be "", for no end and for true. `stacked`: element type and shape of what is stacked, for loops without an iteration."""
+    `trips` and `condition` may be "", for no end and for true. `stacked`: element type and shape of what is stacked,
+    for loops without an iteration."""
 
     trips: str
     condition: str
@@ -78,7 +82,8 @@ class Loop:
 
 @record(frozen=True)
 class Scan:
-    """A block per slice of `scanned` along `axes`, backwards where `back`: it takes and gives what is carried, then slices; those it gives are joined."""
+    """A block per slice of `scanned` along `axes`, backwards where `back`: it takes and gives what is carried, then
+    slices; those it gives are joined."""
 
     carried: tuple[str, ...]
     scanned: tuple[str, ...]
@@ -115,22 +120,24 @@ class Constant:
 
 @record(frozen=True)
 class Script:
-    """A program over engines. Sizes of ports that the inputs decide are texts, as in engines; so are those that only the data decides, which no symbol
-    and no entry of `sizes` explains. The constants are those of the engines as well."""
+    """A program over engines. Sizes of ports that the inputs decide are texts, as in engines; so are those that only
+    the data decides, which no symbol and no entry of `sizes` explains. The constants are those of the engines as
+    well."""
 
     name: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     main: Block
     engines: tuple[Engine, ...]
-    arrays: Mapping[str, Constant]             # name → what it stands for in all blocks
+    arrays: Mapping[str, Constant]  # name → what it stands for in all blocks
     constants: Any
     target: Mapping[str, Any]
     meta: Mapping[str, Any]
     symbols: tuple[Symbol, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
     iterations: int = ITERATIONS
-    file: str = ""                                                # what it was read from or made of, for messages; it is not written
+    # what it was read from or made of, for messages; it is not written
+    file: str = ""
 
     @property
     def called(self) -> str:
@@ -174,7 +181,8 @@ def free(block: Block) -> set[str]:
 
 
 def validate_script(script: Script) -> None:
-    """EngineError, saying what and where, unless every step has what it needs. The engines are checked by themselves."""
+    """EngineError, saying what and where, unless every step has what it needs. The engines are checked by
+    themselves."""
     refuse = _Refusal(script.called)
     check_target(script.target, refuse)
     if any(e.constants is not script.constants for e in script.engines):
@@ -187,7 +195,10 @@ def validate_script(script: Script) -> None:
             _shape(p.shape, p.dtype, f"{kind} {p.name!r}", refuse, texts=True)
     symbols = {s.name for s in script.symbols}
     for s in script.symbols:
-        if not all(type(n) is int for n in (s.least, s.usual, s.most)) or not 0 <= s.least <= s.usual <= s.most < LARGEST:
+        if (
+            not all(type(n) is int for n in (s.least, s.usual, s.most))
+            or not 0 <= s.least <= s.usual <= s.most < LARGEST
+        ):
             refuse(f"the size {s.name!r} has the bounds {s.least!r}, {s.usual!r}, {s.most!r}")
         if not any(multiple_of(script, d)[0] == s.name for p in script.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
@@ -261,11 +272,23 @@ def _action(script: Script, action: Action, where: str, refuse: _Refusal) -> Non
         case Loop():
             carried = len(action.carried)
             fits = (len(action.body.inputs), len(action.body.outputs), len(action.outputs)) == (
-                2 + carried, 1 + carried + len(action.stacked), carried + len(action.stacked))
+                2 + carried,
+                1 + carried + len(action.stacked),
+                carried + len(action.stacked),
+            )
         case Scan():
             carried, scanned, stacked = len(action.carried), len(action.scanned), len(action.stacked)
-            fits = (len(action.body.inputs), len(action.body.outputs), len(action.outputs)) == (carried + scanned, carried + stacked, carried + stacked)
-            fits = fits and scanned > 0 and len(action.axes) == len(action.back) == scanned and len(action.into) == len(action.reversed) == stacked
+            fits = (len(action.body.inputs), len(action.body.outputs), len(action.outputs)) == (
+                carried + scanned,
+                carried + stacked,
+                carried + stacked,
+            )
+            fits = (
+                fits
+                and scanned > 0
+                and len(action.axes) == len(action.back) == scanned
+                and len(action.into) == len(action.reversed) == stacked
+            )
             fits = fits and all(type(a) is int and 0 <= a < 32 for a in (*action.axes, *action.into))
     if not fits:
         refuse(f"{where} does not fit what it runs")

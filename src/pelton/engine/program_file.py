@@ -1,4 +1,6 @@
-"""The file of a script: that of an engine, with other sections: the plan, the constants of all, and each engine as a file of its own without constants."""
+"""The file of a script: that of an engine, with other sections: the plan, the constants of all, and each engine as a
+file of its own without constants."""
+
 from __future__ import annotations
 
 import os
@@ -13,7 +15,7 @@ from .model import Engine
 from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
 from .program import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, validate_script
 
-MOST = 1 << 14                    # engines of a script
+MOST = 1 << 14  # engines of a script
 
 
 def to_bytes(script: Script) -> bytes:
@@ -29,12 +31,32 @@ def write(script: Script, path: str | os.PathLike[str]) -> None:
 def _pieces(script: Script) -> Iterator[Any]:
     validate_script(script)
     constants = bytes_of(script.constants)
-    header = {"name": script.name, "inputs": [file.port_to_json(p) for p in script.inputs], "outputs": [file.port_to_json(p) for p in script.outputs],
-              "symbols": [[s.name, s.least, s.usual, s.most] for s in script.symbols], "target": dict(script.target), "meta": dict(script.meta),
-              "engines": len(script.engines)}
-    plan = file.as_json({"main": _block_to_json(script.main), "sizes": dict(script.sizes), "iterations": script.iterations,
-                         "arrays": {name: [c.dtype, c.shape, c.offset, c.size] for name, c in script.arrays.items()}}, "plan")
-    yield from file.framed(header, {"plan": plan, "constants": constants, **{f"engine {i}": file.to_bytes(e, lent=True) for i, e in enumerate(script.engines)}})
+    header = {
+        "name": script.name,
+        "inputs": [file.port_to_json(p) for p in script.inputs],
+        "outputs": [file.port_to_json(p) for p in script.outputs],
+        "symbols": [[s.name, s.least, s.usual, s.most] for s in script.symbols],
+        "target": dict(script.target),
+        "meta": dict(script.meta),
+        "engines": len(script.engines),
+    }
+    plan = file.as_json(
+        {
+            "main": _block_to_json(script.main),
+            "sizes": dict(script.sizes),
+            "iterations": script.iterations,
+            "arrays": {name: [c.dtype, c.shape, c.offset, c.size] for name, c in script.arrays.items()},
+        },
+        "plan",
+    )
+    yield from file.framed(
+        header,
+        {
+            "plan": plan,
+            "constants": constants,
+            **{f"engine {i}": file.to_bytes(e, lent=True) for i, e in enumerate(script.engines)},
+        },
+    )
 
 
 def _block_to_json(b: Block | None) -> Any:
@@ -44,7 +66,13 @@ def _block_to_json(b: Block | None) -> Any:
 def _action_to_json(a: Action) -> list[Any]:
     match a:
         case Run():
-            return ["run", a.engine, [[f.name, f.source, f.at] for f in a.feeds], a.outputs, _block_to_json(a.otherwise)]
+            return [
+                "run",
+                a.engine,
+                [[f.name, f.source, f.at] for f in a.feeds],
+                a.outputs,
+                _block_to_json(a.otherwise),
+            ]
         case Host():
             return ["host", a.name, a.call, a.text, a.inputs, a.outputs]
         case If():
@@ -52,7 +80,18 @@ def _action_to_json(a: Action) -> list[Any]:
         case Loop():
             return ["loop", a.trips, a.condition, a.carried, _block_to_json(a.body), a.outputs, a.stacked]
         case Scan():
-            return ["scan", a.carried, a.scanned, a.axes, a.back, _block_to_json(a.body), a.outputs, a.into, a.reversed, a.stacked]
+            return [
+                "scan",
+                a.carried,
+                a.scanned,
+                a.axes,
+                a.back,
+                _block_to_json(a.body),
+                a.outputs,
+                a.into,
+                a.reversed,
+                a.stacked,
+            ]
 
 
 def read_in(found: file.Opened, where: str, verify: bool) -> Script:
@@ -67,12 +106,25 @@ def read_in(found: file.Opened, where: str, verify: bool) -> Script:
     engines = tuple(_engine(sections[name], f"{where} ({name})", verify, sections["constants"]) for name in names)
     try:
         script = Script(
-            name=as_text(h["name"]), inputs=tuple(map(as_port, h["inputs"])), outputs=tuple(map(as_port, h["outputs"])), main=_block(plan["main"]),
-            engines=engines, arrays={name: _constant(c) for name, c in as_object(plan["arrays"], "its constants").items()}, constants=sections["constants"],
-            target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"), symbols=tuple(map(as_symbol, h["symbols"])),
-            sizes=as_object(plan["sizes"], "its table of sizes"), iterations=plan["iterations"], file=file.file_of(where))
+            name=as_text(h["name"]),
+            inputs=tuple(map(as_port, h["inputs"])),
+            outputs=tuple(map(as_port, h["outputs"])),
+            main=_block(plan["main"]),
+            engines=engines,
+            arrays={name: _constant(c) for name, c in as_object(plan["arrays"], "its constants").items()},
+            constants=sections["constants"],
+            target=as_object(h["target"], "its target"),
+            meta=as_object(h["meta"], "its meta"),
+            symbols=tuple(map(as_symbol, h["symbols"])),
+            sizes=as_object(plan["sizes"], "its table of sizes"),
+            iterations=plan["iterations"],
+            file=file.file_of(where),
+        )
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
-        raise EngineError(f"{found.damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
+        raise EngineError(
+            f"{found.damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e});"
+            f" {AGAIN}"
+        ) from None
     validate_script(script)
     return script
 
@@ -110,8 +162,12 @@ def _action(a: Any, depth: int) -> Action:
     kind, *rest = _listed(a)
     if kind == "run":
         engine, feeds, outputs, otherwise = rest
-        return Run(engine, tuple(Feed(as_text(n), as_text(s), at) for n, s, at in feeds), _names(outputs),
-                   None if otherwise is None else _block(otherwise, depth + 1))
+        return Run(
+            engine,
+            tuple(Feed(as_text(n), as_text(s), at) for n, s, at in feeds),
+            _names(outputs),
+            None if otherwise is None else _block(otherwise, depth + 1),
+        )
     if kind == "host":
         name, call, text, inputs, outputs = rest
         return Host(as_text(name), as_text(call), as_text(text), _names(inputs), _names(outputs))
@@ -120,11 +176,27 @@ def _action(a: Any, depth: int) -> Action:
         return If(as_text(condition), _block(then, depth + 1), _block(other, depth + 1), _names(outputs))
     if kind == "loop":
         trips, condition, carried, body, outputs, stacked = rest
-        return Loop(as_text(trips), as_text(condition), _names(carried), _block(body, depth + 1), _names(outputs), _stacked(stacked))
+        return Loop(
+            as_text(trips),
+            as_text(condition),
+            _names(carried),
+            _block(body, depth + 1),
+            _names(outputs),
+            _stacked(stacked),
+        )
     if kind == "scan":
         carried, scanned, axes, back, body, outputs, into, reversed, stacked = rest
-        return Scan(_names(carried), _names(scanned), as_numbers(axes), _flags(back), _block(body, depth + 1), _names(outputs), as_numbers(into),
-                    _flags(reversed), _stacked(stacked))
+        return Scan(
+            _names(carried),
+            _names(scanned),
+            as_numbers(axes),
+            _flags(back),
+            _block(body, depth + 1),
+            _names(outputs),
+            as_numbers(into),
+            _flags(reversed),
+            _stacked(stacked),
+        )
     raise ValueError(f"there is no step {kind!r:.50}")
 
 

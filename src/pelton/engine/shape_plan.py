@@ -1,8 +1,11 @@
-"""An engine's numbers in arrays, for any sizes of its inputs: what a context makes its table of steps from, one shape after the other.
+"""An engine's numbers in arrays, for any sizes of its inputs: what a context makes its table of steps from, one shape
+after the other.
 
-`sizes.at` says what they are; here, what is the same for all shapes is done once. Of all numbers of the plan, those of the steps come in the order in which
-kernels find them (the offsets of a step's operands, then its sizes), so that addresses and a table are a few additions of arrays away.
+`sizes.at` says what they are; here, what is the same for all shapes is done once. Of all numbers of the plan, those of
+the steps come in the order in which kernels find them (the offsets of a step's operands, then its sizes), so that
+addresses and a table are a few additions of arrays away.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +25,9 @@ from .sizes import FUNCTIONS, at, lives
 
 @record(frozen=True)
 class Filled:
-    """The numbers for one set of sizes. Per buffer: `bytes`, and `starts`, its place in the arena or the constants. `words`: the arguments of all kernels one
-    after the other, where operands stand as offsets in their buffers. Per step: `tiles`, `scratch` and `phases`. `values`: of the buffers that hold sizes."""
+    """The numbers for one set of sizes. Per buffer: `bytes`, and `starts`, its place in the arena or the constants.
+    `words`: the arguments of all kernels one after the other, where operands stand as offsets in their buffers. Per
+    step: `tiles`, `scratch` and `phases`. `values`: of the buffers that hold sizes."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -61,7 +65,8 @@ class Formulas:
                 found[function, operands] = len(symbols) + len(self.numbers) + len(self.lines)
                 self.lines.append((FUNCTIONS[function], operands))
             return found[function, operands]
-        self.places = {text: place(t) for text, t in trees.items()}      # text → where its number comes to stand
+
+        self.places = {text: place(t) for text, t in trees.items()}  # text → where its number comes to stand
 
     def __call__(self, sizes: Mapping[str, int]) -> list[int]:
         """All numbers for these sizes."""
@@ -72,7 +77,9 @@ class Formulas:
 
 
 def _numbers(tree: Any) -> set[int]:
-    return {tree} if isinstance(tree, int) else set() if isinstance(tree, str) else set().union(*map(_numbers, tree[1:]))
+    return (
+        {tree} if isinstance(tree, int) else set() if isinstance(tree, str) else set().union(*map(_numbers, tree[1:]))
+    )
 
 
 class Sheet:
@@ -90,31 +97,52 @@ class Sheet:
                     gaps[len(cells)] = n
                 cells.append(0 if isinstance(n, str) else n)
             return slice(len(cells) - len(numbers), len(cells))
+
         steps, buffers = engine.steps, engine.buffers
         self._bytes = lay([b.size for b in buffers])
-        self._tiles, self._scratch, self._phases = lay([s.tiles for s in steps]), lay([s.scratch for s in steps]), lay([s.phases for s in steps])
+        self._tiles, self._scratch, self._phases = (
+            lay([s.tiles for s in steps]),
+            lay([s.scratch for s in steps]),
+            lay([s.phases for s in steps]),
+        )
         self._words = lay([n for s in steps for n in (*(a.offset for a in s.args), *s.dims)])
         self._values = {i: lay(b.values) for i, b in enumerate(buffers) if b.kind == "sizes"}
         self._cells, self._where = np.array(cells, np.int64), np.fromiter(gaps, np.intp)
         used = sorted({self.formulas.places[text] for text in gaps.values()})
-        self._used, self._which = used, np.array([used.index(self.formulas.places[text]) for text in gaps.values()], np.intp)
+        self._used, self._which = (
+            used,
+            np.array([used.index(self.formulas.places[text]) for text in gaps.values()], np.intp),
+        )
 
-        self.first = np.cumsum([0, *(len(s.args) + len(s.dims) for s in steps)])         # of each step, its first word; behind the last, their number
-        self.grain, self.wave = np.array([s.grain for s in steps], np.int64), np.array([s.wave for s in steps], np.int64)
-        self.pointers = np.array([at + k for at, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp)      # words that are operands
-        self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)      # their buffers
+        # of each step, its first word; behind the last, their number
+        self.first = np.cumsum([0, *(len(s.args) + len(s.dims) for s in steps)])
+        self.grain, self.wave = (
+            np.array([s.grain for s in steps], np.int64),
+            np.array([s.wave for s in steps], np.int64),
+        )
+        # words that are operands
+        self.pointers = np.array(
+            [at + k for at, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp
+        )
+        self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)  # their buffers
         self.in_arena = np.array([b.kind == "arena" for b in buffers], bool)
         self.in_zeros = np.array([b.kind == "zeros" for b in buffers], bool)
         self.constant = np.array([b.kind in ("constant", "table") for b in buffers], bool)
         lying = lives(steps, buffers)
         self._lying, self._lives = np.array(list(lying), np.intp), list(lying.values())
         self._beside = together(self._lives)
-        self._starts = np.array([b.offset if b.kind in ("arena", "zeros", "constant", "table") else 0 for b in buffers], np.int64)
-        self._ports = [(i, b.kind == "output", b.offset) for i, b in enumerate(buffers) if b.kind in ("input", "output")]
+        self._starts = np.array(
+            [b.offset if b.kind in ("arena", "zeros", "constant", "table") else 0 for b in buffers], np.int64
+        )
+        self._ports = [
+            (i, b.kind == "output", b.offset) for i, b in enumerate(buffers) if b.kind in ("input", "output")
+        ]
         port = {i: k + (len(engine.inputs) if out else 0) for i, out, k in self._ports}
         reads = [(w, port[i]) for w, i in zip(self.pointers.tolist(), self.operands.tolist()) if i in port]
-        self.ported, self.ports = np.array(reads, np.int64).reshape(-1, 2).T             # words that are places in arrays of the caller; whose, inputs first
-        self.zeros = max((b.offset + b.size for b in buffers if b.kind == "zeros"), default=0)          # bytes of all of them
+        # words that are places in arrays of the caller; whose, inputs first
+        self.ported, self.ports = np.array(reads, np.int64).reshape(-1, 2).T
+        # bytes of all of them
+        self.zeros = max((b.offset + b.size for b in buffers if b.kind == "zeros"), default=0)
         self._made = {k for _, out, k in self._ports if out}
         self._counted = np.array([i for i, b in enumerate(buffers) if b.kind in ("sizes", "iota")], np.intp)
         self._element = np.array([SIZES[buffers[i].dtype] for i in self._counted], np.int64)
@@ -123,10 +151,11 @@ class Sheet:
         """For these values of the symbols. EngineError where the plan's numbers do not fit together then."""
         try:
             filled = self._filled(sizes)
-        except ArithmeticError:                                      # what takes more than 64 bits is beyond every bound, and so is a quotient by 0
+        except ArithmeticError:
+            # what takes more than 64 bits is beyond every bound, and so is a quotient by 0
             filled = None
         if filled is None:
-            validate(at(self.engine, sizes))                            # says what is wrong
+            validate(at(self.engine, sizes))  # says what is wrong
             raise EngineError(f"engine {self.engine.called!r} cannot be laid out for {dict(sizes)}; build it again")
         return filled
 
@@ -134,10 +163,15 @@ class Sheet:
         """None where `check` would refuse it."""
         cells, known = self._cells.copy(), self.formulas(sizes)
         cells[self._where] = np.array([known[i] for i in self._used], np.int64)[self._which]
-        nbytes, words, tiles, scratch, phases = (cells[of] for of in (self._bytes, self._words, self._tiles, self._scratch, self._phases))
+        nbytes, words, tiles, scratch, phases = (
+            cells[of] for of in (self._bytes, self._words, self._tiles, self._scratch, self._phases)
+        )
 
         def sized(port: Port) -> Port:
-            return replace(port, shape=tuple(known[self.formulas.places[d]] if isinstance(d, str) else d for d in port.shape))
+            return replace(
+                port, shape=tuple(known[self.formulas.places[d]] if isinstance(d, str) else d for d in port.shape)
+            )
+
         starts, arena = self._starts, self.engine.arena
         if self.engine.symbols:
             offsets, arena = lay_out(nbytes[self._lying].tolist(), self._lives, self._beside)
@@ -145,13 +179,20 @@ class Sheet:
             starts[self._lying] = offsets
         inputs, outputs = (tuple(map(sized, ports)) for ports in (self.engine.inputs, self.engine.outputs))
         values = {i: cells[where] for i, where in self._values.items()}
-        if not (_within(nbytes, LARGEST) and _within(tiles, MOST_TILES + 1) and _within(scratch, LARGEST) and arena < LARGEST
-                and _within(phases, MOST_TILES + 1) and bool(((phases >= 1) & (tiles * phases <= MOST_TILES)).all())
-                and bool(((0 <= words[self.pointers]) & (words[self.pointers] <= nbytes[self.operands])).all())
-                and not (nbytes[self._counted] % self._element).any() and all(v.nbytes == nbytes[i] for i, v in values.items())
-                and all(0 <= d < LARGEST for p in (*inputs, *outputs) for d in p.shape)
-                and all((outputs if out else inputs)[k].nbytes == nbytes[i] for i, out, k in self._ports)
-                and all(p.nbytes == 0 for k, p in enumerate(outputs) if k not in self._made)):
+        if not (
+            _within(nbytes, LARGEST)
+            and _within(tiles, MOST_TILES + 1)
+            and _within(scratch, LARGEST)
+            and arena < LARGEST
+            and _within(phases, MOST_TILES + 1)
+            and bool(((phases >= 1) & (tiles * phases <= MOST_TILES)).all())
+            and bool(((0 <= words[self.pointers]) & (words[self.pointers] <= nbytes[self.operands])).all())
+            and not (nbytes[self._counted] % self._element).any()
+            and all(v.nbytes == nbytes[i] for i, v in values.items())
+            and all(0 <= d < LARGEST for p in (*inputs, *outputs) for d in p.shape)
+            and all((outputs if out else inputs)[k].nbytes == nbytes[i] for i, out, k in self._ports)
+            and all(p.nbytes == 0 for k, p in enumerate(outputs) if k not in self._made)
+        ):
             return None
         return Filled(inputs, outputs, nbytes, starts, words, tiles, scratch, phases, values, int(arena))
 

@@ -1,8 +1,10 @@
 """Engines whose sizes a run decides: the numbers of a plan for one set of sizes.
 
-Wherever a number of the plan depends on the sizes of the inputs, its place holds a text, and `Engine.sizes` says what the text stands for: a tree of whole
-numbers, names of symbols, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …], ["min", …].
+Wherever a number of the plan depends on the sizes of the inputs, its place holds a text, and `Engine.sizes` says what
+the text stands for: a tree of whole numbers, names of symbols, and ["+", …], ["*", …], ["//", a, b], ["%", a, b],
+["max", …], ["min", …].
 """
+
 from __future__ import annotations
 
 import math
@@ -17,12 +19,19 @@ from .model import UNBOUNDED, Buffer, Engine, Number, Port, Slice, Step, Symbol,
 from .memory import Lifetime, assign
 
 FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
-    "+": sum, "*": math.prod, "max": max, "min": min, "//": lambda ab: ab[0] // ab[1], "%": lambda ab: ab[0] % ab[1]}
-DEEPEST = 200                                      # levels of a tree
+    "+": sum,
+    "*": math.prod,
+    "max": max,
+    "min": min,
+    "//": lambda ab: ab[0] // ab[1],
+    "%": lambda ab: ab[0] % ab[1],
+}
+DEEPEST = 200  # levels of a tree
 
 
 def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
-    """The number that a tree stands for; KeyError for a symbol without a value, ZeroDivisionError for a quotient by nothing."""
+    """The number that a tree stands for; KeyError for a symbol without a value, ZeroDivisionError for a quotient by
+    nothing."""
     if isinstance(tree, int):
         return tree
     if isinstance(tree, str):
@@ -36,7 +45,13 @@ def well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
         return True
     if isinstance(tree, str):
         return tree in names
-    if not isinstance(tree, (list, tuple)) or len(tree) < 2 or not isinstance(tree[0], str) or tree[0] not in FUNCTIONS or depth > DEEPEST:
+    if (
+        not isinstance(tree, (list, tuple))
+        or len(tree) < 2
+        or not isinstance(tree[0], str)
+        or tree[0] not in FUNCTIONS
+        or depth > DEEPEST
+    ):
         return False
     if tree[0] in ("//", "%") and len(tree) != 3:
         return False
@@ -57,15 +72,24 @@ class Sized(Protocol):
 def multiple_of(engine: Sized, d: Number) -> tuple[str, int]:
     """(symbol, k) where a size of an input is k times a symbol, k mostly 1; ("", 1) for all others."""
     tree = engine.sizes.get(d, d) if isinstance(d, str) else d
-    if isinstance(tree, (list, tuple)) and len(tree) == 3 and tree[0] == "*" and type(tree[1]) is int and tree[1] > 0 and isinstance(tree[2], str):
+    if (
+        isinstance(tree, (list, tuple))
+        and len(tree) == 3
+        and tree[0] == "*"
+        and type(tree[1]) is int
+        and tree[1] > 0
+        and isinstance(tree[2], str)
+    ):
         return tree[2], tree[1]
     return (tree, 1) if isinstance(tree, str) else ("", 1)
 
 
 def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Symbol → its value for inputs of these shapes, all of the right rank; InputError where a size is out of its bounds.
+    """Symbol → its value for inputs of these shapes, all of the right rank; InputError where a size is out of its
+    bounds.
 
-    Sizes that are neither symbols nor multiples of one are not looked at: the shapes that `at` gives then say what the inputs should have been.
+    Sizes that are neither symbols nor multiples of one are not looked at: the shapes that `at` gives then say what the
+    inputs should have been.
     """
     found: dict[str, int] = {}
     for port in engine.inputs:
@@ -76,16 +100,27 @@ def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int
     return bounded(engine, found, shapes)
 
 
-def bounded(engine: Sized, found: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> dict[str, int]:
-    """Symbol → its value here, or the usual one; InputError where it is out of its bounds. `shapes`: of the inputs, for messages."""
+def bounded(
+    engine: Sized, found: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> dict[str, int]:
+    """Symbol → its value here, or the usual one; InputError where it is out of its bounds. `shapes`: of the inputs, for
+    messages."""
     sizes = {}
     for s in engine.symbols:
         size = found.get(s.name, s.usual)
         if not s.least <= size <= s.most:
-            port, axis, k = next((p, i, k) for p in engine.inputs for i, d in enumerate(p.shape) for name, k in [multiple_of(engine, d)] if name == s.name)
+            port, axis, k = next(
+                (p, i, k)
+                for p in engine.inputs
+                for i, d in enumerate(p.shape)
+                for name, k in [multiple_of(engine, d)]
+                if name == s.name
+            )
             given = shapes[port.name][axis] if port.name in shapes else k * size
-            raise InputError(f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, given {given}; build the engine for another "
-                             "range with shapes=")
+            raise InputError(
+                f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, given {given}; build"
+                " the engine for another range with shapes="
+            )
         sizes[s.name] = size
     return sizes
 
@@ -97,12 +132,17 @@ def _range(s: Symbol, k: int) -> str:
 
 def ports(engine: Sized, values: Mapping[str, int]) -> tuple[Port, ...]:
     """The inputs for these values of the symbols."""
-    return tuple(replace(p, shape=tuple(evaluate(engine.sizes[d], values) if isinstance(d, str) else d for d in p.shape)) for p in engine.inputs)
+    return tuple(
+        replace(p, shape=tuple(evaluate(engine.sizes[d], values) if isinstance(d, str) else d for d in p.shape))
+        for p in engine.inputs
+    )
 
 
 def takes(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether arrays of these shapes are what the inputs take."""
-    if shapes.keys() != {p.name for p in engine.inputs} or any(len(shapes[p.name]) != len(p.shape) for p in engine.inputs):
+    if shapes.keys() != {p.name for p in engine.inputs} or any(
+        len(shapes[p.name]) != len(p.shape) for p in engine.inputs
+    ):
         return False
     try:
         return all(p.shape == shapes[p.name] for p in ports(engine, solve(engine, shapes)))
@@ -116,7 +156,8 @@ def usual(engine: Engine) -> dict[str, int]:
 
 
 def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
-    """The engine for these values of its symbols: every number in place, memory laid out. An engine without symbols is that already."""
+    """The engine for these values of its symbols: every number in place, memory laid out. An engine without symbols is
+    that already."""
     if not engine.symbols:
         return engine
     numbers = {text: evaluate(tree, sizes) for text, tree in engine.sizes.items()}
@@ -139,13 +180,24 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
     def step(s: Step) -> Step:
         if s.host:
             return replace(s, inputs=tuple(map(tensor, s.inputs)), outputs=tuple(map(tensor, s.outputs)))
-        return Step(s.name, s.symbol, tuple(map(place, s.args)), shape(s.dims), number(s.tiles), s.grain, s.wave, number(s.scratch), number(s.phases),
-                    info={**s.info, **{k: numbers[s.info[k]] for k in ("flops", "bytes") if isinstance(s.info.get(k), str)}},
-                    outputs=tuple(map(tensor, s.outputs)), spares=tuple(map(step, s.spares)))
+        return Step(
+            s.name,
+            s.symbol,
+            tuple(map(place, s.args)),
+            shape(s.dims),
+            number(s.tiles),
+            s.grain,
+            s.wave,
+            number(s.scratch),
+            number(s.phases),
+            info={**s.info, **{k: numbers[s.info[k]] for k in ("flops", "bytes") if isinstance(s.info.get(k), str)}},
+            outputs=tuple(map(tensor, s.outputs)),
+            spares=tuple(map(step, s.spares)),
+        )
 
     def buffer(b: Buffer) -> Buffer:
         if type(b.size) is int and type(b.offset) is int and not b.values:
-            return b                                                      # constants, which are most
+            return b  # constants, which are most
         return Buffer(b.kind, number(b.offset), number(b.size), shape(b.values), b.dtype)
 
     steps = tuple(map(step, engine.steps))
@@ -154,15 +206,27 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
     for i, offset in offsets.items():
         b = buffers[i]
         buffers[i] = Buffer(b.kind, offset, b.size, b.values, b.dtype)
-    return replace(engine, inputs=tuple(map(port, engine.inputs)), outputs=tuple(map(port, engine.outputs)), buffers=tuple(buffers), steps=steps, arena=arena,
-                   symbols=(), sizes={})
+    return replace(
+        engine,
+        inputs=tuple(map(port, engine.inputs)),
+        outputs=tuple(map(port, engine.outputs)),
+        buffers=tuple(buffers),
+        steps=steps,
+        arena=arena,
+        symbols=(),
+        sizes={},
+    )
 
 
 def lives(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[int, tuple[int, int]]:
-    """Buffer in the arena → the waves of the first step that names it, or could by one of its spares, and of the last."""
+    """Buffer in the arena → the waves of the first step that names it, or could by one of its spares, and of the
+    last."""
     found: dict[int, tuple[int, int]] = {}
     for s in steps:
-        for i in {*(a.buffer for k in (s, *s.spares) for a in k.args), *(t.slice.buffer for t in (*s.inputs, *s.outputs))}:
+        for i in {
+            *(a.buffer for k in (s, *s.spares) for a in k.args),
+            *(t.slice.buffer for t in (*s.inputs, *s.outputs)),
+        }:
             if buffers[i].kind == "arena":
                 found[i] = (found[i][0] if i in found else s.wave, s.wave)
     return found

@@ -1,4 +1,5 @@
 """Whether an engine hangs together: no step can reach outside of its buffers by what the plan says."""
+
 from __future__ import annotations
 
 import math
@@ -14,18 +15,18 @@ from .library import LIBRARIES, work
 from .sizes import at, multiple_of, well_formed
 from .sizes import usual as usual_sizes
 
-ALIGN = 64                    # bytes, of every piece of the arena and of the constants
-LARGEST = 1 << 46             # bytes: more than any machine has
-MOST_TILES = (1 << 31) - 1    # the walker counts them in 32 bits
-MOST_ZEROS = 1 << 28          # bytes: far more than all counters of an engine take
-LONGEST = 1 << 63             # dims are C longs
+ALIGN = 64  # bytes, of every piece of the arena and of the constants
+LARGEST = 1 << 46  # bytes: more than any machine has
+MOST_TILES = (1 << 31) - 1  # the walker counts them in 32 bits
+MOST_ZEROS = 1 << 28  # bytes: far more than all counters of an engine take
+LONGEST = 1 << 63  # dims are C longs
 
 
 def validate(engine: Engine) -> None:
     """Raises EngineError, saying what and where, unless all numbers of the plan fit together.
 
-    What kernels do with their dims is not known here: code and dims are trusted like a program. An engine with symbols is looked at for its usual sizes;
-    for others, what `sizes.at` gives can be checked in turn.
+    What kernels do with their dims is not known here: code and dims are trusted like a program. An engine with symbols
+    is looked at for its usual sizes; for others, what `sizes.at` gives can be checked in turn.
     """
     refuse = _Refusal(engine.called)
     check_target(engine.target, refuse)
@@ -63,7 +64,8 @@ def validate(engine: Engine) -> None:
 
 
 def check_target(target: Mapping[str, Any], refuse: Callable[[str], NoReturn]) -> None:
-    """Refuses what does not say, in the words that are expected, where an engine runs; whether that is here, nobody asks before it starts."""
+    """Refuses what does not say, in the words that are expected, where an engine runs; whether that is here, nobody
+    asks before it starts."""
     features = target.get("features", ())
     if not all(isinstance(target.get(key, ""), str) for key in ("os", "arch", "isa", "cpu")):
         refuse("it does not say what machine it is for")
@@ -76,7 +78,11 @@ def _symbols(engine: Engine, refuse: _Refusal) -> None:
     if len(set(names)) < len(names):
         refuse(f"two of its sizes have one name: {', '.join(names)}")
     for s in engine.symbols:
-        if not all(type(n) is int for n in (s.least, s.usual, s.most)) or not 0 <= s.least <= s.usual <= s.most < LARGEST or not s.name.isidentifier():
+        if (
+            not all(type(n) is int for n in (s.least, s.usual, s.most))
+            or not 0 <= s.least <= s.usual <= s.most < LARGEST
+            or not s.name.isidentifier()
+        ):
             refuse(f"the size {s.name!r} has the bounds {s.least!r}, {s.usual!r}, {s.most!r}")
         if not any(multiple_of(engine, d)[0] == s.name for p in engine.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
@@ -181,7 +187,7 @@ def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
 
 def _strings(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> int:
     try:
-        return strings_in(bytes_of(engine.constants)[b.offset:b.offset + b.size]).size
+        return strings_in(bytes_of(engine.constants)[b.offset : b.offset + b.size]).size
     except (ValueError, RecursionError) as e:
         refuse(f"{where} should be a list of strings ({e})")
 
@@ -195,7 +201,12 @@ def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: _Refus
 
 
 def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: _Refusal, where: str) -> None:
-    if not isinstance(step.name, str) or not isinstance(step.symbol, str) or not isinstance(step.host, str) or bool(step.symbol) == bool(step.host):
+    if (
+        not isinstance(step.name, str)
+        or not isinstance(step.symbol, str)
+        or not isinstance(step.host, str)
+        or bool(step.symbol) == bool(step.host)
+    ):
         refuse(f"{where} is neither one kernel nor one host step")
     for t in step.inputs + step.outputs:
         _operand(t, buffers, objects, refuse, where)
@@ -230,10 +241,16 @@ def _by_library(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where
         refuse(f"{where}: {e}")
     tactic = step.info.get("tactic")
     if len(step.args) != len(wanted) or step.tiles != 1 or not isinstance(tactic, str):
-        refuse(f"{where} has {len(step.args)} operands, {step.tiles} tiles and the tactic {tactic!r:.80}, expected {len(wanted)}, 1 and a name")
+        refuse(
+            f"{where} has {len(step.args)} operands, {step.tiles} tiles and the tactic {tactic!r:.80}, expected"
+            f" {len(wanted)}, 1 and a name"
+        )
     for a, (kind, elements) in zip(step.args, wanted):
         if a.offset % SIZES[kind] or a.offset + elements * SIZES[kind] > buffers[a.buffer].size:
-            refuse(f"{where} uses {elements} elements of {kind} from byte {a.offset} of buffer {a.buffer} on, which has {buffers[a.buffer].size} bytes")
+            refuse(
+                f"{where} uses {elements} elements of {kind} from byte {a.offset} of buffer {a.buffer} on, which has"
+                f" {buffers[a.buffer].size} bytes"
+            )
     if buffers[step.args[-1].buffer].kind not in ("arena", "output"):
         refuse(f"{where} writes to a constant or an input")
 
@@ -242,7 +259,10 @@ def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int],
     _slices((t.slice,), buffers, refuse, where)
     room = buffers[t.slice.buffer].size
     if (t.slice.buffer in objects) != (t.dtype == "string"):
-        refuse(f"{where} has an operand of {t.dtype} in buffer {t.slice.buffer}, which is {'' if t.slice.buffer in objects else 'not '}one of strings")
+        refuse(
+            f"{where} has an operand of {t.dtype} in buffer {t.slice.buffer}, which is"
+            f" {'' if t.slice.buffer in objects else 'not '}one of strings"
+        )
     if t.dtype == "string":
         room = objects[t.slice.buffer] * SIZES["string"]
         if t.slice.offset % SIZES["string"]:
@@ -252,7 +272,10 @@ def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int],
         refuse(f"{where} has an operand of {len(t.shape)} sizes and strides {t.strides!r}")
     for s in t.strides:
         if type(s) is not int or abs(s) >= LARGEST:
-            refuse(f"a stride of {where} is {s!r}, expected a whole number of less than {LARGEST} elements, forwards or backwards")
+            refuse(
+                f"a stride of {where} is {s!r}, expected a whole number of less than {LARGEST} elements, forwards or"
+                " backwards"
+            )
     if size:
         spans = [(d - 1) * s for d, s in zip(t.shape, t.strides)]
         begin = t.slice.offset + sum(s for s in spans if s < 0) * SIZES[t.dtype]

@@ -1,15 +1,17 @@
-"""What a library computes instead of a kernel of the engine's own, in words that all libraries share: all numbers, which are the dims of its step."""
+"""What a library computes instead of a kernel of the engine's own, in words that all libraries share: all numbers,
+which are the dims of its step."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Protocol
 
-CHOICES = 3                                    # algorithms of a library's list that are timed
-KINDS = ("f32", "f16", "bf16", "tf32")         # the last: f32 that may be multiplied as TF32
-TYPES = ("f32", "f16", "bf16", "f32")          # of elements, by kind
+CHOICES = 3  # algorithms of a library's list that are timed
+KINDS = ("f32", "f16", "bf16", "tf32")  # the last: f32 that may be multiplied as TF32
+TYPES = ("f32", "f16", "bf16", "f32")  # of elements, by kind
 ENDS = ("", "relu", "gelu_tanh")
-ALIGNED = 16                                   # bytes: what operands that begin at a multiple of it are known to
+ALIGNED = 16  # bytes: what operands that begin at a multiple of it are known to
 COUNT = (1, (1 << 31) - 1)
 STEP = (0, 1 << 40)
 FLAG = (0, 1)
@@ -17,8 +19,9 @@ SAID = {"version": (0, 1 << 40), "choice": (0, CHOICES - 1), "kind": (0, len(KIN
 
 
 class Work(Protocol):
-    """What one step asks of a library; a frozen record of whole numbers. `symbol`: the library's name, which is that of the step's kernel. `version`: of the
-    library that it was timed with, 0 before that. `choice`: which of the algorithms that this version proposes. `kind`: of `KINDS`."""
+    """What one step asks of a library; a frozen record of whole numbers. `symbol`: the library's name, which is that of
+    the step's kernel. `version`: of the library that it was timed with, 0 before that. `choice`: which of the
+    algorithms that this version proposes. `kind`: of `KINDS`."""
 
     symbol: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -31,8 +34,10 @@ class Work(Protocol):
     def kind(self) -> int: ...
     def dims(self) -> tuple[int, ...]:
         """The numbers, in order."""
+
     def operands(self) -> list[tuple[str, int]]:
         """Of each operand its element type, and the elements from its first to past its last."""
+
     def wrong(self) -> str | None:
         """What no such work says; None where all is well."""
 

@@ -1,4 +1,5 @@
 """How the caller of an importer says the shapes of inputs, and which errors are no last word."""
+
 from __future__ import annotations
 
 import logging
@@ -18,8 +19,8 @@ Shape = str | Sequence[int | str | tuple[int, int, int]]
 
 
 def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
-    """`"1x3x224x224"`, `"1..8..32x3"` (least..usual..most; `1..8..` has no upper bound), or a tuple of integers, such ranges and triples; InputError for
-    anything else."""
+    """`"1x3x224x224"`, `"1..8..32x3"` (least..usual..most; `1..8..` has no upper bound), or a tuple of integers, such
+    ranges and triples; InputError for anything else."""
     expected = f"the shape of {name!r} should be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max)"
     expected += "" if isinstance(given, str) else " or a tuple of integers and ranges"
     parts = (given.strip().split("x") if given.strip() else []) if isinstance(given, str) else given
@@ -34,7 +35,7 @@ def _size(part: object) -> int | Range:
         low, *others = part.split("..")
         numbers = [int(low), *(int(p) if p.strip() or i == 0 else UNBOUNDED for i, p in enumerate(others))]
     else:
-        numbers = [operator.index(p) for p in (part if isinstance(part, (tuple, list)) else [part])]      # type: ignore[arg-type]
+        numbers = [operator.index(p) for p in (part if isinstance(part, (tuple, list)) else [part])]  # type: ignore[arg-type]
     if len(numbers) not in (1, 3) or numbers != sorted(numbers) or numbers[0] < 0:
         raise ValueError(part)
     return numbers[0] if numbers[0] == numbers[-1] else Range(*numbers)

@@ -1,4 +1,5 @@
 """The formats of model files that there are, and what each importer offers."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,14 +12,15 @@ from pelton.ir.unread import Unread
 
 @dataclass(frozen=True)
 class Format:
-    """A format of model files. `recognizes` says, cheaply, whether a source (a path, bytes or an object) is certainly of it;
-    The functions take what those of `pelton.importers` do."""
+    """A format of model files. `recognizes` says, cheaply, whether a source (a path, bytes or an object) is certainly
+    of it; The functions take what those of `pelton.importers` do."""
 
     name: str
     recognizes: Callable[[Any], bool]
     load: Callable[..., Imported]
-    examine: Callable[..., Examined] | None = None         # for those who want to know what becomes of each node
-    unread: Callable[..., Unread] | None = None            # for models of which the data decides what runs, where the format has such
+    examine: Callable[..., Examined] | None = None  # for those who want to know what becomes of each node
+    # for models of which the data decides what runs, where the format has such
+    unread: Callable[..., Unread] | None = None
 
 
 FORMATS: list[Format] = []
@@ -30,5 +32,6 @@ def register(format: Format) -> None:
 
 
 def format_of(source: Any) -> Format:
-    """The format of a model: the first that recognizes it, else the first of all, whose `load` says what it expected."""
+    """The format of a model: the first that recognizes it, else the first of all, whose `load` says what it
+    expected."""
     return next((f for f in FORMATS if f.recognizes(source)), FORMATS[0])

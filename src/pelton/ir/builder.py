@@ -1,4 +1,5 @@
 """Writes graphs: types are inferred, names made unique, constants computed and sizes reckoned with as they come."""
+
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -15,17 +16,18 @@ from .graph import Graph, Node, Value, live, unique
 from .op import Op, Term, get
 from .types import BOOL, I64, DType, TensorType
 
-SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
-FEW = 1 << 12                          # sizes that are reckoned with one by one
-ALIKE = 64                             # elements of constants of which equal ones are one
+SMALL = 1 << 20  # constants up to this many elements may grow out of smaller ones
+FEW = 1 << 12  # sizes that are reckoned with one by one
+ALIKE = 64  # elements of constants of which equal ones are one
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
 class Builder:
     """Makes a graph node by node.
 
-    With `folds`, as importers want it, nodes of constants are computed at once, sizes are reckoned with, and names stay as they are given until `finished`
-    makes them unique; else every node is written, and names are final. `taken`: names that are used already.
+    With `folds`, as importers want it, nodes of constants are computed at once, sizes are reckoned with, and names stay
+    as they are given until `finished` makes them unique; else every node is written, and names are final. `taken`:
+    names that are used already.
     """
 
     def __init__(self, name: str = "main", *, folds: bool = False, taken: Iterable[str] = ()):
@@ -33,13 +35,17 @@ class Builder:
         self.inputs: list[Value] = []
         self.constants: dict[Value, np.ndarray] = {}
         self.nodes: list[Node] = []
-        self.makers: dict[Value, Node] = {}                # value → the node that makes it
-        self.names: dict[Value, str] = {}                  # value → what the finished graph is to call it, as far as it was said
-        self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
-        self.questions: dict[Value, Undecided] = {}        # values that would be sizes, or follow from them, if this were known
+        self.makers: dict[Value, Node] = {}  # value → the node that makes it
+        # value → what the finished graph is to call it, as far as it was said
+        self.names: dict[Value, str] = {}
+        # integers (and floats) that are sizes or made of them, as objects
+        self.sizes: dict[Value, np.ndarray] = {}
+        # values that would be sizes, or follow from them, if this were known
+        self.questions: dict[Value, Undecided] = {}
         self._names = set(taken)
         self._alike: dict[tuple, Value] = {}
-        self.stored: dict[Value, Node] = {}                 # constants that may stay in few bits → what folding made them of
+        # constants that may stay in few bits → what folding made them of
+        self.stored: dict[Value, Node] = {}
 
     # --- names, inputs, constants
 
@@ -75,15 +81,26 @@ class Builder:
 
     # --- nodes
 
-    def emit(self, op: Op, inputs: Iterable[Value], attrs: Mapping[str, Any] | None = None, *, names: Iterable[str] = (), node_name: str = "",
-             random: bool = False) -> tuple[Value, ...]:
-        """The outputs of a new node; with `folds`, constants where its inputs are, unless it is `random`, and sizes where they are sizes. Raises what the
-        op's `infer` raises, ValueError where a node of constants cannot be computed."""
+    def emit(
+        self,
+        op: Op,
+        inputs: Iterable[Value],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        names: Iterable[str] = (),
+        node_name: str = "",
+        random: bool = False,
+    ) -> tuple[Value, ...]:
+        """The outputs of a new node; with `folds`, constants where its inputs are, unless it is `random`, and sizes
+        where they are sizes. Raises what the op's `infer` raises, ValueError where a node of constants cannot be
+        computed."""
         inputs, attrs = tuple(inputs), op.complete(attrs or {})
         types = op.infer_types(tuple(v.type for v in inputs), attrs)
         hints = [hint or op.name for hint, _ in zip(chain(names, repeat("")), types)]
         if not self.folds:
-            return self.write(Node(op, inputs, attrs, tuple(Value(t, self.fresh(h)) for t, h in zip(types, hints)), node_name))
+            return self.write(
+                Node(op, inputs, attrs, tuple(Value(t, self.fresh(h)) for t, h in zip(types, hints)), node_name)
+            )
         node = Node(op, inputs, attrs, tuple(Value(t, h) for t, h in zip(types, hints)), node_name)
         depends = bool(dims.symbols((*attrs.values(), *(t.shape for t in types))))
         if not depends and not random and self._folds(node):
@@ -106,7 +123,7 @@ class Builder:
         if question is not None:
             self.questions[node.outputs[0]] = question
         if reckoned is not None:
-            self.sizes[node.outputs[0]] = reckoned          # floats of sizes are sizes again when they are rounded
+            self.sizes[node.outputs[0]] = reckoned  # floats of sizes are sizes again when they are rounded
         return node.outputs
 
     def write(self, node: Node) -> tuple[Value, ...]:
@@ -121,14 +138,21 @@ class Builder:
         most = max((SMALL, *(t.size for t in given if t.known)))
         if not all(v in self.constants for v in node.inputs) or not worth(node.op, given, made, node.attrs):
             return False
-        if node.op.stepwise:                                    # folded where each of its steps is
+        if node.op.stepwise:  # folded where each of its steps is
             made = [v.type for step in written(node.op, node.inputs, node.attrs).nodes for v in step.outputs]
         return all(t.size <= most for t in made)
 
-    def build(self, thing: Any, *, node_name: str = "", outputs: tuple[Value, ...] | None = None,
-              memo: dict[int, tuple[Value, ...]] | None = None) -> tuple[Value, ...]:
-        """The values of a Value, Term, array or number, as expansions and rules are made of them; a Term that occurs twice is built once. With `outputs`
-        given, the outermost node makes those values, where they are of its types."""
+    def build(
+        self,
+        thing: Any,
+        *,
+        node_name: str = "",
+        outputs: tuple[Value, ...] | None = None,
+        memo: dict[int, tuple[Value, ...]] | None = None,
+    ) -> tuple[Value, ...]:
+        """The values of a Value, Term, array or number, as expansions and rules are made of them; a Term that occurs
+        twice is built once. With `outputs` given, the outermost node makes those values, where they are of its
+        types."""
         memo = {} if memo is None else memo
         if isinstance(thing, Value):
             return (thing,)
@@ -144,7 +168,8 @@ class Builder:
         return memo[id(thing)]
 
     def _operands(self, term: Term, node_name: str, memo: dict[int, tuple[Value, ...]]) -> tuple[Value, ...]:
-        """The arguments of a term as values; numbers and float64 arrays are rounded once, to the element type of their neighbours."""
+        """The arguments of a term as values; numbers and float64 arrays are rounded once, to the element type of their
+        neighbours."""
         known = [None if _untyped(a) else self.build(a, node_name=node_name, memo=memo)[0] for a in term.args]
         dtype = next((v.type.dtype for v in known if v is not None and v.type.dtype is not BOOL), None)
         found = []
@@ -165,8 +190,8 @@ class Builder:
         return self.constants.get(value, self.sizes.get(value))
 
     def behind(self, value: Value, last: Container[Value]) -> Iterator[tuple[Value, Node | None]]:
-        """What a value is made of, and who makes it (None where nobody here does): the value, and all before it, as far as `last`. Constants and sizes are
-        left out."""
+        """What a value is made of, and who makes it (None where nobody here does): the value, and all before it, as far
+        as `last`. Constants and sizes are left out."""
         seen, waiting = {value}, [value]
         while waiting:
             v = waiting.pop()
@@ -187,7 +212,8 @@ class Builder:
         return value
 
     def _reckoned(self, node: Node) -> np.ndarray | None:
-        """The result of an op on sizes; None for everything else. Undecided where it is a question of what the sizes are."""
+        """The result of an op on sizes; None for everything else. Undecided where it is a question of what the sizes
+        are."""
         held = [a for v in node.inputs if (a := self.numbers(v)) is not None and a.size <= FEW]
         if len(held) < len(node.inputs) or not any(v in self.sizes for v in node.inputs):
             return None
@@ -199,9 +225,25 @@ class Builder:
         for v, array in self.sizes.items():
             if v not in written and v.type.dtype.is_integer:
                 whole = v if v.type.dtype is I64 else Value(v.type.with_dtype(I64), v.name)
-                made.append(Node(get("sizes"), (), {"values": tuple(array.flat), "shape": array.shape}, (whole,), self.names.get(v, "")))
+                made.append(
+                    Node(
+                        get("sizes"),
+                        (),
+                        {"values": tuple(array.flat), "shape": array.shape},
+                        (whole,),
+                        self.names.get(v, ""),
+                    )
+                )
                 if whole is not v:
-                    made.append(Node(get("cast"), (whole,), get("cast").complete({"to": v.type.dtype}), (v,), self.names.get(v, "")))
+                    made.append(
+                        Node(
+                            get("cast"),
+                            (whole,),
+                            get("cast").complete({"to": v.type.dtype}),
+                            (v,),
+                            self.names.get(v, ""),
+                        )
+                    )
         return made
 
     # --- the graph
@@ -216,7 +258,8 @@ class Builder:
         return [n for n in self.stored.values() if n in stay]
 
     def finished(self, inputs: Sequence[Value], results: Mapping[str, Value]) -> Graph:
-        """What the results need, those under their names, the inputs under theirs, all other values under `names` made unique."""
+        """What the results need, those under their names, the inputs under theirs, all other values under `names` made
+        unique."""
         to: dict[Value, Value] = {v: v for v in inputs}
         constants, copies, outputs = dict(self.constants), [], []
         for name, value in results.items():
@@ -226,7 +269,8 @@ class Builder:
                 to[renamed] = renamed
             elif value not in to:
                 to[value] = renamed
-            elif to[value].name != name:                        # an input handed through, or one value under two names: a copy of its own
+            elif to[value].name != name:
+                # an input handed through, or one value under two names: a copy of its own
                 copies.append(Node(get("copy"), (value,), {}, (renamed,), name))
                 to[renamed] = renamed
             outputs.append(renamed if renamed in to else value)
@@ -247,7 +291,10 @@ class Builder:
             return to[value]
 
         kept = {rename(v): a for v, a in graph.constants.items()}
-        nodes = tuple(Node(n.op, tuple(map(rename, n.inputs)), n.attrs, tuple(map(rename, n.outputs)), n.name) for n in graph.nodes)
+        nodes = tuple(
+            Node(n.op, tuple(map(rename, n.inputs)), n.attrs, tuple(map(rename, n.outputs)), n.name)
+            for n in graph.nodes
+        )
         return Graph(graph.inputs, kept, nodes, tuple(map(rename, graph.outputs)), self.name)
 
 

@@ -1,10 +1,12 @@
 """Sizes that a run decides: whole-number expressions over named sizes with bounds, in a canonical form.
 
-A size is an int where it is known, else a Dim: a polynomial with whole coefficients over atoms (named sizes, and quotients, maxima and minima that do
-not come out even; a remainder is what a quotient leaves). Equal expressions compare and hash equal; unequal ones are *not known to be equal*. What `<`
-and its like cannot decide from the bounds raises Undecided, and so does everything that needs a number (`range`, `int`, numpy): nothing is quietly
-taken as some number.
+A size is an int where it is known, else a Dim: a polynomial with whole coefficients over atoms (named sizes, and
+quotients, maxima and minima that do not come out even; a remainder is what a quotient leaves). Equal expressions
+compare and hash equal; unequal ones are *not known to be equal*. What `<` and its like cannot decide from the bounds
+raises Undecided, and so does everything that needs a number (`range`, `int`, numpy): nothing is quietly taken as some
+number.
 """
+
 from __future__ import annotations
 
 import functools
@@ -14,12 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-UNBOUNDED = 1 << 40                            # stands for no upper bound; more than any axis has
-_FAR = 1 << 400                                # beyond what bounds come to
+UNBOUNDED = 1 << 40  # stands for no upper bound; more than any axis has
+_FAR = 1 << 400  # beyond what bounds come to
 
 
 class Undecided(ValueError):
-    """A question whose answer depends on sizes that a run decides: the sign of a difference. `wanted` is what would help: "=", ">=" (than 0), or any."""
+    """A question whose answer depends on sizes that a run decides: the sign of a difference. `wanted` is what would
+    help: "=", ">=" (than 0), or any."""
 
     def __init__(self, message: str, difference: Size = 0, wanted: str = ""):
         super().__init__(message)
@@ -54,12 +57,13 @@ class Call:
 
 
 if TYPE_CHECKING:
-    Whole = int                                # a Dim has an int's arithmetic; where only a number will do it raises Undecided, which no type can say
+    # a Dim has an int's arithmetic; where only a number will do it raises Undecided, which no type can say
+    Whole = int
 else:
     Whole = object
-Size = Whole                                   # an int or a Dim
+Size = Whole  # an int or a Dim
 Atom = Symbol | Call
-Monomial = tuple[Atom, ...]                    # sorted by text; the empty one is the constant term
+Monomial = tuple[Atom, ...]  # sorted by text; the empty one is the constant term
 
 
 class Dim(Whole):
@@ -75,8 +79,12 @@ class Dim(Whole):
     @property
     def single(self) -> bool:
         """Whether it prints as one factor."""
-        return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1 and not (
-            isinstance(self.terms[0][0][0], Call) and self.terms[0][0][0].fn == "floordiv")
+        return (
+            len(self.terms) == 1
+            and self.terms[0][1] == 1
+            and len(self.terms[0][0]) == 1
+            and not (isinstance(self.terms[0][0][0], Call) and self.terms[0][0][0].fn == "floordiv")
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Dim) and self.terms == other.terms
@@ -85,7 +93,7 @@ class Dim(Whole):
         return self._hash
 
     def __bool__(self) -> bool:
-        return True                            # as `!= 0`: not known to be nothing
+        return True  # as `!= 0`: not known to be nothing
 
     def __add__(self, other: Size) -> Size:
         return _sum((self, other)) if isinstance(other, (int, Dim)) else NotImplemented
@@ -148,7 +156,10 @@ class Dim(Whole):
     def __str__(self) -> str:
         parts = []
         for monomial, c in sorted(self.terms, key=lambda t: (-len(t[0]), list(map(str, t[0])))):
-            factors = [f"({a})" if isinstance(a, Call) and a.fn == "floordiv" and (len(monomial) > 1 or c != 1) else str(a) for a in monomial]
+            factors = [
+                f"({a})" if isinstance(a, Call) and a.fn == "floordiv" and (len(monomial) > 1 or c != 1) else str(a)
+                for a in monomial
+            ]
             if abs(c) != 1 or not factors:
                 factors.insert(0, str(abs(c)))
             parts.append(("-" if c < 0 else "+", "*".join(factors)))
@@ -157,21 +168,26 @@ class Dim(Whole):
 
 
 def symbol(name: str, least: int = 1, usual: int = 1, most: int = UNBOUNDED) -> Size:
-    """The named size; an int where its bounds leave one choice. ValueError for bounds in the wrong order and names that are no identifiers."""
+    """The named size; an int where its bounds leave one choice. ValueError for bounds in the wrong order and names that
+    are no identifiers."""
     if not name.isidentifier() or name in ("max", "min", "mod"):
         raise ValueError(f"{name!r} is no name for a size; letters, digits and _ make one")
     if not 0 <= least <= usual <= most:
-        raise ValueError(f"the bounds of {name} should rise from minimum over optimum to maximum, got {least}..{usual}..{most}")
+        raise ValueError(
+            f"the bounds of {name} should rise from minimum over optimum to maximum, got {least}..{usual}..{most}"
+        )
     return least if least == most else Dim((((Symbol(name, least, usual, most),), 1),))
 
 
 # --- arithmetic
 
+
 def _made(terms: Mapping[Monomial, int]) -> Size:
     kept = {m: c for m, c in terms.items() if c}
     if kept.keys() <= {()}:
         return kept.get((), 0)
-    if len(kept) > 256 or any(len(m) > 32 or abs(c) > _FAR for m, c in kept.items()):          # nobody means it, and it grows without end
+    # nobody means it, and it grows without end
+    if len(kept) > 256 or any(len(m) > 32 or abs(c) > _FAR for m, c in kept.items()):
         raise Undecided("a size that takes so much arithmetic is not reckoned with")
     return Dim(sorted(kept.items(), key=lambda t: (len(t[0]), list(map(str, t[0])))))
 
@@ -227,7 +243,8 @@ def _without(m: Monomial, n: Monomial) -> Monomial | None:
 
 
 def _split(a: Size, b: Size) -> tuple[Size, Size]:
-    """(quotient, rest): the terms of a that b divides, divided; and the others. b is an int or a monomial, else only its own multiples are found."""
+    """(quotient, rest): the terms of a that b divides, divided; and the others. b is an int or a monomial, else only
+    its own multiples are found."""
     parts = list(_terms(b))
     if len(parts) > 1:
         quotient = exact(a, b)
@@ -275,10 +292,10 @@ def floordiv(a: Size, b: Size) -> Size:
             constant = dict(rest.terms).get((), 0)
             whole = constant // b
             quotient, rest = quotient + whole, rest - whole * b
-            if isinstance(rest, Dim) and rest.terms[-1][1] < 0:           # ⌊−a / b⌋ = −⌈a / b⌉ = −⌊(a + b − 1) / b⌋
+            if isinstance(rest, Dim) and rest.terms[-1][1] < 0:  # ⌊−a / b⌋ = −⌈a / b⌉ = −⌊(a + b − 1) / b⌋
                 return quotient - floordiv(b - 1 - rest, b)
             shared = math.gcd(b, *(c for m, c in _terms(rest) if m))
-            if isinstance(rest, Dim) and shared > 1:                      # ⌊(4a + 3) / 6⌋ = ⌊(2a + 1) / 3⌋
+            if isinstance(rest, Dim) and shared > 1:  # ⌊(4a + 3) / 6⌋ = ⌊(2a + 1) / 3⌋
                 return quotient + floordiv(_made({m: c // shared for m, c in rest.terms}), b // shared)
         if isinstance(rest, Dim) and len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
             (atom,) = rest.terms[0][0]
@@ -306,9 +323,11 @@ def _extreme(fn: str, sizes: tuple[Size, ...]) -> Size:
     """Sizes that another one surely covers drop out."""
     kept: list[Size] = []
     for x in dict.fromkeys(sizes):
+
         def covers(y: Size, x: Size = x) -> bool:
             low, high = bounds(y - x)
             return low >= 0 if fn == "max" else high <= 0
+
         if any(map(covers, kept)):
             continue
         kept = [y for y in kept if not (bounds(y - x)[1] <= 0 if fn == "max" else bounds(y - x)[0] >= 0)] + [x]
@@ -317,8 +336,10 @@ def _extreme(fn: str, sizes: tuple[Size, ...]) -> Size:
 
 # --- bounds
 
+
 def bounds(x: Size) -> tuple[int, int]:
-    """The least and the largest that a size may be: true, not always tight. Interval arithmetic, and what is known of quotients, extremes, factors."""
+    """The least and the largest that a size may be: true, not always tight. Interval arithmetic, and what is known of
+    quotients, extremes, factors."""
     if not isinstance(x, Dim):
         return x, x
     if x._bounds is None:
@@ -343,10 +364,25 @@ def _times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 def _by_quotients(x: Dim, outermost: bool = False) -> tuple[int, int]:
-    """Bounds by ⌊a / k⌋ = (a − r) / k with a rest r from 0 to k − 1. outermost: of those alone of which a has quotients of its own, as t − ⌊t / 2⌋ may have."""
-    found = [(m, next((a for a in m if isinstance(a, Call) and a.fn == "floordiv" and isinstance(a.args[1], int)), None)) for m, _ in x.terms]
+    """Bounds by ⌊a / k⌋ = (a − r) / k with a rest r from 0 to k − 1. outermost: of those alone of which a has quotients
+    of its own, as t − ⌊t / 2⌋ may have."""
+    found = [
+        (m, next((a for a in m if isinstance(a, Call) and a.fn == "floordiv" and isinstance(a.args[1], int)), None))
+        for m, _ in x.terms
+    ]
     if outermost:
-        found = [(m, q if q and any(getattr(a, "fn", "") == "floordiv" for n, _ in getattr(q.args[0], "terms", ()) for a in n) else None) for m, q in found]
+        found = [
+            (
+                m,
+                (
+                    q
+                    if q
+                    and any(getattr(a, "fn", "") == "floordiv" for n, _ in getattr(q.args[0], "terms", ()) for a in n)
+                    else None
+                ),
+            )
+            for m, q in found
+        ]
     whole = math.lcm(*(int(q.args[1]) for _, q in found if q is not None))
     if whole == 1:
         return -_FAR, _FAR
@@ -371,10 +407,27 @@ def _by_extremes(x: Dim) -> tuple[int, int]:
     if extreme is None:
         return -_FAR, _FAR
     uses = [(m, c) for m, c in x.terms if extreme in m]
-    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _made({(a,): 1}) for a in m), start=c)
-                         for m, c in x.terms])) for part in extreme.args]
+    each = [
+        bounds(
+            _sum(
+                [
+                    (
+                        _made({m: c})
+                        if extreme not in m
+                        else math.prod((part if a == extreme else _made({(a,): 1}) for a in m), start=c)
+                    )
+                    for m, c in x.terms
+                ]
+            )
+        )
+        for part in extreme.args
+    ]
     low, high = min(a for a, _ in each), max(b for _, b in each)
-    if len(uses) == 1 and uses[0][0].count(extreme) == 1 and _product_bounds(_without(uses[0][0], (extreme,)) or ())[0] >= 0:
+    if (
+        len(uses) == 1
+        and uses[0][0].count(extreme) == 1
+        and _product_bounds(_without(uses[0][0], (extreme,)) or ())[0] >= 0
+    ):
         if (uses[0][1] > 0) == (extreme.fn == "max"):
             low = max(a for a, _ in each)
         else:
@@ -383,7 +436,8 @@ def _by_extremes(x: Dim) -> tuple[int, int]:
 
 
 def _by_factor(x: Dim) -> tuple[int, int]:
-    """Bounds by the atom that most terms have, taken out of them: b·t − 6·b = b · (t − 6), which t ≥ 6 keeps from being negative."""
+    """Bounds by the atom that most terms have, taken out of them: b·t − 6·b = b · (t − 6), which t ≥ 6 keeps from being
+    negative."""
     uses = Counter(a for m, _ in x.terms for a in set(m))
     atom, shared = max(uses.items(), key=lambda use: use[1])
     if shared < 2:
@@ -422,6 +476,7 @@ def at(x: Size, sizes: Mapping[str, int]) -> int:
 
     def number(atom: Atom) -> int:
         return sizes[atom.name] if isinstance(atom, Symbol) else _FUNCTIONS[atom.fn](*(at(a, sizes) for a in atom.args))
+
     return sum(c * math.prod(map(number, m)) for m, c in x.terms)
 
 

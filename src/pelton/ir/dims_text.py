@@ -1,4 +1,5 @@
 """Sizes as engines hold them, and read back from the text that they print as."""
+
 from __future__ import annotations
 
 import ast
@@ -9,7 +10,8 @@ from .dims import Atom, Dim, Size, Symbol, floordiv, maximum, minimum, mod
 
 
 def parse(text: str, known: Mapping[str, Size]) -> Size:
-    """The size that a text such as "3*batch + 1" stands for; ValueError for another text or a name that is not known."""
+    """The size that a text such as "3*batch + 1" stands for; ValueError for another text or a name that is not
+    known."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -51,12 +53,14 @@ def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
 
 
 def tree(x: Size) -> Any:
-    """A size as nested lists, as engines hold it: numbers, names, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …], ["min", …]."""
+    """A size as nested lists, as engines hold it: numbers, names, and ["+", …], ["*", …], ["//", a, b], ["%", a, b],
+    ["max", …], ["min", …]."""
     if not isinstance(x, Dim):
         return int(x)
 
     def atom(a: Atom) -> Any:
         return a.name if isinstance(a, Symbol) else [{"floordiv": "//", "mod": "%"}.get(a.fn, a.fn), *map(tree, a.args)]
+
     terms = []
     for m, c in x.terms:
         factors = [*([c] if c != 1 or not m else []), *map(atom, m)]

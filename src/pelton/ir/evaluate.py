@@ -1,4 +1,5 @@
 """The meaning of a program: every op by its reference, floats computed in float64 and rounded once per value."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -33,12 +34,17 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
     if node.op.reference is None and node.op.scalar is None:
         found = _expanded(node, wide)
     else:
-        found = node.op.evaluate(wide, {k: partial(_run, a, round) if isinstance(a, Body) else a for k, a in node.attrs.items()})
+        found = node.op.evaluate(
+            wide, {k: partial(_run, a, round) if isinstance(a, Body) else a for k, a in node.attrs.items()}
+        )
     out = []
     for a, v in zip(found, node.outputs):
         a = np.asarray(a)
         if a.shape != v.type.shape:
-            raise ValueError(f"the reference of {node.op.name} gave shape {list(a.shape)}, its type says {v.type} (node {node.name!r})")
+            raise ValueError(
+                f"the reference of {node.op.name} gave shape {list(a.shape)}, its type says {v.type} (node"
+                f" {node.name!r})"
+            )
         out.append(_narrow(a, v.type.dtype) if round or v.type.dtype not in _WIDE else a)
     return tuple(out)
 
@@ -79,11 +85,13 @@ def _term(t, known: dict) -> tuple[np.ndarray, ...]:
     return known[id(t)]
 
 
-def evaluate(graph: Graph, inputs: Mapping[str, np.ndarray], *, round: bool = True,
-             keep: bool = False) -> dict[str, np.ndarray]:
+def evaluate(
+    graph: Graph, inputs: Mapping[str, np.ndarray], *, round: bool = True, keep: bool = False
+) -> dict[str, np.ndarray]:
     """Runs a graph by reference: input name → array, output name → array.
 
-    `round=False` computes every float in float64 throughout (the yardstick for precision); `keep` returns all values by name.
+    `round=False` computes every float in float64 throughout (the yardstick for precision); `keep` returns all values by
+    name.
     """
     if symbols(graph):
         graph, _ = sized(graph, sizes_of(graph, {name: np.shape(a) for name, a in inputs.items()}))
@@ -92,7 +100,8 @@ def evaluate(graph: Graph, inputs: Mapping[str, np.ndarray], *, round: bool = Tr
         env[v] = np.asarray(inputs[v.name])
     last = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs}
     for i, node in enumerate(graph.nodes):
-        stored = node.op.keeps and all(v in graph.constants for v in node.inputs)       # as folding makes a constant of it
+        # as folding makes a constant of it
+        stored = node.op.keeps and all(v in graph.constants for v in node.inputs)
         found = evaluate_node(node, tuple(env[v] for v in node.inputs), round=round or stored)
         env.update(zip(node.outputs, found))
         if not keep:

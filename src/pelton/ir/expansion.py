@@ -1,4 +1,5 @@
 """What a node stands for by the expansion of its op, as a program of its own."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

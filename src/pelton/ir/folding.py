@@ -1,4 +1,5 @@
 """Which nodes of constants are computed while a program is made, and what they give."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -11,17 +12,18 @@ from .graph import Node, Value
 from .op import Op
 from .types import TensorType
 
-WORK = 1 << 28           # operations by reference that computing one node may take
+WORK = 1 << 28  # operations by reference that computing one node may take
 
 
 def worth(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], attrs: Mapping[str, Any]) -> bool:
-    """Whether computing a node is no waste of time; its types have to be known. How large its results may be is for the caller to say."""
+    """Whether computing a node is no waste of time; its types have to be known. How large its results may be is for the
+    caller to say."""
     return not op.heavy and op.operations(tuple(inputs), tuple(outputs), attrs) <= WORK
 
 
 def computed(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """The outputs of a node of constants, by reference: floats in float64, rounded once per value, the same bytes everywhere. Raises what the reference
-    raises where it cannot take the data."""
+    """The outputs of a node of constants, by reference: floats in float64, rounded once per value, the same bytes
+    everywhere. Raises what the reference raises where it cannot take the data."""
     found = evaluate_node(node, arrays)
     return tuple(np.asarray(a, v.type.dtype.numpy, order="C") for a, v in zip(found, node.outputs))
 
@@ -29,7 +31,7 @@ def computed(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ..
 def kept(nodes: Sequence[Node]) -> set[Node]:
     """Of nodes in their order, those that folding leaves alone though their operands are constants: what stands for
     numbers in few bits, and what moves these, on the way to a heavy op."""
-    leads: set[Value] = set()                      # what is moved, if at all, until a heavy op reads it
+    leads: set[Value] = set()  # what is moved, if at all, until a heavy op reads it
     for node in reversed(nodes):
         if node.op.heavy or node.op.moves and not leads.isdisjoint(node.outputs):
             leads.update(node.inputs)

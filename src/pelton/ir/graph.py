@@ -1,4 +1,5 @@
 """Values, nodes and graphs: immutable data; a pass is a function Graph → Graph."""
+
 from __future__ import annotations
 
 import hashlib
@@ -80,13 +81,16 @@ class Graph:
         return len(self.users.get(value, ())) + sum(v is value for v in self.outputs)
 
     def replace(self, **changes) -> "Graph":
-        kept = dict(inputs=self.inputs, constants=self.constants, nodes=self.nodes, outputs=self.outputs, name=self.name)
+        kept = dict(
+            inputs=self.inputs, constants=self.constants, nodes=self.nodes, outputs=self.outputs, name=self.name
+        )
         return Graph(**{**kept, **changes})
 
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """A graph as an attribute of a node: a branch, or what a loop repeats. All that it reads is among its inputs, which the node gives it in order.
+    """A graph as an attribute of a node: a branch, or what a loop repeats. All that it reads is among its inputs, which
+    the node gives it in order.
 
     Equal to another one that has the same nodes, constants and sizes, whatever values are called."""
 
@@ -100,7 +104,9 @@ class Body:
         said: list[Any] = [[(number[v], str(v.type)) for v in g.inputs]]
         for n in g.nodes:
             attrs = sorted((k, repr(a)) for k, a in n.attrs.items())
-            said.append((n.op.name, [number[v] for v in n.inputs], [(number[v], str(v.type)) for v in n.outputs], attrs))
+            said.append(
+                (n.op.name, [number[v] for v in n.inputs], [(number[v], str(v.type)) for v in n.outputs], attrs)
+            )
         said.append([number[v] for v in g.outputs])
         found = hashlib.blake2b(repr(said).encode(), digest_size=16)
         for v, array in sorted(((v, a) for v, a in g.constants.items() if v in number), key=lambda x: number[x[0]]):
@@ -124,10 +130,17 @@ def bodies(node: Node) -> tuple[Body, ...]:
 
 
 def closed(graph: Graph, captured: Sequence[Value] = ()) -> tuple[Body, tuple[Value, ...]]:
-    """A graph that reads values from around it as a body with these among its inputs, and the values, which are operands of its node. They come after the
-    graph's own inputs: those in `captured` in any case, so that several bodies take the same, then further ones in the order in which they are read."""
+    """A graph that reads values from around it as a body with these among its inputs, and the values, which are
+    operands of its node. They come after the graph's own inputs: those in `captured` in any case, so that several
+    bodies take the same, then further ones in the order in which they are read."""
     own = {*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs)}
-    read = dict.fromkeys([*captured, *(v for n in graph.nodes for v in n.inputs if v not in own), *(v for v in graph.outputs if v not in own)])
+    read = dict.fromkeys(
+        [
+            *captured,
+            *(v for n in graph.nodes for v in n.inputs if v not in own),
+            *(v for v in graph.outputs if v not in own),
+        ]
+    )
     inside = {v: Value(v.type, v.name) for v in read}
     found = substitute(graph, inside)
     return Body(found.replace(inputs=(*graph.inputs, *inside.values()))), tuple(read)
@@ -148,18 +161,23 @@ def live(graph: Graph) -> Graph:
             needed.update(n.inputs)
     if len(nodes) == len(graph.nodes) and all(v in needed for v in graph.constants):
         return graph
-    return graph.replace(nodes=tuple(reversed(nodes)), constants={v: a for v, a in graph.constants.items() if v in needed})
+    return graph.replace(
+        nodes=tuple(reversed(nodes)), constants={v: a for v, a in graph.constants.items() if v in needed}
+    )
 
 
 def substitute(graph: Graph, to: Mapping[Value, Value]) -> Graph:
     """Every reading of a key reads its image instead (chains are followed)."""
+
     def end(v: Value) -> Value:
         while v in to:
             v = to[v]
         return v
 
-    nodes = tuple(n if not any(v in to for v in n.inputs) else
-                  Node(n.op, tuple(map(end, n.inputs)), n.attrs, n.outputs, n.name) for n in graph.nodes)
+    nodes = tuple(
+        n if not any(v in to for v in n.inputs) else Node(n.op, tuple(map(end, n.inputs)), n.attrs, n.outputs, n.name)
+        for n in graph.nodes
+    )
     return graph.replace(nodes=nodes, outputs=tuple(map(end, graph.outputs)))
 
 
@@ -173,12 +191,17 @@ def usual_sizes(graph: Graph) -> dict[str, int]:
     return {s.name: s.usual for s in symbols(graph)}
 
 
-def sized(graph: Graph, sizes: Mapping[str, int], to: dict[Value, Value] | None = None) -> tuple[Graph, dict[Value, Value]]:
-    """The program for these values of its symbols, and its values by those of the graph: those in `to`, if given, and new ones, which are added to it."""
+def sized(
+    graph: Graph, sizes: Mapping[str, int], to: dict[Value, Value] | None = None
+) -> tuple[Graph, dict[Value, Value]]:
+    """The program for these values of its symbols, and its values by those of the graph: those in `to`, if given, and
+    new ones, which are added to it."""
     return resized(graph, lambda d: dims.at(d, sizes), to)
 
 
-def resized(graph: Graph, size: Callable[[dims.Size], dims.Size], to: dict[Value, Value] | None = None) -> tuple[Graph, dict[Value, Value]]:
+def resized(
+    graph: Graph, size: Callable[[dims.Size], dims.Size], to: dict[Value, Value] | None = None
+) -> tuple[Graph, dict[Value, Value]]:
     """The program with each size that is not known replaced, and its values by those of the graph, as `sized`."""
     to = {} if to is None else to
 
@@ -190,9 +213,22 @@ def resized(graph: Graph, size: Callable[[dims.Size], dims.Size], to: dict[Value
     def attribute(a: Any) -> Any:
         return Body(resized(a.graph, size)[0]) if isinstance(a, Body) else dims.mapped(a, size)
 
-    nodes = tuple(Node(n.op, tuple(map(at, n.inputs)), {k: attribute(a) for k, a in n.attrs.items()}, tuple(map(at, n.outputs)), n.name) for n in graph.nodes)
-    made = graph.replace(inputs=tuple(map(at, graph.inputs)), constants={at(v): a for v, a in graph.constants.items()}, nodes=nodes,
-                         outputs=tuple(map(at, graph.outputs)))
+    nodes = tuple(
+        Node(
+            n.op,
+            tuple(map(at, n.inputs)),
+            {k: attribute(a) for k, a in n.attrs.items()},
+            tuple(map(at, n.outputs)),
+            n.name,
+        )
+        for n in graph.nodes
+    )
+    made = graph.replace(
+        inputs=tuple(map(at, graph.inputs)),
+        constants={at(v): a for v, a in graph.constants.items()},
+        nodes=nodes,
+        outputs=tuple(map(at, graph.outputs)),
+    )
     return made, to
 
 

@@ -1,4 +1,6 @@
-"""What every importer returns: a model as a program, and what is worth knowing of it besides; and the errors that are no last word."""
+"""What every importer returns: a model as a program, and what is worth knowing of it besides; and the errors that are
+no last word."""
+
 from __future__ import annotations
 
 import os
@@ -26,17 +28,22 @@ class OnSizes(ModelError):
 class Info:
     """What is worth knowing about a model besides its graph."""
 
-    path: str = ""                                              # "" for a model that came as bytes or as an object
+    path: str = ""  # "" for a model that came as bytes or as an object
     producer: str = ""
     ir_version: int = 0
-    opsets: Mapping[str, int] = field(default_factory=dict)     # domain ("" is ai.onnx) → version
-    symbols: Mapping[str, tuple[int, int, int | None]] = field(default_factory=dict)        # sizes that a run decides: least, usual, most (None: any)
-    defaulted: tuple[str, ...] = ()                             # sizes nobody gave: "image[0] (batch)"
-    foreign: tuple[str, ...] = ()                               # ops that will run on the onnx package: "onnx::Unique@11 (node 'u')"
-    wanted: tuple[str, ...] = ()                                # inputs that decide the program: knowing their values would have saved some of these
-    values: Mapping[str, str] = field(default_factory=dict)     # inputs that became constants: "i64[2] = [1, 2]", "nothing"
+    opsets: Mapping[str, int] = field(default_factory=dict)  # domain ("" is ai.onnx) → version
+    # sizes that a run decides: least, usual, most (None: any)
+    symbols: Mapping[str, tuple[int, int, int | None]] = field(default_factory=dict)
+    defaulted: tuple[str, ...] = ()  # sizes nobody gave: "image[0] (batch)"
+    # ops that will run on the onnx package: "onnx::Unique@11 (node 'u')"
+    foreign: tuple[str, ...] = ()
+    # inputs that decide the program: knowing their values would have saved some of these
+    wanted: tuple[str, ...] = ()
+    # inputs that became constants: "i64[2] = [1, 2]", "nothing"
+    values: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()                               # sizes that nobody gave and that had to be numbers: "x[2] (height) = 128"
+    # sizes that nobody gave and that had to be numbers: "x[2] (height) = 128"
+    assumed: tuple[str, ...] = ()
 
     @property
     def called(self) -> str:
@@ -48,9 +55,9 @@ class Info:
 class Imported:
     """A model as a program.
 
-    `forms` tells which inputs and outputs of the model are no single tensor, and of which ports they consist: {"inputs": {"x": ["x[0]", "x[1]"]},
-    "outputs": {"y": ["y[0]"], "z": None}}, a list for a sequence, None for an optional without a value, a dict for maps (`runtime.forms`). What it does not
-    name is a port itself."""
+    `forms` tells which inputs and outputs of the model are no single tensor, and of which ports they consist:
+    {"inputs": {"x": ["x[0]", "x[1]"]}, "outputs": {"y": ["y[0]"], "z": None}}, a list for a sequence, None for an
+    optional without a value, a dict for maps (`runtime.forms`). What it does not name is a port itself."""
 
     graph: Graph
     info: Info
@@ -59,7 +66,8 @@ class Imported:
 
 @dataclass(frozen=True)
 class Met:
-    """A node of a model's main graph, what it reads, what was written for it, and what was wrong with it; or how it runs as a step of a script.
+    """A node of a model's main graph, what it reads, what was written for it, and what was wrong with it; or how it
+    runs as a step of a script.
 
     `called` is what messages call it, `domain` and `operator` are what the format says that it is."""
 
@@ -77,8 +85,8 @@ class Met:
 class Examined:
     """What became of each node of a model when it was imported: the program, or why there is none.
 
-    `source` is the model as it was read, for whoever takes it further, `name` what messages call it. `open` has the symbols of sizes that nobody gave,
-    `usual` numbers for inputs of such sizes."""
+    `source` is the model as it was read, for whoever takes it further, `name` what messages call it. `open` has the
+    symbols of sizes that nobody gave, `usual` numbers for inputs of such sizes."""
 
     source: Any
     name: str

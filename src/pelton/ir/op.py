@@ -1,4 +1,5 @@
 """What an op is, and which there are by name: `pelton.ops` declares them, programs and their texts find them here."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -12,8 +13,10 @@ from .dims import Undecided
 from .types import DType, TensorType, broadcast_shapes
 
 REGISTRY: dict[str, "Op"] = {}
-FAMILIES: list[Callable[[str], "Op | None"]] = []     # ops without end, made by their names: those of other packages
-Thing = Any            # what expansions are made of: a Value, a Term, a number, an array (and type checkers take an applied op for what it no longer is)
+FAMILIES: list[Callable[[str], "Op | None"]] = []  # ops without end, made by their names: those of other packages
+# what expansions are made of: a Value, a Term, a number, an array (and type checkers take an applied op for what it no
+# longer is)
+Thing = Any
 
 
 class Untyped(ValueError):
@@ -38,28 +41,31 @@ class Op:
 
     name: str
     kind: str
-    onnx: tuple[str, ...] = ()                                    # operators of ai.onnx, read as it where no reader is
-    attrs: Mapping[str, Any] = field(default_factory=dict)        # name → default; REQUIRED where there is none
-    spelled: Mapping[str, str] = field(default_factory=dict)      # attributes that ONNX names otherwise: ours → ONNX's
-    infer: Callable | None = None                                 # (*TensorType, **attrs) → TensorType or a tuple of them
-    reference: Callable | None = None                             # (*ndarray, **attrs) → ndarray or a tuple of them
-    scalar: Callable | None = None                                # pointwise: (*Scalar, **attrs) → Scalar
-    expand: Callable | None = None                                # composite: (*Value, **attrs) → Term or a tuple of them; of others it may give None
-    flops: Callable | None = None                                 # (*TensorType, **attrs) → operations
-    examples: tuple = ()                                          # (type text, …, attrs dict) each
+    onnx: tuple[str, ...] = ()  # operators of ai.onnx, read as it where no reader is
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # name → default; REQUIRED where there is none
+    spelled: Mapping[str, str] = field(default_factory=dict)  # attributes that ONNX names otherwise: ours → ONNX's
+    # (*TensorType, **attrs) → TensorType or a tuple of them
+    infer: Callable | None = None
+    reference: Callable | None = None  # (*ndarray, **attrs) → ndarray or a tuple of them
+    scalar: Callable | None = None  # pointwise: (*Scalar, **attrs) → Scalar
+    # composite: (*Value, **attrs) → Term or a tuple of them; of others it may give None
+    expand: Callable | None = None
+    flops: Callable | None = None  # (*TensorType, **attrs) → operations
+    examples: tuple = ()  # (type text, …, attrs dict) each
     commutative: bool = False
-    domain: tuple[float, float] = (-3.0, 3.0)                     # where tests draw random floats from
+    domain: tuple[float, float] = (-3.0, 3.0)  # where tests draw random floats from
     doc: str = ""
-    moves: bool = False            # elements of its operands or zeros, unchanged; attributes and integers say which
-    view: bool = False             # strides and offsets can say where its output lies in its operand, or they in it
-    indexed: bool = False          # integers in operand 1 say where in operand 0 elements are taken from, or put to
-    bits: bool = False             # reads the bits of its operand as they are stored: no wider type can stand in
-    product: bool = False          # sums products of its first two operands, which GPUs may compute as TF32
-    recurrent: bool = False        # a layer over time steps, which `expand` splits into one product and the steps
-    keeps: bool = False            # stands for numbers in few bits: of constants, it is not folded on the way to a heavy op
-    stepwise: bool = False         # means its expansion, with every value of that rounded
-    heavy: bool = False            # slow by reference, or different between machines (BLAS): never folded
-    place: int | None = None       # the operand that holds places or angles: rounded to a few digits they are others
+    moves: bool = False  # elements of its operands or zeros, unchanged; attributes and integers say which
+    view: bool = False  # strides and offsets can say where its output lies in its operand, or they in it
+    indexed: bool = False  # integers in operand 1 say where in operand 0 elements are taken from, or put to
+    bits: bool = False  # reads the bits of its operand as they are stored: no wider type can stand in
+    product: bool = False  # sums products of its first two operands, which GPUs may compute as TF32
+    recurrent: bool = False  # a layer over time steps, which `expand` splits into one product and the steps
+    # stands for numbers in few bits: of constants, it is not folded on the way to a heavy op
+    keeps: bool = False
+    stepwise: bool = False  # means its expansion, with every value of that rounded
+    heavy: bool = False  # slow by reference, or different between machines (BLAS): never folded
+    place: int | None = None  # the operand that holds places or angles: rounded to a few digits they are others
 
     def __call__(self, *args, **attrs) -> Term:
         return Term(self, args, attrs)
@@ -71,22 +77,41 @@ class Op:
         """The attributes with defaults filled in; TypeError for an unknown or a missing one."""
         if self.kind == "foreign":
             return dict(attrs)
-        unknown, missing = attrs.keys() - self.attrs.keys(), [k for k, v in self.attrs.items() if v is REQUIRED and k not in attrs]
+        unknown, missing = (
+            attrs.keys() - self.attrs.keys(),
+            [k for k, v in self.attrs.items() if v is REQUIRED and k not in attrs],
+        )
         if unknown or missing:
-            raise TypeError(f"{self.name} has no attribute {sorted(unknown)}" if unknown else f"{self.name} needs attribute {missing}")
+            raise TypeError(
+                f"{self.name} has no attribute {sorted(unknown)}"
+                if unknown
+                else f"{self.name} needs attribute {missing}"
+            )
         return {k: attrs.get(k, v) for k, v in self.attrs.items()}
 
     def infer_types(self, types: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
-        """Output types; ValueError or TypeError with a reason where the inputs do not fit, Undecided where that depends on sizes of a run."""
+        """Output types; ValueError or TypeError with a reason where the inputs do not fit, Undecided where that depends
+        on sizes of a run."""
         if self.scalar is None and self.infer is None:
             raise TypeError(f"{self.name} does not say what types it gives")
         try:
-            found = self.infer(*types, **attrs) if self.infer is not None else TensorType(
-                self.trace(tuple(t.dtype for t in types), attrs).dtype, broadcast_shapes(*(t.shape for t in types)))
+            found = (
+                self.infer(*types, **attrs)
+                if self.infer is not None
+                else TensorType(
+                    self.trace(tuple(t.dtype for t in types), attrs).dtype, broadcast_shapes(*(t.shape for t in types))
+                )
+            )
         except Undecided as e:
             raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.wanted) from None
         except (TypeError, ValueError, IndexError) as e:
-            kind = TypeError if self.infer is None and isinstance(e, TypeError) else Untyped if isinstance(e, Untyped) else ValueError
+            kind = (
+                TypeError
+                if self.infer is None and isinstance(e, TypeError)
+                else Untyped
+                if isinstance(e, Untyped)
+                else ValueError
+            )
             raise kind(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
         return found if isinstance(found, tuple) else (found,)
 
@@ -110,7 +135,9 @@ class Op:
             found = fn(*arrays, **attrs)
         return found if isinstance(found, tuple) else (found,)
 
-    def operations(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> int:
+    def operations(
+        self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], attrs: Mapping[str, Any]
+    ) -> int:
         """Arithmetic operations of one evaluation (a multiply-add is two)."""
         if self.flops is not None:
             return self.flops(*inputs, **attrs)

@@ -1,4 +1,5 @@
 """Scalar expressions: pointwise ops are written once as functions of these; numpy and C are readings of them."""
+
 from __future__ import annotations
 
 import math
@@ -14,14 +15,15 @@ def _div(a, b):
     if np.result_type(a, b).kind == "f":
         with np.errstate(all="ignore"):
             return np.divide(a, b)
-    quotient = np.floor_divide(a, b)                                     # C's division: towards zero
+    quotient = np.floor_divide(a, b)  # C's division: towards zero
     return quotient + ((np.sign(a) * np.sign(b) < 0) & (quotient * b != a)).astype(quotient.dtype)
 
 
 def _pow(a, b):
     if np.result_type(a, b).kind == "f" or np.min(b, initial=0) >= 0:
         return np.power(a, b)
-    return np.where(b < 0, np.where(np.abs(a) == 1, np.power(a, np.abs(b)), 0), np.power(a, np.maximum(b, 0)))      # reciprocals, towards zero
+    # reciprocals, towards zero
+    return np.where(b < 0, np.where(np.abs(a) == 1, np.power(a, np.abs(b)), 0), np.power(a, np.maximum(b, 0)))
 
 
 def _erf(x):
@@ -31,7 +33,8 @@ def _erf(x):
 def _cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
     x = np.asarray(x)
     source = DType.of(x)
-    if source.bits < 32 and source.is_float or source.bits < 8 and source.is_integer:      # most are of ml_dtypes, which numpy computes little with
+    # most are of ml_dtypes, which numpy computes little with
+    if source.bits < 32 and source.is_float or source.bits < 8 and source.is_integer:
         x = x.astype(np.float32 if source.is_float else np.int8)
     with np.errstate(all="ignore"):
         if dtype is BOOL:
@@ -40,7 +43,8 @@ def _cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
             return _wrapped(_whole(x, dtype) if x.dtype.kind == "f" else x, dtype)
         if dtype is DType.F8E8M0FNU:
             return _power_of_two(x.astype(np.float32), saturate, round_mode).view(dtype.numpy)
-        if dtype.size == 1 and dtype.is_float and saturate:              # ONNX: what lies beyond the range becomes its end
+        # ONNX: what lies beyond the range becomes its end
+        if dtype.size == 1 and dtype.is_float and saturate:
             import ml_dtypes
 
             end = float(ml_dtypes.finfo(dtype.numpy).max)
@@ -49,7 +53,8 @@ def _cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
 
 
 def _whole(x: np.ndarray, dtype: DType) -> np.ndarray:
-    """Floats towards zero. ONNX leaves open what becomes of those that do not fit and of NaN; this is what x86, and so numpy and ONNX Runtime, make of them."""
+    """Floats towards zero. ONNX leaves open what becomes of those that do not fit and of NaN; this is what x86, and so
+    numpy and ONNX Runtime, make of them."""
     half = 2.0 ** (max(dtype.bits, 32) - 1)
     x = np.trunc(x)
     high = x >= half if not dtype.is_signed and dtype.bits >= 32 else np.zeros(x.shape, bool)
@@ -71,38 +76,119 @@ def _wrapped(x: np.ndarray, dtype: DType) -> np.ndarray:
 def _power_of_two(x: np.ndarray, saturate: bool, round_mode: str) -> np.ndarray:
     """The codes of float8e8m0 (OCP MX): exponents, 255 for NaN and infinity; signs are lost."""
     bits = x.view(np.uint32)
-    exponent, fraction = bits >> 23 & 255, bits & 0x7fffff
-    up = {"up": fraction != 0, "down": np.zeros(x.shape, bool),
-          "nearest": (fraction > 0x400000) | (fraction == 0x400000) & (exponent > 0)}[round_mode]
+    exponent, fraction = bits >> 23 & 255, bits & 0x7FFFFF
+    up = {
+        "up": fraction != 0,
+        "down": np.zeros(x.shape, bool),
+        "nearest": (fraction > 0x400000) | (fraction == 0x400000) & (exponent > 0),
+    }[round_mode]
     return (exponent + (up & (exponent < (254 if saturate else 255)))).astype(np.uint8)
 
 
 def _shift(fn, past):
     """A shift by less than nothing or by the width and more is one by all of the width."""
+
     def shift(a, b):
         a, width = np.asarray(a), 8 * np.asarray(a).dtype.itemsize
         inside = (np.asarray(b) >= 0) & (np.asarray(b) < width)
         return np.where(inside, fn(a, np.where(inside, b, 0).astype(a.dtype)), past(a)).astype(a.dtype)
+
     return shift
 
 
 # name → what it means on arrays. `cast` carries its dtype in the node.
 PRIMITIVES: dict[str, Callable] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "mod": np.mod, "fmod": np.fmod, "pow": _pow, "neg": np.negative,
-    "abs": np.abs, "sign": np.sign, "minimum": np.minimum, "maximum": np.maximum,
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "erf": _erf, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
-    "shl": _shift(np.left_shift, np.zeros_like), "shr": _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
-    "select": np.where, "isnan": np.isnan, "isinf": np.isinf,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _div,
+    "mod": np.mod,
+    "fmod": np.fmod,
+    "pow": _pow,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "erf": _erf,
+    "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "rint": np.rint,
+    "trunc": np.trunc,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "shl": _shift(np.left_shift, np.zeros_like),
+    "shr": _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
+    "select": np.where,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
 }
-_FLOATS_ONLY = {"exp", "log", "sqrt", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-                "floor", "ceil", "rint", "trunc", "isnan", "isinf"}
+_FLOATS_ONLY = {
+    "exp",
+    "log",
+    "sqrt",
+    "erf",
+    "tanh",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "floor",
+    "ceil",
+    "rint",
+    "trunc",
+    "isnan",
+    "isinf",
+}
 _NO_FLOATS = {"and", "or", "xor", "not", "shl", "shr"}
-_NUMBERS = {"add", "sub", "mul", "div", "mod", "fmod", "pow", "neg", "abs", "sign", "minimum", "maximum", "lt", "le", "gt", "ge"}
+_NUMBERS = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "mod",
+    "fmod",
+    "pow",
+    "neg",
+    "abs",
+    "sign",
+    "minimum",
+    "maximum",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+}
 _TO_BOOL = {"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"}
 
 
@@ -114,23 +200,56 @@ class Scalar:
     args: tuple
     dtype: DType
 
-    def __add__(self, o): return apply("add", self, o)
-    def __radd__(self, o): return apply("add", o, self)
-    def __sub__(self, o): return apply("sub", self, o)
-    def __rsub__(self, o): return apply("sub", o, self)
-    def __mul__(self, o): return apply("mul", self, o)
-    def __rmul__(self, o): return apply("mul", o, self)
-    def __truediv__(self, o): return apply("div", self, o)
-    def __rtruediv__(self, o): return apply("div", o, self)
-    def __neg__(self): return apply("neg", self)
-    def __lt__(self, o): return apply("lt", self, o)
-    def __le__(self, o): return apply("le", self, o)
-    def __gt__(self, o): return apply("gt", self, o)
-    def __ge__(self, o): return apply("ge", self, o)
-    def __and__(self, o): return apply("and", self, o)
-    def __or__(self, o): return apply("or", self, o)
-    def __xor__(self, o): return apply("xor", self, o)
-    def __invert__(self): return apply("not", self)
+    def __add__(self, o):
+        return apply("add", self, o)
+
+    def __radd__(self, o):
+        return apply("add", o, self)
+
+    def __sub__(self, o):
+        return apply("sub", self, o)
+
+    def __rsub__(self, o):
+        return apply("sub", o, self)
+
+    def __mul__(self, o):
+        return apply("mul", self, o)
+
+    def __rmul__(self, o):
+        return apply("mul", o, self)
+
+    def __truediv__(self, o):
+        return apply("div", self, o)
+
+    def __rtruediv__(self, o):
+        return apply("div", o, self)
+
+    def __neg__(self):
+        return apply("neg", self)
+
+    def __lt__(self, o):
+        return apply("lt", self, o)
+
+    def __le__(self, o):
+        return apply("le", self, o)
+
+    def __gt__(self, o):
+        return apply("gt", self, o)
+
+    def __ge__(self, o):
+        return apply("ge", self, o)
+
+    def __and__(self, o):
+        return apply("and", self, o)
+
+    def __or__(self, o):
+        return apply("or", self, o)
+
+    def __xor__(self, o):
+        return apply("xor", self, o)
+
+    def __invert__(self):
+        return apply("not", self)
 
 
 def apply(fn: str, *args):
@@ -158,13 +277,18 @@ def apply(fn: str, *args):
 def _function(fn: str) -> Callable:
     def call(*args):
         return apply(fn, *args)
+
     call.__name__ = fn
     return call
 
 
 exp, log, sqrt, erf, tanh, sin, cos, tan = map(_function, ("exp", "log", "sqrt", "erf", "tanh", "sin", "cos", "tan"))
-asin, acos, atan, sinh, cosh, asinh, acosh, atanh = map(_function, ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"))
-floor, ceil, rint, trunc, sign, isnan, isinf = map(_function, ("floor", "ceil", "rint", "trunc", "sign", "isnan", "isinf"))
+asin, acos, atan, sinh, cosh, asinh, acosh, atanh = map(
+    _function, ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
+)
+floor, ceil, rint, trunc, sign, isnan, isinf = map(
+    _function, ("floor", "ceil", "rint", "trunc", "sign", "isnan", "isinf")
+)
 absolute, minimum, maximum, power, mod, fmod = map(_function, ("abs", "minimum", "maximum", "pow", "mod", "fmod"))
 equal, not_equal, select, shift_left, shift_right = map(_function, ("eq", "ne", "select", "shl", "shr"))
 
@@ -172,7 +296,8 @@ equal, not_equal, select, shift_left, shift_right = map(_function, ("eq", "ne", 
 def cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
     """x in another element type: floats to integers towards zero, anything to bool by `!= 0`.
 
-    saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu makes of a fraction, "up", "down" or "nearest".
+    saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu makes of a fraction,
+    "up", "down" or "nearest".
     """
     if not isinstance(x, Scalar):
         return _cast(x, dtype, saturate, round_mode)

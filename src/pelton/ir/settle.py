@@ -1,4 +1,5 @@
 """What becomes of sizes that nobody gave, where a model cannot be read for all of them: bounds, multiples, numbers."""
+
 from __future__ import annotations
 
 import keyword
@@ -14,9 +15,9 @@ from .dims import UNBOUNDED, Atom, Call, Dim, Size, Symbol, Undecided
 from .dims_text import parse as parse_size
 from .graph import unique
 
-FAR = 1024                      # what no such size has to be larger than for a model to be read
-COARSEST = 1024                 # what a size may have to be a multiple of
-PATIENCE = 12                   # times that a node may want to know more of open sizes before they are taken as numbers
+FAR = 1024  # what no such size has to be larger than for a model to be read
+COARSEST = 1024  # what a size may have to be a multiple of
+PATIENCE = 12  # times that a node may want to know more of open sizes before they are taken as numbers
 
 
 class Range(NamedTuple):
@@ -32,7 +33,8 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Stuck:
-    """Where an import could not go on: the sizes that the node met, and what it wanted to know of them, if it was that."""
+    """Where an import could not go on: the sizes that the node met, and what it wanted to know of them, if it was
+    that."""
 
     where: str
     met: tuple[Symbol, ...]
@@ -41,19 +43,25 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a size that nobody gave had to become: narrower bounds, a number, or an expression of others; and the node that wanted it. With a `step`, it is
-    that many times another size, which goes by `multiple`."""
+    """What a size that nobody gave had to become: narrower bounds, a number, or an expression of others; and the node
+    that wanted it. With a `step`, it is that many times another size, which goes by `multiple`."""
 
     size: Range | int | str
     why: str
-    given_up: bool = False                                 # whether any other size might have done, had it been known
+    given_up: bool = False  # whether any other size might have done, had it been known
     step: int = 1
 
 
 def identifier(text: str, taken: Container[str]) -> str:
     """A name for a symbol, as close to the text as possible."""
     hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
-    hint = f"n_{hint}" if hint[0].isdigit() else f"{hint}_" if keyword.iskeyword(hint) or hint in ("max", "min", "mod") else hint
+    hint = (
+        f"n_{hint}"
+        if hint[0].isdigit()
+        else f"{hint}_"
+        if keyword.iskeyword(hint) or hint in ("max", "min", "mod")
+        else hint
+    )
     return unique(hint, taken)
 
 
@@ -62,34 +70,52 @@ def multiple(name: str, step: int) -> str:
     return f"{name}_by_{step}"
 
 
-def settle(stuck: Sequence[Stuck], open: Mapping[str, Symbol | None], met: Collection[str] = (), numbers: bool = False) -> dict[str, Settled]:
-    """What is to become of open sizes, so that an import gets further than where it was stuck: bounds that decide the question, what makes two sizes equal,
-    a multiple, else the usual number. Nothing where it would not help. `met`: those whose usual size is the one that a run has: it has to remain possible.
-    `numbers`: nothing but numbers."""
+def settle(
+    stuck: Sequence[Stuck], open: Mapping[str, Symbol | None], met: Collection[str] = (), numbers: bool = False
+) -> dict[str, Settled]:
+    """What is to become of open sizes, so that an import gets further than where it was stuck: bounds that decide the
+    question, what makes two sizes equal, a multiple, else the usual number. Nothing where it would not help. `met`:
+    those whose usual size is the one that a run has: it has to remain possible. `numbers`: nothing but numbers."""
     for s in stuck:
         q, asked = s.question, list[Symbol]()
         found: Mapping[str, Settled] = {}
         if q is not None:
-            asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name))
+            asked = sorted(
+                (x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name)
+            )
             found = {} if numbers else _answered(q, asked, met, s.where)
         if found:
             return dict(found)
         fixed = _fewest(q, asked) if q is not None and asked else [x for x in s.met if x.name in open]
         if fixed:
             return {x.name: Settled(x.usual, s.where, given_up=True) for x in fixed}
-    return {name: Settled(x.usual, stuck[0].where, given_up=True) for name, x in open.items() if x is not None} if stuck else {}
+    return (
+        {name: Settled(x.usual, stuck[0].where, given_up=True) for name, x in open.items() if x is not None}
+        if stuck
+        else {}
+    )
 
 
 def _answered(q: Undecided, asked: Sequence[Symbol], met: Collection[str], where: str) -> dict[str, Settled]:
-    """What of the sizes that the question asks for would decide it, without making numbers of them that others could be, too."""
+    """What of the sizes that the question asks for would decide it, without making numbers of them that others could
+    be, too."""
     known = any(x.name in met for x in asked)
     if q.wanted == "=" and (not known or dims.usual(q.difference) == 0):
         difference = _primitive(q.difference)
         asked = [x for x in asked if x in dims.symbols(difference)]
         found: Mapping[str, Range | int | str] = _solved(difference, asked)
-        return ({name: Settled(size, where) for name, size in found.items()} or _multiples(difference, asked, met, where)
-                or {name: Settled(size, where) for name, size in _pinned(difference, asked, met).items()})
-    holds = _unequal if q.wanted == "=" else _not_below if q.wanted and not (known and dims.usual(q.difference) < 0) else _signed
+        return (
+            {name: Settled(size, where) for name, size in found.items()}
+            or _multiples(difference, asked, met, where)
+            or {name: Settled(size, where) for name, size in _pinned(difference, asked, met).items()}
+        )
+    holds = (
+        _unequal
+        if q.wanted == "="
+        else _not_below
+        if q.wanted and not (known and dims.usual(q.difference) < 0)
+        else _signed
+    )
     return {name: Settled(size, where) for name, size in _narrowed(q.difference, asked, holds, met).items()}
 
 
@@ -126,16 +152,19 @@ def _primitive(difference: Size) -> Size:
     common = Counter(terms[0][0]) if terms else Counter[Atom]()
     for m, _ in terms:
         common &= Counter(m)
-    factor: Size = math.prod(Dim([((atom,), 1)]) for atom in common.elements() if dims.bounds(Dim([((atom,), 1)]))[0] >= 1)
+    factor: Size = math.prod(
+        Dim([((atom,), 1)]) for atom in common.elements() if dims.bounds(Dim([((atom,), 1)]))[0] >= 1
+    )
     primitive = dims.exact(difference, factor) if isinstance(factor, Dim) else None
     return difference if primitive is None else primitive
 
 
 def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
-    """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols before earlier ones."""
+    """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols
+    before earlier ones."""
     found: dict[str, int | str] = {}
     terms = difference.terms if isinstance(difference, Dim) else ()
-    for x in reversed(asked):                              # a · x + b = 0
+    for x in reversed(asked):  # a · x + b = 0
         a = sum(Dim([(tuple(y for y in m if y != x), c)]) if len(m) > 1 else c for m, c in terms if m.count(x) == 1)
         b = difference - a * dims.symbol(x.name, x.least, x.usual, x.most)
         size = None if x in dims.symbols((a, b)) or not a else dims.exact(-b, a)
@@ -147,8 +176,8 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
 
 
 def _multiples(difference: Size, asked: Sequence[Symbol], met: Collection[str], where: str) -> dict[str, Settled]:
-    """A symbol, and the least number of which it has to be a multiple for the difference to be nothing: halved five times and doubled five times, a size is
-    the same again where 32 divides it."""
+    """A symbol, and the least number of which it has to be a multiple for the difference to be nothing: halved five
+    times and doubled five times, a size is the same again where 32 divides it."""
     for x in asked:
         for step in _steps(_divisors(difference, x)):
             if x.name in met and x.usual % step:
@@ -162,7 +191,8 @@ def _multiples(difference: Size, asked: Sequence[Symbol], met: Collection[str], 
 
 
 def _pinned(difference: Size, asked: Sequence[Symbol], met: Collection[str]) -> dict[str, Range]:
-    """The bounds of a symbol within which the difference is nothing, where there are such: a pool of six has one window in what is 6 to 11 long."""
+    """The bounds of a symbol within which the difference is nothing, where there are such: a pool of six has one window
+    in what is 6 to 11 long."""
     for x in asked:
         if len(dims.symbols(difference)) > 1:
             continue
@@ -172,9 +202,12 @@ def _pinned(difference: Size, asked: Sequence[Symbol], met: Collection[str]) -> 
             continue
 
         def decided(low: int, high: int, x: Symbol = x) -> bool:
-            return dims.bounds(_replaced(difference, {x.name: dims.symbol(x.name, low, low, high) if low < high else low})) == (0, 0)
-        low = _first(lambda n, at=at: decided(n, at), x.least - 1, at)                                    # type: ignore[misc]
-        high = -_first(lambda n, low=low: decided(low, -n), -x.most - 1, -at)                             # type: ignore[misc]
+            return dims.bounds(
+                _replaced(difference, {x.name: dims.symbol(x.name, low, low, high) if low < high else low})
+            ) == (0, 0)
+
+        low = _first(lambda n, at=at: decided(n, at), x.least - 1, at)  # type: ignore[misc]
+        high = -_first(lambda n, low=low: decided(low, -n), -x.most - 1, -at)  # type: ignore[misc]
         if low < high:
             return {x.name: Range(low, min(max(x.usual, low), high), high)}
     return {}
@@ -203,8 +236,12 @@ def _steps(divisors: Iterable[int]) -> list[int]:
     return sorted(found - {1})
 
 
-def _narrowed(difference: Size, asked: Sequence[Symbol], holds: Callable[[int, int], bool], met: Collection[str]) -> dict[str, Range]:
-    """Bounds of a symbol, else of all together, within which the bounds of the difference are as wanted; around the usual sizes where that can be."""
+def _narrowed(
+    difference: Size, asked: Sequence[Symbol], holds: Callable[[int, int], bool], met: Collection[str]
+) -> dict[str, Range]:
+    """Bounds of a symbol, else of all together, within which the bounds of the difference are as wanted; around the
+    usual sizes where that can be."""
+
     def decided(bounds: Mapping[str, Range]) -> bool:
         return holds(*dims.bounds(_replaced(difference, {name: dims.symbol(name, *r) for name, r in bounds.items()})))
 
@@ -220,7 +257,7 @@ def _narrowed(difference: Size, asked: Sequence[Symbol], holds: Callable[[int, i
     each = [[x] for x in asked] + ([list(asked)] if len(asked) > 1 else [])
     for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, FAR) for xs in each)]:
         if possible(xs, raised(xs, far)) and decided(raised(xs, far)):
-            return raised(xs, _first(lambda n, xs=xs: decided(raised(xs, n)), 0, far))                    # type: ignore[misc]
+            return raised(xs, _first(lambda n, xs=xs: decided(raised(xs, n)), 0, far))  # type: ignore[misc]
     for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, max(x.least for x in xs)) for xs in each)]:
         if possible(xs, lowered(xs, far)) and decided(lowered(xs, far)):
             return lowered(xs, -_first(lambda n, xs=xs: decided(lowered(xs, -n)), -dims.UNBOUNDED, -far))  # type: ignore[misc]

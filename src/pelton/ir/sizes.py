@@ -1,4 +1,6 @@
-"""Arithmetic of sizes: what shapes go through on their way to a reshape, done on the sizes themselves, whether numbers or not."""
+"""Arithmetic of sizes: what shapes go through on their way to a reshape, done on the sizes themselves, whether numbers
+or not."""
+
 from __future__ import annotations
 
 import math
@@ -14,7 +16,6 @@ from .op import Op
 from .types import DType
 
 
-
 @dataclass(frozen=True)
 class Part:
     """A size that is no whole number: a whole one by a number. Floats of sizes are these until they are rounded."""
@@ -26,13 +27,15 @@ class Part:
 def _parts(x: Any) -> tuple[Size, int]:
     if isinstance(x, Part):
         return x.over, x.under
-    return _fraction(x) if isinstance(x, float) else (x, 1)                   # inf and nan raise OverflowError and ValueError
+    # inf and nan raise OverflowError and ValueError
+    return _fraction(x) if isinstance(x, float) else (x, 1)
 
 
 def _fraction(x: float) -> tuple[int, int]:
-    """The simplest fraction that is this number in f32: 0.7 means seven tenths, of which floor and ceil of a product are to be taken as f32 gives them."""
+    """The simplest fraction that is this number in f32: 0.7 means seven tenths, of which floor and ceil of a product
+    are to be taken as f32 gives them."""
     for digits in range(1, 8):
-        found = Fraction(x).limit_denominator(10 ** digits)
+        found = Fraction(x).limit_denominator(10**digits)
         if np.float32(found) == np.float32(x):
             return found.as_integer_ratio()
     return x.as_integer_ratio()
@@ -97,15 +100,16 @@ def is_below(a: Any, b: Any) -> bool:
     return a * d < b * c
 
 
-# What ops do with sizes, declared in `ops/size_arithmetic.py`: one by one, by the element type of the result, along axes.
+# What ops do with sizes, declared in `ops/size_arithmetic.py`: one by one, by the element type of the result, along
+# axes.
 POINTWISE: dict[Op, Callable] = {}
 BY_TYPE: dict[Op, Callable[[DType], Callable]] = {}
 REDUCTIONS: dict[Op, Callable] = {}
 
 
 def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
-    """The result of an op on sizes, as objects; None where it cannot be told before a run. `to` is its element type. Undecided where that is a question of what
-    the sizes are."""
+    """The result of an op on sizes, as objects; None where it cannot be told before a run. `to` is its element type.
+    Undecided where that is a question of what the sizes are."""
     try:
         objects = [a.astype(object) for a in arrays]
         if op.moves or op.indexed:

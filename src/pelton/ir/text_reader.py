@@ -1,4 +1,5 @@
 """Reads the text form of programs (`pelton.ir.text` says what it is), token by token."""
+
 from __future__ import annotations
 
 import json
@@ -16,8 +17,10 @@ from .graph import Body, Graph, Node, Value
 from .op import Op, get
 from .types import DType, TensorType
 
-_TOKEN = re.compile(r"""(?P<space>\s+|\#[^\n]*)|(?P<value>%(?:[A-Za-z0-9_./]+|"(?:[^"\\]|\\.)*"))|(?P<string>"(?:[^"\\]|\\.)*")"""
-                    r"""|(?P<bounds>\d+\.\.\d+\.\.\d*)|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf\b|nan\b))|(?P<word>[A-Za-z_]\w*)|(?P<mark>//|[()\[\]{},:=+*-])""")
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|\#[^\n]*)|(?P<value>%(?:[A-Za-z0-9_./]+|"(?:[^"\\]|\\.)*"))|(?P<string>"(?:[^"\\]|\\.)*")"""
+    r"""|(?P<bounds>\d+\.\.\d+\.\.\d*)|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf\b|nan\b))|(?P<word>[A-Za-z_]\w*)|(?P<mark>//|[()\[\]{},:=+*-])"""
+)
 
 
 class TextReader:
@@ -33,7 +36,7 @@ class TextReader:
         while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None:
-                raise InputError(f"line {line}: cannot read {text[at:at + 20]!r}")
+                raise InputError(f"line {line}: cannot read {text[at : at + 20]!r}")
             if found.lastgroup != "space":
                 self.tokens.append((str(found.lastgroup), found.group(), line))
             line += found.group().count("\n")
@@ -41,7 +44,8 @@ class TextReader:
         self.tokens.append(("end", "the end", line))
 
     def graph(self) -> Graph:
-        """A program; where it stands within a node, it sees the sizes that are declared, and none of the values, around it."""
+        """A program; where it stands within a node, it sees the sizes that are declared, and none of the values, around
+        it."""
         around, self.values = self.values, {}
         self.take("word", "graph")
         name = self.name()
@@ -137,7 +141,7 @@ class TextReader:
         if self.place == start + 1 and first[0] == "number" and re.fullmatch(r"[-+]?\d+", first[1]):
             return int(first[1])
         try:
-            return parse_size(" ".join(text for _, text, _ in self.tokens[start:self.place]), self.symbols)
+            return parse_size(" ".join(text for _, text, _ in self.tokens[start : self.place]), self.symbols)
         except ValueError:
             self.place = start
             raise self.error("expected an integer") from None
@@ -191,7 +195,14 @@ class TextReader:
         node_name = json.loads(self.take("string")) if self.at("string") else ""
         return self.node(op, tuple(operands), attrs, tokens, node_name)
 
-    def node(self, op: Op, operands: tuple[Value, ...], attrs: dict[str, Any], tokens: list[tuple[str, TensorType | None]], name: str) -> Node:
+    def node(
+        self,
+        op: Op,
+        operands: tuple[Value, ...],
+        attrs: dict[str, Any],
+        tokens: list[tuple[str, TensorType | None]],
+        name: str,
+    ) -> Node:
         try:
             attrs = op.complete(attrs)
             types: Sequence[TensorType] = [type for _, type in tokens if type is not None]

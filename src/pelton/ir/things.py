@@ -1,4 +1,6 @@
-"""What a name of a model stands for while the model is read: a tensor, a sequence, a map, an absent optional, or nothing that could be read."""
+"""What a name of a model stands for while the model is read: a tensor, a sequence, a map, an absent optional, or
+nothing that could be read."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,7 +10,8 @@ from .graph import Value
 
 @dataclass(frozen=True)
 class Items:
-    """A sequence: it exists while importing only, as a list of values. None stands for one whose size depends on the data: it counts, that is all."""
+    """A sequence: it exists while importing only, as a list of values. None stands for one whose size depends on the
+    data: it counts, that is all."""
 
     values: tuple[Value | None, ...]
 
@@ -34,7 +37,7 @@ class Broken:
 
 
 BROKEN = Broken()
-Thing = Value | Items | Entries | Rows | None            # what a name stands for; None is an absent optional
+Thing = Value | Items | Entries | Rows | None  # what a name stands for; None is an absent optional
 
 
 def kind_of(thing: Thing) -> str:

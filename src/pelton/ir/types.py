@@ -1,4 +1,5 @@
 """Element types and tensor types: what a value is, independent of how it lies in memory."""
+
 from __future__ import annotations
 
 import enum
@@ -96,17 +97,56 @@ class DType(enum.Enum):
         return found
 
 
-_NUMPY = {DType.F64: "float64", DType.F32: "float32", DType.F16: "float16", DType.I64: "int64", DType.I32: "int32",
-          DType.I16: "int16", DType.I8: "int8", DType.U64: "uint64", DType.U32: "uint32", DType.U16: "uint16",
-          DType.U8: "uint8", DType.BOOL: "bool", DType.STRING: "object", DType.C64: "complex64", DType.C128: "complex128"}
-_ML_DTYPES = {DType.BF16: "bfloat16", DType.F8E4M3FN: "float8_e4m3fn", DType.F8E4M3FNUZ: "float8_e4m3fnuz",
-              DType.F8E5M2: "float8_e5m2", DType.F8E5M2FNUZ: "float8_e5m2fnuz", DType.F8E8M0FNU: "float8_e8m0fnu", DType.F6E2M3FN: "float6_e2m3fn",
-              DType.F6E3M2FN: "float6_e3m2fn", DType.F4E2M1FN: "float4_e2m1fn", DType.I4: "int4", DType.U4: "uint4", DType.I2: "int2", DType.U2: "uint2"}
+_NUMPY = {
+    DType.F64: "float64",
+    DType.F32: "float32",
+    DType.F16: "float16",
+    DType.I64: "int64",
+    DType.I32: "int32",
+    DType.I16: "int16",
+    DType.I8: "int8",
+    DType.U64: "uint64",
+    DType.U32: "uint32",
+    DType.U16: "uint16",
+    DType.U8: "uint8",
+    DType.BOOL: "bool",
+    DType.STRING: "object",
+    DType.C64: "complex64",
+    DType.C128: "complex128",
+}
+_ML_DTYPES = {
+    DType.BF16: "bfloat16",
+    DType.F8E4M3FN: "float8_e4m3fn",
+    DType.F8E4M3FNUZ: "float8_e4m3fnuz",
+    DType.F8E5M2: "float8_e5m2",
+    DType.F8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.F8E8M0FNU: "float8_e8m0fnu",
+    DType.F6E2M3FN: "float6_e2m3fn",
+    DType.F6E3M2FN: "float6_e3m2fn",
+    DType.F4E2M1FN: "float4_e2m1fn",
+    DType.I4: "int4",
+    DType.U4: "uint4",
+    DType.I2: "int2",
+    DType.U2: "uint2",
+}
 _BY_NUMPY_NAME = {name: dtype for dtype, name in [*_NUMPY.items(), *_ML_DTYPES.items()]}
 
 F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, STRING = (
-    DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32, DType.I16, DType.I8,
-    DType.U64, DType.U32, DType.U16, DType.U8, DType.BOOL, DType.STRING)
+    DType.F64,
+    DType.F32,
+    DType.F16,
+    DType.BF16,
+    DType.I64,
+    DType.I32,
+    DType.I16,
+    DType.I8,
+    DType.U64,
+    DType.U32,
+    DType.U16,
+    DType.U8,
+    DType.BOOL,
+    DType.STRING,
+)
 
 
 @dataclass(frozen=True)
@@ -158,7 +198,8 @@ class TensorType:
 
 
 def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The shape that numpy's broadcasting gives; ValueError where the shapes do not fit, Undecided where that depends."""
+    """The shape that numpy's broadcasting gives; ValueError where the shapes do not fit, Undecided where that
+    depends."""
     rank = max(map(len, shapes), default=0)
     out = []
     for axis in range(-rank, 0):
@@ -167,7 +208,7 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
             if equal(a, b):
                 continue
             for d in (a, b):
-                equal(d, 1)                                               # Undecided where a run may find it so
+                equal(d, 1)  # Undecided where a run may find it so
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
         out.append(dims[0] if dims else 1)
     return tuple(out)

@@ -1,7 +1,9 @@
-"""A model before its nodes are read: what an importer offers where the data decides what runs, so that parts of it are read with what is known by then.
+"""A model before its nodes are read: what an importer offers where the data decides what runs, so that parts of it are
+read with what is known by then.
 
 Names stand for what nodes make and read. `pelton.partition` asks for no more than this, whatever the format.
 """
+
 from __future__ import annotations
 
 import heapq
@@ -23,16 +25,17 @@ from .types import DType, TensorType
 
 
 class UnreadNode(Protocol):
-    """A node by its names. `reads` has those that nested graphs take from around it as well; absent inputs and outputs are ""."""
+    """A node by its names. `reads` has those that nested graphs take from around it as well; absent inputs and outputs
+    are ""."""
 
     @property
-    def name(self) -> str: ...                             # "" where it has none
+    def name(self) -> str: ...  # "" where it has none
 
     @property
-    def called(self) -> str: ...                           # what messages call it
+    def called(self) -> str: ...  # what messages call it
 
     @property
-    def title(self) -> str: ...                            # its operator with its domain: "onnx::NonZero"
+    def title(self) -> str: ...  # its operator with its domain: "onnx::NonZero"
 
     @property
     def domain(self) -> str: ...
@@ -50,7 +53,7 @@ class UnreadNode(Protocol):
     def reads(self) -> Collection[str]: ...
 
     @property
-    def control(self) -> Branches | Repeated | Scanned | None: ...        # what it is, if it runs graphs
+    def control(self) -> Branches | Repeated | Scanned | None: ...  # what it is, if it runs graphs
 
 
 class UnreadGraph(Protocol):
@@ -68,7 +71,7 @@ class UnreadGraph(Protocol):
     @property
     def outputs(self) -> Sequence[str]: ...
 
-    def constants(self) -> Mapping[str, np.ndarray]: ...   # ModelError where one cannot be read
+    def constants(self) -> Mapping[str, np.ndarray]: ...  # ModelError where one cannot be read
 
 
 @dataclass(frozen=True)
@@ -81,15 +84,17 @@ class Branches:
 
 @dataclass(frozen=True)
 class Repeated:
-    """A graph again and again: inputs are the number of iterations and a condition, both of which may be absent, and what is carried. The graph takes the
-    iteration, the condition and what is carried; it gives the condition, what is carried, and what is stacked."""
+    """A graph again and again: inputs are the number of iterations and a condition, both of which may be absent, and
+    what is carried. The graph takes the iteration, the condition and what is carried; it gives the condition, what is
+    carried, and what is stacked."""
 
     body: UnreadGraph
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """A graph for each slice of the last `scans` inputs; it takes and gives the other ones as well. Empty tuples stand for axes 0 and forward."""
+    """A graph for each slice of the last `scans` inputs; it takes and gives the other ones as well. Empty tuples stand
+    for axes 0 and forward."""
 
     body: UnreadGraph
     scans: int
@@ -101,8 +106,8 @@ class Scanned:
 
 @dataclass
 class Known:
-    """What is known of names before a run: the types of arrays, None for what has no rank or is no array; constants; and arrays of which each element is a
-    size, as objects."""
+    """What is known of names before a run: the types of arrays, None for what has no rank or is no array; constants;
+    and arrays of which each element is a size, as objects."""
 
     types: dict[str, TensorType | None] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -119,26 +124,27 @@ class Known:
 
 
 class Reader(Protocol):
-    """Reads nodes into one program, one after the other, and notes what was wrong with them. `told` and `silent` are the sizes that are known in a run, and
-    the nodes (by `Stuck.where`) that have asked for more of them in vain."""
+    """Reads nodes into one program, one after the other, and notes what was wrong with them. `told` and `silent` are
+    the sizes that are known in a run, and the nodes (by `Stuck.where`) that have asked for more of them in vain."""
 
     told: Collection[str]
     silent: Collection[str]
 
     @property
-    def builder(self) -> Builder: ...                      # what is written
+    def builder(self) -> Builder: ...  # what is written
 
     @property
-    def bound(self) -> Mapping[str, Thing | Broken]: ...   # what names stand for
+    def bound(self) -> Mapping[str, Thing | Broken]: ...  # what names stand for
 
     @property
     def problems(self) -> list[str]: ...
 
     @property
-    def on_data(self) -> Collection[str]: ...              # those of the problems that are no more than that something depends on the data
+    # those of the problems that are no more than that something depends on the data
+    def on_data(self) -> Collection[str]: ...
 
     @property
-    def asked(self) -> Sequence[Value]: ...                # what nodes wanted to know the numbers of, and could not
+    def asked(self) -> Sequence[Value]: ...  # what nodes wanted to know the numbers of, and could not
 
     @property
     def stuck(self) -> Sequence[Stuck]: ...
@@ -147,11 +153,12 @@ class Reader(Protocol):
     def warnings(self) -> Sequence[str]: ...
 
     @property
-    def foreigners(self) -> Sequence[str]: ...             # what became a step of another package
+    def foreigners(self) -> Sequence[str]: ...  # what became a step of another package
 
     def bind(self, name: str, thing: Thing | Broken) -> None: ...
 
-    def read(self, node: UnreadNode) -> Sequence[Thing | Broken]: ...     # what its outputs stand for; BROKEN, with the problem noted, where it cannot be read
+    # what its outputs stand for; BROKEN, with the problem noted, where it cannot be read
+    def read(self, node: UnreadNode) -> Sequence[Thing | Broken]: ...
 
 
 @dataclass(frozen=True)
@@ -161,16 +168,17 @@ class Interface:
     inputs: tuple[Value, ...]
     constants: Mapping[str, np.ndarray]
     outputs: tuple[str, ...]
-    open: Mapping[str, str]                                # symbols of the sizes that nobody gave → the first such axis
-    met: Collection[str]                                   # those of them whose usual size is the one that a run has
+    open: Mapping[str, str]  # symbols of the sizes that nobody gave → the first such axis
+    met: Collection[str]  # those of them whose usual size is the one that a run has
     warnings: Sequence[str]
-    told: Sequence[str]                                    # what is assumed of the open sizes, for people
+    told: Sequence[str]  # what is assumed of the open sizes, for people
     info: Info
 
 
 @dataclass(frozen=True)
 class Call:
-    """How a node runs by itself, as a function of arrays: what the host calls, prepared from a text, on which names, and the names of what it gives."""
+    """How a node runs by itself, as a function of arrays: what the host calls, prepared from a text, on which names,
+    and the names of what it gives."""
 
     call: str
     text: str
@@ -190,28 +198,40 @@ class Unread(Protocol):
     @property
     def opsets(self) -> Mapping[str, int]: ...
 
-    def interface(self, settled: Mapping[str, Settled]) -> Interface: ...              # ModelError where it cannot be read
+    # ModelError where it cannot be read
+    def interface(self, settled: Mapping[str, Settled]) -> Interface: ...
 
-    def reader(self, wanted: Iterable[str]) -> Reader: ...                             # `wanted`: the names that somebody reads
+    # `wanted`: the names that somebody reads
+    def reader(self, wanted: Iterable[str]) -> Reader: ...
 
-    def dtype(self, name: str) -> DType | None: ...                                    # of an output, or of its elements, as the model declares it
+    # of an output, or of its elements, as the model declares it
+    def dtype(self, name: str) -> DType | None: ...
 
-    def call(self, node: UnreadNode, reason: str) -> Call: ...                         # ModelError, for that reason, where nothing can run the node
+    # ModelError, for that reason, where nothing can run the node
+    def call(self, node: UnreadNode, reason: str) -> Call: ...
 
     def types(self, node: UnreadNode, known: Known, fresh: Callable[[str, int], Size]) -> Sequence[TensorType | None]:
-        """The types of its outputs where it runs by itself, as far as they can be told. `fresh` makes a size of its own, of a hint and the rank."""
+        """The types of its outputs where it runs by itself, as far as they can be told. `fresh` makes a size of its
+        own, of a hint and the rank."""
 
 
-def order(nodes: Sequence[str], reads: Sequence[Collection[str]], makes: Sequence[Sequence[str]], outputs: Iterable[str],
-          known: Callable[[str], bool]) -> list[int]:
-    """The positions of the nodes (given by what messages call them) that the outputs need, in the order given as far as that can be executed; ModelError for
-    a cycle or a name made twice."""
+def order(
+    nodes: Sequence[str],
+    reads: Sequence[Collection[str]],
+    makes: Sequence[Sequence[str]],
+    outputs: Iterable[str],
+    known: Callable[[str], bool],
+) -> list[int]:
+    """The positions of the nodes (given by what messages call them) that the outputs need, in the order given as far as
+    that can be executed; ModelError for a cycle or a name made twice."""
     maker: dict[str, int] = {}
     for i, made in enumerate(makes):
         for name in made:
             if name and (name in maker or known(name)):
                 other = f"node {nodes[maker[name]]!r}" if name in maker else "an input or constant"
-                raise ModelError(f"{name!r} is made twice: by {other} and by node {nodes[i]!r}; every name needs one origin")
+                raise ModelError(
+                    f"{name!r} is made twice: by {other} and by node {nodes[i]!r}; every name needs one origin"
+                )
             if name:
                 maker[name] = i
     needed: set[int] = set()
@@ -237,7 +257,10 @@ def order(nodes: Sequence[str], reads: Sequence[Collection[str]], makes: Sequenc
             if not waiting[user]:
                 heapq.heappush(ready, user)
     if len(found) < len(needed):
-        raise ModelError(f"the graph has a cycle through node {nodes[_on_cycle(waiting)]!r}; every node has to read what earlier ones make")
+        raise ModelError(
+            f"the graph has a cycle through node {nodes[_on_cycle(waiting)]!r}; every node has to read what earlier"
+            " ones make"
+        )
     return found
 
 

@@ -1,4 +1,5 @@
 """Whether a program is well formed: every value made once and before its use, every type the inferred one."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -58,10 +59,14 @@ def _check_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
 def _check_types(graph: Graph, node: Node) -> None:
     try:
         if node.op.complete(node.attrs).keys() != node.attrs.keys():
-            raise TypeError(f"{node.op.name} needs its attributes {sorted(node.op.attrs.keys() - node.attrs.keys())} spelled out")
+            raise TypeError(
+                f"{node.op.name} needs its attributes {sorted(node.op.attrs.keys() - node.attrs.keys())} spelled out"
+            )
         types = node.op.infer_types(tuple(v.type for v in node.inputs), node.attrs)
     except (TypeError, ValueError) as e:
         raise BuildError(f"{_named(node)} does not fit its inputs: {e}, in graph {graph.name!r}") from e
     if types != tuple(v.type for v in node.outputs):
-        raise BuildError(f"{_named(node)} should give {', '.join(map(str, types)) or 'nothing'}, its outputs are "
-                         f"{', '.join(map(repr, node.outputs)) or 'none'}, in graph {graph.name!r}")
+        raise BuildError(
+            f"{_named(node)} should give {', '.join(map(str, types)) or 'nothing'}, its outputs are "
+            f"{', '.join(map(repr, node.outputs)) or 'none'}, in graph {graph.name!r}"
+        )

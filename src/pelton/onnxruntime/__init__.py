@@ -1,8 +1,11 @@
-"""Pelton where a program imports onnxruntime: `python -m pelton.onnxruntime script.py`, or `pelton.onnxruntime.install()` before the import.
+"""Pelton where a program imports onnxruntime: `python -m pelton.onnxruntime script.py`, or
+`pelton.onnxruntime.install()` before the import.
 
-This module is what such a program gets: ONNX Runtime's public names over `pelton.session`. What Pelton does not have can be imported and says so by its name
-when it is used. `__version__` is the release of ONNX Runtime whose interface this is, as libraries compare it; Pelton's own is `pelton.__version__`.
+This module is what such a program gets: ONNX Runtime's public names over `pelton.session`. What Pelton does not have
+can be imported and says so by its name when it is used. `__version__` is the release of ONNX Runtime whose interface
+this is, as libraries compare it; Pelton's own is `pelton.__version__`.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -28,8 +31,19 @@ _MISSING = """AdapterFormat ArenaExtendStrategy LoraAdapter ModelCompiler ModelP
     quantize_matmul_2bits quantize_matmul_4bits quantize_matmul_8bits quantize_matmul_bnb4 quantize_qdq_matmul_2bits quantize_qdq_matmul_4bits
     register_execution_provider_library schemadef set_global_thread_pool_sizes unregister_execution_provider_library""".split()
 
-__all__ = ["InferenceSession", "Session", "SessionIOBinding", "get_version_string", "has_collective_ops", "install",
-           "package_name", "preload_dlls", "print_debug_info", "uninstall", "version"]
+__all__ = [
+    "InferenceSession",
+    "Session",
+    "SessionIOBinding",
+    "get_version_string",
+    "has_collective_ops",
+    "install",
+    "package_name",
+    "preload_dlls",
+    "print_debug_info",
+    "uninstall",
+    "version",
+]
 __all__ += [name for name in _ours if name not in __all__]
 
 __author__ = "the authors of Pelton"
@@ -56,8 +70,10 @@ def print_debug_info() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name in TOOLS and installed():                          # `from onnxruntime import quantization` asks here first
+    if name in TOOLS and installed():  # `from onnxruntime import quantization` asks here first
         return importlib.import_module(f"{package_name}.{name}")
     if name not in _MISSING:
-        raise AttributeError(f"module 'onnxruntime' has no attribute {name!r}, or Pelton, which stands in for it, does not know it")
+        raise AttributeError(
+            f"module 'onnxruntime' has no attribute {name!r}, or Pelton, which stands in for it, does not know it"
+        )
     return missing(f"onnxruntime.{name}")

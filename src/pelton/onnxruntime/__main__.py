@@ -1,4 +1,5 @@
 """`python -m pelton.onnxruntime script.py …`: runs a program that imports onnxruntime on Pelton."""
+
 from __future__ import annotations
 
 import os
@@ -7,7 +8,10 @@ import sys
 
 from pelton.onnxruntime import install
 
-USAGE = "usage: python -m pelton.onnxruntime SCRIPT | -m MODULE | -c CODE [ARGUMENT …]\n\nRuns a program with Pelton where it imports onnxruntime."
+USAGE = (
+    "usage: python -m pelton.onnxruntime SCRIPT | -m MODULE | -c CODE [ARGUMENT …]\n\nRuns a program with Pelton where"
+    " it imports onnxruntime."
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,6 @@
-"""Makes `import onnxruntime` give Pelton's stand-in, in this process and in those that multiprocessing starts, and ends it."""
+"""Makes `import onnxruntime` give Pelton's stand-in, in this process and in those that multiprocessing starts, and ends
+it."""
+
 from __future__ import annotations
 
 import importlib
@@ -22,7 +24,8 @@ log = logging.getLogger("pelton.onnxruntime")
 NAME = "onnxruntime"
 HOME = "pelton.onnxruntime"
 TOOLS = ("backend", "datasets", "quantization", "tools", "transformers")
-CHILDREN = str(Path(__file__).parent / "children")             # what processes find on sys.path that do not know of `install`
+# what processes find on sys.path that do not know of `install`
+CHILDREN = str(Path(__file__).parent / "children")
 
 
 class _Alias(Loader):
@@ -37,7 +40,7 @@ class _Alias(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec                            # its own again, by which it imports
+        module.__spec__ = self.spec  # its own again, by which it imports
 
 
 class _Absent(Loader):
@@ -54,17 +57,24 @@ class _Distribution(metadata.Distribution):
     """What importlib.metadata finds for the name: a version, and the module that belongs to it."""
 
     def read_text(self, filename: str) -> str | None:
-        return {"METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\nSummary: Pelton in place of ONNX Runtime\n",
-                "top_level.txt": NAME + "\n"}.get(filename)
+        return {
+            "METADATA": (
+                f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\nSummary: Pelton in place of ONNX Runtime\n"
+            ),
+            "top_level.txt": NAME + "\n",
+        }.get(filename)
 
     def locate_file(self, path: Any) -> Any:
         return Path(__file__).parents[1] / path
 
 
 class _Finder(MetaPathFinder):
-    """Finds the stand-in, and for ONNX Runtime's tools, which are Python alone: its own where it is installed, else modules in which names are missing."""
+    """Finds the stand-in, and for ONNX Runtime's tools, which are Python alone: its own where it is installed, else
+    modules in which names are missing."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         top, _, rest = name.partition(".")
         if top != NAME:
             return None
@@ -74,19 +84,24 @@ class _Finder(MetaPathFinder):
         ours = f"{HOME}.{rest}" if rest else HOME
         try:
             found = importlib.util.find_spec(ours)
-        except ModuleNotFoundError:                            # nothing of ours is above it
+        except ModuleNotFoundError:  # nothing of ours is above it
             found = None
         if found is not None:
-            return ModuleSpec(name, _Alias(ours), origin=found.origin, is_package=found.submodule_search_locations is not None)
+            return ModuleSpec(
+                name, _Alias(ours), origin=found.origin, is_package=found.submodule_search_locations is not None
+            )
         return ModuleSpec(name, _Absent(), is_package=True) if tool else None
 
-    def find_distributions(self, context: metadata.DistributionFinder.Context = metadata.DistributionFinder.Context()) -> Iterable[metadata.Distribution]:  # noqa: B008
-        elsewhere = "path" in vars(context)                    # only what lies in certain folders is asked for
+    def find_distributions(
+        self,
+        context: metadata.DistributionFinder.Context = metadata.DistributionFinder.Context(),  # noqa: B008
+    ) -> Iterable[metadata.Distribution]:
+        elsewhere = "path" in vars(context)  # only what lies in certain folders is asked for
         return [_Distribution()] if not elsewhere and (context.name or NAME).lower() == NAME else []
 
 
 _finder = _Finder()
-_before: dict[str, ModuleType] = {}                            # what was imported when the stand-in was put there
+_before: dict[str, ModuleType] = {}  # what was imported when the stand-in was put there
 
 
 def _real() -> str | None:
@@ -105,7 +120,8 @@ def installed() -> bool:
 
 
 def install() -> None:
-    """From now on, `import onnxruntime` imports pelton.onnxruntime, in this process and in those that multiprocessing starts from it.
+    """From now on, `import onnxruntime` imports pelton.onnxruntime, in this process and in those that multiprocessing
+    starts from it.
 
     What has imported ONNX Runtime itself before keeps it: call this first. Calling it again changes nothing.
     """
@@ -114,21 +130,25 @@ def install() -> None:
     for name in _theirs():
         _before[name] = sys.modules.pop(name)
     if NAME in _before:
-        log.warning("onnxruntime had been imported before Pelton was put in its place; modules that have it keep it. Call pelton.onnxruntime.install() first")
+        log.warning(
+            "onnxruntime had been imported before Pelton was put in its place; modules that have it keep it. Call"
+            " pelton.onnxruntime.install() first"
+        )
     sys.meta_path.insert(0, _finder)
     sys.path.insert(0, CHILDREN)
     importlib.invalidate_caches()
 
 
 def uninstall() -> None:
-    """From now on, `import onnxruntime` imports what it did before `install`; modules that have imported the stand-in keep it."""
+    """From now on, `import onnxruntime` imports what it did before `install`; modules that have imported the stand-in
+    keep it."""
     if not installed():
         return
     sys.meta_path.remove(_finder)
     sys.path.remove(CHILDREN)
     for name in _theirs():
         del sys.modules[name]
-    for tool in TOOLS:                                         # which an import hangs into the package above it
+    for tool in TOOLS:  # which an import hangs into the package above it
         vars(sys.modules[HOME]).pop(tool, None)
     sys.modules.update(_before)
     _before.clear()

@@ -1,4 +1,6 @@
-"""Sessions as libraries written for ONNX Runtime use them: its exceptions, and the attributes that they take from its inside."""
+"""Sessions as libraries written for ONNX Runtime use them: its exceptions, and the attributes that they take from its
+inside."""
+
 from __future__ import annotations
 
 import functools
@@ -15,12 +17,18 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 # the first that fits is what ONNX Runtime would have raised; InputError is its InvalidArgument as it is
 _KINDS: tuple[tuple[type[Exception], type[Error]], ...] = (
-    (FileNotFoundError, state.NoSuchFile), (state.InvalidProtobuf, state.InvalidProtobuf), (ModelError, state.InvalidGraph),
-    (Cancelled, Cancelled), (BuildError, state.NotImplemented), (EngineError, state.RuntimeException))
+    (FileNotFoundError, state.NoSuchFile),
+    (state.InvalidProtobuf, state.InvalidProtobuf),
+    (ModelError, state.InvalidGraph),
+    (Cancelled, Cancelled),
+    (BuildError, state.NotImplemented),
+    (EngineError, state.RuntimeException),
+)
 
 
 def _translated(method: Method) -> Method:
     """The method, raising what ONNX Runtime raises."""
+
     @functools.wraps(method)
     def call(*args: Any, **named: Any) -> Any:
         try:
@@ -32,15 +40,22 @@ def _translated(method: Method) -> Method:
             new = kind(str(e))
             new.__dict__.update(e.__dict__)
             raise new.with_traceback(e.__traceback__) from e.__cause__
-    return call                                                # type: ignore[return-value]
+
+    return call  # type: ignore[return-value]
 
 
 class InferenceSession(session.InferenceSession):
     """pelton.InferenceSession, which raises the exceptions of onnxruntime.capi.onnxruntime_pybind11_state."""
 
     @_translated
-    def __init__(self, path_or_bytes: str | os.PathLike[str] | bytes, sess_options: session.SessionOptions | None = None, providers: Any = None,
-                 provider_options: Any = None, **more: Any):
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: session.SessionOptions | None = None,
+        providers: Any = None,
+        provider_options: Any = None,
+        **more: Any,
+    ):
         super().__init__(path_or_bytes, sess_options, providers, provider_options, **more)
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
         self._model_bytes = None if self._model_path is not None else path_or_bytes

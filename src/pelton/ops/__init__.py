@@ -1,6 +1,22 @@
 """The words of the program representation, one file per family; importing this declares them all."""
+
 from .op import REGISTRY, Op, Term, composite, get, pointwise, structured
-from . import math, linear, conv, deform, memory, pool, norm, quantize, reduce, resize, roi, sample, shape, sizes  # noqa: F401  (declares)
+from . import (  # noqa: F401  (declares)
+    math,
+    linear,
+    conv,
+    deform,
+    memory,
+    pool,
+    norm,
+    quantize,
+    reduce,
+    resize,
+    roi,
+    sample,
+    shape,
+    sizes,
+)
 from . import attention, foreign, labels, rnn, trees  # noqa: F401  (declares)
 from . import control, size_arithmetic  # noqa: F401  (declares; these are about all others)
 

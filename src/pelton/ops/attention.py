@@ -1,4 +1,5 @@
 """Scaled dot-product attention, and the rotary embedding of positions before it."""
+
 from __future__ import annotations
 
 import math
@@ -27,17 +28,28 @@ def _looks_ahead(rows: Size, columns: Size):
     return greater(iota(size=columns), reshape(iota(size=rows), shape=(rows, 1)))
 
 
-@composite("Attention", heavy=True, examples=(
-    ("f32[2, 3, 5, 8]", "f32[2, 3, 7, 8]", "f32[2, 3, 7, 4]", "f32[5, 7]", dict(scale=0.353)),
-    ("f32[1, 2, 13, 58]", "f32[1, 2, 13, 58]", "f32[1, 2, 13, 58]", "f32[]", dict(scale=0.131, causal=True)),
-    ("f32[7, 3]", "f32[11, 3]", "f32[11, 5]", "f32[1, 11]", dict(scale=0.577)),
-    ("f32[2, 4, 5, 8]", "f32[2, 1, 6, 8]", "f32[2, 1, 6, 8]", "f32[2, 1, 1, 6]", dict(scale=1.0))))
+@composite(
+    "Attention",
+    heavy=True,
+    examples=(
+        ("f32[2, 3, 5, 8]", "f32[2, 3, 7, 8]", "f32[2, 3, 7, 4]", "f32[5, 7]", dict(scale=0.353)),
+        ("f32[1, 2, 13, 58]", "f32[1, 2, 13, 58]", "f32[1, 2, 13, 58]", "f32[]", dict(scale=0.131, causal=True)),
+        ("f32[7, 3]", "f32[11, 3]", "f32[11, 5]", "f32[1, 11]", dict(scale=0.577)),
+        ("f32[2, 4, 5, 8]", "f32[2, 1, 6, 8]", "f32[2, 1, 6, 8]", "f32[2, 1, 1, 6]", dict(scale=1.0)),
+    ),
+)
 class attention:
-    """Y = softmax(scale · Q·Kᵀ + mask) · V over the last two axes; `causal` lets row i read columns 0 to i. A row that reads nothing, as all of its mask is
+    """Y = softmax(scale · Q·Kᵀ + mask) · V over the last two axes; `causal` lets row i read columns 0 to i. A row that
+    reads nothing, as all of its mask is
     -∞, is 0 (as in ONNX since opset 23 and in PyTorch)."""
 
-    def infer(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> TensorType:
-        expect(q.dtype.is_float and q.dtype is k.dtype is v.dtype is mask.dtype, "needs operands of one floating-point type")
+    def infer(
+        q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False
+    ) -> TensorType:
+        expect(
+            q.dtype.is_float and q.dtype is k.dtype is v.dtype is mask.dtype,
+            "needs operands of one floating-point type",
+        )
         expect(q.rank == k.rank == v.rank and q.rank >= 2, "needs queries, keys and values of one rank, 2 and more")
         expect_equal(q.shape[-1], k.shape[-1], "needs queries and keys of equal depth")
         expect_equal(k.shape[-2], v.shape[-2], "needs as many keys as values")
@@ -52,7 +64,9 @@ class attention:
         if causal:
             rows, columns = q.type.shape[-2], k.type.shape[-2]
             known = is_known(rows, columns)
-            scores = add(scores, _causal(rows, columns)) if known else where(_looks_ahead(rows, columns), -np.inf, scores)
+            scores = (
+                add(scores, _causal(rows, columns)) if known else where(_looks_ahead(rows, columns), -np.inf, scores)
+            )
         scores = add(scores, mask)
         nothing = equal(reduce_max(scores, axes=(rank - 1,), keepdims=True), -np.inf)
         y = matmul(softmax(where(nothing, 0.0, scores), axis=rank - 1), v)
@@ -67,30 +81,44 @@ class attention:
         total = e.sum(-1, keepdims=True)
         return e / np.where(total == 0, 1, total) @ v
 
-    def flops(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> int:
+    def flops(
+        q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False
+    ) -> int:
         out = attention.infer(q, k, v, mask, scale=scale, causal=causal)
         rows, keys = math.prod(out.shape[:-1]), k.shape[-2]
-        return rows * keys * (2 * q.shape[-1] + 2 * v.shape[-1] + 7)    # two products, scale, mask and softmax
+        return rows * keys * (2 * q.shape[-1] + 2 * v.shape[-1] + 7)  # two products, scale, mask and softmax
 
 
-@composite("RotaryEmbedding", examples=(
-    ("f32[2, 3, 5, 8]", "f32[5, 4]", "f32[5, 4]"),
-    ("f32[1, 2, 7, 58]", "f32[1, 1, 7, 13]", "f32[7, 13]"),
-    ("f32[2, 5, 3, 6]", "f32[2, 5, 1, 3]", "f32[5, 1, 3]", dict(interleaved=True)),
-    ("f32[7, 37]", "f32[1, 11]", "f32[7, 11]", dict(interleaved=True))))
+@composite(
+    "RotaryEmbedding",
+    examples=(
+        ("f32[2, 3, 5, 8]", "f32[5, 4]", "f32[5, 4]"),
+        ("f32[1, 2, 7, 58]", "f32[1, 1, 7, 13]", "f32[7, 13]"),
+        ("f32[2, 5, 3, 6]", "f32[2, 5, 1, 3]", "f32[5, 1, 3]", dict(interleaved=True)),
+        ("f32[7, 37]", "f32[1, 11]", "f32[7, 11]", dict(interleaved=True)),
+    ),
+)
 class rotary:
-    """Y = X with pairs (a, b) along its last axis turned: (a · cos − b · sin, b · cos + a · sin) (Su et al. 2021, RoFormer).
+    """Y = X with pairs (a, b) along its last axis turned: (a · cos − b · sin, b · cos + a · sin) (Su et al. 2021,
+    RoFormer).
 
-    As many pairs as cos and sin have elements there: (i, i + pairs), or (2i, 2i + 1) where `interleaved`. What lies behind them stays as it is.
+    As many pairs as cos and sin have elements there: (i, i + pairs), or (2i, 2i + 1) where `interleaved`. What lies
+    behind them stays as it is.
     """
 
     def infer(x: TensorType, cos: TensorType, sin: TensorType, *, interleaved: bool = False) -> TensorType:
         expect(x.dtype.is_float and x.dtype is cos.dtype is sin.dtype, "needs operands of one floating-point type")
         expect(x.rank >= 1 and cos.rank >= 1 and sin.rank >= 1, "needs operands of rank 1 and more")
         pairs = cos.shape[-1]
-        expect(1 <= pairs == sin.shape[-1] and 2 * pairs <= x.shape[-1], "needs cosines and sines for 1 and more pairs, as many as the last axis has room for")
+        expect(
+            1 <= pairs == sin.shape[-1] and 2 * pairs <= x.shape[-1],
+            "needs cosines and sines for 1 and more pairs, as many as the last axis has room for",
+        )
         angles = (*x.shape[:-1], pairs)
-        expect(broadcast_shapes(angles, cos.shape, sin.shape) == angles, f"needs cosines and sines that broadcast to {list(angles)}")
+        expect(
+            broadcast_shapes(angles, cos.shape, sin.shape) == angles,
+            f"needs cosines and sines that broadcast to {list(angles)}",
+        )
         return x
 
     def expand(x, cos, sin, *, interleaved):
@@ -99,17 +127,29 @@ class rotary:
 
         def part(start, end, step=1):
             return slice_(x, starts=(start,), ends=(end,), axes=(len(lead),), steps=(step,))
-        a, b = (part(0, 2 * pairs, 2), part(1, 2 * pairs, 2)) if interleaved else (part(0, pairs), part(pairs, 2 * pairs))
+
+        a, b = (
+            (part(0, 2 * pairs, 2), part(1, 2 * pairs, 2)) if interleaved else (part(0, pairs), part(pairs, 2 * pairs))
+        )
         turned = [sub(mul(a, cos), mul(b, sin)), add(mul(b, cos), mul(a, sin))]
         if interleaved:
-            turned = [reshape(concat(*(reshape(t, shape=(*lead, pairs, 1)) for t in turned), axis=len(lead) + 1), shape=(*lead, 2 * pairs))]
+            turned = [
+                reshape(
+                    concat(*(reshape(t, shape=(*lead, pairs, 1)) for t in turned), axis=len(lead) + 1),
+                    shape=(*lead, 2 * pairs),
+                )
+            ]
         if shape[-1] > 2 * pairs:
             turned.append(part(2 * pairs, shape[-1]))
         return concat(*turned, axis=len(lead)) if len(turned) > 1 else turned[0]
 
     def reference(x, cos, sin, *, interleaved=False):
         pairs = cos.shape[-1]
-        first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (slice(0, pairs), slice(pairs, 2 * pairs))
+        first, second = (
+            (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
+            if interleaved
+            else (slice(0, pairs), slice(pairs, 2 * pairs))
+        )
         y = x.copy()
         y[..., first] = x[..., first] * cos - x[..., second] * sin
         y[..., second] = x[..., second] * cos + x[..., first] * sin

@@ -1,4 +1,6 @@
-"""Graphs within graphs: branches, loops and scans whose parts are programs of their own; all that these read is given to them."""
+"""Graphs within graphs: branches, loops and scans whose parts are programs of their own; all that these read is given
+to them."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,22 +11,39 @@ from pelton.ir.types import BOOL, I64, TensorType
 
 from .op import expect, nested
 
-ENDLESS = (1 << 63) - 1         # the number of iterations of a loop that its condition alone ends
+ENDLESS = (1 << 63) - 1  # the number of iterations of a loop that its condition alone ends
 _NEG = Body(parse("graph a(%x: f32[2, 3]) { %y: f32[2, 3] = neg(%x) return %y }"))
 _SQUARE = Body(parse("graph b(%x: f32[2, 3]) { %y: f32[2, 3] = mul(%x, %x) return %y }"))
-_HALVE = Body(parse("graph c(%i: i64[], %x: f32[2, 3], %by: f32[]) { %y: f32[2, 3] = mul(%x, %by) %go = constant bool[] true return %go, %y }"))
-_STEP = Body(parse("graph d(%h: f32[3], %x: f32[3], %w: f32[3]) { %a: f32[3] = mul(%h, %w) %s: f32[3] = add(%a, %x) %t: f32[3] = tanh(%s) return %t, %s }"))
+_HALVE = Body(
+    parse(
+        "graph c(%i: i64[], %x: f32[2, 3], %by: f32[]) { %y: f32[2, 3] = mul(%x, %by) %go = constant bool[] true return"
+        " %go, %y }"
+    )
+)
+_STEP = Body(
+    parse(
+        "graph d(%h: f32[3], %x: f32[3], %w: f32[3]) { %a: f32[3] = mul(%h, %w) %s: f32[3] = add(%a, %x) %t: f32[3] ="
+        " tanh(%s) return %t, %s }"
+    )
+)
 
 
 def _fits(body: Body, given: tuple[TensorType, ...], what: str) -> tuple[TensorType, ...]:
     """The types of what a body gives; ValueError where it takes others than it is given."""
     taken = tuple(v.type for v in body.graph.inputs)
-    expect(taken == given, f"needs {what} that takes {', '.join(map(str, given)) or 'nothing'}, got one that takes {', '.join(map(str, taken)) or 'nothing'}")
+    expect(
+        taken == given,
+        f"needs {what} that takes {', '.join(map(str, given)) or 'nothing'}, got one that takes"
+        f" {', '.join(map(str, taken)) or 'nothing'}",
+    )
     return tuple(v.type for v in body.graph.outputs)
 
 
 def _operations(body: Body) -> int:
-    return sum(n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs) for n in body.graph.nodes)
+    return sum(
+        n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs)
+        for n in body.graph.nodes
+    )
 
 
 @nested(examples=(("bool[]", "f32[2, 3]", dict(then=_NEG, other=_SQUARE)),))
@@ -34,7 +53,11 @@ class if_:
     def infer(condition: TensorType, *given: TensorType, then: Body, other: Body) -> tuple[TensorType, ...]:
         expect(condition == TensorType(BOOL), "needs one bool as its condition")
         ours, theirs = _fits(then, given, "a branch"), _fits(other, given, "a branch")
-        expect(ours == theirs, f"needs branches that give the same types, got {', '.join(map(str, ours))} and {', '.join(map(str, theirs))}")
+        expect(
+            ours == theirs,
+            f"needs branches that give the same types, got {', '.join(map(str, ours))} and"
+            f" {', '.join(map(str, theirs))}",
+        )
         return ours
 
     def reference(condition, *given, then, other):
@@ -46,17 +69,27 @@ class if_:
 
 @nested(examples=(("i64[]", "bool[]", "f32[2, 3]", "f32[]", dict(body=_HALVE, carried=1)),))
 class loop:
-    """A graph again and again, at most so many times and for as long as its condition holds (ENDLESS and true for no such bound).
+    """A graph again and again, at most so many times and for as long as its condition holds (ENDLESS and true for no
+    such bound).
 
-    Operands are the number, the condition, `carried` values that an iteration takes and gives, and what all of them take. The graph takes the iteration's
-    number, what is carried and the rest; it gives the condition and what is carried, of the same types.
+    Operands are the number, the condition, `carried` values that an iteration takes and gives, and what all of them
+    take. The graph takes the iteration's number, what is carried and the rest; it gives the condition and what is
+    carried, of the same types.
     """
 
-    def infer(trips: TensorType, condition: TensorType, *given: TensorType, body: Body, carried: int) -> tuple[TensorType, ...]:
-        expect(trips == TensorType(I64) and condition == TensorType(BOOL), "needs a number of iterations, i64[], and a condition, bool[]")
+    def infer(
+        trips: TensorType, condition: TensorType, *given: TensorType, body: Body, carried: int
+    ) -> tuple[TensorType, ...]:
+        expect(
+            trips == TensorType(I64) and condition == TensorType(BOOL),
+            "needs a number of iterations, i64[], and a condition, bool[]",
+        )
         expect(0 <= carried <= len(given), f"cannot carry {carried} of {len(given)} operands")
         found = _fits(body, (TensorType(I64), *given), "a graph")
-        expect(found == (TensorType(BOOL), *given[:carried]), "needs a graph that gives a condition and what it carries, of the same types")
+        expect(
+            found == (TensorType(BOOL), *given[:carried]),
+            "needs a graph that gives a condition and what it carries, of the same types",
+        )
         return found[1:]
 
     def reference(trips, condition, *given, body, carried):
@@ -70,23 +103,37 @@ class loop:
         return _operations(body)
 
 
-@nested(examples=(("f32[3]", "f32[5, 3]", "f32[3]", dict(body=_STEP, states=1, axes=(0,), into=(0,))),
-                  ("f32[3]", "f32[3, 5]", "f32[3]", dict(body=_STEP, states=1, axes=(1,), into=(1,), back=True))))
+@nested(
+    examples=(
+        ("f32[3]", "f32[5, 3]", "f32[3]", dict(body=_STEP, states=1, axes=(0,), into=(0,))),
+        ("f32[3]", "f32[3, 5]", "f32[3]", dict(body=_STEP, states=1, axes=(1,), into=(1,), back=True)),
+    )
+)
 class scan:
     """A graph for each place along an axis of its scanned operands, `back` from the last one to the first.
 
-    Operands are `states` values that an iteration takes and gives, one for each of `axes` to be scanned along it, and what all iterations take. The graph
-    takes states, a slice of each scanned, and the rest; it gives states, and parts that are joined along a new axis, `into`, in the order of the places.
+    Operands are `states` values that an iteration takes and gives, one for each of `axes` to be scanned along it, and
+    what all iterations take. The graph takes states, a slice of each scanned, and the rest; it gives states, and parts
+    that are joined along a new axis, `into`, in the order of the places.
     """
 
-    def infer(*given: TensorType, body: Body, states: int, axes: tuple[int, ...], into: tuple[int, ...], back: bool = False) -> tuple[TensorType, ...]:
-        scanned = given[states:states + len(axes)]
-        expect(0 <= states and len(axes) == len(scanned) > 0, f"needs {states} states and {len(axes)} operands to scan, got {len(given)}")
-        expect(all(0 <= a < t.rank for a, t in zip(axes, scanned)), f"needs axes that its operands have, got {list(axes)}")
+    def infer(
+        *given: TensorType, body: Body, states: int, axes: tuple[int, ...], into: tuple[int, ...], back: bool = False
+    ) -> tuple[TensorType, ...]:
+        scanned = given[states : states + len(axes)]
+        expect(
+            0 <= states and len(axes) == len(scanned) > 0,
+            f"needs {states} states and {len(axes)} operands to scan, got {len(given)}",
+        )
+        expect(
+            all(0 <= a < t.rank for a, t in zip(axes, scanned)), f"needs axes that its operands have, got {list(axes)}"
+        )
         length = scanned[0].shape[axes[0]]
-        expect(all(t.shape[a] == length for a, t in zip(axes, scanned)), "needs operands of one length along their axes")
-        slices = tuple(t.with_shape((*t.shape[:a], *t.shape[a + 1:])) for a, t in zip(axes, scanned))
-        found = _fits(body, (*given[:states], *slices, *given[states + len(axes):]), "a graph")
+        expect(
+            all(t.shape[a] == length for a, t in zip(axes, scanned)), "needs operands of one length along their axes"
+        )
+        slices = tuple(t.with_shape((*t.shape[:a], *t.shape[a + 1 :])) for a, t in zip(axes, scanned))
+        found = _fits(body, (*given[:states], *slices, *given[states + len(axes) :]), "a graph")
         parts = found[states:]
         kept = found[:states] == given[:states] and len(parts) == len(into)
         expect(kept, f"needs a graph that gives {states} states of the same types and {len(into)} parts")
@@ -94,9 +141,9 @@ class scan:
         return (*given[:states], *(t.with_shape((*t.shape[:a], length, *t.shape[a:])) for a, t in zip(into, parts)))
 
     def reference(*given, body, states, axes, into, back=False):
-        state, scanned, rest = given[:states], given[states:states + len(axes)], given[states + len(axes):]
+        state, scanned, rest = given[:states], given[states : states + len(axes)], given[states + len(axes) :]
         rows = []
-        for i in range(scanned[0].shape[axes[0]])[::-1 if back else 1]:
+        for i in range(scanned[0].shape[axes[0]])[:: -1 if back else 1]:
             found = body(*state, *(x.take(i, a) for x, a in zip(scanned, axes)), *rest)
             state = found[:states]
             rows.append(found[states:])

@@ -1,4 +1,5 @@
 """Convolutions whose windows are bent by offsets that are part of the data."""
+
 from __future__ import annotations
 
 import math
@@ -16,29 +17,71 @@ from .sample import blend, taps, wide
 from .shape import reshape, slice_
 
 
-@composite("DeformConv", examples=(
-    ("f32[1, 4, 6, 7]", "f32[3, 4, 2, 3]", "f32[1, 24, 3, 8]", "f32[3]", "f32[1, 12, 3, 8]",
-     dict(strides=(2, 1), pads=(0, 1, 1, 2), dilations=(1, 1), group=1, offset_group=2)),
-    ("f32[2, 4, 6, 7]", "f32[6, 2, 2, 2]", "f32[2, 8, 5, 6]", "f32[6]", "f32[2, 4, 5, 6]",
-     dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), group=2, offset_group=1))))
+@composite(
+    "DeformConv",
+    examples=(
+        (
+            "f32[1, 4, 6, 7]",
+            "f32[3, 4, 2, 3]",
+            "f32[1, 24, 3, 8]",
+            "f32[3]",
+            "f32[1, 12, 3, 8]",
+            dict(strides=(2, 1), pads=(0, 1, 1, 2), dilations=(1, 1), group=1, offset_group=2),
+        ),
+        (
+            "f32[2, 4, 6, 7]",
+            "f32[6, 2, 2, 2]",
+            "f32[2, 8, 5, 6]",
+            "f32[6]",
+            "f32[2, 4, 5, 6]",
+            dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), group=2, offset_group=1),
+        ),
+    ),
+)
 class deform_convolution:
-    """A convolution each of whose taps reads X at an offset of its own, between the elements (zeros outside), and times its mask."""
+    """A convolution each of whose taps reads X at an offset of its own, between the elements (zeros outside), and times
+    its mask."""
 
-    def infer(x: TensorType, w: TensorType, offset: TensorType, b: TensorType, mask: TensorType, *, strides: Ints, pads: Ints, dilations: Ints,
-              group: int = 1, offset_group: int = 1) -> TensorType:
+    def infer(
+        x: TensorType,
+        w: TensorType,
+        offset: TensorType,
+        b: TensorType,
+        mask: TensorType,
+        *,
+        strides: Ints,
+        pads: Ints,
+        dilations: Ints,
+        group: int = 1,
+        offset_group: int = 1,
+    ) -> TensorType:
         check_window(x, w.shape[2:], strides, pads, dilations)
         out = convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group)
         count, outputs = offset_group * math.prod(w.shape[2:]), out.shape[2:]
         offsets, masks = ((x.shape[0], each * count, *outputs) for each in (x.rank - 2, 1))
         expect(x.dtype.is_float, "needs floating point")
-        expect(offset_group >= 1 and offset.dtype is mask.dtype is x.dtype, "needs offsets and a mask of the input's element type, in groups")
+        expect(
+            offset_group >= 1 and offset.dtype is mask.dtype is x.dtype,
+            "needs offsets and a mask of the input's element type, in groups",
+        )
         expect_equal(x.shape[1] % offset_group, 0, f"needs channels divisible by {offset_group} groups of offsets")
         expect_equal(offset.shape, offsets, f"needs offsets of shape {list(offsets)}")
         expect_equal(mask.shape, masks, f"needs a mask of shape {list(masks)}")
         return out
 
-    def expand(x: Value, w: Value, offset: Value, b: Value, mask: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int,
-               offset_group: int) -> Thing:
+    def expand(
+        x: Value,
+        w: Value,
+        offset: Value,
+        b: Value,
+        mask: Value,
+        *,
+        strides: Ints,
+        pads: Ints,
+        dilations: Ints,
+        group: int,
+        offset_group: int,
+    ) -> Thing:
         """What each tap finds, as channels of their own, times the filters."""
         n, c, *space = x.type.shape
         kernel, dtype, spatial = w.type.shape[2:], wide(x.type.dtype), len(space)
@@ -50,7 +93,10 @@ class deform_convolution:
         steps = np.meshgrid(*(np.arange(k) for k in kernel), indexing="ij")
         at = []
         for axis in range(spatial):
-            moved = reshape(slice_(apart, starts=(axis,), ends=(axis + 1,), axes=(3,), steps=(1,)), shape=(n, offset_group, places, *sizes, 1))
+            moved = reshape(
+                slice_(apart, starts=(axis,), ends=(axis + 1,), axes=(3,), steps=(1,)),
+                shape=(n, offset_group, places, *sizes, 1),
+            )
             taken = steps[axis].reshape(-1, *[1] * (spatial + 1)) * dilations[axis] - pads[axis]
             window = (np.arange(sizes[axis]) * strides[axis]).reshape(-1, *[1] * (spatial - axis))
             at.append(add(moved, (taken + window).astype(np.float64)))
@@ -59,4 +105,6 @@ class deform_convolution:
         apart_x = reshape(x, shape=(n, offset_group, c // offset_group, math.prod(space)))
         found = reshape(blend(apart_x, index, weight, axis=3, batch_dims=2), shape=(n, c * places, *sizes))
         filters = reshape(w, shape=(w.type.shape[0], w.type.shape[1] * places, *[1] * spatial))
-        return convolution(found, filters, b, strides=(1,) * spatial, pads=(0,) * 2 * spatial, dilations=(1,) * spatial, group=group)
+        return convolution(
+            found, filters, b, strides=(1,) * spatial, pads=(0,) * 2 * spatial, dilations=(1,) * spatial, group=group
+        )

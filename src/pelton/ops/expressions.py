@@ -1,4 +1,5 @@
 """Regular expressions of models, of which searching takes no longer than anybody waits."""
+
 from __future__ import annotations
 
 import importlib
@@ -10,15 +11,17 @@ _regex: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11
 
 
 def compiled_safely(expression: str) -> re.Pattern:
-    """ValueError for an expression that Python does not know, or whose search may take longer than anybody waits: repetitions of repetitions, choices that are
-    repeated, references back."""
+    """ValueError for an expression that Python does not know, or whose search may take longer than anybody waits:
+    repetitions of repetitions, choices that are repeated, references back."""
     try:
         parsed, found = _regex.parse(expression), re.compile(expression)
     except (re.error, OverflowError, RecursionError) as e:
         raise ValueError(f"the regular expression {expression!r:.100} cannot be read: {e}") from None
     if _may_explode(parsed, False):
-        raise ValueError(f"the regular expression {expression!r:.100} repeats what is itself repeated, or a choice; searching may take longer than anybody "
-                         "waits, so it is not run; write it without")
+        raise ValueError(
+            f"the regular expression {expression!r:.100} repeats what is itself repeated, or a choice; searching may"
+            " take longer than anybody waits, so it is not run; write it without"
+        )
     return found
 
 

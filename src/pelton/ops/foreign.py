@@ -1,4 +1,5 @@
 """Ops that only the onnx package knows: its shape inference types them, its reference evaluator runs them."""
+
 from __future__ import annotations
 
 import base64
@@ -22,22 +23,56 @@ if TYPE_CHECKING:
     from onnx import ModelProto
     from onnx.reference import ReferenceEvaluator
 
-TURNS = 1 << 14                # iterations of a loop that runs by reference
-_LONG = 1 << 16                # numbers of a vector that is no shape: onnx would follow what becomes of each of them
+TURNS = 1 << 14  # iterations of a loop that runs by reference
+_LONG = 1 << 16  # numbers of a vector that is no shape: onnx would follow what becomes of each of them
 # DType name → TensorProto.DataType, the numbers of the ONNX format.
-CODES = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "string": 8, "bool": 9, "f16": 10, "f64": 11, "u32": 12, "u64": 13,
-         "c64": 14, "c128": 15, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19, "f8e5m2fnuz": 20, "u4": 21, "i4": 22,
-         "f4e2m1fn": 23, "f8e8m0fnu": 24, "u2": 25, "i2": 26, "f6e2m3fn": 27, "f6e3m2fn": 28}
+CODES = {
+    "f32": 1,
+    "u8": 2,
+    "i8": 3,
+    "u16": 4,
+    "i16": 5,
+    "i32": 6,
+    "i64": 7,
+    "string": 8,
+    "bool": 9,
+    "f16": 10,
+    "f64": 11,
+    "u32": 12,
+    "u64": 13,
+    "c64": 14,
+    "c128": 15,
+    "bf16": 16,
+    "f8e4m3fn": 17,
+    "f8e4m3fnuz": 18,
+    "f8e5m2": 19,
+    "f8e5m2fnuz": 20,
+    "u4": 21,
+    "i4": 22,
+    "f4e2m1fn": 23,
+    "f8e8m0fnu": 24,
+    "u2": 25,
+    "i2": 26,
+    "f6e2m3fn": 27,
+    "f6e3m2fn": 28,
+}
 DTYPES = {code: DType(name) for name, code in CODES.items()}
 
 
 @functools.cache
 def foreign(name: str) -> Op:
-    """The foreign op of a name such as `onnx::Unique@11`. Its one attribute `model` is a one-node ONNX model, serialized, in base64.
+    """The foreign op of a name such as `onnx::Unique@11`. Its one attribute `model` is a one-node ONNX model,
+    serialized, in base64.
 
     Inputs of the op are the inputs of that model, in order; small constants lie in the model itself.
     """
-    return Op(name, "foreign", infer=_infer, reference=_reference, doc=f"{name}, run by the onnx package's reference evaluator.")
+    return Op(
+        name,
+        "foreign",
+        infer=_infer,
+        reference=_reference,
+        doc=f"{name}, run by the onnx package's reference evaluator.",
+    )
 
 
 FAMILIES.append(lambda name: foreign(name) if "::" in name else None)
@@ -54,8 +89,10 @@ def unpacked(model: str) -> ModelProto:
     try:
         import onnx
     except ImportError:
-        raise EngineError("a step of this model runs on the onnx package, which is not installed here; "
-                          "do: pip install onnx, or rebuild without that operator") from None
+        raise EngineError(
+            "a step of this model runs on the onnx package, which is not installed here; "
+            "do: pip install onnx, or rebuild without that operator"
+        ) from None
     from google.protobuf.message import DecodeError
 
     try:
@@ -66,23 +103,29 @@ def unpacked(model: str) -> ModelProto:
 
 @functools.lru_cache(maxsize=256)
 def evaluator(model: str) -> ReferenceEvaluator:
-    """What runs the node; the onnx package raises NotImplementedError or RuntimeError where it has no reference for it."""
+    """What runs the node; the onnx package raises NotImplementedError or RuntimeError where it has no reference for
+    it."""
     return bounded(unpacked(model))
 
 
 def bounded(model: ModelProto) -> ReferenceEvaluator:
-    """The onnx package's evaluator, but that Erf is as precise as its type, and that loops come to an end: RuntimeError after TURNS iterations of all loops
-    within each other. ValueError where a tensor lies in a file: the package would look for it wherever this process happens to stand."""
+    """The onnx package's evaluator, but that Erf is as precise as its type, and that loops come to an end: RuntimeError
+    after TURNS iterations of all loops within each other. ValueError where a tensor lies in a file: the package would
+    look for it wherever this process happens to stand."""
     from onnx.reference import ReferenceEvaluator
 
     for tensor in parts(model, "TensorProto"):
         if tensor.data_location == tensor.EXTERNAL:
-            raise ValueError(f"tensor {tensor.name!r} lies in a file of its own, but is none of the model's initializers; put its data into the model")
+            raise ValueError(
+                f"tensor {tensor.name!r} lies in a file of its own, but is none of the model's initializers; put its"
+                " data into the model"
+            )
     return ReferenceEvaluator(model, new_ops=[_loop(), _erf()])
 
 
 def parts(whole: Message, kind: str) -> Iterator[Any]:
-    """All messages of a kind, such as TensorProto, in a part of a model, those in attributes, nested graphs and functions included."""
+    """All messages of a kind, such as TensorProto, in a part of a model, those in attributes, nested graphs and
+    functions included."""
     if whole.DESCRIPTOR.name == kind:
         yield whole
     for field, value in whole.ListFields() if whole.DESCRIPTOR.name != "TensorProto" else ():
@@ -92,19 +135,29 @@ def parts(whole: Message, kind: str) -> Iterator[Any]:
 
 
 def inferred(model: ModelProto, *, strict: bool = False) -> ModelProto:
-    """The model with the types that onnx infers, the contents of shapes propagated; ValueError where it cannot. Of inputs with elements and open sizes an
-    output without elements is not believed: Attention's inference takes what it does not know for 0."""
+    """The model with the types that onnx infers, the contents of shapes propagated; ValueError where it cannot. Of
+    inputs with elements and open sizes an output without elements is not believed: Attention's inference takes what it
+    does not know for 0."""
     import onnx
 
-    long = any(d.dim_value > _LONG for v in model.graph.input if len(v.type.tensor_type.shape.dim) == 1 for d in v.type.tensor_type.shape.dim)
+    long = any(
+        d.dim_value > _LONG
+        for v in model.graph.input
+        if len(v.type.tensor_type.shape.dim) == 1
+        for d in v.type.tensor_type.shape.dim
+    )
     if long and any(node.op_type == "Expand" for node in parts(model, "NodeProto")):
         raise ValueError(f"no shape has more than {_LONG} axes")
     try:
         found = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=not long)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as e:
         raise ValueError(f"onnx cannot infer its outputs: {str(e).strip()}") from None
-    given, made = ([d for v in values for d in v.type.tensor_type.shape.dim] for values in (found.graph.input, found.graph.output))
-    if not all(d.HasField("dim_value") for d in given) and all(d.dim_value or not d.HasField("dim_value") for d in given):
+    given, made = (
+        [d for v in values for d in v.type.tensor_type.shape.dim] for values in (found.graph.input, found.graph.output)
+    )
+    if not all(d.HasField("dim_value") for d in given) and all(
+        d.dim_value or not d.HasField("dim_value") for d in given
+    ):
         for d in made:
             if d.HasField("dim_value") and not d.dim_value:
                 d.Clear()
@@ -125,8 +178,11 @@ def _loop() -> Any:
             def counted(*given: Any, **more: Any) -> Any:
                 _turns.left -= 1
                 if _turns.left < 0:
-                    raise RuntimeError(f"it goes on for more than {TURNS} iterations; where the model means that, run it in parts")
+                    raise RuntimeError(
+                        f"it goes on for more than {TURNS} iterations; where the model means that, run it in parts"
+                    )
                 return body(*given, **more)
+
             self._run_body = counted
 
         def _run(self, *given: Any, **more: Any) -> Any:
@@ -138,6 +194,7 @@ def _loop() -> Any:
             finally:
                 if outer:
                     _turns.left = None
+
     return Loop
 
 
@@ -150,7 +207,8 @@ def _erf() -> Any:
 
         def __init__(self, node: Any, params: Any):
             super().__init__(node, params)
-            self._erf = np.vectorize(math.erf, otypes=["d"])        # the package's own gives float32, whatever the type
+            self._erf = np.vectorize(math.erf, otypes=["d"])  # the package's own gives float32, whatever the type
+
     return Erf
 
 
@@ -187,13 +245,20 @@ def _known_type(found, named: Mapping[str, Size]) -> TensorType:
     tensor = found.tensor_type
     if tensor.elem_type not in DTYPES:
         raise Untyped("onnx cannot infer its element type")
-    if not tensor.HasField("shape") or not all(d.HasField("dim_value") or d.dim_param in named for d in tensor.shape.dim):
+    if not tensor.HasField("shape") or not all(
+        d.HasField("dim_value") or d.dim_param in named for d in tensor.shape.dim
+    ):
         raise Untyped("the shape of its output depends on the data")
-    return TensorType(DTYPES[tensor.elem_type], tuple(d.dim_value if d.HasField("dim_value") else named[d.dim_param] for d in tensor.shape.dim))
+    return TensorType(
+        DTYPES[tensor.elem_type],
+        tuple(d.dim_value if d.HasField("dim_value") else named[d.dim_param] for d in tensor.shape.dim),
+    )
 
 
 def _reference(*arrays: np.ndarray, model: str) -> tuple[np.ndarray, ...]:
     run = evaluator(model)
     declared = [DTYPES[v.type.tensor_type.elem_type].numpy for v in unpacked(model).graph.input]
-    feeds = {v.name: np.asarray(a).astype(d, copy=False) for v, a, d in zip(unpacked(model).graph.input, arrays, declared)}
+    feeds = {
+        v.name: np.asarray(a).astype(d, copy=False) for v, a, d in zip(unpacked(model).graph.input, arrays, declared)
+    }
     return tuple(np.asarray(a) for a in run.run(None, feeds))

@@ -1,4 +1,6 @@
-"""What classical models do besides arithmetic: finding texts among texts, and probabilities of classes from those of pairs of them."""
+"""What classical models do besides arithmetic: finding texts among texts, and probabilities of classes from those of
+pairs of them."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -7,7 +9,7 @@ from pelton.ir.types import I64, STRING, TensorType
 
 from .op import expect, structured
 
-ROUNDS = 100                   # of `coupled`, at least
+ROUNDS = 100  # of `coupled`, at least
 
 
 @structured(examples=(("string[3, 4]", "string[5]"), ("string[7]", "string[1]")))
@@ -25,10 +27,12 @@ class lookup:
 
 @structured(examples=(("f32[5, 3]", dict(classes=3)), ("f32[7, 1]", dict(classes=2)), ("f32[2, 10]", dict(classes=5))))
 class coupled:
-    """P[row, class]: the probabilities that fit best to R[row, pair], those of the first class of each pair (0, 1), (0, 2), …, (1, 2), … against the second.
+    """P[row, class]: the probabilities that fit best to R[row, pair], those of the first class of each pair (0, 1), (0,
+    2), …, (1, 2), … against the second.
 
-    Wu, Lin and Weng, Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), the second approach, as libsvm has it: rounds over all
-    classes until no error is larger than 0.005 / classes. That is far from exact, so its rounds are part of what a model means.
+    Wu, Lin and Weng, Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), the second
+    approach, as libsvm has it: rounds over all classes until no error is larger than 0.005 / classes. That is far from
+    exact, so its rounds are part of what a model means.
     """
 
     def infer(r: TensorType, *, classes: int) -> TensorType:
@@ -43,7 +47,7 @@ class coupled:
         pairs[:, second, first] = 1 - pairs[:, first, second]
         q = -pairs.transpose(0, 2, 1) * pairs
         every = np.arange(classes)
-        q[:, every, every] = (pairs ** 2).sum(1)
+        q[:, every, every] = (pairs**2).sum(1)
         p = np.full((len(r), classes), 1 / classes, r.dtype)
         going = np.arange(len(r))
         for _ in range(max(ROUNDS, classes)):

@@ -1,4 +1,5 @@
 """Matrix multiplication, and determinants."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -16,8 +17,12 @@ def product_type(a: DType, b: DType, accumulate: DType | None, to: DType | None)
     what it is converted to in the end. ValueError where these do not fit."""
     expect(a is b or accumulate is not None and a.is_integer and b.is_integer, "needs operands of one element type")
     if accumulate is not None:
-        expect(accumulate.is_integer == a.is_integer and accumulate.is_float == a.is_float
-               and accumulate.bits >= max(a.bits, b.bits), f"cannot sum products of {a.value} in {accumulate.value}")
+        expect(
+            accumulate.is_integer == a.is_integer
+            and accumulate.is_float == a.is_float
+            and accumulate.bits >= max(a.bits, b.bits),
+            f"cannot sum products of {a.value} in {accumulate.value}",
+        )
     expect(to is None or to.is_float or to.is_integer, "needs a type of numbers to give")
     return to or accumulate or a
 
@@ -44,9 +49,21 @@ def summed(op: Thing, operands: tuple[Value, ...], accumulate: DType | None, to:
     return _cast(op(*(_cast(v, v.type.dtype, within) for v in operands), **attrs), within, to or within)
 
 
-@structured("MatMul", product=True, heavy=True, examples=(
-    ("f32[5, 7]", "f32[7, 3]"), ("f32[2, 1, 5, 7]", "f32[3, 7, 4]"), ("f32[58, 125]", "f32[125, 37]"), ("f32[13]", "f32[13]"),
-    ("f32[13]", "f32[2, 13, 5]"), ("f32[3, 5, 13]", "f32[13]"), ("f32[1, 61]", "f32[61, 129]"), ("i32[3, 5]", "i32[5, 2]")))
+@structured(
+    "MatMul",
+    product=True,
+    heavy=True,
+    examples=(
+        ("f32[5, 7]", "f32[7, 3]"),
+        ("f32[2, 1, 5, 7]", "f32[3, 7, 4]"),
+        ("f32[58, 125]", "f32[125, 37]"),
+        ("f32[13]", "f32[13]"),
+        ("f32[13]", "f32[2, 13, 5]"),
+        ("f32[3, 5, 13]", "f32[13]"),
+        ("f32[1, 61]", "f32[61, 129]"),
+        ("i32[3, 5]", "i32[5, 2]"),
+    ),
+)
 class matmul:
     """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n], summed in the type `accumulate`, given as `to`."""
 

@@ -1,4 +1,5 @@
 """Pointwise ops: arithmetic, functions, activations, comparisons, logic and casts."""
+
 from __future__ import annotations
 
 from pelton.ir import scalar as sc
@@ -19,6 +20,7 @@ def _only(kind: str, *operands) -> None:
 
 
 # --- arithmetic
+
 
 @pointwise("Add", commutative=True, examples=_FLOATS + _INTS)
 def add(a, b):
@@ -86,6 +88,7 @@ def maximum(a, b):
 
 
 # --- functions
+
 
 @pointwise("Exp")
 def exp(x):
@@ -190,6 +193,7 @@ def round_(x):
 
 # --- activations
 
+
 def _float(x):
     if isinstance(x, sc.Scalar) and not x.dtype.is_float:
         raise TypeError(f"needs floating point, got {x.dtype.value}")
@@ -277,13 +281,17 @@ def swish(x, *, alpha=1.0):
     return x / (1.0 + sc.exp(-(alpha * x)))
 
 
-@pointwise("Clip", examples=(("f32[5, 13]", "f32[]", "f32[]"), ("f32[2, 3, 9]", "f32[]", "f32[]"), ("i32[5, 13]", "i32[]", "i32[]")))
+@pointwise(
+    "Clip",
+    examples=(("f32[5, 13]", "f32[]", "f32[]"), ("f32[2, 3, 9]", "f32[]", "f32[]"), ("i32[5, 13]", "i32[]", "i32[]")),
+)
 def clip(x, low, high):
     """x limited to [low, high]; `high` wins where the two cross."""
     return sc.minimum(sc.maximum(x, low), high)
 
 
 # --- comparisons and logic
+
 
 @pointwise("Less", examples=_FLOATS + _INTS)
 def less(a, b):
@@ -372,19 +380,41 @@ def shift_right(a, b):
     return sc.shift_right(a, b)
 
 
-@pointwise("Where", examples=(("bool[5, 13]", "f32[5, 13]", "f32[5, 13]"), ("bool[3, 1]", "f32[2, 1, 9]", "f32[]"), ("bool[7]", "i64[7]", "i64[1]")))
+@pointwise(
+    "Where",
+    examples=(
+        ("bool[5, 13]", "f32[5, 13]", "f32[5, 13]"),
+        ("bool[3, 1]", "f32[2, 1, 9]", "f32[]"),
+        ("bool[7]", "i64[7]", "i64[1]"),
+    ),
+)
 def where(condition, a, b):
     return sc.select(condition, a, b)
 
 
-@pointwise("Cast", examples=(("f32[5, 13]", {"to": I32}), ("i64[2, 9]", {"to": F32}), ("f32[7]", {"to": BOOL}), ("bool[7]", {"to": F32}),
-                             ("f32[5, 13]", {"to": F16}), ("u8[3]", {"to": I64}), ("i32[5]", {"to": U8}), ("f32[37]", {"to": DType.F8E4M3FN}),
-                             ("f16[37]", {"to": DType.F8E5M2, "saturate": False}), ("f32[37]", {"to": DType.F8E8M0FNU, "round_mode": "nearest"}),
-                             ("i8[37]", {"to": DType.I4}), ("u4[37]", {"to": F32}), ("f4e2m1fn[37]", {"to": DType.BF16})))
+@pointwise(
+    "Cast",
+    examples=(
+        ("f32[5, 13]", {"to": I32}),
+        ("i64[2, 9]", {"to": F32}),
+        ("f32[7]", {"to": BOOL}),
+        ("bool[7]", {"to": F32}),
+        ("f32[5, 13]", {"to": F16}),
+        ("u8[3]", {"to": I64}),
+        ("i32[5]", {"to": U8}),
+        ("f32[37]", {"to": DType.F8E4M3FN}),
+        ("f16[37]", {"to": DType.F8E5M2, "saturate": False}),
+        ("f32[37]", {"to": DType.F8E8M0FNU, "round_mode": "nearest"}),
+        ("i8[37]", {"to": DType.I4}),
+        ("u4[37]", {"to": F32}),
+        ("f4e2m1fn[37]", {"to": DType.BF16}),
+    ),
+)
 def cast(x, *, to: DType, saturate: bool = True, round_mode: str = "up"):
     """x in another element type: floats to integers towards zero, anything to bool by `!= 0`.
 
-    saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu makes of a fraction, "up", "down" or "nearest".
+    saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu makes of a fraction,
+    "up", "down" or "nearest".
     """
     return sc.cast(x, to, saturate, round_mode)
 
@@ -394,8 +424,11 @@ def is_nan(x):
     return sc.isnan(x)
 
 
-@pointwise("IsInf", spelled=dict(positive="detect_positive", negative="detect_negative"), examples=(
-    ("f32[5, 13]",), ("f32[7]", {"negative": False}), ("f32[7]", {"positive": False, "negative": False})))
+@pointwise(
+    "IsInf",
+    spelled=dict(positive="detect_positive", negative="detect_negative"),
+    examples=(("f32[5, 13]",), ("f32[7]", {"negative": False}), ("f32[7]", {"positive": False, "negative": False})),
+)
 def is_inf(x, *, positive=True, negative=True):
     """Whether x is infinite, of the signs asked for."""
     if positive and negative:

@@ -1,4 +1,5 @@
 """Softmax and the normalisations: batch, layer, RMS, instance, group, local response."""
+
 from __future__ import annotations
 
 import math
@@ -41,7 +42,15 @@ def _normalise(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarr
     return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon) if x.size else x
 
 
-@structured("Softmax", examples=(("f32[5, 13]", dict(axis=1)), ("f32[2, 3, 7, 5]", dict(axis=1)), ("f32[3, 1009]", dict(axis=1)), ("f32[7]", dict(axis=0))))
+@structured(
+    "Softmax",
+    examples=(
+        ("f32[5, 13]", dict(axis=1)),
+        ("f32[2, 3, 7, 5]", dict(axis=1)),
+        ("f32[3, 1009]", dict(axis=1)),
+        ("f32[7]", dict(axis=0)),
+    ),
+)
 class softmax:
     """Yᵢ = e^(Xᵢ − max X) / Σⱼ e^(Xⱼ − max X) along an axis."""
 
@@ -55,10 +64,13 @@ class softmax:
         return e / e.sum(axis, keepdims=True)
 
     def flops(x: TensorType, *, axis: int) -> int:
-        return 5 * x.size                          # a largest, a difference, an exponential, a sum, a quotient
+        return 5 * x.size  # a largest, a difference, an exponential, a sum, a quotient
 
 
-@structured("LogSoftmax", examples=(("f32[5, 13]", dict(axis=1)), ("f32[2, 3, 7, 5]", dict(axis=2)), ("f32[3, 1009]", dict(axis=1))))
+@structured(
+    "LogSoftmax",
+    examples=(("f32[5, 13]", dict(axis=1)), ("f32[2, 3, 7, 5]", dict(axis=2)), ("f32[3, 1009]", dict(axis=1))),
+)
 class log_softmax:
     """Yᵢ = Xᵢ − max X − log Σⱼ e^(Xⱼ − max X) along an axis."""
 
@@ -75,8 +87,13 @@ class log_softmax:
         return 5 * x.size
 
 
-@structured("LRN", examples=(("f32[2, 7, 5, 3]", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)),
-                          ("f32[1, 58, 3, 3]", dict(size=4, alpha=0.1, beta=0.5, bias=2.0))))
+@structured(
+    "LRN",
+    examples=(
+        ("f32[2, 7, 5, 3]", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)),
+        ("f32[1, 58, 3, 3]", dict(size=4, alpha=0.1, beta=0.5, bias=2.0)),
+    ),
+)
 class lrn:
     """Y[n, c] = X[n, c] / (bias + alpha / size · Σ X[n, c′]²)^beta, c′ in the `size` channels around c."""
 
@@ -88,19 +105,27 @@ class lrn:
     def reference(x, *, size, alpha, beta, bias):
         channels, before = x.shape[1], (size - 1) // 2
         squares = np.pad(x * x, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
-        total = sum(squares[:, k:k + channels] for k in range(size))
+        total = sum(squares[:, k : k + channels] for k in range(size))
         return x / (bias + alpha / size * total) ** beta
 
     def flops(x: TensorType, *, size: int, **attrs) -> int:
         return (size + 5) * x.size
 
 
-@composite("BatchNormalization", domain=(0.3, 3.0), examples=(
-    ("f32[2, 3, 5, 7]", "f32[3]", "f32[3]", "f32[3]", "f32[3]"), ("f32[5, 58]", "f32[58]", "f32[58]", "f32[58]", "f32[58]", dict(epsilon=1e-3))))
+@composite(
+    "BatchNormalization",
+    domain=(0.3, 3.0),
+    examples=(
+        ("f32[2, 3, 5, 7]", "f32[3]", "f32[3]", "f32[3]", "f32[3]"),
+        ("f32[5, 58]", "f32[58]", "f32[58]", "f32[58]", "f32[58]", dict(epsilon=1e-3)),
+    ),
+)
 class batch_norm:
     """Y = (X − mean) / √(var + ε) · scale + bias, all per channel (axis 1)."""
 
-    def infer(x: TensorType, scale: TensorType, bias: TensorType, mean: TensorType, var: TensorType, *, epsilon: float = 1e-5) -> TensorType:
+    def infer(
+        x: TensorType, scale: TensorType, bias: TensorType, mean: TensorType, var: TensorType, *, epsilon: float = 1e-5
+    ) -> TensorType:
         _check_channels(x, scale, bias, mean, var)
         return x
 
@@ -115,8 +140,13 @@ class batch_norm:
         return (x - mean) / np.sqrt(var + epsilon) * scale + bias
 
 
-@composite("LayerNormalization", examples=(
-    ("f32[2, 5, 58]", "f32[58]", "f32[58]", dict(axis=2)), ("f32[3, 7, 5]", "f32[7, 5]", "f32[7, 5]", dict(axis=1, epsilon=1e-3))))
+@composite(
+    "LayerNormalization",
+    examples=(
+        ("f32[2, 5, 58]", "f32[58]", "f32[58]", dict(axis=2)),
+        ("f32[3, 7, 5]", "f32[7, 5]", "f32[7, 5]", dict(axis=1, epsilon=1e-3)),
+    ),
+)
 class layer_norm:
     """Y = (X − mean X) / √(var X + ε) · scale + bias over the axes from `axis` on."""
 
@@ -134,7 +164,10 @@ class layer_norm:
         return 7 * x.size
 
 
-@composite("RMSNormalization", examples=(("f32[2, 5, 58]", "f32[58]", dict(axis=2)), ("f32[3, 7, 5]", "f32[7, 5]", dict(axis=1, epsilon=1e-3))))
+@composite(
+    "RMSNormalization",
+    examples=(("f32[2, 5, 58]", "f32[58]", dict(axis=2)), ("f32[3, 7, 5]", "f32[7, 5]", dict(axis=1, epsilon=1e-3))),
+)
 class rms_norm:
     """Y = X / √(mean X² + ε) · scale over the axes from `axis` on."""
 
@@ -164,7 +197,10 @@ def _check_scale(x: TensorType, axis: int, *factors: TensorType) -> None:
             expect_equal(n if d != 1 else 1, d, f"needs scale and bias that broadcast to {x}")
 
 
-@composite("InstanceNormalization", examples=(("f32[2, 3, 5, 7]", "f32[3]", "f32[3]"), ("f32[1, 58, 13]", "f32[58]", "f32[58]", dict(epsilon=1e-3))))
+@composite(
+    "InstanceNormalization",
+    examples=(("f32[2, 3, 5, 7]", "f32[3]", "f32[3]"), ("f32[1, 58, 13]", "f32[58]", "f32[58]", dict(epsilon=1e-3))),
+)
 class instance_norm:
     """Y = (X − mean X) / √(var X + ε) · scale + bias, for each batch element and channel over its space."""
 
@@ -186,10 +222,16 @@ class instance_norm:
         return 7 * x.size
 
 
-@composite("GroupNormalization", examples=(("f32[2, 6, 5, 7]", "f32[6]", "f32[6]", dict(groups=3)),
-                                            ("f32[1, 58, 13]", "f32[58]", "f32[58]", dict(groups=2, epsilon=1e-3))))
+@composite(
+    "GroupNormalization",
+    examples=(
+        ("f32[2, 6, 5, 7]", "f32[6]", "f32[6]", dict(groups=3)),
+        ("f32[1, 58, 13]", "f32[58]", "f32[58]", dict(groups=2, epsilon=1e-3)),
+    ),
+)
 class group_norm:
-    """Y = (X − mean X) / √(var X + ε) · scale + bias, for each batch element over a group of channels and their space; scale and bias per channel."""
+    """Y = (X − mean X) / √(var X + ε) · scale + bias, for each batch element over a group of channels and their space;
+    scale and bias per channel."""
 
     def infer(x: TensorType, scale: TensorType, bias: TensorType, *, groups: int, epsilon: float = 1e-5) -> TensorType:
         _check_channels(x, scale, bias)

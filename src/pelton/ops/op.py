@@ -1,4 +1,5 @@
 """How an operator is declared: once, in one place, as pointwise, structured, composite or nested."""
+
 from __future__ import annotations
 
 import inspect
@@ -8,7 +9,8 @@ from typing import Any
 from pelton.ir.dims import Size, Undecided, equal
 from pelton.ir.op import REGISTRY, REQUIRED, Op, Term, Thing, Untyped, get
 
-__all__ = ["REGISTRY", "REQUIRED", "Op", "Term", "Thing", "Untyped", "get"]          # what those who declare and apply ops need
+# what those who declare and apply ops need
+__all__ = ["REGISTRY", "REQUIRED", "Op", "Term", "Thing", "Untyped", "get"]
 
 
 def expect(ok: bool, reason: str) -> None:
@@ -29,8 +31,11 @@ def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason:
 
 
 def _declared_attrs(fn: Callable) -> dict[str, Any]:
-    return {p.name: REQUIRED if p.default is p.empty else p.default
-            for p in inspect.signature(fn).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    return {
+        p.name: REQUIRED if p.default is p.empty else p.default
+        for p in inspect.signature(fn).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
 
 
 def _register(op: Op) -> Op:
@@ -50,27 +55,55 @@ def pointwise(onnx=None, *, examples=(), commutative=False, domain=(-3.0, 3.0), 
     Inputs broadcast as in numpy; the output's element type is that of the traced expression.
     `facts` are fields of `Op`, such as moves=True.
     """
+
     def declare(fn: Callable) -> Op:
         arity = sum(p.kind is not p.KEYWORD_ONLY for p in inspect.signature(fn).parameters.values())
-        default = (tuple(["f32[5, 13]"] * arity),) + ((("f32[2, 3, 9]",) + ("f32[3, 1]",) * (arity - 1),) if arity > 1 else ())
-        return _register(Op(fn.__name__.rstrip("_"), "pointwise", _names(onnx), _declared_attrs(fn), scalar=fn,
-                            examples=tuple(examples) or default, commutative=commutative, domain=domain,
-                            doc=inspect.getdoc(fn) or "", **facts))
+        default = (tuple(["f32[5, 13]"] * arity),) + (
+            (("f32[2, 3, 9]",) + ("f32[3, 1]",) * (arity - 1),) if arity > 1 else ()
+        )
+        return _register(
+            Op(
+                fn.__name__.rstrip("_"),
+                "pointwise",
+                _names(onnx),
+                _declared_attrs(fn),
+                scalar=fn,
+                examples=tuple(examples) or default,
+                commutative=commutative,
+                domain=domain,
+                doc=inspect.getdoc(fn) or "",
+                **facts,
+            )
+        )
+
     return declare
 
 
 def _from_class(kind: str, cls: type, onnx, examples, **more) -> Op:
     member = {k: v for k, v in vars(cls).items() if inspect.isfunction(v)}
-    return _register(Op(cls.__name__.rstrip("_"), kind, _names(onnx), _declared_attrs(member["infer"]), infer=member["infer"],
-                        reference=member.get("reference"), expand=member.get("expand"), flops=member.get("flops"),
-                        examples=tuple(examples), doc=inspect.getdoc(cls) or "", **more))
+    return _register(
+        Op(
+            cls.__name__.rstrip("_"),
+            kind,
+            _names(onnx),
+            _declared_attrs(member["infer"]),
+            infer=member["infer"],
+            reference=member.get("reference"),
+            expand=member.get("expand"),
+            flops=member.get("flops"),
+            examples=tuple(examples),
+            doc=inspect.getdoc(cls) or "",
+            **more,
+        )
+    )
 
 
 def structured(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
-    """Declares an op from a class with `infer(*types, *, attrs)`, `reference(*arrays, *, attrs)` and perhaps `flops(*types, *, attrs)`.
+    """Declares an op from a class with `infer(*types, *, attrs)`, `reference(*arrays, *, attrs)` and perhaps
+    `flops(*types, *, attrs)`.
 
-    `expand(*values, *, attrs)` may say it in simpler terms for where no kernel takes it, or give None where there are none.
-    `facts` are fields of `Op`, such as moves=True.
+    `expand(*values, *, attrs)` may say it in simpler terms for where no kernel takes it, or give None where there are
+    none. `facts` are fields of `Op`, such as moves=True.
     """
     return lambda cls: _from_class("structured", cls, onnx, examples, domain=domain, **facts)
 
@@ -81,7 +114,8 @@ def nested(*, examples=()):
 
 
 def composite(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
-    """Declares an op that other ops can express: `infer`, `expand(*values, *, attrs) -> Term`, perhaps a direct `reference`.
+    """Declares an op that other ops can express: `infer`, `expand(*values, *, attrs) -> Term`, perhaps a direct
+    `reference`.
 
     Numbers and float64 arrays in an expansion take the element type of the operands beside them.
     `facts` are fields of `Op`, such as moves=True.

@@ -1,4 +1,5 @@
 """Max and average pooling over any number of spatial axes."""
+
 from __future__ import annotations
 
 import math
@@ -21,7 +22,8 @@ _WINDOWS: tuple[tuple[str, dict], ...] = (
     ("f32[1, 5, 12, 12]", dict(kernel=(3, 3), strides=(2, 2), pads=(0, 0, 0, 0), dilations=(1, 1), ceil_mode=True)),
     ("f32[1, 3, 10, 9]", dict(kernel=(3, 2), strides=(3, 3), pads=(1, 0, 1, 1), dilations=(1, 2), ceil_mode=True)),
     ("f32[2, 5, 31]", dict(kernel=(4,), strides=(3,), pads=(2, 1), dilations=(2,))),
-    ("f32[1, 3, 5, 6, 7]", dict(kernel=(2, 3, 2), strides=(1, 2, 2), pads=(0, 1, 1, 1, 1, 0), dilations=(1, 1, 1))))
+    ("f32[1, 3, 5, 6, 7]", dict(kernel=(2, 3, 2), strides=(1, 2, 2), pads=(0, 1, 1, 1, 1, 0), dilations=(1, 1, 1))),
+)
 
 
 def _infer(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool) -> TensorType:
@@ -30,38 +32,73 @@ def _infer(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilations: In
     return x.with_shape((*x.shape[:2], *window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)))
 
 
-def _flops(x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, count_include_pad: bool = False) -> int:
+def _flops(
+    x: TensorType,
+    *,
+    kernel: Ints,
+    strides: Ints,
+    pads: Ints,
+    dilations: Ints,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> int:
     return _infer(x, kernel, strides, pads, dilations, ceil_mode).size * math.prod(kernel)
 
 
-def _pad_to_windows(x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, sizes: Ints, value) -> np.ndarray:
+def _pad_to_windows(
+    x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, sizes: Ints, value
+) -> np.ndarray:
     """x padded as asked, and behind that as far as the last window of ceil_mode reaches."""
     spatial = len(kernel)
-    reach = [(n - 1) * s + (k - 1) * d + 1 - pads[i] - x.shape[2 + i] for i, (n, s, k, d) in enumerate(zip(sizes, strides, kernel, dilations))]
+    reach = [
+        (n - 1) * s + (k - 1) * d + 1 - pads[i] - x.shape[2 + i]
+        for i, (n, s, k, d) in enumerate(zip(sizes, strides, kernel, dilations))
+    ]
     return pad_space(x, (*pads[:spatial], *map(max, pads[spatial:], reach)), value)
 
 
-def _by_depth(op: Thing, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more) -> Thing:
-    """More than two spatial axes: pictures are pooled, then what became of them along the first of the axes. Means are means of means, as what counts
-    is the product of what counts along each axis."""
+def _by_depth(
+    op: Thing, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more
+) -> Thing:
+    """More than two spatial axes: pictures are pooled, then what became of them along the first of the axes. Means are
+    means of means, as what counts is the product of what counts along each axis."""
     if x.type.rank <= 4:
         return None
     n, c, d = x.type.shape[:3]
     spatial = len(kernel)
     depth, *sizes = window_sizes(x.type.shape[2:], kernel, strides, pads, dilations, ceil_mode)
-    flat = op(pictures(x, x.type.shape), kernel=kernel[1:], strides=strides[1:], pads=(*pads[1:spatial], *pads[spatial + 1:]), dilations=dilations[1:],
-              ceil_mode=ceil_mode, **more)
+    flat = op(
+        pictures(x, x.type.shape),
+        kernel=kernel[1:],
+        strides=strides[1:],
+        pads=(*pads[1:spatial], *pads[spatial + 1 :]),
+        dilations=dilations[1:],
+        ceil_mode=ceil_mode,
+        **more,
+    )
     rows = reshape(stacked(flat, n, d, (n * d, c, *sizes)), shape=(n, c, d, math.prod(sizes)))
-    pooled = op(rows, kernel=(kernel[0], 1), strides=(strides[0], 1), pads=(pads[0], 0, pads[spatial], 0), dilations=(dilations[0], 1),
-                ceil_mode=ceil_mode, **more)
+    pooled = op(
+        rows,
+        kernel=(kernel[0], 1),
+        strides=(strides[0], 1),
+        pads=(pads[0], 0, pads[spatial], 0),
+        dilations=(dilations[0], 1),
+        ceil_mode=ceil_mode,
+        **more,
+    )
     return reshape(pooled, shape=(n, c, depth, *sizes))
 
 
-@structured("MaxPool", examples=(*_WINDOWS, ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))))
+@structured(
+    "MaxPool",
+    examples=(*_WINDOWS, ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))),
+)
 class max_pool:
     """The largest element of each window; padding is never the largest."""
 
-    def infer(x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False) -> TensorType:
+    def infer(
+        x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False
+    ) -> TensorType:
         return _infer(x, kernel, strides, pads, dilations, ceil_mode)
 
     def reference(x, *, kernel, strides, pads, dilations, ceil_mode=False):
@@ -80,9 +117,10 @@ class max_pool:
 
 
 def _places(shape: Ints, column_major: bool) -> list[int]:
-    """What one step along each axis is worth in the index of an element: pictures one after the other, each row by row or column by column."""
+    """What one step along each axis is worth in the index of an element: pictures one after the other, each row by row
+    or column by column."""
     space = shape[2:]
-    steps = [math.prod(space[:i] if column_major else space[i + 1:]) for i in range(len(space))]
+    steps = [math.prod(space[:i] if column_major else space[i + 1 :]) for i in range(len(space))]
     return [math.prod(shape[1:]), math.prod(space), *steps]
 
 
@@ -94,40 +132,74 @@ def _better(a: tuple[Thing, Thing], b: tuple[Thing, Thing] | None = None) -> tup
     return where(better, b[0], a[0]), where(better, b[1], a[1])
 
 
-@composite(examples=(*((type, dict(attrs, column_major=i % 2 == 1)) for i, (type, attrs) in enumerate(_WINDOWS)),
-                     ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))))
+@composite(
+    examples=(
+        *((type, dict(attrs, column_major=i % 2 == 1)) for i, (type, attrs) in enumerate(_WINDOWS)),
+        ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
+    )
+)
 class max_pool_places:
     """Where in X the largest element of each window lies (the first of equals), as an index into its elements."""
 
-    def infer(x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, column_major: bool = False) -> TensorType:
+    def infer(
+        x: TensorType,
+        *,
+        kernel: Ints,
+        strides: Ints,
+        pads: Ints,
+        dilations: Ints,
+        ceil_mode: bool = False,
+        column_major: bool = False,
+    ) -> TensorType:
         return _infer(x, kernel, strides, pads, dilations, ceil_mode).with_dtype(I64)
 
     def reference(x, *, kernel, strides, pads, dilations, ceil_mode=False, column_major=False):
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
         steps = _places(x.shape, column_major)
-        index = sum(np.arange(d).reshape(-1, *[1] * (x.ndim - 1 - i)) * step for i, (d, step) in enumerate(zip(x.shape, steps)))
+        index = sum(
+            np.arange(d).reshape(-1, *[1] * (x.ndim - 1 - i)) * step for i, (d, step) in enumerate(zip(x.shape, steps))
+        )
         lowest = DType.of(x).least
-        padded, index = (_pad_to_windows(a, kernel, strides, pads, dilations, sizes, value) for a, value in ((x, lowest), (index, 0)))
+        padded, index = (
+            _pad_to_windows(a, kernel, strides, pads, dilations, sizes, value) for a, value in ((x, lowest), (index, 0))
+        )
         best, found = np.full((*x.shape[:2], *sizes), lowest, x.dtype), np.zeros((*x.shape[:2], *sizes), np.int64)
         for i, (_, window) in enumerate(taps(kernel, strides, dilations, sizes)):
             better = (padded[window] > best) | (i == 0)
             best, found = np.where(better, padded[window], best), np.where(better, index[window], found)
         return found
 
-    def expand(x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool) -> Thing:
+    def expand(
+        x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool
+    ) -> Thing:
         shape, spatial = x.type.shape, len(kernel)
         if not is_known(*shape) or math.prod(kernel) > PARTS:
             return None
-        sizes, steps = window_sizes(shape[2:], kernel, strides, pads, dilations, ceil_mode), _places(shape, column_major)
-        reach = [(n - 1) * s + (k - 1) * d + 1 - before - size for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])]
+        sizes, steps = (
+            window_sizes(shape[2:], kernel, strides, pads, dilations, ceil_mode),
+            _places(shape, column_major),
+        )
+        reach = [
+            (n - 1) * s + (k - 1) * d + 1 - before - size
+            for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])
+        ]
         lowest = np.asarray(x.type.dtype.least, x.type.dtype.numpy)
         wide = pad(x, lowest, pads=(0, 0, *pads[:spatial], 0, 0, *map(max, pads[spatial:], reach)))
-        each: list[tuple[Thing, Thing]] = []                               # (what is met there, where)
-        for at, (_, *window) in zip(np.ndindex(*kernel), (window for _, window in taps(kernel, strides, dilations, sizes))):
-            met = slice_(wide, starts=tuple(w.start for w in window), ends=tuple(w.stop for w in window), axes=tuple(range(2, 2 + spatial)), steps=strides)
+        each: list[tuple[Thing, Thing]] = []  # (what is met there, where)
+        for at, (_, *window) in zip(
+            np.ndindex(*kernel), (window for _, window in taps(kernel, strides, dilations, sizes))
+        ):
+            met = slice_(
+                wide,
+                starts=tuple(w.start for w in window),
+                ends=tuple(w.stop for w in window),
+                axes=tuple(range(2, 2 + spatial)),
+                steps=strides,
+            )
             each.append((met, np.asarray(sum(k * d * step for k, d, step in zip(at, dilations, steps[2:])), np.int32)))
-        while len(each) > 1:                                               # in pairs: chains of hundreds of taps would be as deep
-            each = [_better(*each[i:i + 2]) for i in range(0, len(each), 2)]
+        # in pairs: chains of hundreds of taps would be as deep
+        while len(each) > 1:
+            each = [_better(*each[i : i + 2]) for i in range(0, len(each), 2)]
         ((_, found),) = each
         first = [np.arange(d) * step for d, step in zip(shape[:2], steps)]
         first += [(np.arange(n) * s - before) * step for n, s, before, step in zip(sizes, strides, pads, steps[2:])]
@@ -139,12 +211,23 @@ class max_pool_places:
         return index
 
 
-@structured("AveragePool", examples=(*_WINDOWS, *((*types, dict(attrs, count_include_pad=True)) for *types, attrs in _WINDOWS)))
+@structured(
+    "AveragePool", examples=(*_WINDOWS, *((*types, dict(attrs, count_include_pad=True)) for *types, attrs in _WINDOWS))
+)
 class average_pool:
-    """The mean of each window; `count_include_pad` counts the padding asked for as zeros, what ceil_mode adds never counts."""
+    """The mean of each window; `count_include_pad` counts the padding asked for as zeros, what ceil_mode adds never
+    counts."""
 
-    def infer(x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False,
-              count_include_pad: bool = False) -> TensorType:
+    def infer(
+        x: TensorType,
+        *,
+        kernel: Ints,
+        strides: Ints,
+        pads: Ints,
+        dilations: Ints,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+    ) -> TensorType:
         expect(x.dtype.is_float, "needs floating point")
         return _infer(x, kernel, strides, pads, dilations, ceil_mode)
 
@@ -153,8 +236,13 @@ class average_pool:
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
         padded = _pad_to_windows(x, kernel, strides, pads, dilations, sizes, 0)
         counted = np.zeros((1, 1, *padded.shape[2:]), x.dtype)
-        inside = (..., *(slice(0, begin + n + end) if count_include_pad else slice(begin, begin + n)
-                         for begin, n, end in zip(pads[:spatial], x.shape[2:], pads[spatial:])))
+        inside = (
+            ...,
+            *(
+                slice(0, begin + n + end) if count_include_pad else slice(begin, begin + n)
+                for begin, n, end in zip(pads[:spatial], x.shape[2:], pads[spatial:])
+            ),
+        )
         counted[inside] = 1
         total, count = np.zeros((*x.shape[:2], *sizes), x.dtype), np.zeros((1, 1, *sizes), x.dtype)
         for _, window in taps(kernel, strides, dilations, sizes):

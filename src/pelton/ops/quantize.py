@@ -1,4 +1,5 @@
 """Conversions between numbers and the few bits that they are stored in: a scale, perhaps a zero point."""
+
 from __future__ import annotations
 
 
@@ -36,7 +37,7 @@ def _spread(thing: Thing, v: TensorType, x: TensorType, axis: int, block: int) -
     if v.size == 1:
         return thing if v.shape == () else reshape(thing, shape=())
     if block:
-        before, rows, after = v.shape[:axis], v.shape[axis], v.shape[axis + 1:]
+        before, rows, after = v.shape[:axis], v.shape[axis], v.shape[axis + 1 :]
         apart: Thing = reshape(thing, shape=(*before, rows, 1, *after))
         apart = apart if block == 1 else spread(apart, shape=(*before, rows, block, *after))
         whole: Thing = reshape(apart, shape=(*before, rows * block, *after))
@@ -50,11 +51,20 @@ def _as(thing: Thing, dtype: DType, to: DType) -> Thing:
     return thing if dtype is to else cast(thing, to=to)
 
 
-@composite(stepwise=True, keeps=True, examples=(
-    ("i8[5, 13]", "f32[]"), ("u8[5, 13]", "f32[13]", "u8[13]", dict(axis=1)), ("i32[7]", "f32[]"),
-    ("i32[7]", "f32[]", "i32[]"),
-    ("i8[3, 5, 7]", "f32[5]", "i8[5]", dict(axis=1)), ("i8[11, 3]", "f32[3, 3]", "i8[3, 3]", dict(block=4)),
-    ("u8[3, 61]", "f16[3, 31]", dict(axis=1, block=2)), ("i16[5, 3]", "f64[1]", "i16[1]")))
+@composite(
+    stepwise=True,
+    keeps=True,
+    examples=(
+        ("i8[5, 13]", "f32[]"),
+        ("u8[5, 13]", "f32[13]", "u8[13]", dict(axis=1)),
+        ("i32[7]", "f32[]"),
+        ("i32[7]", "f32[]", "i32[]"),
+        ("i8[3, 5, 7]", "f32[5]", "i8[5]", dict(axis=1)),
+        ("i8[11, 3]", "f32[3, 3]", "i8[3, 3]", dict(block=4)),
+        ("u8[3, 61]", "f16[3, 31]", dict(axis=1, block=2)),
+        ("i16[5, 3]", "f64[1]", "i16[1]"),
+    ),
+)
 class dequantize:
     """(x − zero) · scale, in the type of the scale; narrow ones, which do not hold all integers, only in the end.
 
@@ -62,8 +72,9 @@ class dequantize:
     without a zero point it is 0.
     """
 
-    def infer(x: TensorType, scale: TensorType, zero: TensorType | None = None, *, axis: int = 0,
-              block: int = 0) -> TensorType:
+    def infer(
+        x: TensorType, scale: TensorType, zero: TensorType | None = None, *, axis: int = 0, block: int = 0
+    ) -> TensorType:
         expect(scale.dtype.is_float, "needs a scale of floating point")
         _check(x, axis, block, scale, zero)
         return x.with_dtype(scale.dtype)
@@ -82,26 +93,40 @@ class dequantize:
         return x.size * (1 if zero is None else 2)
 
 
-@composite(stepwise=True, examples=(
-    ("f32[5, 13]", "f32[]", dict(to=DType.I8)), ("f32[5, 13]", "f32[13]", "u8[13]", dict(to=DType.U8, axis=1)),
-    ("f32[3, 5, 7]", "f32[5]", "i8[5]", dict(to=DType.I8, axis=1)),
-    ("f64[5, 3]", "f64[1]", "i16[1]", dict(to=DType.I16)),
-    ("f32[11, 3]", "f32[3, 3]", "i8[3, 3]", dict(to=DType.I8, block=4))))
+@composite(
+    stepwise=True,
+    examples=(
+        ("f32[5, 13]", "f32[]", dict(to=DType.I8)),
+        ("f32[5, 13]", "f32[13]", "u8[13]", dict(to=DType.U8, axis=1)),
+        ("f32[3, 5, 7]", "f32[5]", "i8[5]", dict(to=DType.I8, axis=1)),
+        ("f64[5, 3]", "f64[1]", "i16[1]", dict(to=DType.I16)),
+        ("f32[11, 3]", "f32[3, 3]", "i8[3, 3]", dict(to=DType.I8, block=4)),
+    ),
+)
 class quantize:
     """x / scale rounded half to even, + zero, saturated, as `to`. Floats round as a cast does, and their zero is 0.
 
     Scale and zero point as those of `dequantize`.
     """
 
-    def infer(x: TensorType, scale: TensorType, zero: TensorType | None = None, *, to: DType, axis: int = 0,
-              block: int = 0, saturate: bool = True) -> TensorType:
+    def infer(
+        x: TensorType,
+        scale: TensorType,
+        zero: TensorType | None = None,
+        *,
+        to: DType,
+        axis: int = 0,
+        block: int = 0,
+        saturate: bool = True,
+    ) -> TensorType:
         expect(x.dtype.is_float and scale.dtype.is_float, "needs floating point and a scale of it")
         expect(to.is_float or to.is_integer, "needs a type of numbers to give")
         _check(x, axis, block, scale, zero)
         return x.with_dtype(to)
 
-    def expand(x: Value, scale: Value, zero: Value | None = None, *, to: DType, axis: int, block: int,
-               saturate: bool) -> Thing:
+    def expand(
+        x: Value, scale: Value, zero: Value | None = None, *, to: DType, axis: int, block: int, saturate: bool
+    ) -> Thing:
         dtype = x.type.dtype
         at = _spread(scale, scale.type, x.type, axis, block)
         y = div(x, _as(at, scale.type.dtype, dtype))

@@ -1,4 +1,5 @@
 """Reductions, arg-extrema, cumulative sums and products, and top-k."""
+
 from __future__ import annotations
 
 import math
@@ -13,15 +14,22 @@ from .op import composite, expect, structured
 from .shape import reshape
 
 Axes = tuple[int, ...]
-_ANY = (("f32[5, 13]", dict(axes=(1,))), ("f32[2, 3, 7, 5]", dict(axes=(2, 3), keepdims=False)), ("f32[2, 3, 7, 5]", dict(axes=(1,))),
-        ("f32[3, 1009]", dict(axes=(0, 1), keepdims=False)), ("f32[58, 7, 3]", dict(axes=(0, 2))))
+_ANY = (
+    ("f32[5, 13]", dict(axes=(1,))),
+    ("f32[2, 3, 7, 5]", dict(axes=(2, 3), keepdims=False)),
+    ("f32[2, 3, 7, 5]", dict(axes=(1,))),
+    ("f32[3, 1009]", dict(axes=(0, 1), keepdims=False)),
+    ("f32[58, 7, 3]", dict(axes=(0, 2))),
+)
 
 
 def reduced(x: TensorType, axes: Axes, keepdims: bool) -> TensorType:
     """The type of a reduction over the axes."""
     expect(x.dtype.is_float or x.dtype.is_integer or x.dtype is BOOL, "needs numbers or truth values")
-    expect(len(axes) > 0 and len(set(axes)) == len(axes) and all(0 <= a < x.rank for a in axes),
-           f"needs distinct axes from 0 to {x.rank - 1}, got {list(axes)}")
+    expect(
+        len(axes) > 0 and len(set(axes)) == len(axes) and all(0 <= a < x.rank for a in axes),
+        f"needs distinct axes from 0 to {x.rank - 1}, got {list(axes)}",
+    )
     return x.with_shape((1 if i in axes else d) for i, d in enumerate(x.shape) if keepdims or i not in axes)
 
 
@@ -89,8 +97,15 @@ class reduce_min:
     flops = _flops
 
 
-@structured("ReduceProd", domain=(0.8, 1.25), examples=(
-    ("f32[5, 13]", dict(axes=(1,))), ("f32[2, 3, 7, 5]", dict(axes=(2, 3), keepdims=False)), ("i32[3, 5]", dict(axes=(0,)))))
+@structured(
+    "ReduceProd",
+    domain=(0.8, 1.25),
+    examples=(
+        ("f32[5, 13]", dict(axes=(1,))),
+        ("f32[2, 3, 7, 5]", dict(axes=(2, 3), keepdims=False)),
+        ("i32[3, 5]", dict(axes=(0,))),
+    ),
+)
 class reduce_prod:
     """Y = Π X over the axes."""
 
@@ -171,7 +186,7 @@ class reduce_log_sum_exp:
 
     def expand(x, *, axes, keepdims):
         top = reduce_max(x, axes=axes, keepdims=True)
-        top = where(is_inf(top), 0.0, top)                         # of −∞ alone the sum is 0, not ∞ − ∞
+        top = where(is_inf(top), 0.0, top)  # of −∞ alone the sum is 0, not ∞ − ∞
         y = add(top, log(reduce_sum(exp(sub(x, top)), axes=axes, keepdims=True)))
         return y if keepdims else reshape(y, shape=reduced(x.type, axes, keepdims=False).shape)
 
@@ -182,7 +197,11 @@ class reduce_log_sum_exp:
         return y if keepdims else y.squeeze(axes)
 
 
-_ARG = (("f32[5, 13]", dict(axis=1)), ("f32[2, 3, 7]", dict(axis=0, keepdims=False)), ("i32[7, 11]", dict(axis=1, select_last_index=True)))
+_ARG = (
+    ("f32[5, 13]", dict(axis=1)),
+    ("f32[2, 3, 7]", dict(axis=0, keepdims=False)),
+    ("i32[7, 11]", dict(axis=1, select_last_index=True)),
+)
 
 
 def _arg(best, x: np.ndarray, axis: int, keepdims: bool, last: bool) -> np.ndarray:
@@ -231,8 +250,15 @@ def _running(join, start: int, x: np.ndarray, axis: int, exclusive: bool, revers
     return np.flip(y, axis) if reverse else y
 
 
-@structured("CumSum", examples=(("f32[5, 13]", dict(axis=1)), ("f32[3, 7]", dict(axis=0, exclusive=True)), ("i32[3, 7]", dict(axis=1, reverse=True)),
-                                ("f32[2, 3, 7]", dict(axis=1, exclusive=True, reverse=True))))
+@structured(
+    "CumSum",
+    examples=(
+        ("f32[5, 13]", dict(axis=1)),
+        ("f32[3, 7]", dict(axis=0, exclusive=True)),
+        ("i32[3, 7]", dict(axis=1, reverse=True)),
+        ("f32[2, 3, 7]", dict(axis=1, exclusive=True, reverse=True)),
+    ),
+)
 class cumsum:
     """Yᵢ = Σ_{j ≤ i} Xⱼ along an axis; `exclusive` leaves out j = i, `reverse` sums from the end."""
 
@@ -246,8 +272,15 @@ class cumsum:
     flops = _flops
 
 
-@structured("CumProd", domain=(0.6, 1.6), examples=(
-    ("f32[5, 13]", dict(axis=1)), ("f32[3, 7]", dict(axis=0, exclusive=True)), ("i32[3, 7]", dict(axis=1, reverse=True))))
+@structured(
+    "CumProd",
+    domain=(0.6, 1.6),
+    examples=(
+        ("f32[5, 13]", dict(axis=1)),
+        ("f32[3, 7]", dict(axis=0, exclusive=True)),
+        ("i32[3, 7]", dict(axis=1, reverse=True)),
+    ),
+)
 class cumprod:
     """Yᵢ = Π_{j ≤ i} Xⱼ along an axis; `exclusive` leaves out j = i, `reverse` goes from the end."""
 
@@ -260,18 +293,28 @@ class cumprod:
     flops = _flops
 
 
-@structured("TopK", examples=(("f32[5, 13]", dict(k=3, axis=1)), ("f32[7, 3]", dict(k=7, axis=0, largest=False)), ("i32[2, 11]", dict(k=5, axis=1))))
+@structured(
+    "TopK",
+    examples=(
+        ("f32[5, 13]", dict(k=3, axis=1)),
+        ("f32[7, 3]", dict(k=7, axis=0, largest=False)),
+        ("i32[2, 11]", dict(k=5, axis=1)),
+    ),
+)
 class top_k:
     """The k largest (or smallest) elements along an axis and where they lie, in order; of equals the first ones."""
 
-    def infer(x: TensorType, *, k: int, axis: int, largest: bool = True, sorted: bool = True) -> tuple[TensorType, TensorType]:
+    def infer(
+        x: TensorType, *, k: int, axis: int, largest: bool = True, sorted: bool = True
+    ) -> tuple[TensorType, TensorType]:
         expect(0 <= axis < x.rank, f"needs an axis from 0 to {x.rank - 1}, got {axis}")
         expect(0 <= k <= x.shape[axis], f"needs k from 0 to {x.shape[axis]}, got {k}")
-        values = x.with_shape((*x.shape[:axis], k, *x.shape[axis + 1:]))
+        values = x.with_shape((*x.shape[:axis], k, *x.shape[axis + 1 :]))
         return values, values.with_dtype(I64)
 
     def reference(x, *, k, axis, largest=True, sorted=True):
-        if largest:                                # the last k of a stable sort of the flipped array: equals keep their order
+        # the last k of a stable sort of the flipped array: equals keep their order
+        if largest:
             order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
         else:
             order = np.argsort(x, axis, kind="stable")

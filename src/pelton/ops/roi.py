@@ -1,4 +1,5 @@
 """Regions of pictures brought to one size: sampled between the elements, or the largest elements."""
+
 from __future__ import annotations
 
 import math
@@ -16,38 +17,72 @@ from .shape import reshape, slice_, transpose
 
 
 def _points(begin: float, long: float, bins: int, i: int, count: int, size: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Of the points of bin i of an axis, those on the picture: (elements they lie between, their weights), and whether there are others."""
+    """Of the points of bin i of an axis, those on the picture: (elements they lie between, their weights), and whether
+    there are others."""
     step = long / bins / count if count else 0.0
     first = begin + long / bins * i
     edges = (-1.0, float(size)) if step > 0 else (float(size), -1.0)
-    low, high = (int(np.clip(np.floor((edge - first) / step) + more, 0, count)) for edge, more in zip(edges, (-1, 2))) if step else (0, count)
+    low, high = (
+        (int(np.clip(np.floor((edge - first) / step) + more, 0, count)) for edge, more in zip(edges, (-1, 2)))
+        if step
+        else (0, count)
+    )
     at = first + step * (np.arange(low, high) + 0.5)
     inside = (at >= -1) & (at <= size)
     at = np.clip(at[inside], 0, size - 1)
     left = np.floor(at).astype(np.int64)
-    return (np.stack([left, np.minimum(left + 1, size - 1)], -1).reshape(-1), np.stack([1 - (at - left), at - left], -1).reshape(-1),
-            int(inside.sum()) < count)
+    return (
+        np.stack([left, np.minimum(left + 1, size - 1)], -1).reshape(-1),
+        np.stack([1 - (at - left), at - left], -1).reshape(-1),
+        int(inside.sum()) < count,
+    )
 
 
-@composite("RoiAlign", place=1, examples=(
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, samples=2)),
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=2, samples=1, scale=3.0, half_pixel=False)),
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=1, width=2, samples=3, scale=2.0, mode="max")),
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=3, width=2, samples=0, scale=4.0, half_pixel=False)),
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=2, samples=0, scale=4.0, mode="max"))))
+@composite(
+    "RoiAlign",
+    place=1,
+    examples=(
+        ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, samples=2)),
+        ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=2, samples=1, scale=3.0, half_pixel=False)),
+        ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=1, width=2, samples=3, scale=2.0, mode="max")),
+        ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=3, width=2, samples=0, scale=4.0, half_pixel=False)),
+        ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=2, samples=0, scale=4.0, mode="max")),
+    ),
+)
 class roi_align:
-    """Y[r, c, i, j] = the mean (or maximum) of samples² points, evenly spread over a bin, of X[batch[r], c] between its elements; rois are x₁, y₁, x₂, y₂.
-    It is 0 where X has no elements.
+    """Y[r, c, i, j] = the mean (or maximum) of samples² points, evenly spread over a bin, of X[batch[r], c] between its
+    elements; rois are x₁, y₁, x₂, y₂. It is 0 where X has no elements.
 
     samples: 0 for as many along each axis as the bin is long, rounded up.
     """
 
-    def infer(x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, samples: int, scale: float = 1.0, mode: str = "avg",
-              half_pixel: bool = True) -> TensorType:
-        expect(x.rank == 4 and rois.rank == 2 and batch.rank == 1, "needs pictures, rois of four numbers and the picture of each")
-        expect_equal(rois.shape, (batch.shape[0], 4), "needs four numbers per roi, and as many rois as numbers of pictures")
-        expect(x.dtype.is_float and rois.dtype.is_float and batch.dtype.is_integer, "needs floating point, and integers for the pictures")
-        expect(min(height, width) >= 1 and 0 <= samples <= 1024, f"needs bins, and 1 to 1024 samples or 0, got {height} × {width} of {samples}")
+    def infer(
+        x: TensorType,
+        rois: TensorType,
+        batch: TensorType,
+        *,
+        height: int,
+        width: int,
+        samples: int,
+        scale: float = 1.0,
+        mode: str = "avg",
+        half_pixel: bool = True,
+    ) -> TensorType:
+        expect(
+            x.rank == 4 and rois.rank == 2 and batch.rank == 1,
+            "needs pictures, rois of four numbers and the picture of each",
+        )
+        expect_equal(
+            rois.shape, (batch.shape[0], 4), "needs four numbers per roi, and as many rois as numbers of pictures"
+        )
+        expect(
+            x.dtype.is_float and rois.dtype.is_float and batch.dtype.is_integer,
+            "needs floating point, and integers for the pictures",
+        )
+        expect(
+            min(height, width) >= 1 and 0 <= samples <= 1024,
+            f"needs bins, and 1 to 1024 samples or 0, got {height} × {width} of {samples}",
+        )
         expect(mode in ("avg", "max"), f"needs mode avg or max, got {mode!r}")
         return x.with_shape((batch.shape[0], x.shape[1], height, width))
 
@@ -66,13 +101,39 @@ class roi_align:
                     if mode == "avg":
                         y[r, :, i, j] = found.sum((1, 2)) / max(rows * columns, 1)
                     else:
-                        y[r, :, i, j] = found.max((1, 2), initial=0.0 if above or beside or not rows * columns else -np.inf)
+                        y[r, :, i, j] = found.max(
+                            (1, 2), initial=0.0 if above or beside or not rows * columns else -np.inf
+                        )
         return y
 
-    def expand(x: Value, rois: Value, batch: Value, *, height: int, width: int, samples: int, scale: float, mode: str, half_pixel: bool) -> Thing:
-        if not samples:                          # as many as follow from each roi: that takes a kernel
-            return None if rois.type.dtype is F32 or x.type.dtype is F64 else roi_align(
-                x, cast(rois, to=F32), batch, height=height, width=width, samples=0, scale=scale, mode=mode, half_pixel=half_pixel)
+    def expand(
+        x: Value,
+        rois: Value,
+        batch: Value,
+        *,
+        height: int,
+        width: int,
+        samples: int,
+        scale: float,
+        mode: str,
+        half_pixel: bool,
+    ) -> Thing:
+        if not samples:  # as many as follow from each roi: that takes a kernel
+            return (
+                None
+                if rois.type.dtype is F32 or x.type.dtype is F64
+                else roi_align(
+                    x,
+                    cast(rois, to=F32),
+                    batch,
+                    height=height,
+                    width=width,
+                    samples=0,
+                    scale=scale,
+                    mode=mode,
+                    half_pixel=half_pixel,
+                )
+            )
         if samples > 32:
             return None
         n, c, *space = x.type.shape
@@ -81,14 +142,18 @@ class roi_align:
         index: Thing = None
         weight: Thing = None
         for axis, (size, bins) in enumerate(zip(space, (height, width))):
-            begin, end = (slice_(given, starts=(k,), ends=(k + 1,), axes=(1,), steps=(1,)) for k in (1 - axis, 3 - axis))
+            begin, end = (
+                slice_(given, starts=(k,), ends=(k + 1,), axes=(1,), steps=(1,)) for k in (1 - axis, 3 - axis)
+            )
             long = sub(end, begin) if half_pixel else maximum(sub(end, begin), 1.0)
             steps = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(-1) / bins
-            at = add(sub(begin, 0.5 * half_pixel), mul(long, steps))                                   # [roi, bin · sample]
+            # [roi, bin · sample]
+            at = add(sub(begin, 0.5 * half_pixel), mul(long, steps))
             last = number(size - 1, dtype)
             there = within(at, -1.0, at_once(add, last, 1.0))
             at = minimum(maximum(at, 0.0), last)
-            shape = (count, *[1] * axis, bins, *[1] * (1 - axis), *[1] * 2 * axis, samples, 1, *[1] * 2 * (1 - axis))        # [roi, i, j, sᵢ, tᵢ, sⱼ, tⱼ]
+            # [roi, i, j, sᵢ, tᵢ, sⱼ, tⱼ]
+            shape = (count, *[1] * axis, bins, *[1] * (1 - axis), *[1] * 2 * axis, samples, 1, *[1] * 2 * (1 - axis))
             at, there = reshape(at, shape=shape), reshape(where(there, number(1, dtype), 0.0), shape=shape)
             along = (2, *[1] * 2 * (1 - axis))
             place = add(floor(at), np.arange(2.0).reshape(along))
@@ -96,20 +161,36 @@ class roi_align:
             place = cast(minimum(place, last), to=counted)
             place = place if axis else mul(place, number(space[1], counted))
             index, weight = (place, by) if index is None else (add(index, place), mul(weight, by))
-        index = add(index, mul(cast(reshape(batch, shape=(count, *[1] * 6)), to=counted), number(math.prod(space), counted)))
+        index = add(
+            index, mul(cast(reshape(batch, shape=(count, *[1] * 6)), to=counted), number(math.prod(space), counted))
+        )
         flat = reshape(transpose(x, perm=(1, 0, 2, 3)), shape=(c, n * math.prod(space)))
         each = 4 * samples * samples
         shape = (count, height, width, each) if mode == "avg" else (count, height, width, each, 1)
-        found = blend(flat, reshape(index, shape=shape), reshape(mul(weight, 1 / samples ** 2) if mode == "avg" else weight, shape=shape), axis=1)
+        found = blend(
+            flat,
+            reshape(index, shape=shape),
+            reshape(mul(weight, 1 / samples**2) if mode == "avg" else weight, shape=shape),
+            axis=1,
+        )
         return transpose(found if mode == "avg" else reduce_max(found, axes=(4,), keepdims=False), perm=(1, 0, 2, 3))
 
 
-@structured("MaxRoiPool", place=1, examples=(
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, scale=3.0)), ("f32[1, 21, 9, 11]", "f32[3, 4]", "i64[3]", dict(height=1, width=2))))
+@structured(
+    "MaxRoiPool",
+    place=1,
+    examples=(
+        ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, scale=3.0)),
+        ("f32[1, 21, 9, 11]", "f32[3, 4]", "i64[3]", dict(height=1, width=2)),
+    ),
+)
 class max_roi_pool:
-    """Y[r, c, i, j] = the largest element of X[batch[r], c] that a bin touches, 0 where it touches none; rois are x₁, y₁, x₂, y₂, rounded, ends included."""
+    """Y[r, c, i, j] = the largest element of X[batch[r], c] that a bin touches, 0 where it touches none; rois are x₁,
+    y₁, x₂, y₂, rounded, ends included."""
 
-    def infer(x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, scale: float = 1.0) -> TensorType:
+    def infer(
+        x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, scale: float = 1.0
+    ) -> TensorType:
         return roi_align.infer(x, rois, batch, height=height, width=width, samples=1, scale=scale)
 
     def reference(x, rois, batch, *, height, width, scale=1.0):
@@ -119,14 +200,23 @@ class max_roi_pool:
             for size, bins, begin, end in zip(x.shape[2:], (height, width), corners[1::-1], corners[3:1:-1]):
                 start = np.floor(abs(begin) + 0.5) * np.sign(begin)
                 long = max(np.floor(abs(end) + 0.5) * np.sign(end) - start + 1, 1.0) / bins
-                spans.append([tuple(int(np.clip(edge, 0, size)) for edge in (start + np.floor(i * long), start + np.ceil((i + 1) * long)))
-                              for i in range(bins)])
+                spans.append(
+                    [
+                        tuple(
+                            int(np.clip(edge, 0, size))
+                            for edge in (start + np.floor(i * long), start + np.ceil((i + 1) * long))
+                        )
+                        for i in range(bins)
+                    ]
+                )
             for i, (top, bottom) in enumerate(spans[0]):
                 for j, (left, right) in enumerate(spans[1]):
                     if top < bottom and left < right:
                         y[r, :, i, j] = x[n, :, top:bottom, left:right].max((1, 2))
         return y
 
-    def flops(x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, scale: float = 1.0) -> int:
+    def flops(
+        x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, scale: float = 1.0
+    ) -> int:
         """Of one element per bin: how many there are is part of the data."""
         return batch.shape[0] * x.shape[1] * height * width

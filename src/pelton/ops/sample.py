@@ -1,4 +1,5 @@
 """Weighted sums of picked elements, and what they express: sampling between the elements of a picture."""
+
 from __future__ import annotations
 
 import itertools
@@ -17,25 +18,40 @@ from .shape import reshape, slice_
 from .sizes import sizes
 
 
-@structured(examples=(
-    ("f32[5, 13]", "i64[4, 3]", "f32[4, 3]", dict(axis=0)), ("f32[2, 3, 7]", "i32[5, 2, 4]", "f32[5, 2, 4]", dict(axis=2)),
-    ("f32[2, 7, 9]", "i32[2, 5, 2, 1]", "f32[2, 5, 2, 1]", dict(axis=1, batch_dims=1)),
-    ("f32[2, 3, 7]", "i64[2, 5, 3]", "f32[2, 5, 3]", dict(axis=2, batch_dims=1)),
-    ("f64[7]", "i64[2]", "f64[2]", dict(axis=0)), ("f16[3, 7]", "i64[2, 2]", "f32[2, 2]", dict(axis=1))))
+@structured(
+    examples=(
+        ("f32[5, 13]", "i64[4, 3]", "f32[4, 3]", dict(axis=0)),
+        ("f32[2, 3, 7]", "i32[5, 2, 4]", "f32[5, 2, 4]", dict(axis=2)),
+        ("f32[2, 7, 9]", "i32[2, 5, 2, 1]", "f32[2, 5, 2, 1]", dict(axis=1, batch_dims=1)),
+        ("f32[2, 3, 7]", "i64[2, 5, 3]", "f32[2, 5, 3]", dict(axis=2, batch_dims=1)),
+        ("f64[7]", "i64[2]", "f64[2]", dict(axis=0)),
+        ("f16[3, 7]", "i64[2, 2]", "f32[2, 2]", dict(axis=1)),
+    )
+)
 class blend:
-    """Y[b…, m…, p…, r…] = Σₜ weights[b…, p…, t] · X[b…, m…, indices[b…, p…, t], r…], the axis replaced by places p; a weight of 0 picks nothing."""
+    """Y[b…, m…, p…, r…] = Σₜ weights[b…, p…, t] · X[b…, m…, indices[b…, p…, t], r…], the axis replaced by places p; a
+    weight of 0 picks nothing."""
 
     def infer(x: TensorType, indices: TensorType, weights: TensorType, *, axis: int, batch_dims: int = 0) -> TensorType:
-        expect(0 <= batch_dims <= axis < x.rank, f"needs an axis behind {batch_dims} batch dimensions and below {x.rank}, got {axis}")
-        expect(x.dtype.is_float and weights.dtype is wide(x.dtype), "needs floating point, and weights as f64 for f64, else as f32")
-        expect(indices.dtype.is_integer and indices.rank > batch_dims, f"needs integer indices of rank {batch_dims + 1} and more")
+        expect(
+            0 <= batch_dims <= axis < x.rank,
+            f"needs an axis behind {batch_dims} batch dimensions and below {x.rank}, got {axis}",
+        )
+        expect(
+            x.dtype.is_float and weights.dtype is wide(x.dtype),
+            "needs floating point, and weights as f64 for f64, else as f32",
+        )
+        expect(
+            indices.dtype.is_integer and indices.rank > batch_dims,
+            f"needs integer indices of rank {batch_dims + 1} and more",
+        )
         expect_equal(indices.shape, weights.shape, "needs as many weights as indices")
         expect_equal(indices.shape[:batch_dims], x.shape[:batch_dims], f"needs {batch_dims} equal batch dimensions")
-        return x.with_shape((*x.shape[:axis], *indices.shape[batch_dims:-1], *x.shape[axis + 1:]))
+        return x.with_shape((*x.shape[:axis], *indices.shape[batch_dims:-1], *x.shape[axis + 1 :]))
 
     def reference(x, indices, weights, *, axis, batch_dims=0):
         points = indices.shape[batch_dims:-1]
-        y = np.zeros((*x.shape[:axis], *points, *x.shape[axis + 1:]), np.result_type(x, weights))
+        y = np.zeros((*x.shape[:axis], *points, *x.shape[axis + 1 :]), np.result_type(x, weights))
         for at in np.ndindex(*indices.shape[:batch_dims]):
             for t in range(indices.shape[-1]):
                 by = np.reshape(weights[at][..., t], (*points, *[1] * (x.ndim - axis - 1)))
@@ -58,7 +74,9 @@ def number(size: Size, dtype: DType) -> Thing:
 
 def at_once(op: Thing, a, b):
     """An op on two numbers: computed where both are known."""
-    return op(a, b) if isinstance(a, Term) or isinstance(b, Term) else op.evaluate((np.asarray(a), np.asarray(b)), {})[0]
+    return (
+        op(a, b) if isinstance(a, Term) or isinstance(b, Term) else op.evaluate((np.asarray(a), np.asarray(b)), {})[0]
+    )
 
 
 def counted_in(size: Size) -> DType:
@@ -71,7 +89,8 @@ def within(x: Thing, low, high) -> Thing:
 
 
 def _mirrored(x: Thing, last: Thing, align_corners: bool) -> Thing:
-    """A coordinate reflected at the centres of the first and last element, or at their outer edges, until it lies between."""
+    """A coordinate reflected at the centres of the first and last element, or at their outer edges, until it lies
+    between."""
     low, span = (0.0, at_once(maximum, last, 1e-9)) if align_corners else (-0.5, at_once(add, last, 1.0))
     far, there_and_back = abs_(sub(x, low)), at_once(mul, span, 2.0)
     far = sub(far, mul(there_and_back, floor(div(far, there_and_back))))
@@ -87,23 +106,31 @@ def curve(t: Thing, mode: str, a: float = -0.75) -> Thing:
     return where(less_equal(t, 1.0), near, where(less_equal(t, 2.0), far, 0.0))
 
 
-def taps(at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str, padding: str, align_corners: bool = True) -> tuple[Thing, Thing]:
-    """(indices into the elements of `space`, row-major, and weights) [places…, taps] of what is found at coordinates `at` [places…, 1], one per axis.
+def taps(
+    at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str, padding: str, align_corners: bool = True
+) -> tuple[Thing, Thing]:
+    """(indices into the elements of `space`, row-major, and weights) [places…, taps] of what is found at coordinates
+    `at` [places…, 1], one per axis.
 
     padding: outside are zeros, the next element of the border, or a reflection.
     """
     offsets = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
-    grid = np.array(list(itertools.product(offsets, repeat=len(space))), dtype.numpy).T                # [axis, tap]
+    grid = np.array(list(itertools.product(offsets, repeat=len(space))), dtype.numpy).T  # [axis, tap]
     counted = counted_in(math.prod(space))
     index: Thing = None
     weight: Thing = None
     for axis, (x, size) in enumerate(zip(at, space)):
         last = number(size - 1, dtype)
         x = round_(x) if mode == "nearest" else x
-        if padding == "border" and mode != "cubic":        # a curve goes on outside, over copies of the border, as PyTorch and ONNX Runtime have it
+        # a curve goes on outside, over copies of the border, as PyTorch and ONNX Runtime have it
+        if padding == "border" and mode != "cubic":
             x = minimum(maximum(x, 0.0), last)
         elif padding == "reflection":
-            x = where(within(x, 0.0 if align_corners else -0.5, last if align_corners else at_once(add, last, 0.5)), x, _mirrored(x, last, align_corners))
+            x = where(
+                within(x, 0.0 if align_corners else -0.5, last if align_corners else at_once(add, last, 0.5)),
+                x,
+                _mirrored(x, last, align_corners),
+            )
         place = add(x if mode == "nearest" else floor(x), grid[axis])
         by = None if mode == "nearest" else curve(abs_(sub(x, place)), mode)
         if padding == "zeros":
@@ -112,30 +139,52 @@ def taps(at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str,
         elif padding == "reflection":
             place = round_(_mirrored(place, last, align_corners))
         place = cast(minimum(maximum(place, 0.0), last), to=counted)
-        below = math.prod(space[axis + 1:])
+        below = math.prod(space[axis + 1 :])
         place = place if axis == len(space) - 1 else mul(place, number(below, counted))
         index = place if index is None else add(index, place)
         weight = by if weight is None else mul(weight, by) if by is not None else weight
     return index, weight if weight is not None else add(mul(cast(index, to=dtype), 0.0), 1.0)
 
 
-@composite("GridSample", place=1, examples=(
-    ("f32[2, 3, 5, 7]", "f32[2, 4, 6, 2]", dict()), ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="border")),
-    ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="reflection")), ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="reflection", align_corners=True)),
-    ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(mode="cubic", padding="reflection")), ("f32[1, 2, 5, 1]", "f32[1, 4, 6, 2]", dict(mode="cubic")),
-    ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(mode="nearest", padding="border")), ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(mode="nearest")),
-    ("f64[1, 3, 5, 7]", "f64[1, 4, 6, 2]", dict(mode="cubic", padding="border", align_corners=True)),
-    ("f32[1, 2, 3, 4, 5]", "f32[1, 2, 4, 3, 3]", dict()), ("f32[1, 2, 3, 4, 5]", "f32[1, 2, 4, 3, 3]", dict(mode="nearest", padding="reflection"))),
-           domain=(-1.3, 1.3))
+@composite(
+    "GridSample",
+    place=1,
+    examples=(
+        ("f32[2, 3, 5, 7]", "f32[2, 4, 6, 2]", dict()),
+        ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="border")),
+        ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="reflection")),
+        ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="reflection", align_corners=True)),
+        ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(mode="cubic", padding="reflection")),
+        ("f32[1, 2, 5, 1]", "f32[1, 4, 6, 2]", dict(mode="cubic")),
+        ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(mode="nearest", padding="border")),
+        ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(mode="nearest")),
+        ("f64[1, 3, 5, 7]", "f64[1, 4, 6, 2]", dict(mode="cubic", padding="border", align_corners=True)),
+        ("f32[1, 2, 3, 4, 5]", "f32[1, 2, 4, 3, 3]", dict()),
+        ("f32[1, 2, 3, 4, 5]", "f32[1, 2, 4, 3, 3]", dict(mode="nearest", padding="reflection")),
+    ),
+    domain=(-1.3, 1.3),
+)
 class grid_sample:
-    """Y[n, c, p…] = X[n, c] at grid[n, p…], whose last axis says where along each axis of space, the last one first: −1 is its begin, 1 its end."""
+    """Y[n, c, p…] = X[n, c] at grid[n, p…], whose last axis says where along each axis of space, the last one first: −1
+    is its begin, 1 its end."""
 
-    def infer(x: TensorType, grid: TensorType, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False) -> TensorType:
-        expect(3 <= x.rank <= 6 and grid.rank == x.rank, "needs an input of one to four axes of space, and a grid of its rank")
+    def infer(
+        x: TensorType, grid: TensorType, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
+    ) -> TensorType:
+        expect(
+            3 <= x.rank <= 6 and grid.rank == x.rank,
+            "needs an input of one to four axes of space, and a grid of its rank",
+        )
         expect(x.dtype.is_float and grid.dtype.is_float, "needs floating point")
-        expect_equal((grid.shape[0], grid.shape[-1]), (x.shape[0], x.rank - 2), f"needs a grid of the same batch and {x.rank - 2} coordinates per point")
+        expect_equal(
+            (grid.shape[0], grid.shape[-1]),
+            (x.shape[0], x.rank - 2),
+            f"needs a grid of the same batch and {x.rank - 2} coordinates per point",
+        )
         expect(mode in ("nearest", "linear", "cubic"), f"needs mode nearest, linear or cubic, got {mode!r}")
-        expect(padding in ("zeros", "border", "reflection"), f"needs padding zeros, border or reflection, got {padding!r}")
+        expect(
+            padding in ("zeros", "border", "reflection"), f"needs padding zeros, border or reflection, got {padding!r}"
+        )
         expect(all(d > 0 for d in x.shape[2:]), "has nothing to sample")
         return x.with_shape((*x.shape[:2], *grid.shape[1:-1]))
 

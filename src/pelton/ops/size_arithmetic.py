@@ -1,4 +1,5 @@
 """What ops mean on sizes, which importers compute with as they do with numbers: exact, also where a size is dynamic."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -7,19 +8,36 @@ from typing import Any
 from pelton.ir import sizes
 from pelton.ir.dims import maximum, minimum
 from pelton.ir.op import get
-from pelton.ir.sizes import (
-    divided, floor, is_below, is_equal, negative, product, quotient, total, whole_number
-)
+from pelton.ir.sizes import divided, floor, is_below, is_equal, negative, product, quotient, total, whole_number
 from pelton.ir.types import DType
 
 POINTWISE: dict[str, Callable] = {
-    "add": total, "sub": lambda a, b: total(a, negative(b)), "mul": product, "neg": negative, "abs": lambda a: negative(a) if is_below(a, 0) else a,
-    "minimum": minimum, "maximum": maximum, "clip": lambda x, low, high: minimum(maximum(x, low), high),
-    "mod": lambda a, b: a % b if b >= 1 else -(-a % -b), "fmod": lambda a, b: a - quotient(a, b) * b,
-    "equal": is_equal, "less": is_below, "greater": lambda a, b: is_below(b, a), "less_equal": lambda a, b: not is_below(b, a),
-    "greater_equal": lambda a, b: not is_below(a, b), "where": lambda c, a, b: a if c else b,
-    "floor": floor, "ceil": lambda x: -floor(negative(x)), "sign": lambda x: 0 if is_equal(x, 0) else -1 if is_below(x, 0) else 1}
-REDUCTIONS: dict[str, Callable] = {"reduce_sum": total, "reduce_prod": product, "reduce_max": maximum, "reduce_min": minimum}
+    "add": total,
+    "sub": lambda a, b: total(a, negative(b)),
+    "mul": product,
+    "neg": negative,
+    "abs": lambda a: negative(a) if is_below(a, 0) else a,
+    "minimum": minimum,
+    "maximum": maximum,
+    "clip": lambda x, low, high: minimum(maximum(x, low), high),
+    "mod": lambda a, b: a % b if b >= 1 else -(-a % -b),
+    "fmod": lambda a, b: a - quotient(a, b) * b,
+    "equal": is_equal,
+    "less": is_below,
+    "greater": lambda a, b: is_below(b, a),
+    "less_equal": lambda a, b: not is_below(b, a),
+    "greater_equal": lambda a, b: not is_below(a, b),
+    "where": lambda c, a, b: a if c else b,
+    "floor": floor,
+    "ceil": lambda x: -floor(negative(x)),
+    "sign": lambda x: 0 if is_equal(x, 0) else -1 if is_below(x, 0) else 1,
+}
+REDUCTIONS: dict[str, Callable] = {
+    "reduce_sum": total,
+    "reduce_prod": product,
+    "reduce_max": maximum,
+    "reduce_min": minimum,
+}
 
 
 def _division(to: DType) -> Callable:

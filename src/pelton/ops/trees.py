@@ -1,4 +1,5 @@
 """Decision trees: sums, or extremes, of what the leaves hold that rows of features lead to."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -15,25 +16,79 @@ def of_nothing(join: str) -> float:
     return 0.0 if join == "sum" else float(np.finfo(np.float32).max if join == "min" else np.finfo(np.float32).min)
 
 
-@structured(examples=(
-    ("f32[5, 4]", "f32[21]", "i32[21]", "i32[21]", "i32[3]", "i32[21]", "i32[13]", "i32[12]", "f32[12]", dict(targets=1)),
-    ("f32[9, 3]", "f32[62]", "i32[62]", "i32[62]", "i32[10]", "i32[62]", "i32[8]", "i32[15]", "f32[15]", dict(targets=3, parts=4, join="min"))))
+@structured(
+    examples=(
+        (
+            "f32[5, 4]",
+            "f32[21]",
+            "i32[21]",
+            "i32[21]",
+            "i32[3]",
+            "i32[21]",
+            "i32[13]",
+            "i32[12]",
+            "f32[12]",
+            dict(targets=1),
+        ),
+        (
+            "f32[9, 3]",
+            "f32[62]",
+            "i32[62]",
+            "i32[62]",
+            "i32[10]",
+            "i32[62]",
+            "i32[8]",
+            "i32[15]",
+            "f32[15]",
+            dict(targets=3, parts=4, join="min"),
+        ),
+    )
+)
 class trees:
-    """Y[part, row, target]: what the leaves that a row of X reaches hold for the target, joined over the trees of a part, one run of ⌈trees / parts⌉ each.
+    """Y[part, row, target]: what the leaves that a row of X reaches hold for the target, joined over the trees of a
+    part, one run of ⌈trees / parts⌉ each.
 
-    Nodes lie in slots, the roots of the trees first; `depth` has one number per tree. A row goes on from a slot to `child` where its feature is at most
-    the threshold, else to the slot behind that one. A feature is ~f where NaN goes to `child`. A leaf's threshold is NaN and its child the slot before
-    its own, so that it leads to itself. It holds the targets and weights from start[leaf] up to start[leaf + 1].
+    Nodes lie in slots, the roots of the trees first; `depth` has one number per tree. A row goes on from a slot to
+    `child` where its feature is at most the threshold, else to the slot behind that one. A feature is ~f where NaN goes
+    to `child`. A leaf's threshold is NaN and its child the slot before its own, so that it leads to itself. It holds
+    the targets and weights from start[leaf] up to start[leaf + 1].
     """
 
-    def infer(x: TensorType, threshold: TensorType, feature: TensorType, child: TensorType, depth: TensorType, leaf: TensorType, start: TensorType,
-              target: TensorType, weight: TensorType, *, targets: int, parts: int = 1, join: str = "sum") -> TensorType:
-        expect(x.rank == 2 and x.dtype.is_float and threshold.dtype is x.dtype, "needs rows of features, and thresholds of their floating-point type")
-        expect(all(t.rank == 1 for t in (threshold, feature, child, depth, leaf, start, target, weight)), "needs its tables as vectors")
-        expect(all(t.dtype is I32 for t in (feature, child, depth, leaf, start, target)), "needs its tables in i32, but for thresholds and weights")
-        expect(threshold.shape == feature.shape == child.shape == leaf.shape and target.shape == weight.shape, "needs tables of equal length")
-        expect(weight.dtype.is_float and targets >= 1 and parts >= 1 and join in _JOINS,
-               f"needs weights, 1 target and more, 1 part and more, and join sum, min or max, got {join!r}")
+    def infer(
+        x: TensorType,
+        threshold: TensorType,
+        feature: TensorType,
+        child: TensorType,
+        depth: TensorType,
+        leaf: TensorType,
+        start: TensorType,
+        target: TensorType,
+        weight: TensorType,
+        *,
+        targets: int,
+        parts: int = 1,
+        join: str = "sum",
+    ) -> TensorType:
+        expect(
+            x.rank == 2 and x.dtype.is_float and threshold.dtype is x.dtype,
+            "needs rows of features, and thresholds of their floating-point type",
+        )
+        expect(
+            all(t.rank == 1 for t in (threshold, feature, child, depth, leaf, start, target, weight)),
+            "needs its tables as vectors",
+        )
+        expect(
+            all(t.dtype is I32 for t in (feature, child, depth, leaf, start, target)),
+            "needs its tables in i32, but for thresholds and weights",
+        )
+        expect(
+            threshold.shape == feature.shape == child.shape == leaf.shape and target.shape == weight.shape,
+            "needs tables of equal length",
+        )
+        expect(
+            weight.dtype.is_float and targets >= 1 and parts >= 1 and join in _JOINS,
+            f"needs weights, 1 target and more, 1 part and more, and join sum, min or max, got {join!r}",
+        )
         return weight.with_shape((parts, x.shape[0], targets))
 
     def reference(x, threshold, feature, child, depth, leaf, start, target, weight, *, targets, parts=1, join="sum"):
@@ -52,7 +107,9 @@ class trees:
             _JOINS[join].at(y, (tree // -(-depth.size // parts), row, target[entry]), weight[entry])
         return y
 
-    def flops(x: TensorType, threshold: TensorType, feature, child, depth: TensorType, *rest: TensorType, **attrs) -> int:
+    def flops(
+        x: TensorType, threshold: TensorType, feature, child, depth: TensorType, *rest: TensorType, **attrs
+    ) -> int:
         """A comparison per level, at a guess of balanced trees."""
         trees = max(1, depth.size)
         return x.shape[0] * trees * max(1, (threshold.size // trees).bit_length())

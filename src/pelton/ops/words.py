@@ -1,4 +1,5 @@
 """The ops by their names, to write programs and patterns with: `from pelton.ops.words import convolution, relu`."""
+
 from __future__ import annotations
 
 from pelton.ops import get
@@ -6,7 +7,8 @@ from pelton.ops.op import Op
 
 
 def __getattr__(name: str) -> Op:
-    """Type checkers take a declared class for the class that it no longer is; here it is the op. A trailing underscore is left off."""
+    """Type checkers take a declared class for the class that it no longer is; here it is the op. A trailing underscore
+    is left off."""
     try:
         return get(name.rstrip("_"))
     except KeyError:

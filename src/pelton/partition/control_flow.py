@@ -1,4 +1,5 @@
 """If, Loop and Scan as steps of a script, their graphs as blocks."""
+
 from __future__ import annotations
 
 import json
@@ -14,7 +15,7 @@ from pelton.ir.unread import Branches, Known, Repeated, Scanned, Unread, UnreadG
 
 from .segment import Symbols
 
-MOST = 16                      # readings of a body until the types of what it carries stay as they are
+MOST = 16  # readings of a body until the types of what it carries stay as they are
 Types = list[TensorType | None]
 
 
@@ -36,7 +37,9 @@ class Cut(Protocol):
 
     def know(self, known: Known, name: str, t: TensorType | None) -> None: ...
 
-    def inner(self, graph: UnreadGraph, known: Known, given: Mapping[str, TensorType | None]) -> tuple[Block, Types]: ...
+    def inner(
+        self, graph: UnreadGraph, known: Known, given: Mapping[str, TensorType | None]
+    ) -> tuple[Block, Types]: ...
 
     def mark(self) -> Mark: ...
 
@@ -56,7 +59,10 @@ def step(cut: Cut, node: UnreadNode, known: Known) -> Action | None:
 def _if(cut: Cut, node: UnreadNode, control: Branches, known: Known) -> Action:
     for branch in (control.then, control.other):
         if len(branch.outputs) != len(node.outputs):
-            raise ModelError(f"If needs branches of {len(node.outputs)} outputs, got {len(branch.outputs)} (node {node.name!r}, {cut.model.name})")
+            raise ModelError(
+                f"If needs branches of {len(node.outputs)} outputs, got {len(branch.outputs)} (node {node.name!r},"
+                f" {cut.model.name})"
+            )
     (then, ours), (other, theirs) = (_branch(cut, node, branch, known) for branch in (control.then, control.other))
     condition = cut.name(known, node.inputs[0])
     inside = _symbols(known)
@@ -94,12 +100,16 @@ def _met(cut: Cut, name: str, a: TensorType | None, b: TensorType | None, inside
     def size(axis: int, d: Size, e: Size) -> Size:
         known = d == e and all(s.name in inside for s in dims.symbols(d))
         return d if known else cut.symbols.fresh(f"{name}_{axis}", rank=a.rank)
+
     return TensorType(a.dtype, tuple(size(i, d, e) for i, (d, e) in enumerate(zip(a.shape, b.shape))))
 
 
-def _carried(cut: Cut, read: Callable[[Types], tuple[Block, Types]], given: Types, names: Sequence[str]) -> tuple[Block, Types, Types]:
+def _carried(
+    cut: Cut, read: Callable[[Types], tuple[Block, Types]], given: Types, names: Sequence[str]
+) -> tuple[Block, Types, Types]:
     """A body with types of what it carries that hold in all iterations: (body, those types, what it gives besides)."""
-    types, ours = list(given), set[str]()                  # symbols that stand for what varies from one iteration to the next
+    # symbols that stand for what varies from one iteration to the next
+    types, ours = list(given), set[str]()
     for _ in range(MOST):
         mark = cut.mark()
         block, found = read(types)
@@ -112,25 +122,40 @@ def _carried(cut: Cut, read: Callable[[Types], tuple[Block, Types]], given: Type
             for axis, (d, e) in enumerate(zip(t.shape, new.shape)):
                 least = max(0, min(dims.bounds(d)[0], dims.bounds(e)[0]))
                 varies = isinstance(d, Dim) and str(d) in ours and dims.bounds(d)[0] <= least
-                shape.append(d if d == e or varies else cut.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0, rank=t.rank))
+                shape.append(
+                    d
+                    if d == e or varies
+                    else cut.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0, rank=t.rank)
+                )
                 if shape[-1] is not d:
                     ours.add(str(shape[-1]))
             after.append(TensorType(t.dtype, tuple(shape)))
         if after == types:
-            return block, types, found[len(types):]
+            return block, types, found[len(types) :]
         cut.rewind(mark)
         types = after
-    raise ModelError(f"what types a loop carries does not come to an end after {MOST} readings of its body ({cut.model.name})")
+    raise ModelError(
+        f"what types a loop carries does not come to an end after {MOST} readings of its body ({cut.model.name})"
+    )
 
 
-def _joined(cut: Cut, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]) -> tuple[Types, tuple[tuple[str, tuple[int, ...]], ...]]:
-    """The types of what iterations give when it is joined, and element type and shape of each where there is no iteration."""
+def _joined(
+    cut: Cut, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]
+) -> tuple[Types, tuple[tuple[str, tuple[int, ...]], ...]]:
+    """The types of what iterations give when it is joined, and element type and shape of each where there is no
+    iteration."""
     joined: Types = []
     stacked = []
     for name, t, axis in zip(names, types, into):
         met = _met(cut, name or "row", t, t, inside)
-        joined.append(None if met is None else TensorType(met.dtype, (*met.shape[:axis], cut.symbols.fresh(f"{name}_count"), *met.shape[axis:])))
-        stacked.append(("f32", ()) if t is None else (t.dtype.value, tuple(0 if isinstance(d, Dim) else int(d) for d in t.shape)))
+        joined.append(
+            None
+            if met is None
+            else TensorType(met.dtype, (*met.shape[:axis], cut.symbols.fresh(f"{name}_count"), *met.shape[axis:]))
+        )
+        stacked.append(
+            ("f32", ()) if t is None else (t.dtype.value, tuple(0 if isinstance(d, Dim) else int(d) for d in t.shape))
+        )
     return joined, tuple(stacked)
 
 
@@ -138,14 +163,21 @@ def _loop(cut: Cut, node: UnreadNode, body: UnreadGraph, known: Known) -> Action
     inputs, count = body.inputs, len(node.inputs) - 2
     results = [*node.outputs, *[""] * (len(body.outputs) - 1 - len(node.outputs))]
     if len(inputs) != 2 + count or len(body.outputs) < 1 + count or len(results) != len(body.outputs) - 1:
-        raise ModelError(f"Loop with {count} carried values needs a body of {2 + count} inputs, got {len(inputs)} (node {node.name!r}, {cut.model.name})")
+        raise ModelError(
+            f"Loop with {count} carried values needs a body of {2 + count} inputs, got {len(inputs)} (node"
+            f" {node.name!r}, {cut.model.name})"
+        )
 
     if not all(node.inputs[2:]):
-        raise ModelError(f"Loop needs a value for everything that it carries, the graph leaves one out (node {node.name!r}, {cut.model.name})")
+        raise ModelError(
+            f"Loop needs a value for everything that it carries, the graph leaves one out (node {node.name!r},"
+            f" {cut.model.name})"
+        )
 
     def read(types: Types) -> tuple[Block, Types]:
         block, found = cut.inner(body, known, dict(zip(inputs, (TensorType(I64), TensorType(BOOL), *types))))
         return block, found[1:]
+
     trips, condition, *carried = (cut.name(known, name) for name in node.inputs)
     block, types, more = _carried(cut, read, [known.type(name) for name in node.inputs[2:]], inputs[2:])
     inside = _symbols(known)
@@ -162,8 +194,16 @@ def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action 
     inputs, states = body.inputs, len(node.inputs) - scans
     results = [*node.outputs, *[""] * (len(body.outputs) - len(node.outputs))]
     outputs, where = len(results) - states, f"(node {node.name!r}, {cut.model.name})"
-    if not 0 < scans <= len(node.inputs) or len(inputs) != len(node.inputs) or len(results) != len(body.outputs) or outputs < 0:
-        raise ModelError(f"Scan needs a body with {len(node.inputs)} inputs and at least {states} outputs, and something to scan {where}")
+    if (
+        not 0 < scans <= len(node.inputs)
+        or len(inputs) != len(node.inputs)
+        or len(results) != len(body.outputs)
+        or outputs < 0
+    ):
+        raise ModelError(
+            f"Scan needs a body with {len(node.inputs)} inputs and at least {states} outputs, and something to scan"
+            f" {where}"
+        )
     given = [known.type(name) for name in node.inputs]
     ranks = [None if t is None else t.rank for t in given[states:]]
     axes, back = control.axes or (0,) * scans, control.back or (0,) * scans
@@ -175,13 +215,18 @@ def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action 
     axes = tuple(a % rank for a, rank in zip(axes, ranks) if rank is not None)
 
     def slice_of(t: TensorType | None, axis: int) -> TensorType | None:
-        return None if t is None else TensorType(t.dtype, (*t.shape[:axis], *t.shape[axis + 1:]))
+        return None if t is None else TensorType(t.dtype, (*t.shape[:axis], *t.shape[axis + 1 :]))
 
     def read(types: Types) -> tuple[Block, Types]:
         return cut.inner(body, known, dict(zip(inputs, (*types, *map(slice_of, given[states:], axes)))))
+
     names = [cut.name(known, name) for name in node.inputs]
     block, types, more = _carried(cut, read, given[:states], inputs[:states])
-    if any(t is None for t in more) and any(into) or any(t is not None and not -t.rank - 1 <= a <= t.rank for t, a in zip(more, into)):
+    if (
+        any(t is None for t in more)
+        and any(into)
+        or any(t is not None and not -t.rank - 1 <= a <= t.rank for t, a in zip(more, into))
+    ):
         raise ModelError(f"Scan cannot join what it gives along axes {list(into)} {where}")
     into = tuple(a if t is None else a % (t.rank + 1) for t, a in zip(more, into))
     inside = _symbols(known)
@@ -189,4 +234,14 @@ def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action 
     for name, t in zip(results, [*(_met(cut, name, t, t, inside) for name, t in zip(results, types)), *joined]):
         if name:
             cut.know(known, name, t)
-    return Scan(tuple(names[:states]), tuple(names[states:]), axes, tuple(map(bool, back)), block, tuple(results), into, tuple(map(bool, reverse)), stacked)
+    return Scan(
+        tuple(names[:states]),
+        tuple(names[states:]),
+        axes,
+        tuple(map(bool, back)),
+        block,
+        tuple(results),
+        into,
+        tuple(map(bool, reverse)),
+        stacked,
+    )

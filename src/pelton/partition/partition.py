@@ -1,4 +1,6 @@
-"""Models of which the data decides what runs or how large it is: cut into programs, and a script that runs these and what cannot be part of one."""
+"""Models of which the data decides what runs or how large it is: cut into programs, and a script that runs these and
+what cannot be part of one."""
+
 from __future__ import annotations
 
 import json
@@ -24,7 +26,8 @@ from . import control_flow
 from .control_flow import Mark
 from .segment import Segment, Symbols, Unsettled
 
-SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
+# bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
+SPARE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Scripted:
     main: Block
     programs: tuple[Imported, ...]
     constants: Mapping[str, np.ndarray]
-    host: tuple[str, ...]                      # what runs by reference: "onnx::StringSplit (node 'split')"
+    host: tuple[str, ...]  # what runs by reference: "onnx::StringSplit (node 'split')"
     met: tuple[Met, ...]
     info: Info
 
@@ -45,7 +48,7 @@ class Scripted:
 def scripted(model: Unread) -> Scripted:
     """A model as a script. ModelError where that cannot be, either."""
     settled: dict[str, Settled] = {}
-    tries = Counter[str]()                                 # by who wanted to know more of the sizes of the inputs
+    tries = Counter[str]()  # by who wanted to know more of the sizes of the inputs
     while True:
         try:
             return _read(model, settled, {where for where, count in tries.items() if count > PATIENCE})
@@ -60,34 +63,53 @@ def _read(model: Unread, settled: Mapping[str, Settled], silent: Collection[str]
     known = Known({v.name: v.type for v in given.inputs}, dict(given.constants))
     cut = Cut(model, {s.name for v in given.inputs for s in dims.symbols(v.type.shape)}, given.open, given.met, silent)
     steps = cut.block(model.graph.nodes, known, given.outputs, {*known.types, *known.constants})
-    main = Block(tuple(v.name for v in given.inputs), tuple(steps), tuple(cut.name(known, name) for name in given.outputs))
-    info = replace(given.info, foreign=tuple(cut.host), warnings=tuple(dict.fromkeys([*given.warnings, *cut.warnings, *given.told])))
+    main = Block(
+        tuple(v.name for v in given.inputs), tuple(steps), tuple(cut.name(known, name) for name in given.outputs)
+    )
+    info = replace(
+        given.info,
+        foreign=tuple(cut.host),
+        warnings=tuple(dict.fromkeys([*given.warnings, *cut.warnings, *given.told])),
+    )
     ports = tuple(_port(model, name, known.type(name)) for name in given.outputs)
-    return Scripted(model.graph.name or "main", given.inputs, ports, main, tuple(cut.programs), cut.arrays, tuple(cut.host), tuple(cut.met), info)
+    return Scripted(
+        model.graph.name or "main",
+        given.inputs,
+        ports,
+        main,
+        tuple(cut.programs),
+        cut.arrays,
+        tuple(cut.host),
+        tuple(cut.met),
+        info,
+    )
 
 
 def _port(model: Unread, name: str, found: TensorType | None) -> Port:
     """An output as it is known before a run; "..." stands for whatever shape it has, or for a list."""
     if found is not None:
-        return Port(name, found.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape))      # type: ignore[misc]
+        return Port(name, found.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape))  # type: ignore[misc]
     dtype = model.dtype(name)
     if dtype is None:
         raise ModelError(f"what type output {name!r} has is not known before a run; the model should declare it")
-    return Port(name, dtype.value, ("...",))                                                                            # type: ignore[arg-type]
+    return Port(name, dtype.value, ("...",))  # type: ignore[arg-type]
 
 
 class Cut:
     """Cuts blocks of nodes into programs and steps between them."""
 
-    def __init__(self, model: Unread, given: set[str], open: Mapping[str, str], met: Collection[str], silent: Collection[str]):
+    def __init__(
+        self, model: Unread, given: set[str], open: Mapping[str, str], met: Collection[str], silent: Collection[str]
+    ):
         self.model, self.symbols, self.open, self._met, self._silent = model, Symbols(given), open, met, silent
-        self._given = frozenset(given)                     # sizes of the inputs, which fit every engine or are refused before
+        # sizes of the inputs, which fit every engine or are refused before
+        self._given = frozenset(given)
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.host: list[str] = []
-        self.met: list[Met] = []                           # nodes of the main graph
+        self.met: list[Met] = []  # nodes of the main graph
         self.warnings: list[str] = []
-        self._named: dict[int, str] = {}                   # id of a constant → its name in the script
+        self._named: dict[int, str] = {}  # id of a constant → its name in the script
         self._depth = 0
 
     # --- names
@@ -110,27 +132,38 @@ class Cut:
         return Mark(len(self.programs), len(self.host))
 
     def rewind(self, mark: Mark) -> None:
-        del self.programs[mark.programs:], self.host[mark.host:]
+        del self.programs[mark.programs :], self.host[mark.host :]
 
     # --- blocks
 
-    def block(self, nodes: Sequence[UnreadNode], known: Known, outputs: Sequence[str], own: Iterable[str]) -> list[Action]:
-        """The steps that make the outputs; what they make is added to what is known. `own` are the names that the block has to begin with."""
+    def block(
+        self, nodes: Sequence[UnreadNode], known: Known, outputs: Sequence[str], own: Iterable[str]
+    ) -> list[Action]:
+        """The steps that make the outputs; what they make is added to what is known. `own` are the names that the block
+        has to begin with."""
         own = set(own)
         titles = [node.name or node.operator for node in nodes]
-        rest = [nodes[i] for i in order(titles, [node.reads for node in nodes], [node.outputs for node in nodes], outputs, own.__contains__)]
+        rest = [
+            nodes[i]
+            for i in order(
+                titles, [node.reads for node in nodes], [node.outputs for node in nodes], outputs, own.__contains__
+            )
+        ]
         made = {name for node in rest for name in node.outputs}
         for node in rest:
             for name in sorted(node.reads):
                 if name not in known and name not in made:
-                    raise ModelError(f"{node.operator} reads {name!r}, which is no input, no constant and no output of a node ({self.model.name})")
+                    raise ModelError(
+                        f"{node.operator} reads {name!r}, which is no input, no constant and no output of a node"
+                        f" ({self.model.name})"
+                    )
         steps: list[Action] = []
         while rest:
             segment = Segment(self.model, known, rest, self.symbols, self.open, self._met, self._silent)
             for text in segment.reader.warnings:
                 if text not in self.warnings:
                     self.warnings.append(text)
-            if segment.hard:                               # as early as can be, so that what follows is one segment
+            if segment.hard:  # as early as can be, so that what follows is one segment
                 steps += [self._alone(node, known, segment.reasons.get(id(node), "")) for node in segment.hard]
                 hard = set(map(id, segment.hard))
                 rest = [node for node in rest if id(node) not in hard]
@@ -143,7 +176,9 @@ class Cut:
                 raise ModelError(f"output {name!r} is made by no node ({self.model.name})")
         return steps
 
-    def inner(self, graph: UnreadGraph, known: Known, given: Mapping[str, TensorType | None]) -> tuple[Block, list[TensorType | None]]:
+    def inner(
+        self, graph: UnreadGraph, known: Known, given: Mapping[str, TensorType | None]
+    ) -> tuple[Block, list[TensorType | None]]:
         """A nested graph, and the types of its outputs."""
         inside = known.copy()
         for name in [*given, *(o for n in graph.nodes for o in n.outputs)]:
@@ -163,7 +198,9 @@ class Cut:
             steps = self.block(graph.nodes, inside, outputs, {*given, *constants})
         finally:
             self._depth -= 1
-        return Block(tuple(given), tuple(steps), tuple(self.name(inside, o) for o in outputs)), [inside.type(o) for o in outputs]
+        return Block(tuple(given), tuple(steps), tuple(self.name(inside, o) for o in outputs)), [
+            inside.type(o) for o in outputs
+        ]
 
     # --- steps
 
@@ -174,7 +211,9 @@ class Cut:
             self.met.append(Met(node.called, node.domain, node.operator, step="decomposed" if found else "host"))
         if found is None:
             found = self.hosted(node, known, reason)
-            for name, t in zip(node.outputs, self.model.types(node, known, lambda hint, rank: self.symbols.fresh(hint, rank=rank))):
+            for name, t in zip(
+                node.outputs, self.model.types(node, known, lambda hint, rank: self.symbols.fresh(hint, rank=rank))
+            ):
                 if name:
                     self.know(known, name, t)
             self.host.append(f"{node.title} (node {node.name or next(filter(None, node.outputs), node.operator)!r})")
@@ -183,8 +222,13 @@ class Cut:
     def hosted(self, node: UnreadNode, known: Known, reason: str = "") -> Host:
         """A node by a function of arrays; ModelError, for that reason, where there is none."""
         found = self.model.call(node, reason)
-        return Host(node.name or f"{node.operator} → {next(filter(None, node.outputs), '')}", found.call, found.text,
-                    tuple(self.name(known, name) for name in found.inputs), found.outputs)
+        return Host(
+            node.name or f"{node.operator} → {next(filter(None, node.outputs), '')}",
+            found.call,
+            found.text,
+            tuple(self.name(known, name) for name in found.inputs),
+            found.outputs,
+        )
 
     def know(self, known: Known, name: str, t: TensorType | None) -> None:
         known.constants.pop(name, None)
@@ -199,11 +243,17 @@ class Cut:
         builder, constants = segment.reader.builder, segment.reader.builder.constants
         self.met += segment.met if not self._depth else ()
         for name, thing in segment.results(needed).items():
-            if isinstance(thing, Value) and thing in constants and not segment.settled and name not in segment.by_numbers:
+            if (
+                isinstance(thing, Value)
+                and thing in constants
+                and not segment.settled
+                and name not in segment.by_numbers
+            ):
                 known.types.pop(name, None)
                 known.constants[name] = constants[thing]
             elif isinstance(thing, Value):
-                tensors[name] = thing                      # constants, too, of which something is assumed, which is checked where the engine runs
+                # constants, too, of which something is assumed, which is checked where the engine runs
+                tensors[name] = thing
             elif isinstance(thing, Rows):
                 tensors[f"{name}.rows"] = thing.matrix
                 after.append(Host(name, "rows", json.dumps({"keys": list(thing.keys)}), (f"{name}.rows",), (name,)))
@@ -215,7 +265,15 @@ class Cut:
                 held = {k: v for k, v in inside.items() if v in constants}
                 known.constants.update({k: constants[v] for k, v in held.items()})
                 tensors.update({k: v for k, v in inside.items() if k not in held})
-                after.append(Host(name, "none" if thing is None else "list", "", tuple(self.name(known, k) for k in inside), (name,)))
+                after.append(
+                    Host(
+                        name,
+                        "none" if thing is None else "list",
+                        "",
+                        tuple(self.name(known, k) for k in inside),
+                        (name,),
+                    )
+                )
                 self.know(known, name, None)
                 lists = True
         if not tensors:
@@ -239,7 +297,12 @@ class Cut:
             shape.append(self.symbols.fresh(f"{name}_{axis}", *_bounds(d)) if outside is None else outside)
         self.know(known, name, TensorType(value.type.dtype, tuple(shape)))
         numbers = segment.reader.builder.sizes.get(value)
-        if numbers is not None and value.type.dtype.is_integer and not segment.settled and all(isinstance(n, (int, Dim)) for n in numbers.flat):
+        if (
+            numbers is not None
+            and value.type.dtype.is_integer
+            and not segment.settled
+            and all(isinstance(n, (int, Dim)) for n in numbers.flat)
+        ):
             outside_numbers = [segment.out(n) for n in numbers.flat]
             if None not in outside_numbers:
                 known.sizes[name] = np.array(outside_numbers, object).reshape(numbers.shape)
@@ -257,7 +320,7 @@ class Cut:
                 try:
                     steps.append(self.hosted(node, known))
                 except ModelError:
-                    return None                            # nothing else can run it: sizes that do not fit are refused
+                    return None  # nothing else can run it: sizes that do not fit are refused
                 wanted.update(node.reads)
         return Block((), tuple(reversed(steps)), tuple(v.name for v in graph.outputs))
 

@@ -1,4 +1,6 @@
-"""Reads as many nodes as go into one straight program, from names that are arrays by then: which can be, and what has to be assumed of sizes."""
+"""Reads as many nodes as go into one straight program, from names that are arrays by then: which can be, and what has
+to be assumed of sizes."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,11 +21,10 @@ from pelton.ir.things import BROKEN, Broken, Items, Thing
 from pelton.ir.types import DType, TensorType
 from pelton.ir.unread import Known, Reader, Unread, UnreadNode
 
-
-FEW = 64                        # elements of an array that may be taken as sizes
-USUAL = 100                     # what programs are tuned for where the data decides a size
-ELEMENTS = 1_000_000            # that an array usually has at most where it decides all of them
-TRIES = 4                       # assumptions made for the sake of one node
+FEW = 64  # elements of an array that may be taken as sizes
+USUAL = 100  # what programs are tuned for where the data decides a size
+ELEMENTS = 1_000_000  # that an array usually has at most where it decides all of them
+TRIES = 4  # assumptions made for the sake of one node
 
 
 class Unsettled(Exception):
@@ -49,16 +50,26 @@ class Symbols:
 
 
 class Segment:
-    """The nodes of one program. `taken` can be read; `hard` cannot, though all that they read is there; others have to wait for these."""
+    """The nodes of one program. `taken` can be read; `hard` cannot, though all that they read is there; others have to
+    wait for these."""
 
-    def __init__(self, model: Unread, known: Known, nodes: Sequence[UnreadNode], symbols: Symbols, open: Mapping[str, str], met: Collection[str],
-                 silent: Collection[str]):
+    def __init__(
+        self,
+        model: Unread,
+        known: Known,
+        nodes: Sequence[UnreadNode],
+        symbols: Symbols,
+        open: Mapping[str, str],
+        met: Collection[str],
+        silent: Collection[str],
+    ):
         self.model, self.known, self.nodes, self.symbols, self.open = model, known, nodes, symbols, open
-        self._met, self._silent = met, silent              # open sizes for which it is known what a run has; nodes that do not get to know more of them
-        self.settled: dict[str, Settled] = {}              # what is assumed of sizes of this segment
+        # open sizes for which it is known what a run has; nodes that do not get to know more of them
+        self._met, self._silent = met, silent
+        self.settled: dict[str, Settled] = {}  # what is assumed of sizes of this segment
         self.assumed = False
         self._tries: dict[int, int] = {}
-        self.reasons: dict[int, str] = {}                  # id of a node → why it could not be read
+        self.reasons: dict[int, str] = {}  # id of a node → why it could not be read
         while not self._attempt():
             pass
 
@@ -66,7 +77,9 @@ class Segment:
 
     def _attempt(self) -> bool:
         """Reads what can be; False where it has to be done again, with more assumed or more taken as sizes."""
-        self.reader = reader = self.model.reader(frozenset().union(*(node.reads for node in self.nodes), *(node.outputs for node in self.nodes)))
+        self.reader = reader = self.model.reader(
+            frozenset().union(*(node.reads for node in self.nodes), *(node.outputs for node in self.nodes))
+        )
         self._bind(reader)
         reader.told, reader.silent = self._told(), self._silent
         self.taken: list[UnreadNode] = []
@@ -90,7 +103,7 @@ class Segment:
                     self.reasons[id(node)] = wrong[0] if wrong else ""
                     del reader.problems[problems:]
                 elif any(isinstance(t, Items) and None in t.values for t in things):
-                    things = (BROKEN,)                     # parts whose sizes depend on the data
+                    things = (BROKEN,)  # parts whose sizes depend on the data
             if any(t is BROKEN for t in things):
                 broken.update(node.outputs)
                 (self.hard if all(name in self.known for name in node.reads) else self.rest).append(node)
@@ -104,25 +117,53 @@ class Segment:
 
     def _bind(self, reader: Reader) -> None:
         """Binds what the nodes read from before: constants, sizes, and inputs with sizes of this segment's own."""
-        names = [name for name in dict.fromkeys(name for node in self.nodes for name in sorted(node.reads)) if name in self.known]
+        names = [
+            name
+            for name in dict.fromkeys(name for node in self.nodes for name in sorted(node.reads))
+            if name in self.known
+        ]
         self.inputs: dict[Value, str] = {}
-        self.origin: dict[str, Feed] = {}                  # symbol → where a run finds it
-        self._inside: dict[str, Size] = {}                 # symbols of the model, or texts of other sizes outside → the size in here
-        self._outside: dict[str, Size] = {}                # symbol in here → the size outside
-        places = [(d, Feed(name, "axis", i)) for name in names if (t := self.known.types.get(name)) for i, d in enumerate(t.shape)]
-        places += [(d, Feed(name, "value", i)) for name in names if name in self.known.sizes for i, d in enumerate(self.known.sizes[name].flat)]
-        lone = [(s, d, feed) for d, feed in places if isinstance(d, Dim) and len(found := dims.symbols(d)) == 1
-                and (s := next(iter(found))) and d == dims.symbol(s.name, s.least, s.usual, s.most)]
-        for s, size, feed in sorted(lone, key=lambda x: isinstance(self.settled[x[0].name].size, str) if x[0].name in self.settled else False):
+        self.origin: dict[str, Feed] = {}  # symbol → where a run finds it
+        # symbols of the model, or texts of other sizes outside → the size in here
+        self._inside: dict[str, Size] = {}
+        self._outside: dict[str, Size] = {}  # symbol in here → the size outside
+        places = [
+            (d, Feed(name, "axis", i))
+            for name in names
+            if (t := self.known.types.get(name))
+            for i, d in enumerate(t.shape)
+        ]
+        places += [
+            (d, Feed(name, "value", i))
+            for name in names
+            if name in self.known.sizes
+            for i, d in enumerate(self.known.sizes[name].flat)
+        ]
+        lone = [
+            (s, d, feed)
+            for d, feed in places
+            if isinstance(d, Dim)
+            and len(found := dims.symbols(d)) == 1
+            and (s := next(iter(found)))
+            and d == dims.symbol(s.name, s.least, s.usual, s.most)
+        ]
+        for s, size, feed in sorted(
+            lone, key=lambda x: isinstance(self.settled[x[0].name].size, str) if x[0].name in self.settled else False
+        ):
             if s.name not in self._inside:
                 self._define(s.name, s.name, Range(s.least, s.usual, s.most), size, feed)
         for d, feed in places:
             if isinstance(d, Dim) and str(d) not in self._inside and self._expressed(d) is None:
                 low, high = dims.bounds(d)
-                name = next((n for n, outside in self._outside.items() if outside == d), None) or self._name(f"{feed.name}_{feed.at}")
+                name = next((n for n, outside in self._outside.items() if outside == d), None) or self._name(
+                    f"{feed.name}_{feed.at}"
+                )
                 low, high = max(low, 0), min(high, dims.UNBOUNDED)
                 if low > high:
-                    raise ModelError(f"{feed.name} has an axis of {d}, at least {low} elements; an axis may have at most {high} ({self.model.name})")
+                    raise ModelError(
+                        f"{feed.name} has an axis of {d}, at least {low} elements; an axis may have at most {high}"
+                        f" ({self.model.name})"
+                    )
                 self._define(str(d), name, Range(low, min(max(low, dims.usual(d)), high), high), d, feed)
         for name in names:
             if name in self.known.constants:
@@ -130,7 +171,9 @@ class Segment:
             elif (t := self.known.types[name]) is None:
                 continue
             elif name in self.known.sizes:
-                objects = np.array([self._in(d) for d in self.known.sizes[name].flat], object).reshape(self.known.sizes[name].shape)
+                objects = np.array([self._in(d) for d in self.known.sizes[name].flat], object).reshape(
+                    self.known.sizes[name].shape
+                )
                 value = reader.builder.sized(objects, t.dtype, name)
             else:
                 value = Value(TensorType(t.dtype, tuple(map(self._in, t.shape))), name)
@@ -144,7 +187,13 @@ class Segment:
     def _define(self, key: str, name: str, bounds: Range, outside: Size, feed: Feed) -> None:
         size = self.settled[name].size if name in self.settled else bounds
         self._outside[name], self.origin[name] = outside, feed
-        made = (self._expressed(size) if isinstance(size, str) else dims.symbol(name, *size) if isinstance(size, Range) else size)
+        made = (
+            self._expressed(size)
+            if isinstance(size, str)
+            else dims.symbol(name, *size)
+            if isinstance(size, Range)
+            else size
+        )
         self._inside[key] = self._inside[name] = dims.symbol(name, *bounds) if made is None else made
 
     def _expressed(self, d: Size | str) -> Size | None:
@@ -157,19 +206,22 @@ class Segment:
     def _in(self, d: Size) -> Size:
         """A size as this segment has it."""
         found = d if not isinstance(d, Dim) else self._inside.get(str(d), self._expressed(d))
-        assert found is not None                           # _bind has defined every one
+        assert found is not None  # _bind has defined every one
         return found
 
     def out(self, d: Size) -> Size | None:
         """A size of this segment as it is known outside; None where what is assumed has a part in it."""
         if not isinstance(d, Dim):
-            one = any(isinstance(s.size, int) or isinstance(s.size, Range) and s.size.least == s.size.most for s in self.settled.values())
-            return None if one else d                      # a size may have become this number
+            one = any(
+                isinstance(s.size, int) or isinstance(s.size, Range) and s.size.least == s.size.most
+                for s in self.settled.values()
+            )
+            return None if one else d  # a size may have become this number
         if self.settled:
             return None
         try:
             return parse_size(str(d), self._outside)
-        except ValueError:                                 # it only holds with what is assumed
+        except ValueError:  # it only holds with what is assumed
             return None
 
     def _eased(self, asked: Sequence[Value], stuck: Sequence) -> bool:
@@ -180,41 +232,54 @@ class Segment:
                 for name in names:
                     t = self.known.types[name]
                     assert t is not None
-                    fresh = [self.symbols.fresh(f"{name}_{i}" if t.shape else name, usual=1) for i in range(int(t.size))]        # as often a place as a size
+                    # as often a place as a size
+                    fresh = [
+                        self.symbols.fresh(f"{name}_{i}" if t.shape else name, usual=1) for i in range(int(t.size))
+                    ]
                     self.known.sizes[name] = np.array(fresh, object).reshape(t.shape)
                 return True
         asks = [self._outer(s) for s in stuck if s.question is not None and s.where not in self._silent]
         local = dict.fromkeys(name for name in self._outside if name not in self.open)
-        everywhere = bool(asks) and all(x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference))
+        everywhere = bool(asks) and all(
+            x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference)
+        )
         found = settle(asks, dict.fromkeys(self.open) if everywhere else local, self._met) if asks else {}
         if asks and not everywhere and all(s.given_up for s in found.values()):
             found = settle(asks, dict.fromkeys(self._outside), self._met)
-        found = {k: s for k, s in found.items() if not s.given_up and (everywhere or s.step == 1) and k not in self.settled}
+        found = {
+            k: s for k, s in found.items() if not s.given_up and (everywhere or s.step == 1) and k not in self.settled
+        }
         if everywhere and found:
             raise Unsettled(found)
         self.settled.update(found)
         return bool(found)
 
     def _outer(self, stuck: Stuck) -> Stuck:
-        """The question as one of sizes of the model, where a run's are known: what follows is then known for all of it."""
+        """The question as one of sizes of the model, where a run's are known: what follows is then known for all of
+        it."""
         q = stuck.question
         try:
             difference = 0 if q is None else parse_size(str(q.difference), self._outside)
         except ValueError:
             return stuck
         names = {x.name for x in dims.symbols(difference)}
-        return replace(stuck, question=Undecided(str(q), difference, q.wanted)) if q and names and names <= set(self._met) else stuck
+        return (
+            replace(stuck, question=Undecided(str(q), difference, q.wanted))
+            if q and names and names <= set(self._met)
+            else stuck
+        )
 
     def _told(self) -> set[str]:
         """The sizes in here that follow from those of a run that is known."""
         return {name for name, d in self._outside.items() if {x.name for x in dims.symbols(d)} <= set(self._met)}
 
     def _decided_by(self, value: Value) -> list[str]:
-        """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more to it."""
+        """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more
+        to it."""
         found = dict[str, None]()
         for v, maker in self.reader.builder.behind(value, self.inputs):
             if v in self.inputs:
-                outside = self.known.types[self.inputs[v]]         # of which nothing is assumed
+                outside = self.known.types[self.inputs[v]]  # of which nothing is assumed
                 if not v.type.dtype.is_integer or outside is None or not outside.known or v.type.size > FEW:
                     return []
                 found[self.inputs[v]] = None
@@ -242,15 +307,26 @@ class Segment:
         return {name: self.reader.bound[name] for name in made}
 
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:
-        """The program with the inputs that it needs, and what a run feeds it. Sizes that come from elsewhere are inputs without elements, and so are those
-        of which something was assumed, if only that they are sizes: the engine takes no others. It is made for sizes from 1 on; `assumed` says whether a run
-        may have others."""
+        """The program with the inputs that it needs, and what a run feeds it. Sizes that come from elsewhere are inputs
+        without elements, and so are those of which something was assumed, if only that they are sizes: the engine takes
+        no others. It is made for sizes from 1 on; `assumed` says whether a run may have others."""
         read = {v for n in graph.nodes for v in n.inputs}.union(graph.outputs)
         inputs = [v for v in graph.inputs if v in read]
         feeds = [Feed(self.inputs[v]) for v in inputs]
-        needed = dims.symbols([*(v.type.shape for v in inputs), *(x for n in graph.nodes for v in n.outputs for x in v.type.shape),
-                               *(tuple(n.attrs.values()) for n in graph.nodes)])
-        whole = {s.name for v in inputs for d in v.type.shape for s in dims.symbols(d) if d == dims.symbol(s.name, s.least, s.usual, s.most)}
+        needed = dims.symbols(
+            [
+                *(v.type.shape for v in inputs),
+                *(x for n in graph.nodes for v in n.outputs for x in v.type.shape),
+                *(tuple(n.attrs.values()) for n in graph.nodes),
+            ]
+        )
+        whole = {
+            s.name
+            for v in inputs
+            for d in v.type.shape
+            for s in dims.symbols(d)
+            if d == dims.symbol(s.name, s.least, s.usual, s.most)
+        }
         taken = {v.name for n in graph.nodes for v in n.outputs}.union(v.name for v in inputs)
         for s in needed:
             if s.name not in whole:

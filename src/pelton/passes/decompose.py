@@ -1,4 +1,5 @@
 """Ops that nobody claims, written out in the ops that they stand for."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,11 +13,12 @@ from .fold import fold_constants
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
 
-Takes = Callable[[Graph, Node], bool]             # whether kernels take a node of a graph as it is
+Takes = Callable[[Graph, Node], bool]  # whether kernels take a node of a graph as it is
 
 
 def expansion(node: Node) -> Any:
-    """What a node says in simpler terms; None where there are none, or where they would have to know a size which a run decides."""
+    """What a node says in simpler terms; None where there are none, or where they would have to know a size which a run
+    decides."""
     try:
         return node.op.expand(*node.inputs, **node.attrs) if node.op.expand is not None else None
     except Undecided:
@@ -24,9 +26,11 @@ def expansion(node: Node) -> Any:
 
 
 def decompose(graph: Graph, keep: Takes, report: PassReport | None = None) -> Graph:
-    """The graph with every node expanded that has an expansion and for which `keep` says no, also those inside of expansions. Nodes keep their names.
+    """The graph with every node expanded that has an expansion and for which `keep` says no, also those inside of
+    expansions. Nodes keep their names.
 
-    Level by level: what an expansion computes of constants alone is a constant again before `keep` sees what became of it.
+    Level by level: what an expansion computes of constants alone is a constant again before `keep` sees what became of
+    it.
     """
     done = report or PassReport("decompose")
     while True:
@@ -38,7 +42,7 @@ def decompose(graph: Graph, keep: Takes, report: PassReport | None = None) -> Gr
                 expanded = (found := expansion(node)) is not None and draft.replace(node, found, node.name)
             except Undecided:
                 continue
-            if expanded and called(node) not in done.fired.get(done.name, ()):      # its parts have the same name
+            if expanded and called(node) not in done.fired.get(done.name, ()):  # its parts have the same name
                 done.fire(done.name, called(node))
             changed |= expanded
         if not changed:

@@ -1,4 +1,5 @@
 """What needs no rules: constants are computed, equal things are merged, and what nobody reads goes."""
+
 from __future__ import annotations
 
 import hashlib
@@ -16,12 +17,12 @@ from pelton.passes.rewriting.draft import joined
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
 
-SMALL = 1 << 20          # bytes: a constant may become this large, or as large as what it is made of, but not larger
+SMALL = 1 << 20  # bytes: a constant may become this large, or as large as what it is made of, but not larger
 
 
 def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Nodes of constants become constants, by reference: floats in float64, rounded once per value, the same bytes everywhere. What
-    stands for numbers in few bits stays on its way to a heavy op."""
+    """Nodes of constants become constants, by reference: floats in float64, rounded once per value, the same bytes
+    everywhere. What stands for numbers in few bits stays on its way to a heavy op."""
     constants, nodes, stay = dict(graph.constants), [], kept(graph.nodes)
     for node in graph.nodes:
         if node in stay or not _foldable(node, constants):
@@ -29,8 +30,11 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
             continue
         try:
             found = computed(node, tuple(constants[v] for v in node.inputs))
-        except (ValueError, IndexError, OverflowError) as e:          # an index beyond its table: it would be no better when it runs
-            raise ModelError(f"{node.op.name} of these constants cannot be computed: {e} (node {called(node)!r})") from None
+        except (ValueError, IndexError, OverflowError) as e:
+            # an index beyond its table: it would be no better when it runs
+            raise ModelError(
+                f"{node.op.name} of these constants cannot be computed: {e} (node {called(node)!r})"
+            ) from None
         constants.update(zip(node.outputs, found))
         report.fire("constant", called(node))
     return graph if len(nodes) == len(graph.nodes) else live(graph.replace(nodes=tuple(nodes), constants=constants))
@@ -40,9 +44,12 @@ def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
     if not all(v.type.known for v in node.outputs) or dims.symbols(tuple(node.attrs.values())):
         return False
     size = sum(v.type.bytes for v in node.outputs)
-    return (node.op.kind not in ("foreign", "nested") and all(v in constants for v in node.inputs)
-            and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
-            and worth(node.op, [v.type for v in node.inputs], [v.type for v in node.outputs], node.attrs))
+    return (
+        node.op.kind not in ("foreign", "nested")
+        and all(v in constants for v in node.inputs)
+        and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
+        and worth(node.op, [v.type for v in node.inputs], [v.type for v in node.outputs], node.attrs)
+    )
 
 
 def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
@@ -51,7 +58,8 @@ def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
 
 
 def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Equal constants are one, and so are nodes of one op on equal inputs. Graph outputs keep a node each: two names are two arrays."""
+    """Equal constants are one, and so are nodes of one op on equal inputs. Graph outputs keep a node each: two names
+    are two arrays."""
     to = _equal_constants(graph)
     met: dict[Any, int] = {}
     nodes: list[Node] = []
@@ -74,7 +82,8 @@ def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph
 
 
 def _key(node: Node) -> Any:
-    """Equal for nodes that give the same. Foreign ops may be random, and be within nested ones: each is like itself alone."""
+    """Equal for nodes that give the same. Foreign ops may be random, and be within nested ones: each is like itself
+    alone."""
     if node.op.kind in ("foreign", "nested"):
         return node
     operands = frozenset(node.inputs) if node.op.commutative else node.inputs

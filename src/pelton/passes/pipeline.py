@@ -1,4 +1,5 @@
 """The passes in their order, each in one line that says why it stands there."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -15,8 +16,8 @@ from pelton.passes.rewriting.rule import rewrite, rules
 from .siblings import sibling_convolutions, sibling_matmuls
 
 T = TypeVar("T")
-See = Callable[[str, Graph], None]                                # gets the name of a pass and the program after it
-Pass = tuple[str, Callable[[Graph, PassReport, T], Graph]]        # its name, and what it does, knowing a T besides
+See = Callable[[str, Graph], None]  # gets the name of a pass and the program after it
+Pass = tuple[str, Callable[[Graph, PassReport, T], Graph]]  # its name, and what it does, knowing a T besides
 
 
 def stage(*names: str) -> Callable[[Graph, PassReport, bool], Graph]:
@@ -26,16 +27,23 @@ def stage(*names: str) -> Callable[[Graph, PassReport, bool], Graph]:
 
 # What they have to know is `Options.strict`.
 PIPELINE: tuple[Pass[bool], ...] = (
-    ("dead", drop_dead),                                          # exporters leave things behind; no rule should have to look at them
-    ("constant", fold_constants),                                 # rules ask whether something is constant: let it be one
-    ("equal", merge_equal),                                       # patterns name a value twice where exporters compute it twice
-    ("simplify", stage("simplify", "views")),                     # one spelling instead of many
-    ("recognize", stage("simplify", "views", "recognize")),       # names for what is still spelled out, before its parts are folded away
-    ("merge", stage("simplify", "views", "recognize", "merge")),  # constants around convolutions and products move into the weights
-    ("sibling convolutions", sibling_convolutions),               # after folding: siblings differ in nothing but their weights then
+    # exporters leave things behind; no rule should have to look at them
+    ("dead", drop_dead),
+    # rules ask whether something is constant: let it be one
+    ("constant", fold_constants),
+    # patterns name a value twice where exporters compute it twice
+    ("equal", merge_equal),
+    ("simplify", stage("simplify", "views")),  # one spelling instead of many
+    # names for what is still spelled out, before its parts are folded away
+    ("recognize", stage("simplify", "views", "recognize")),
+    # constants around convolutions and products move into the weights
+    ("merge", stage("simplify", "views", "recognize", "merge")),
+    # after folding: siblings differ in nothing but their weights then
+    ("sibling convolutions", sibling_convolutions),
     ("sibling matmuls", sibling_matmuls),
-    ("rest", stage("simplify", "views", "recognize", "merge")),   # slices that came from merging meet joins and other slices
-    ("rest constant", fold_constants),                            # what the rules made out of constants
+    # slices that came from merging meet joins and other slices
+    ("rest", stage("simplify", "views", "recognize", "merge")),
+    ("rest constant", fold_constants),  # what the rules made out of constants
     ("rest equal", merge_equal),
     ("rest dead", drop_dead),
 )
@@ -43,7 +51,7 @@ PIPELINE: tuple[Pass[bool], ...] = (
 # What they have to know is which nodes kernels take as they are.
 DECOMPOSE: tuple[Pass[Takes], ...] = (
     ("decompose", lambda graph, report, takes: decompose(graph, takes, report)),
-    ("widen parts", widen_nodes),                                 # what no kernel takes narrow, one may take in f32
+    ("widen parts", widen_nodes),  # what no kernel takes narrow, one may take in f32
 )
 
 

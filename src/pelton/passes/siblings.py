@@ -1,4 +1,6 @@
-"""Horizontal merging: convolutions, or matrix products, of one input become one with wider weights, and slices of it."""
+"""Horizontal merging: convolutions, or matrix products, of one input become one with wider weights, and slices of
+it."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -16,9 +18,15 @@ from pelton.ops.words import clip, convolution, matmul, slice_
 
 
 def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Convolutions of one input with constant weights, equal kernels and equal attributes, not grouped, are one with all their filters."""
+    """Convolutions of one input with constant weights, equal kernels and equal attributes, not grouped, are one with
+    all their filters."""
+
     def alike(node: Node, draft: Draft) -> Any:
-        if node.op is not convolution or node.attrs["group"] != 1 or any(v not in draft.constants for v in node.inputs[1:]):
+        if (
+            node.op is not convolution
+            or node.attrs["group"] != 1
+            or any(v not in draft.constants for v in node.inputs[1:])
+        ):
             return None
         x, w, _ = node.inputs
         return x, w.type.shape[2:], tuple(sorted(node.attrs.items()))
@@ -32,26 +40,36 @@ def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False)
 
 def sibling_matmuls(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
     """Products of one input with constant matrices (Q, K and V) are one with the matrices side by side."""
+
     def alike(node: Node, draft: Draft) -> Any:
         if node.op is not matmul or node.inputs[1] not in draft.constants or node.inputs[1].type.rank != 2:
             return None
         return node.inputs[0], tuple(sorted(node.attrs.items()))
 
     def together(nodes: Sequence[Node], draft: Draft) -> Term:
-        return matmul(nodes[0].inputs[0], np.concatenate([draft.constants[n.inputs[1]] for n in nodes], axis=1),
-                      **nodes[0].attrs)
+        return matmul(
+            nodes[0].inputs[0], np.concatenate([draft.constants[n.inputs[1]] for n in nodes], axis=1), **nodes[0].attrs
+        )
 
     return _merge(graph, report, "sibling_matmuls", -1, alike, together)
 
 
-def _merge(graph: Graph, report: PassReport, rule: str, axis: int, alike: Callable[[Node, Draft], Any],
-           together: Callable[[Sequence[Node], Draft], Term]) -> Graph:
-    """Merges the nodes that are `alike` (None: cannot be merged); `axis` is the one of their outputs along which they lie side by side."""
+def _merge(
+    graph: Graph,
+    report: PassReport,
+    rule: str,
+    axis: int,
+    alike: Callable[[Node, Draft], Any],
+    together: Callable[[Sequence[Node], Draft], Term],
+) -> Graph:
+    """Merges the nodes that are `alike` (None: cannot be merged); `axis` is the one of their outputs along which they
+    lie side by side."""
     draft, families, merged = Draft(graph), dict[Any, list[Node]](), False
     for node in draft.nodes:
         key = alike(node, draft)
         if key is not None:
-            tail = _tail(draft, node.output)                              # what differs in its tail stays alone: a slice of a whole has no epilogue of its own
+            # what differs in its tail stays alone: a slice of a whole has no epilogue of its own
+            tail = _tail(draft, node.output)
             families.setdefault((key, tail and (tail.op, tuple(sorted(tail.attrs.items())))), []).append(node)
     for family in families.values():
         if len(family) > 1:
@@ -72,11 +90,16 @@ def _refuse_strangers(families: dict[Any, list[Node]], report: PassReport, rule:
         readers[family[0].inputs[0]] = readers.get(family[0].inputs[0], 0) + 1
     for family in families.values():
         if len(family) == 1 and readers[family[0].inputs[0]] > 1:
-            report.refuse(rule, called(family[0]), f"what else reads %{family[0].inputs[0].name} has another kernel, stride, dilation, padding or tail")
+            report.refuse(
+                rule,
+                called(family[0]),
+                f"what else reads %{family[0].inputs[0].name} has another kernel, stride, dilation, padding or tail",
+            )
 
 
 def _merge_tails(draft: Draft, whole: Value, family: list[Node], axis: int) -> tuple[Value, list[Node]]:
-    """As long as every sibling goes on with the same pointwise op and constants along the axis (a bias, an activation), that is done once, too."""
+    """As long as every sibling goes on with the same pointwise op and constants along the axis (a bias, an activation),
+    that is done once, too."""
     while True:
         tails = [tail for node in family if (tail := _tail(draft, node.output)) is not None]
         if len(tails) < len(family) or any(t.op is not tails[0].op or t.attrs != tails[0].attrs for t in tails):
@@ -110,7 +133,7 @@ def _operands(draft: Draft, whole: Value, values: list[Value], tails: Sequence[N
             return None
         if all(c.type.rank == 0 and draft.constants[c] == draft.constants[column[0]] for c in column):
             operands.append(column[0])
-        elif tails[0].op is clip:                                         # its limits are numbers
+        elif tails[0].op is clip:  # its limits are numbers
             return None
         else:
             operands.append(np.concatenate(vectors).reshape(-1, *[1] * (whole.type.rank - 1 - axis)))
@@ -127,7 +150,9 @@ def _along(draft: Draft, c: Value, value: Value, axis: int) -> np.ndarray | None
     if array is None or array.ndim > value.type.rank:
         return None
     shape = (*[1] * (value.type.rank - array.ndim), *array.shape)
-    return np.broadcast_to(array.reshape(-1), (size,)) if array.size == shape[axis] and shape[axis] in (1, size) else None
+    return (
+        np.broadcast_to(array.reshape(-1), (size,)) if array.size == shape[axis] and shape[axis] in (1, size) else None
+    )
 
 
 def _place_slices(draft: Draft, whole: Value, family: Sequence[Node], axis: int) -> None:

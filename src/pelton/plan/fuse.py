@@ -1,4 +1,6 @@
-"""From nodes to regions: each structured node that a template claims takes the pointwise nodes after it along, and the slices that are joined elsewhere."""
+"""From nodes to regions: each structured node that a template claims takes the pointwise nodes after it along, and the
+slices that are joined elsewhere."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -25,8 +27,9 @@ class Fused:
     graph: Graph
     items: tuple[Region | Node, ...]
     notes: tuple[Note, ...]
-    chains: tuple[str, ...] = ()                                              # what was decided about regions that could be one
-    joined: tuple[Region, ...] = ()                                           # those of the items that were several
+    # what was decided about regions that could be one
+    chains: tuple[str, ...] = ()
+    joined: tuple[Region, ...] = ()  # those of the items that were several
 
 
 def is_view(node: Node) -> bool:
@@ -35,7 +38,8 @@ def is_view(node: Node) -> bool:
 
 
 def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
-    """Cuts a graph into regions. `claim(region)` is None where some template takes the region, else the reason of the refusals."""
+    """Cuts a graph into regions. `claim(region)` is None where some template takes the region, else the reason of the
+    refusals."""
     group: dict[Node, list[Node]] = {}
     notes: list[Note] = []
     position = {n: k for k, n in enumerate(graph.nodes)}
@@ -101,8 +105,9 @@ def _anchors(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def _pieces(graph: Graph, value: Value) -> list[Node]:
-    """The slices of a value that its maker should write one by one. As views they cost nothing, but no buffer can lie in several joins: where one is
-    joined it is worth a place of its own; and where nothing reads the whole, which then need not be written, all are."""
+    """The slices of a value that its maker should write one by one. As views they cost nothing, but no buffer can lie
+    in several joins: where one is joined it is worth a place of its own; and where nothing reads the whole, which then
+    need not be written, all are."""
     users = graph.users.get(value, [])
     slices = [u for u in users if u.op is slice_]
     joined = [s for s in slices if any(u.op is concat for u in graph.users.get(s.output, ()))]

@@ -1,4 +1,5 @@
 """How a tensor lies in memory: strides in elements per logical axis, zero padding, and what can be said of them."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +9,7 @@ from pelton.ir.dims import Size, at, maximum, symbols
 from pelton.ir.graph import Value
 
 Strides = tuple[Size, ...]
-Order = tuple[int, ...]                        # the axes, outermost first
+Order = tuple[int, ...]  # the axes, outermost first
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,14 @@ def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
 
 
 def far(stride: Size) -> int:
-    """A stride as a number, to put axes in order by: varying sizes as usual, but not 1, which would not tell an axis from the one inside of it."""
+    """A stride as a number, to put axes in order by: varying sizes as usual, but not 1, which would not tell an axis
+    from the one inside of it."""
     return at(stride, {s.name: max(2, s.usual) for s in symbols(stride)})
 
 
 def order_of(shape: Sequence[Size], strides: Strides) -> Order:
-    """The axes by falling distance of their elements, forwards or backwards; axes of size one stand where row-major order would put them."""
+    """The axes by falling distance of their elements, forwards or backwards; axes of size one stand where row-major
+    order would put them."""
     moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(far(strides[a])), a))
     out = list(moving)
     for a in range(len(shape)):
@@ -107,17 +110,19 @@ def span(shape: Sequence[Size], strides: Strides) -> Size:
 
 
 def broadcast(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides:
-    """The strides under which a tensor reads as one of shape `to` (numpy's broadcasting; repeated axes get stride 0)."""
+    """The strides under which a tensor reads as one of shape `to` (numpy's broadcasting; repeated axes get stride
+    0)."""
     lead = len(to) - len(shape)
     return tuple(0 if i < lead or (shape[i - lead] == 1 and to[i] != 1) else strides[i - lead] for i in range(len(to)))
 
 
 def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides | None:
     """The strides of a reshape without a copy, or None where the elements would have to move."""
-    if 0 in shape or tuple(strides) == dense(shape):                       # whatever the sizes
+    if 0 in shape or tuple(strides) == dense(shape):  # whatever the sizes
         return dense(to)
     old = [(d, s) for d, s in zip(shape, strides) if d != 1]
-    groups: list[list[Size]] = []                                          # runs of old axes that are one axis in memory
+    # runs of old axes that are one axis in memory
+    groups: list[list[Size]] = []
     for d, s in old:
         if groups and groups[-1][1] == d * s:
             groups[-1][0] *= d
@@ -141,7 +146,8 @@ def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Str
         if to[axis] != 1:
             return None
         axis -= 1
-    for a in range(len(to) - 1, -1, -1):                                  # sizes of one: any stride will do, give them a tidy one
+    # sizes of one: any stride will do, give them a tidy one
+    for a in range(len(to) - 1, -1, -1):
         if to[a] == 1:
             out[a] = out[a + 1] * to[a + 1] if a + 1 < len(to) else 1
     return tuple(out)

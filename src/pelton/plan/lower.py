@@ -1,4 +1,5 @@
 """From placed tasks and chosen kernels to the plain-data engine: buffers, arguments, waves, packed constants."""
+
 from __future__ import annotations
 
 import json
@@ -49,7 +50,8 @@ class Code(Protocol):
 
 @dataclass(frozen=True)
 class Chosen:
-    """A task with the kernel that runs it (None for a host step), what is told about it, and what else could run it: tactics with their kernels."""
+    """A task with the kernel that runs it (None for a host step), what is told about it, and what else could run it:
+    tactics with their kernels."""
 
     task: Task
     kernel: Code | None
@@ -68,8 +70,11 @@ class Blob:
         self.kinds: list[str] = []
         self.size = 0
 
-    def add(self, key: object, kind: str, dtype: np.dtype, shape: Sequence[int], fill: Callable[[np.ndarray], None]) -> int:
-        """The number of a piece, which `fill` puts into an array of zeros of this type and shape when all are put down."""
+    def add(
+        self, key: object, kind: str, dtype: np.dtype, shape: Sequence[int], fill: Callable[[np.ndarray], None]
+    ) -> int:
+        """The number of a piece, which `fill` puts into an array of zeros of this type and shape when all are put
+        down."""
         if key not in self.index:
             nbytes = math.prod(shape) * dtype.itemsize
             self.index[key] = len(self.fillers)
@@ -85,10 +90,12 @@ class Blob:
 
     def _fill(self, out: np.ndarray) -> Iterator[int]:
         """Puts all pieces down, on all cores; the ends of what is done, in order."""
+
         def put(i: int) -> int:
             at, nbytes = self.offsets[i]
-            self.fillers[i](out[at:at + nbytes])
+            self.fillers[i](out[at : at + nbytes])
             return at + -(-nbytes // ALIGN) * ALIGN
+
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             yield from pool.map(put, range(len(self.fillers)))
 
@@ -103,23 +110,46 @@ def strings(array: np.ndarray) -> np.ndarray:
     return np.frombuffer(json.dumps(array.reshape(-1).tolist()).encode(), np.uint8)
 
 
-def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, target: Mapping[str, object], meta: Mapping[str, object],
-          output_names: Sequence[str], file: str = "") -> Engine:
+def lower(
+    placed: Placed,
+    chosen: Sequence[Chosen],
+    code: bytes,
+    *,
+    name: str,
+    target: Mapping[str, object],
+    meta: Mapping[str, object],
+    output_names: Sequence[str],
+    file: str = "",
+) -> Engine:
     """Assembles the engine. Buffers: inputs, outputs, strings, zeros, arena, then constants, in that order."""
     graph, made = placed.graph, _Assembly(placed)
     arena = made.room(chosen)
     steps = tuple(made.step(c) for c in running(chosen))
     meta = {**meta, "constants": [made.sources[i] for i in range(len(made.blob.fillers))]}
-    engine = Engine(name=name, inputs=tuple(made.port(v, v.name) for v in graph.inputs),
-                    outputs=tuple(made.port(v, n) for v, n in zip(graph.outputs, output_names)),
-                    buffers=(*made.buffers, *(Buffer(kind, at, size) for (at, size), kind in zip(made.blob.offsets, made.blob.kinds))),
-                    steps=steps, arena=arena, constants=made.blob.constants(), code=code, target=dict(target), meta=meta,
-                    symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)), sizes=made.trees, file=file)
+    engine = Engine(
+        name=name,
+        inputs=tuple(made.port(v, v.name) for v in graph.inputs),
+        outputs=tuple(made.port(v, n) for v, n in zip(graph.outputs, output_names)),
+        buffers=(
+            *made.buffers,
+            *(Buffer(kind, at, size) for (at, size), kind in zip(made.blob.offsets, made.blob.kinds)),
+        ),
+        steps=steps,
+        arena=arena,
+        constants=made.blob.constants(),
+        code=code,
+        target=dict(target),
+        meta=meta,
+        symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)),
+        sizes=made.trees,
+        file=file,
+    )
     return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if engine.symbols else engine
 
 
 class _Assembly:
-    """What the parts of an engine refer to while it is put together: buffers, constants, and sizes that a run decides."""
+    """What the parts of an engine refer to while it is put together: buffers, constants, and sizes that a run
+    decides."""
 
     def __init__(self, placed: Placed):
         self.placed, self.places = placed, placed.places
@@ -132,7 +162,16 @@ class _Assembly:
             for i, v in enumerate(values):
                 self._buffer(v, Buffer(kind, i, self.number(v.type.bytes)))
         for v, told in placed.sizes.items():
-            self._buffer(v, Buffer("sizes" if told is not None else "iota", 0, self.number(v.type.bytes), self.shape(told or ()), v.type.dtype.value))
+            self._buffer(
+                v,
+                Buffer(
+                    "sizes" if told is not None else "iota",
+                    0,
+                    self.number(v.type.bytes),
+                    self.shape(told or ()),
+                    v.type.dtype.value,
+                ),
+            )
 
     def room(self, chosen: Sequence[Chosen]) -> int:
         """Buffers for everything between the steps; the size of the arena, 0 where a run decides it."""
@@ -150,22 +189,33 @@ class _Assembly:
                     continue
                 old = lives.get(at.root)
                 whole = maximum(extent, at.root.type.bytes, 1)
-                lives[at.root] = Lifetime(maximum(old.size, whole), min(old.first, c.wave), max(old.last, c.wave)) if old else Lifetime(whole, c.wave, c.wave)
+                lives[at.root] = (
+                    Lifetime(maximum(old.size, whole), min(old.first, c.wave), max(old.last, c.wave))
+                    if old
+                    else Lifetime(whole, c.wave, c.wave)
+                )
         shared = self._workspaces(chosen, lives)
-        varies = symbols(self.placed.graph)                               # then all is laid out when the sizes are known
+        # then all is laid out when the sizes are known
+        varies = symbols(self.placed.graph)
         offsets, arena = (dict.fromkeys(lives, 0), 0) if varies else assign(lives)
         for what, life in lives.items():
             self._buffer(what, Buffer("arena", offsets[what], self.number(life.size)))
         self.number_of.update({x: self.number_of[largest] for x, largest in shared.items()})
         return arena
 
-    def _workspaces(self, chosen: Sequence[Chosen], lives: dict[Value | Workspace, Lifetime]) -> dict[Workspace, Workspace]:
-        """Gives each step's kernel memory of its own, zeros for good and what lies in the arena while the step runs. Its spares use the same, of which the
-        largest decides: all → that."""
+    def _workspaces(
+        self, chosen: Sequence[Chosen], lives: dict[Value | Workspace, Lifetime]
+    ) -> dict[Workspace, Workspace]:
+        """Gives each step's kernel memory of its own, zeros for good and what lies in the arena while the step runs.
+        Its spares use the same, of which the largest decides: all → that."""
         largest, zeros = dict[Workspace, Workspace](), self._zero_padded()
         for c in chosen:
             for zero in (False, True):
-                each = [[x for x in k.operands if isinstance(x, Workspace) and x.zero == zero] for k in (c.kernel, *(k for _, k in c.spares)) if k is not None]
+                each = [
+                    [x for x in k.operands if isinstance(x, Workspace) and x.zero == zero]
+                    for k in (c.kernel, *(k for _, k in c.spares))
+                    if k is not None
+                ]
                 for same in zip_longest(*each):
                     alike = [x for x in same if x is not None]
                     most = max(alike, key=lambda x: x.bytes)
@@ -190,13 +240,30 @@ class _Assembly:
         name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}
         if c.kernel is None:
             text, inputs, outputs = self.by_reference(c.task.what)
-            return Step(name=name, symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=text, inputs=inputs, outputs=outputs,
-                        info=self.told(info))
+            return Step(
+                name=name,
+                symbol="",
+                args=(),
+                dims=(),
+                tiles=0,
+                grain=1,
+                wave=c.wave,
+                scratch=0,
+                host=text,
+                inputs=inputs,
+                outputs=outputs,
+                info=self.told(info),
+            )
         step = self.kernel(c.kernel, name, c.wave, info)
-        return replace(step, outputs=tuple(map(self.tensor, c.task.writes)), spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.spares))
+        return replace(
+            step,
+            outputs=tuple(map(self.tensor, c.task.writes)),
+            spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.spares),
+        )
 
     def by_reference(self, what: Region | Node) -> tuple[str, tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """A node, or the body of a region, as the text of a host step, and where its inputs (constants behind the others) and outputs lie."""
+        """A node, or the body of a region, as the text of a host step, and where its inputs (constants behind the
+        others) and outputs lie."""
         if isinstance(what, Node):
             return node_text(what), tuple(map(self.tensor, what.inputs)), tuple(map(self.tensor, what.outputs))
         body = what.body
@@ -207,12 +274,22 @@ class _Assembly:
     def constant(self, v: Value, array: np.ndarray) -> Tensor:
         """A constant of a region, contiguous."""
         piece = self.blob.add(v, _kind(v.type.dtype), array.dtype, array.shape, lambda out: np.copyto(out, array))
-        strides = [math.prod(array.shape[i + 1:]) for i in range(array.ndim)]
+        strides = [math.prod(array.shape[i + 1 :]) for i in range(array.ndim)]
         return Tensor(self._constant(piece, [v.name], 0), v.type.dtype.value, array.shape, tuple(strides))
 
     def kernel(self, k: Code, name: str, wave: int, info: Mapping[str, object]) -> Step:
-        return Step(name=name, symbol=k.symbol, args=tuple(map(self.operand, k.operands)), dims=self.shape(k.dims), tiles=self.number(k.tiles),
-                    grain=k.grain, wave=wave, scratch=self.number(k.scratch), phases=self.number(k.phases), info=self.told(info))
+        return Step(
+            name=name,
+            symbol=k.symbol,
+            args=tuple(map(self.operand, k.operands)),
+            dims=self.shape(k.dims),
+            tiles=self.number(k.tiles),
+            grain=k.grain,
+            wave=wave,
+            scratch=self.number(k.scratch),
+            phases=self.number(k.phases),
+            info=self.told(info),
+        )
 
     def port(self, v: Value, label: str) -> Port:
         return Port(label, v.type.dtype.value, self.shape(v.type.shape))
@@ -221,7 +298,8 @@ class _Assembly:
         return Tensor(self.operand(v), v.type.dtype.value, self.shape(v.type.shape), self.shape(self.places[v].strides))
 
     def operand(self, x) -> Slice:
-        """Where a value, or a packed constant, lies. All other buffers have to be there before the first constant is asked for."""
+        """Where a value, or a packed constant, lies. All other buffers have to be there before the first constant is
+        asked for."""
         if isinstance(x, Workspace):
             return Slice(self.number_of[x], 0)
         if not isinstance(x, Value):
@@ -264,7 +342,8 @@ def running(chosen: Sequence[Chosen]) -> list[Chosen]:
 
 
 def waves(placed: Placed) -> list[int]:
-    """The wave of every task: as early as what it reads allows, so that independent branches run side by side; host steps stand alone."""
+    """The wave of every task: as early as what it reads allows, so that independent branches run side by side; host
+    steps stand alone."""
     level: list[int] = []
     for earlier in before(placed):
         level.append(1 + max((level[k] for k in earlier), default=-1))
@@ -282,7 +361,8 @@ def waves(placed: Placed) -> list[int]:
 def before(placed: Placed) -> list[set[int]]:
     """Of every task the numbers of those that write what it reads."""
     found: list[set[int]] = []
-    written: dict[Value, list[tuple[tuple[int, int] | None, int]]] = {}   # root → what was written of it, each with its task
+    # root → what was written of it, each with its task
+    written: dict[Value, list[tuple[tuple[int, int] | None, int]]] = {}
     for i, task in enumerate(placed.tasks):
         reads = [(placed.places[v].root, _extent(placed, v)) for v in task.reads]
         found.append({k for root, part in reads for what, k in written.get(root, ()) if _meet(what, part)})
@@ -292,7 +372,8 @@ def before(placed: Placed) -> list[set[int]]:
 
 
 def _extent(placed: Placed, v: Value) -> tuple[int, int] | None:
-    """The first element that a value has of its root's buffer, and the one past its last; None where a run decides them."""
+    """The first element that a value has of its root's buffer, and the one past its last; None where a run decides
+    them."""
     at = placed.places[v]
     if not is_known(at.offset, *v.type.shape, *at.strides) or v.type.size == 0:
         return None

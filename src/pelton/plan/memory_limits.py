@@ -1,4 +1,6 @@
-"""What a program asks of memory: tensors that do not fit are refused by name before anything is planned, and engines that do not before they are handed out."""
+"""What a program asks of memory: tensors that do not fit are refused by name before anything is planned, and engines
+that do not before they are handed out."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +11,7 @@ from pelton.errors import BuildError
 from pelton.ir.dims import UNBOUNDED, bounds
 from pelton.ir.graph import Graph, Value
 
-MOST_AXES = 32                 # what numpy and the engine's own check take
+MOST_AXES = 32  # what numpy and the engine's own check take
 
 
 def limit(memory: int | None) -> int:
@@ -27,13 +29,20 @@ def check_tensors(graph: Graph, memory: int | None) -> None:
 
 def _check(value: Value, where: str, most: int) -> None:
     if value.type.rank > MOST_AXES:
-        raise BuildError(f"tensors may have at most {MOST_AXES} axes, {where} has {value.type.rank}; drop those of size 1")
+        raise BuildError(
+            f"tensors may have at most {MOST_AXES} axes, {where} has {value.type.rank}; drop those of size 1"
+        )
     least = bounds(value.type.bytes)[0]
     if least > most:
-        raise BuildError(f"{where} is {value.type}, {_large(least)}; a run may take {_large(most)} (Options.memory, else what this machine has): "
-                         "give smaller sizes, or build where there is more memory")
+        raise BuildError(
+            f"{where} is {value.type}, {_large(least)}; a run may take {_large(most)} (Options.memory, else what this"
+            " machine has): give smaller sizes, or build where there is more memory"
+        )
     if (longest := max((bounds(d)[0] for d in value.type.shape), default=0)) > UNBOUNDED:
-        raise BuildError(f"{where} is {value.type}: an axis may have at most {UNBOUNDED} elements, not {longest}, even where another has none")
+        raise BuildError(
+            f"{where} is {value.type}: an axis may have at most {UNBOUNDED} elements, not {longest}, even where another"
+            " has none"
+        )
 
 
 def check_engine(engine: Engine, memory: int | None) -> None:
@@ -42,9 +51,12 @@ def check_engine(engine: Engine, memory: int | None) -> None:
     scratch = max((s.scratch for s in plain.steps), default=0) * (plain.meta.get("threads") or 1)
     need = plain.arena + scratch + sum(p.nbytes for p in (*plain.inputs, *plain.outputs)) + len(engine.constants)
     if need > limit(memory):
-        raise BuildError(f"a run of {engine.called!r} takes {_large(need)}: {_large(plain.arena)} of working memory, {_large(scratch)} of the threads' own, "
-                         f"{_large(len(engine.constants))} of constants, the rest inputs and outputs; {_large(limit(memory))} is what it may take "
-                         "(Options.memory, else what this machine has): give smaller sizes")
+        raise BuildError(
+            f"a run of {engine.called!r} takes {_large(need)}: {_large(plain.arena)} of working memory,"
+            f" {_large(scratch)} of the threads' own, {_large(len(engine.constants))} of constants, the rest inputs and"
+            f" outputs; {_large(limit(memory))} is what it may take (Options.memory, else what this machine has): give"
+            " smaller sizes"
+        )
 
 
 def _large(count: int) -> str:

@@ -1,4 +1,6 @@
-"""Where every value lies: forward through the graph as templates demand, views as offsets and strides, copies where nothing else will do."""
+"""Where every value lies: forward through the graph as templates demand, views as offsets and strides, copies where
+nothing else will do."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -17,8 +19,7 @@ from .fuse import Fused
 from .layout import Layout, Layouts, Order, Strides, dense, order_of, reshaped, row_major, same_memory, span
 from .region import Region
 
-
-MOST_ZERO_PADDED = 64 << 20                    # bytes of zero-padded values
+MOST_ZERO_PADDED = 64 << 20  # bytes of zero-padded values
 
 
 class Placing(Protocol):
@@ -71,7 +72,6 @@ class Task:
     def writes(self) -> tuple[Value, ...]:
         return self.what.body.outputs if isinstance(self.what, Region) else self.what.outputs
 
-
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Task:
         """The task for these values of the symbols; `to` is extended by its values."""
         if isinstance(self.what, Region):
@@ -83,26 +83,41 @@ class Task:
 
 @dataclass
 class Placed:
-    """Tasks in order, the place of every value, the roots that are buffers, and the copies that were needed with the reason."""
+    """Tasks in order, the place of every value, the roots that are buffers, and the copies that were needed with the
+    reason."""
 
     graph: Graph
     tasks: list[Task] = field(default_factory=list)
     places: dict[Value, Place] = field(default_factory=dict)
     constants: dict[Value, np.ndarray] = field(default_factory=dict)
-    outputs: list[Value] = field(default_factory=list)             # per graph output the root value of its buffer
-    sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)      # made when a shape is met: these numbers, or (None) 0, 1, 2, …
+    outputs: list[Value] = field(default_factory=list)  # per graph output the root value of its buffer
+    # made when a shape is met: these numbers, or (None) 0, 1, 2, …
+    sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)
     copies: list[str] = field(default_factory=list)
-    by: dict[Region, str] = field(default_factory=dict)            # region → the template whose demands counted
+    by: dict[Region, str] = field(default_factory=dict)  # region → the template whose demands counted
 
     def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
         """The same for these values of the symbols, and its values by those of this one."""
         to: dict[Value, Value] = {}
         graph, _ = sized(self.graph, sizes, to)
         tasks = [t.sized(sizes, to) for t in self.tasks]
-        places = {to[v]: Place(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)
-                  for v, p in self.places.items() if v in to}
-        return Placed(graph, tasks, places, {to[v]: a for v, a in self.constants.items() if v in to}, [to[v] for v in self.outputs],
-                      {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()}, self.copies), to
+        places = {
+            to[v]: Place(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)
+            for v, p in self.places.items()
+            if v in to
+        }
+        return (
+            Placed(
+                graph,
+                tasks,
+                places,
+                {to[v]: a for v, a in self.constants.items() if v in to},
+                [to[v] for v in self.outputs],
+                {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()},
+                self.copies,
+            ),
+            to,
+        )
 
 
 # The layout that the only reader of a value prefers to others that fit; None where it prefers none, or there are more.
@@ -130,29 +145,38 @@ class Placer:
         self.graph, self.preferred = graph, preferred
         self.done = Placed(graph, constants=dict(graph.constants))
         self.places = self.done.places
-        self.joined: set[Value] = set()                            # values whose place inside of a joined buffer is fixed
+        # values whose place inside of a joined buffer is fixed
+        self.joined: set[Value] = set()
         self.copied: dict[tuple[Value, Strides], Value] = {}
-        self.fresh: dict[tuple[Value, Strides], Value] = {}        # what such copies are called, by all that go on from here
+        # what such copies are called, by all that go on from here
+        self.fresh: dict[tuple[Value, Strides], Value] = {}
         for v in (*graph.inputs, *graph.constants):
             self.places[v] = Place(v, 0, dense(v.type.shape))
 
     def fork(self) -> Placer:
         """One that may go on differently from here."""
         other = copy(self)
-        other.done = replace(self.done, tasks=[*self.done.tasks], places=dict(self.places), outputs=[*self.done.outputs],
-                             sizes=dict(self.done.sizes), copies=[*self.done.copies])
+        other.done = replace(
+            self.done,
+            tasks=[*self.done.tasks],
+            places=dict(self.places),
+            outputs=[*self.done.outputs],
+            sizes=dict(self.done.sizes),
+            copies=[*self.done.copies],
+        )
         other.places, other.joined, other.copied = other.done.places, set(self.joined), dict(self.copied)
         return other
 
     def task(self, task: Task) -> None:
-        if any(v.type.size for v in task.writes):                  # nothing is computed for nothing
+        if any(v.type.size for v in task.writes):  # nothing is computed for nothing
             self.done.tasks.append(task)
 
     # -- the kinds of items
 
     def node(self, node: Node) -> None:
         if any(v.type.dtype is STRING for v in node.inputs):
-            self.host(node)                                        # they lie in Python, where nothing is a view of anything
+            # they lie in Python, where nothing is a view of anything
+            self.host(node)
         elif node.op in (words.sizes, words.iota):
             self.places[node.output] = Place(node.output, 0, dense(node.output.type.shape))
             self.done.sizes[node.output] = node.attrs.get("values")
@@ -171,12 +195,17 @@ class Placer:
         for v in (*region.body.inputs, *region.body.constants):
             if chosen.fits(region, v, layouts):
                 continue
-            swap[v] = self.copy(v, dense(v.type.shape, chosen.wanted(region, v, layouts)), f"{region.title()} wants another layout of %{v.name}")
+            swap[v] = self.copy(
+                v,
+                dense(v.type.shape, chosen.wanted(region, v, layouts)),
+                f"{region.title()} wants another layout of %{v.name}",
+            )
             layouts = layouts.moved({v: self.places[swap[v]].strides})
         for v in region.body.outputs:
             at = self.slot(v, order_of(v.type.shape, layouts[v]))
             moved = layouts if at is None else layouts.moved({v: at.strides})
-            if at is not None and all(chosen.fits(region, one, moved) for one in moved):       # operands follow the order that the output had before
+            # operands follow the order that the output had before
+            if at is not None and all(chosen.fits(region, one, moved) for one in moved):
                 layouts = moved
                 self.places[v] = at
                 self.joined.add(v)
@@ -225,7 +254,11 @@ class Placer:
             return Place(at.root, at.offset, tuple(at.strides[p] for p in attrs["perm"]))
         if node.op is words.expand:
             lead = len(out) - len(shape)
-            return Place(at.root, at.offset, tuple(0 if i < lead or shape[i - lead] != out[i] else at.strides[i - lead] for i in range(len(out))))
+            return Place(
+                at.root,
+                at.offset,
+                tuple(0 if i < lead or shape[i - lead] != out[i] else at.strides[i - lead] for i in range(len(out))),
+            )
         if node.op is words.slice:
             offset, strides = at.offset, list(at.strides)
             for axis, start, step in zip(attrs["axes"], attrs["starts"], attrs["steps"]):
@@ -234,7 +267,8 @@ class Placer:
             return Place(at.root, offset if 0 not in out else 0, tuple(strides))
         try:
             view = reshaped(shape, at.strides, out)
-        except Undecided:                                          # sizes that may be 0, say: it is a view of what lies in order, and of nothing else
+        except Undecided:
+            # sizes that may be 0, say: it is a view of what lies in order, and of nothing else
             view = None
         return None if view is None else Place(at.root, at.offset, view)
 
@@ -245,9 +279,15 @@ class Placer:
             self.lay(node, self._join_order(node))
         whole, axis, at = self.places[node.output], node.attrs["axis"], 0
         for v in node.inputs:
-            here = Place(whole.root, whole.offset + _inside(at, node.output.type.shape[axis]) * whole.strides[axis], whole.strides)
+            here = Place(
+                whole.root,
+                whole.offset + _inside(at, node.output.type.shape[axis]) * whole.strides[axis],
+                whole.strides,
+            )
             if self.places[v] != here and v.type.size:
-                self.copy_into(v, here, f"%{v.name} is joined by {node.name or 'concat'} but cannot be written in place")
+                self.copy_into(
+                    v, here, f"%{v.name} is joined by {node.name or 'concat'} but cannot be written in place"
+                )
             at += v.type.shape[axis]
 
     def _join_order(self, node: Node) -> Order:
@@ -272,8 +312,12 @@ class Placer:
             if user.output not in self.places:
                 self.lay(user, order)
             whole, axis = self.places[user.output], user.attrs["axis"]
-            before = sum(w.type.shape[axis] for w in user.inputs[:user.inputs.index(v)])
-            return Place(whole.root, whole.offset + _inside(before, user.output.type.shape[axis]) * whole.strides[axis], whole.strides)
+            before = sum(w.type.shape[axis] for w in user.inputs[: user.inputs.index(v)])
+            return Place(
+                whole.root,
+                whole.offset + _inside(before, user.output.type.shape[axis]) * whole.strides[axis],
+                whole.strides,
+            )
         return None
 
     # -- copies
@@ -297,7 +341,7 @@ class Placer:
         if v.type.dtype is STRING:
             self.host(node)
             return
-        if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):     # what no kernel moves
+        if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):  # what no kernel moves
             self.task(Task(node, self.layouts(v, fresh)))
             return
         constants = {v: self.done.constants[v]} if v in self.done.constants else {}
@@ -308,8 +352,15 @@ class Placer:
         taken: set[Value] = set()
         for v in self.graph.outputs:
             at = self.places[v]
-            own = at.root not in taken and not any(at.root in others for others in (self.done.constants, self.done.sizes, self.graph.inputs))
-            if own and at.offset == 0 and at.root.type.size == v.type.size and same_memory(v.type.shape, at.strides, dense(v.type.shape)):
+            own = at.root not in taken and not any(
+                at.root in others for others in (self.done.constants, self.done.sizes, self.graph.inputs)
+            )
+            if (
+                own
+                and at.offset == 0
+                and at.root.type.size == v.type.size
+                and same_memory(v.type.shape, at.strides, dense(v.type.shape))
+            ):
                 taken.add(at.root)
                 self.done.outputs.append(at.root)
                 continue
@@ -321,15 +372,21 @@ class Placer:
 
 
 def _inside(start: Size, size: Size) -> Size:
-    """Where something begins on an axis. What has no elements in some run may be told to begin behind the end: there it begins at the last one."""
+    """Where something begins on an axis. What has no elements in some run may be told to begin behind the end: there it
+    begins at the last one."""
     return start if bounds(size - start)[0] > 0 else minimum(start, maximum(size - 1, 0))
 
 
 def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Layouts) -> tuple[Region, Layouts]:
-    """The region reading copies in place of some of its inputs. Weights stay the constants that they are, also where something else in it reads them."""
+    """The region reading copies in place of some of its inputs. Weights stay the constants that they are, also where
+    something else in it reads them."""
     body = region.body
     reads = [v for n in body.nodes for v in n.inputs]
-    weights = {v: dense(v.type.shape) for v in swap if v in body.constants and reads.count(v) > 1 and any(v in a.inputs[1:] for a in region.anchors)}
+    weights = {
+        v: dense(v.type.shape)
+        for v in swap
+        if v in body.constants and reads.count(v) > 1 and any(v in a.inputs[1:] for a in region.anchors)
+    }
 
     def at(v: Value) -> Value:
         return swap.get(v, v)
@@ -341,5 +398,5 @@ def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Layouts)
     inputs = tuple(dict.fromkeys([at(v) for v in body.inputs] + [swap[v] for v in body.constants if v in swap]))
     constants = {v: a for v, a in body.constants.items() if v not in swap or v in weights}
     new = body.replace(inputs=inputs, constants=constants, nodes=tuple(again.values()))
-    lies = Layouts({at(v): s for v, s in layouts.items()}, layouts.zero_padded)                # copies are not
+    lies = Layouts({at(v): s for v, s in layouts.items()}, layouts.zero_padded)  # copies are not
     return Region(new, tuple(again[a] for a in region.anchors)), lies.moved(weights)

@@ -1,4 +1,6 @@
-"""A region: what one kernel computes. Its body is its meaning, in logical layout; the reference evaluates it to check any tactic."""
+"""A region: what one kernel computes. Its body is its meaning, in logical layout; the reference evaluates it to check
+any tactic."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -11,7 +13,8 @@ from pelton.ir.text import key
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """`anchors` are the structured nodes of the body, in order; none = pointwise alone. What is neither is a slice of a result, written to a place of its own.
+    """`anchors` are the structured nodes of the body, in order; none = pointwise alone. What is neither is a slice of a
+    result, written to a place of its own.
 
     Body inputs and outputs are the very values of the graph that the region was cut from.
     """
@@ -51,10 +54,12 @@ class Region:
         return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
 
     def usual_sizes(self, layouts: Mapping[Value, tuple]) -> dict[str, int]:
-        """The values that the region is tuned for in these layouts, whose strides may be of sizes that are none of its own: the usual ones, or larger ones
-        where with those there is nothing to compute (n - 1 rows, n usually 1)."""
+        """The values that the region is tuned for in these layouts, whose strides may be of sizes that are none of its
+        own: the usual ones, or larger ones where with those there is nothing to compute (n - 1 rows, n usually 1)."""
         found = (*symbols(self.body), *dims.symbols(list(layouts.values())))
-        varying = [d for n in self.body.nodes for v in (*n.inputs, *n.outputs) for d in v.type.shape if not isinstance(d, int)]
+        varying = [
+            d for n in self.body.nodes for v in (*n.inputs, *n.outputs) for d in v.type.shape if not isinstance(d, int)
+        ]
         for times in (1, 2, 4, 16, 64, 256):
             sizes = {s.name: min(s.usual * times, s.most) for s in found}
             if all(dims.at(d, sizes) > 0 for d in varying):
@@ -68,7 +73,10 @@ class Region:
         return Region(body, tuple(body.nodes[place[n]] for n in self.anchors))
 
     def flops(self) -> int:
-        return sum(n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs) for n in self.body.nodes)
+        return sum(
+            n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs)
+            for n in self.body.nodes
+        )
 
     def title(self) -> str:
         """A short readable name: `convolution+relu`."""
@@ -76,11 +84,18 @@ class Region:
 
 
 def cut(graph: Graph, nodes: tuple[Node, ...], anchors: tuple[Node, ...]) -> Region:
-    """The region made of these nodes: what they read from outside are its inputs and constants, what is read outside its outputs."""
+    """The region made of these nodes: what they read from outside are its inputs and constants, what is read outside
+    its outputs."""
     inside = set(nodes)
     made = {v for n in nodes for v in n.outputs}
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
-    outputs = [v for n in nodes for v in n.outputs
-               if v in graph.outputs or any(u not in inside for u in graph.users.get(v, ()))]
+    outputs = [
+        v
+        for n in nodes
+        for v in n.outputs
+        if v in graph.outputs or any(u not in inside for u in graph.users.get(v, ()))
+    ]
     constants = {v: graph.constants[v] for v in read if v in graph.constants}
-    return Region(Graph(tuple(v for v in read if v not in constants), constants, nodes, tuple(outputs), "region"), anchors)
+    return Region(
+        Graph(tuple(v for v in read if v not in constants), constants, nodes, tuple(outputs), "region"), anchors
+    )

@@ -1,4 +1,5 @@
 """Memory that a kernel has for itself, beside its operands."""
+
 from __future__ import annotations
 
 import math
@@ -11,8 +12,8 @@ from pelton.ir.types import DType
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """What the programs of one launch tell each other. `zero`: it is zero when the kernel begins and the kernel leaves it so, for its next run; what lies in
-    other such memory is anybody's guess."""
+    """What the programs of one launch tell each other. `zero`: it is zero when the kernel begins and the kernel leaves
+    it so, for its next run; what lies in other such memory is anybody's guess."""
 
     shape: tuple[Size, ...]
     dtype: DType

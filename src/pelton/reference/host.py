@@ -1,7 +1,10 @@
-"""Runs one node by its reference: floats computed in float64 and rounded once, foreign nodes by the onnx package in their own types.
+"""Runs one node by its reference: floats computed in float64 and rounded once, foreign nodes by the onnx package in
+their own types.
 
-References are code of other packages (numpy, onnx, Pillow), with exceptions of their own for data they cannot take: any of them becomes an EngineError.
+References are code of other packages (numpy, onnx, Pillow), with exceptions of their own for data they cannot take: any
+of them becomes an EngineError.
 """
+
 from __future__ import annotations
 
 import json
@@ -21,7 +24,8 @@ from pelton.ops.foreign import CODES, evaluator, unpacked
 
 
 def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The outputs of a node for arrays of its input types, contiguous. InputError where they do not fit, EngineError where the reference fails."""
+    """The outputs of a node for arrays of its input types, contiguous. InputError where they do not fit, EngineError
+    where the reference fails."""
     given = tuple(map(np.asarray, arrays))
     expected = tuple(v.type for v in node.inputs)
     if tuple(map(_type, given)) != expected:
@@ -33,28 +37,36 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
     except Exception as e:
         raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
     if len(found) != len(node.outputs):
-        raise EngineError(f"step {_where(node)} should give {len(node.outputs)} arrays, but gave {len(found)}; this engine is damaged, build it again")
+        raise EngineError(
+            f"step {_where(node)} should give {len(node.outputs)} arrays, but gave {len(found)}; this engine is"
+            " damaged, build it again"
+        )
     return tuple(_declared(node, a, v.type) for a, v in zip(found, node.outputs))
 
 
 def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
     """A result as its type says it; EngineError where the data made it another shape."""
     if found.shape != type.shape:
-        raise EngineError(f"step {_where(node)} should give {type}, as the model declares or onnx infers, but for this data it gave shape {list(found.shape)}; "
-                          "sizes that depend on the data are fixed when an engine is built: declare the shape that the data has, and build again")
+        raise EngineError(
+            f"step {_where(node)} should give {type}, as the model declares or onnx infers, but for this data it gave"
+            f" shape {list(found.shape)}; sizes that depend on the data are fixed when an engine is built: declare the"
+            " shape that the data has, and build again"
+        )
     with np.errstate(all="ignore"):
         return np.asarray(found, type.dtype.numpy, order="C")
 
 
 def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The function of arrays that the text of a node (`pelton.ir.text.node_text`), or of a whole graph, describes, for these values of symbols; EngineError
-    where the text is none."""
+    """The function of arrays that the text of a node (`pelton.ir.text.node_text`), or of a whole graph, describes, for
+    these values of symbols; EngineError where the text is none."""
     try:
         if text.startswith("graph "):
             return run_graph(sized(parse(text), sizes or {})[0])
         node = parse_node(text, sizes)
     except (InputError, ValueError) as e:
-        raise EngineError(f"a host step of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
+        raise EngineError(
+            f"a host step of this engine cannot be read: {e}; it is damaged or made by another version, build it again"
+        ) from None
     if node.op.kind == "foreign":
         _prepare(node)
 
@@ -66,29 +78,36 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
 
 def run_graph(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]]:
     """The function of arrays that a graph of known sizes describes; floats are rounded once per value."""
+
     def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         env = dict(zip(graph.inputs, arrays))
         for node in graph.nodes:
             env.update(zip(node.outputs, run_node(node, [env[v] for v in node.inputs])))
         return tuple(env[v] for v in graph.outputs)
+
     return run
 
 
 def function(name: str, call: str, text: str, native: Mapping[str, Callable[..., Any]]) -> Callable[..., Sequence[Any]]:
-    """What a step of a script calls, of arrays, lists and None: one of `ops.data` with its attributes, or what the back end has for it; or a one-node model
-    (as `ops.foreign`): "onnx" for the evaluator of the onnx package, "read" for our own importer and references."""
+    """What a step of a script calls, of arrays, lists and None: one of `ops.data` with its attributes, or what the back
+    end has for it; or a one-node model (as `ops.foreign`): "onnx" for the evaluator of the onnx package, "read" for our
+    own importer and references."""
     if call in _MODELS:
         return lambda *given: _MODELS[call](name, text, given)
     try:
         found = functions.prepared(call, json.loads(text), native)
     except (ValueError, RecursionError) as e:
-        raise EngineError(f"step {name!r} of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
+        raise EngineError(
+            f"step {name!r} of this engine cannot be read: {e}; it is damaged or made by another version, build it"
+            " again"
+        ) from None
 
     def run(*given: Any) -> Sequence[Any]:
         try:
             return found(*given)
         except Exception as e:
             raise EngineError(f"step {name!r} failed on the host: {type(e).__name__}: {e}") from e
+
     return run
 
 
@@ -109,7 +128,9 @@ def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
         values = dict(zip((i.name for i in whole.graph.input), map(np.asarray, given), strict=True))
         for slot, array in zip(whole.graph.input, values.values()):
             slot.type.tensor_type.elem_type = CODES[DType.of(array).value]
-            slot.type.tensor_type.shape.dim.extend(type(slot.type.tensor_type.shape).Dimension(dim_value=d) for d in array.shape)
+            slot.type.tensor_type.shape.dim.extend(
+                type(slot.type.tensor_type.shape).Dimension(dim_value=d) for d in array.shape
+            )
         graph = importers.load(whole, values=values).graph
         found = evaluate(graph, {})
         return [found[v.name] for v in graph.outputs]
@@ -136,7 +157,9 @@ def _prepare(node: Node) -> None:
     except EngineError as e:
         raise EngineError(f"{e} (step {_where(node)})") from None
     except Exception as e:
-        raise EngineError(f"step {_where(node)} cannot run on the onnx package installed here: {type(e).__name__}: {e}") from e
+        raise EngineError(
+            f"step {_where(node)} cannot run on the onnx package installed here: {type(e).__name__}: {e}"
+        ) from e
 
 
 def _type(array: np.ndarray) -> TensorType | None:

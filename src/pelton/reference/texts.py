@@ -1,4 +1,6 @@
-"""Operators on texts whose results have whatever shape the data gives: functions of arrays, which scripts call by name."""
+"""Operators on texts whose results have whatever shape the data gives: functions of arrays, which scripts call by
+name."""
+
 from __future__ import annotations
 
 import re
@@ -8,14 +10,15 @@ import numpy as np
 
 from pelton.ops.expressions import compiled_safely
 
-START, END = "\x02", "\x03"                            # what marks where a text begins and ends
-LONGEST = 1 << 24                                      # texts that a table of tokens may have
+START, END = "\x02", "\x03"  # what marks where a text begins and ends
+LONGEST = 1 << 24  # texts that a table of tokens may have
 
 Found = tuple[np.ndarray, ...]
 
 
 def normalized(x: np.ndarray, case: str = "NONE", sensitive: bool = False, stopwords: list | None = None) -> Found:
-    """Texts without those that are stop words, in lower or upper case, or as they are. Where none is left there is one without letters.
+    """Texts without those that are stop words, in lower or upper case, or as they are. Where none is left there is one
+    without letters.
 
     What is lower and upper case is Unicode's to say, whatever the locale.
     """
@@ -28,15 +31,26 @@ def normalized(x: np.ndarray, case: str = "NONE", sensitive: bool = False, stopw
     return (_array([change(t) for t in texts]).reshape((*x.shape[:-1], -1) if stopwords else x.shape),)
 
 
-def tokens(x: np.ndarray, pad: str = "#", mark: bool = False, separators: list | None = None, expression: str = "", shortest: int = 1) -> Found:
-    """[…, most]: the parts of each text, filled up with `pad`: what an expression finds, else what is between separators, else single letters."""
+def tokens(
+    x: np.ndarray,
+    pad: str = "#",
+    mark: bool = False,
+    separators: list | None = None,
+    expression: str = "",
+    shortest: int = 1,
+) -> Found:
+    """[…, most]: the parts of each text, filled up with `pad`: what an expression finds, else what is between
+    separators, else single letters."""
     split = finder(expression) if expression else splitter(separators or [""])
     rows = [[t for t in split(text) if len(t) >= shortest] for text in x.reshape(-1).tolist()]
     if mark:
         rows = [[START, *row, END] for row in rows]
     most = max(map(len, rows), default=0)
     if most * len(rows) > LONGEST:
-        raise ValueError(f"{len(rows)} texts, of which one has {most} tokens, would make a table of more than {LONGEST} texts; feed fewer at a time")
+        raise ValueError(
+            f"{len(rows)} texts, of which one has {most} tokens, would make a table of more than {LONGEST} texts; feed"
+            " fewer at a time"
+        )
     return (_array([t for row in rows for t in (*row, *[pad] * (most - len(row)))]).reshape((*x.shape, most)),)
 
 
@@ -56,6 +70,7 @@ def splitter(separators: list) -> Callable[[str], list[str]]:
         for separator in compiled:
             parts = [p for part in parts for p in _between(separator, part)]
         return [p for p in parts if p]
+
     return split
 
 
@@ -64,7 +79,7 @@ def _between(separator: re.Pattern, text: str) -> list[str]:
     parts, start = [], 0
     for m in separator.finditer(text):
         if m.end() > m.start():
-            parts.append(text[start:m.start()])
+            parts.append(text[start : m.start()])
             start = m.end()
     return [*parts, text[start:]]
 

@@ -1,4 +1,5 @@
 """Running engines: load, engine, context."""
+
 from .context import Context
 from .engine import Engine
 from .loading import load

@@ -1,4 +1,6 @@
-"""What one run of an engine at a time needs: working memory on its device, and the plan ready for the shapes met last."""
+"""What one run of an engine at a time needs: working memory on its device, and the plan ready for the shapes met
+last."""
+
 from __future__ import annotations
 
 import threading
@@ -17,9 +19,11 @@ from pelton.engine.model import Port, Step
 from pelton.errors import InputError
 from pelton.system.forks import survives_fork
 
-REMEMBERED = 32                                                  # shapes that a context keeps ready
-ENTERED = ("this context is in the middle of a run of the same thread, which called it again (in a step of Python, a finalizer or a signal handler); "
-           "take another context, or engine.run, which takes a free one")
+REMEMBERED = 32  # shapes that a context keeps ready
+ENTERED = (
+    "this context is in the middle of a run of the same thread, which called it again (in a step of Python, a finalizer"
+    " or a signal handler); take another context, or engine.run, which takes a free one"
+)
 
 
 class Owner(Protocol):
@@ -36,7 +40,8 @@ class Owner(Protocol):
 class Context:
     """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run side by side.
 
-    Where the engine leaves sizes open, memory and steps are laid out when a shape is first met, and kept for the shapes met last.
+    Where the engine leaves sizes open, memory and steps are laid out when a shape is first met, and kept for the shapes
+    met last.
     """
 
     def __init__(self, engine: Owner, threads: int | None = None):
@@ -48,7 +53,7 @@ class Context:
         self._taken = self.workspace.taken
         self._names = {p.name for p in plain.inputs}
         self._known: OrderedDict[tuple, Ready] = OrderedDict()
-        self._latest: Ready | None = None                        # most often the shapes are those of the run before
+        self._latest: Ready | None = None  # most often the shapes are those of the run before
         self._only = None if plain.symbols else self._prepare({})
         self._latest = self._only
         self._unlock()
@@ -60,7 +65,8 @@ class Context:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Waits until no other thread is at work here. InputError where this very thread is, as it would wait for ever."""
+        """Waits until no other thread is at work here. InputError where this very thread is, as it would wait for
+        ever."""
         with self._lock:
             if self._busy:
                 raise InputError(ENTERED)
@@ -106,7 +112,7 @@ class Context:
             fit = self.workspace.fit
             for port in self.engine.inputs:
                 if len(shapes[port.name]) != len(port.shape):
-                    fit(port, inputs[port.name])                 # says what is wrong
+                    fit(port, inputs[port.name])  # says what is wrong
             found = self._prepare(sizes.solve(self.engine.plain, shapes))
             for port in found.filled.inputs:
                 if port.shape != shapes[port.name]:
@@ -118,13 +124,15 @@ class Context:
         return found
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Outputs by name, when they are there: in fresh numpy arrays, or in those that `out` gives for some or all of them.
+        """Outputs by name, when they are there: in fresh numpy arrays, or in those that `out` gives for some or all of
+        them.
 
-        Arrays are numpy's, or another library's: what has `__dlpack__` is read and written where it lies, inputs may have `__array__` instead; engines for
-        GPUs take arrays that lie on theirs, also by `__cuda_array_interface__`. With contiguous inputs and all outputs given, no memory is taken for arrays.
-        Strided, unaligned and byte-swapped inputs are copied; whatever else does not fit, other types included, is an InputError.
+        Arrays are numpy's, or another library's: what has `__dlpack__` is read and written where it lies, inputs may
+        have `__array__` instead; engines for GPUs take arrays that lie on theirs, also by `__cuda_array_interface__`.
+        With contiguous inputs and all outputs given, no memory is taken for arrays. Strided, unaligned and byte-swapped
+        inputs are copied; whatever else does not fit, other types included, is an InputError.
         """
-        with self._lock:                                         # as `_alone` does it, in half the time
+        with self._lock:  # as `_alone` does it, in half the time
             if self._busy:
                 raise InputError(ENTERED)
             self._busy = True
@@ -139,16 +147,23 @@ class Context:
             finally:
                 self._busy = False
 
-    def run_async(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, stream: int | None = None) -> dict[str, Any]:
-        """Puts a run on a stream of the GPU, the context's own unless another is given (`torch.cuda.current_stream().cuda_stream`; 0 is the default stream),
-        and does not wait for it. InputError for engines that run on the CPU.
+    def run_async(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, stream: int | None = None
+    ) -> dict[str, Any]:
+        """Puts a run on a stream of the GPU, the context's own unless another is given
+        (`torch.cuda.current_stream().cuda_stream`; 0 is the default stream), and does not wait for it. InputError for
+        engines that run on the CPU.
 
-        Outputs by name: arrays of the GPU that `out` gives, or `DeviceArray`s in memory of the context, which its next run overwrites. Arrays of the GPU
-        must stay as they are until the run is over. A context's runs come one after the other, also on different streams. Engines with steps of the CPU wait
-        for these, and numpy inputs wait for the copies of the run before.
+        Outputs by name: arrays of the GPU that `out` gives, or `DeviceArray`s in memory of the context, which its next
+        run overwrites. Arrays of the GPU must stay as they are until the run is over. A context's runs come one after
+        the other, also on different streams. Engines with steps of the CPU wait for these, and numpy inputs wait for
+        the copies of the run before.
         """
         if self.stream is None:
-            raise InputError(f"{self.machine} has no streams: a run is over when `run` returns; run_async is for engines that run on a GPU")
+            raise InputError(
+                f"{self.machine} has no streams: a run is over when `run` returns; run_async is for engines that run on"
+                " a GPU"
+            )
         with self._alone():
             inputs = cast(Streaming, self.workspace).taken(inputs, stream)
             return cast(Streamed, self._for(inputs)).run_async(inputs, out, stream)
@@ -164,7 +179,8 @@ class Context:
         return results[0] if len(results) == 1 else results
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Lays out memory and steps for inputs of these shapes, unless that has been done: the next run on such inputs finds all of it ready."""
+        """Lays out memory and steps for inputs of these shapes, unless that has been done: the next run on such inputs
+        finds all of it ready."""
         check_names("input", self.engine.inputs, shapes, all_of_them=True)
         with self._alone():
             empty = {}
@@ -177,9 +193,15 @@ class Context:
                 check_shape(port, empty[port.name].shape, f"input {port.name!r} needs {port}")
 
     def warmup(self) -> None:
-        """Runs once on zeros of the usual shapes: memory is touched, threads are started, so that the next run takes what runs take."""
+        """Runs once on zeros of the usual shapes: memory is touched, threads are started, so that the next run takes
+        what runs take."""
         shapes = self.engine.shapes()
-        self.run({p.name: np.full(shapes[p.name], "" if p.dtype == "string" else 0, p.numpy_dtype) for p in self.engine.inputs})
+        self.run(
+            {
+                p.name: np.full(shapes[p.name], "" if p.dtype == "string" else 0, p.numpy_dtype)
+                for p in self.engine.inputs
+            }
+        )
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took, in a run in which no two steps overlap."""
@@ -187,15 +209,18 @@ class Context:
             inputs = self._taken(inputs)
             return self._for(inputs).profile(inputs)
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
-        """Outputs by name, as `run` gives them, and every step with when it began and ended, in nanoseconds of `time.monotonic_ns`; no two steps overlap."""
+    def trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], list[Stamped]]:
+        """Outputs by name, as `run` gives them, and every step with when it began and ended, in nanoseconds of
+        `time.monotonic_ns`; no two steps overlap."""
         with self._alone():
             inputs = self._taken(inputs)
             return self._for(inputs).trace(inputs, out)
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Ready], None]) -> dict[str, Any]:
-        """Outputs by name, from a run of one step after the other. Before each and after the last, `see` is called with the number of steps done and what
-        knows the memory as it then is: a later step may overwrite it."""
+        """Outputs by name, from a run of one step after the other. Before each and after the last, `see` is called with
+        the number of steps done and what knows the memory as it then is: a later step may overwrite it."""
         with self._alone():
             inputs = self._taken(inputs)
             return self._for(inputs).watch(inputs, see)

@@ -1,4 +1,5 @@
 """The public engine: a plan with its code loaded and its constants in place, run through contexts."""
+
 from __future__ import annotations
 
 import os
@@ -22,8 +23,8 @@ from .forms import gathered, spread
 class Engine:
     """A network built for a kind of machine. One engine serves many threads: every run takes a context of its own.
 
-    It starts when it is loaded, or first run, with EngineError where this is no such machine; until then it can be looked at and saved anywhere. Raises
-    EngineError where the plain engine does not hang together.
+    It starts when it is loaded, or first run, with EngineError where this is no such machine; until then it can be
+    looked at and saved anywhere. Raises EngineError where the plain engine does not hang together.
     """
 
     _started = False
@@ -35,8 +36,9 @@ class Engine:
         self._backend = backend(plain.target)
         self._code = self._backend.open(self.plan)
         forms = plain.meta.get("forms") or {}
-        self.forms = forms if any(forms.values()) else None          # inputs and outputs of the model that are no single port
-        self._contexts: deque[Context] = deque()                     # those that no run is using
+        # inputs and outputs of the model that are no single port
+        self.forms = forms if any(forms.values()) else None
+        self._contexts: deque[Context] = deque()  # those that no run is using
 
     @property
     def name(self) -> str:
@@ -66,7 +68,8 @@ class Engine:
         return self.plain.symbols
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
-        """Input name → shape, for these values of symbols; the usual one, which the engine was tuned for, where a symbol has none."""
+        """Input name → shape, for these values of symbols; the usual one, which the engine was tuned for, where a
+        symbol has none."""
         return {p.name: p.shape for p in sizes.ports(self.plain, {**sizes.usual(self.plain), **(values or {})})}
 
     @property
@@ -88,8 +91,9 @@ class Engine:
         return self.loaded.device
 
     def start(self, device: Any = 0) -> Engine:
-        """Loads the code, unless that has been done; of engines for GPUs onto the one of that number, or onto something that does what a GPU does. EngineError,
-        saying what is missing, where this machine is none that the engine is for."""
+        """Loads the code, unless that has been done; of engines for GPUs onto the one of that number, or onto something
+        that does what a GPU does. EngineError, saying what is missing, where this machine is none that the engine is
+        for."""
         if not self._started:
             self.loaded: Loaded = self._backend.load(self._code, device)
             self.plain = self.loaded.plan.plain
@@ -101,21 +105,27 @@ class Engine:
         return self._backend.allocate(self.loaded, threads)
 
     def context(self, threads: int | None = None) -> Context:
-        """A context of its own memory, for one run at a time; the constants are everybody's. `threads`: those the engine was built for, no more than there are
-        CPUs, unless said otherwise. InputError for a number of threads of an engine that runs on a GPU."""
+        """A context of its own memory, for one run at a time; the constants are everybody's. `threads`: those the
+        engine was built for, no more than there are CPUs, unless said otherwise. InputError for a number of threads of
+        an engine that runs on a GPU."""
         return Context(self.start(), threads)
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Outputs by name, in fresh arrays or those given as `out`. From any thread. InputError for arrays that do not fit.
+        """Outputs by name, in fresh arrays or those given as `out`. From any thread. InputError for arrays that do not
+        fit.
 
-        What the model has as sequences are lists of arrays, or arrays for their ports ("x[0]", "x[1]", …); an optional without a value is None.
+        What the model has as sequences are lists of arrays, or arrays for their ports ("x[0]", "x[1]", …); an optional
+        without a value is None.
         """
         if self.forms:
             return gathered(self._run(self._ported(inputs), out), self.forms["outputs"])
         return self._run(inputs, out)
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
-        """As `run`, and all steps that ran, each with when it began and ended, in nanoseconds of `time.monotonic_ns`; no two steps overlap."""
+    def trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], list[Stamped]]:
+        """As `run`, and all steps that ran, each with when it began and ended, in nanoseconds of `time.monotonic_ns`;
+        no two steps overlap."""
         try:
             context = self._contexts.pop()
         except IndexError:
@@ -161,12 +171,13 @@ class Engine:
 
     @classmethod
     def _again(cls, data: bytes) -> Engine:
-        return cls(file.read(data))                                  # type: ignore[arg-type]
+        return cls(file.read(data))  # type: ignore[arg-type]
 
     def __reduce__(self):
-        return self._again, (self.tobytes(),)                        # where it comes to, it starts when it is first run
+        return self._again, (self.tobytes(),)  # where it comes to, it starts when it is first run
 
     def __repr__(self) -> str:
         def side(ports: tuple[Port, ...]) -> str:
             return ", ".join(f"{p.name}: {p}" for p in ports)
+
         return f"<pelton.Engine {self.name!r} ({side(self.inputs)}) -> ({side(self.outputs)}), {len(self.steps)} steps>"

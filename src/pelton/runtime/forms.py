@@ -1,4 +1,6 @@
-"""Inputs and outputs of a model that are lists of arrays, maps or nothing, as the ports of an engine that they consist of."""
+"""Inputs and outputs of a model that are lists of arrays, maps or nothing, as the ports of an engine that they consist
+of."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,7 +11,8 @@ import numpy as np
 from pelton.engine.model import numpy_dtype
 from pelton.errors import InputError
 
-# Name in the model → its ports in order, for a list; None for an optional without a value; {"keys": port, "values": port, "types": element types of both} for
+# Name in the model → its ports in order, for a list; None for an optional without a value; {"keys": port, "values":
+# port, "types": element types of both} for
 # a map; {"rows": port, "keys": [...]} for a list of maps, one per row of a matrix.
 Forms = Mapping[str, Any]
 
@@ -24,13 +27,18 @@ def spread(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
         ports = forms[name]
         if ports is None:
             if value is not None:
-                raise InputError(f"input {name!r} is an optional without a value in this engine, given {type(value).__name__}; "
-                                 "build one for a value by leaving it out of values=")
+                raise InputError(
+                    f"input {name!r} is an optional without a value in this engine, given {type(value).__name__}; "
+                    "build one for a value by leaving it out of values="
+                )
         elif isinstance(ports, dict):
             out.update(entries(name, value, ports))
         elif not isinstance(value, (list, tuple)) or len(value) != len(ports):
             given = f"{len(value)} of them" if isinstance(value, (list, tuple)) else type(value).__name__
-            raise InputError(f"input {name!r} is a list of {len(ports)} arrays in this engine, given {given}; shapes= says how many there are in another")
+            raise InputError(
+                f"input {name!r} is a list of {len(ports)} arrays in this engine, given {given}; shapes= says how many"
+                " there are in another"
+            )
         else:
             out.update(zip(ports, value))
     return out
@@ -39,7 +47,10 @@ def spread(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
 def entries(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """A map as two arrays, in the order of its keys; one without entries has the key nothing, for 0."""
     if not isinstance(value, Mapping):
-        raise InputError(f"input {name!r} is a map, a dict from {form['types'][0]} to {form['types'][1]}; given {type(value).__name__}")
+        raise InputError(
+            f"input {name!r} is a map, a dict from {form['types'][0]} to {form['types'][1]}; given"
+            f" {type(value).__name__}"
+        )
     of_keys, of_values = (numpy_dtype(t) for t in form["types"])
     try:
         pairs = sorted(value.items()) or [("" if of_keys.hasobject else 0, "" if of_values.hasobject else 0)]
@@ -47,7 +58,9 @@ def entries(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.ndar
         if of_keys.hasobject != all(isinstance(k, str) for k, _ in pairs) or keys.ndim != 1 or values.ndim != 1:
             raise TypeError("keys or values of another type")
     except (TypeError, ValueError, OverflowError) as e:
-        raise InputError(f"input {name!r} is a map, a dict from {form['types'][0]} to {form['types'][1]}: {e}") from None
+        raise InputError(
+            f"input {name!r} is a map, a dict from {form['types'][0]} to {form['types'][1]}: {e}"
+        ) from None
     return {form["keys"]: keys, form["values"]: values}
 
 

@@ -1,4 +1,5 @@
 """Scripts at run time: engines, and between them steps of Python over the arrays that have names."""
+
 from __future__ import annotations
 
 import logging
@@ -11,7 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from pelton.backends.arrays import Look, all_hosted, check_apart, check_names, check_out, fit, hosted, looks, out_array, refuse_mapping, refuse_out
+from pelton.backends.arrays import (
+    Look,
+    all_hosted,
+    check_apart,
+    check_names,
+    check_out,
+    fit,
+    hosted,
+    looks,
+    out_array,
+    refuse_mapping,
+    refuse_out,
+)
 from pelton.backends.cpu import describe
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends.device import Stamped, backend
@@ -22,7 +35,19 @@ from pelton.system import memory
 from pelton.system.forks import survives_fork
 from pelton.system.memory import address, aligned
 from pelton.engine.program import (
-    Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, free, read_by, validate_script
+    Action,
+    Block,
+    Feed,
+    Host,
+    If,
+    Loop,
+    Run,
+    Scan,
+    Script,
+    blocks_in,
+    free,
+    read_by,
+    validate_script,
 )
 from pelton.errors import EngineError, InputError, Needs
 
@@ -30,29 +55,39 @@ from .context import ENTERED, Context
 from .engine import Engine
 
 log = logging.getLogger("pelton.runtime")
-REMEMBERED = 1024                                                # shapes that an engine in a loop keeps ready
+REMEMBERED = 1024  # shapes that an engine in a loop keeps ready
 Call = Callable[..., Sequence[Any]]
-Planned = tuple[Callable[..., Iterable[Any]], Action, tuple[str, ...], tuple[str, ...]]     # what runs a step, it, its outputs, what nobody needs after it
-NATIVE: dict[str, Call] = {"non_max_suppression": non_max_suppression}      # instead of the functions of `ops.data`
+# what runs a step, it, its outputs, what nobody needs after it
+Planned = tuple[Callable[..., Iterable[Any]], Action, tuple[str, ...], tuple[str, ...]]
+NATIVE: dict[str, Call] = {"non_max_suppression": non_max_suppression}  # instead of the functions of `ops.data`
 
 
 class ScriptEngine(Engine):
-    """An engine that is a script over engines: what the data decides is looked at between them. It is used like any other."""
+    """An engine that is a script over engines: what the data decides is looked at between them. It is used like any
+    other."""
 
     def __init__(self, plain: Script):
         validate_script(plain)
         self.script = plain
-        self.plain = plain                                           # type: ignore[assignment]
+        self.plain = plain  # type: ignore[assignment]
         constants = aligned(bytes_of(plain.constants))
         self.engines = [Engine(replace(e, constants=constants)) for e in plain.engines]
-        self.arrays = {name: (strings_in(piece).reshape(c.shape) if c.dtype == "string" else piece.view(numpy_dtype(c.dtype)).reshape(c.shape))
-                       for name, c in plain.arrays.items() for piece in [constants[c.offset:c.offset + c.size]]}
+        self.arrays = {
+            name: (
+                strings_in(piece).reshape(c.shape)
+                if c.dtype == "string"
+                else piece.view(numpy_dtype(c.dtype)).reshape(c.shape)
+            )
+            for name, c in plain.arrays.items()
+            for piece in [constants[c.offset : c.offset + c.size]]
+        }
         self.forms = None
         self.calls: dict[int, Call] = {}
-        self.plans: dict[int, list[Planned]] = {}                    # what each block does
-        self.feeds: dict[int, list[tuple[str, Feed]]] = {}           # which input of its engine gets what
-        self.told = set[int]()                                       # engines of which a run has said that they did not take its sizes
-        self.lent = {id(a) for a in self.arrays.values()}            # results that are one of them are copied
+        self.plans: dict[int, list[Planned]] = {}  # what each block does
+        self.feeds: dict[int, list[tuple[str, Feed]]] = {}  # which input of its engine gets what
+        # engines of which a run has said that they did not take its sizes
+        self.told = set[int]()
+        self.lent = {id(a) for a in self.arrays.values()}  # results that are one of them are copied
         self._prepare(plain.main)
         self._between = [step_of(a) for a in between(plain.main)]
         self._contexts = deque()
@@ -83,7 +118,9 @@ class ScriptEngine(Engine):
         return sizes.ports(self.script, values)
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
-        return {p.name: p.shape for p in self.ports({**{s.name: s.usual for s in self.script.symbols}, **(values or {})})}
+        return {
+            p.name: p.shape for p in self.ports({**{s.name: s.usual for s in self.script.symbols}, **(values or {})})
+        }
 
     @property
     def parts(self) -> tuple[Engine, ...]:
@@ -115,7 +152,8 @@ class ScriptEngine(Engine):
 
 
 def between(block: Block) -> list[Action]:
-    """The steps that are no runs of engines, outer ones first; what runs only where an engine's sizes do not fit is left out."""
+    """The steps that are no runs of engines, outer ones first; what runs only where an engine's sizes do not fit is
+    left out."""
     found: list[Action] = []
     for action in block.steps:
         if not isinstance(action, Run):
@@ -128,18 +166,25 @@ def between(block: Block) -> list[Action]:
 def step_of(action: Action) -> Step:
     """How a step of a script shows among the steps of engines."""
     kind = action.name if isinstance(action, Host) else f"{type(action).__name__} → {', '.join(action.outputs)}"
-    return Step(kind, "", tiles=0, host=action.call if isinstance(action, Host) else type(action).__name__.lower(),
-                info={"name": kind, "op": type(action).__name__.lower(), "tactic": "script", "layers": [kind]})
+    return Step(
+        kind,
+        "",
+        tiles=0,
+        host=action.call if isinstance(action, Host) else type(action).__name__.lower(),
+        info={"name": kind, "op": type(action).__name__.lower(), "tactic": "script", "layers": [kind]},
+    )
 
 
 def _function(action: Host) -> Call:
     with Needs(f"step {action.name!r} runs on the host, which", EngineError):
         from pelton import reference  # only scripts with such steps need what it imports
+
         return reference.function(action.name, action.call, action.text, NATIVE)
 
 
 class Names(dict[str, Any]):
-    """What the names of a block stand for: arrays, lists or None; those it does not have itself are looked up around it."""
+    """What the names of a block stand for: arrays, lists or None; those it does not have itself are looked up around
+    it."""
 
     __slots__ = ("outer",)
 
@@ -162,10 +207,12 @@ class ScriptContext(Context):
             context.remembered = REMEMBERED
         self.threads = max((c.threads for c in self.contexts), default=threads or 1)
         self._room = memory.installed() // 2
-        self._traced: list[tuple[Action, Sequence[Stamped]]] | None = None     # while tracing: what has run, with its steps
-        self._turns = 0                                              # of all loops of the run
-        self._ports: dict[tuple[tuple[int, ...], ...], list[Look]] = {}         # shapes of the inputs → what the inputs then have to be
-        self._one = None if engine.script.symbols else looks(engine.ports({}))     # the same where there is but one way
+        # while tracing: what has run, with its steps
+        self._traced: list[tuple[Action, Sequence[Stamped]]] | None = None
+        self._turns = 0  # of all loops of the run
+        # shapes of the inputs → what the inputs then have to be
+        self._ports: dict[tuple[tuple[int, ...], ...], list[Look]] = {}
+        self._one = None if engine.script.symbols else looks(engine.ports({}))  # the same where there is but one way
         self._unlock()
         survives_fork(self)
 
@@ -181,8 +228,9 @@ class ScriptContext(Context):
         """Nothing goes on when `run` has returned."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the shape that the data gives."""
-        with self._lock:                                             # as `_alone` does it, in half the time
+        """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the
+        shape that the data gives."""
+        with self._lock:  # as `_alone` does it, in half the time
             if self._busy:
                 raise InputError(ENTERED)
             self._busy = True
@@ -198,19 +246,27 @@ class ScriptContext(Context):
             outside = {id(a): 0 for a in between(self.owner.script.main)}
             for action, steps in self._trace(inputs, None)[1]:
                 if isinstance(action, Run):
-                    inside[action.engine] = [(s, so_far + end - begin) for (_, so_far), (s, begin, end) in zip(inside[action.engine], steps)]
-                elif id(action) in outside:                          # not what ran instead of an engine
+                    inside[action.engine] = [
+                        (s, so_far + end - begin) for (_, so_far), (s, begin, end) in zip(inside[action.engine], steps)
+                    ]
+                elif id(action) in outside:  # not what ran instead of an engine
                     outside[id(action)] += sum(end - begin for _, begin, end in steps)
-            return [*(t for times in inside for t in times), *((step_of(a), outside[id(a)]) for a in between(self.owner.script.main))]
+            return [
+                *(t for times in inside for t in times),
+                *((step_of(a), outside[id(a)]) for a in between(self.owner.script.main)),
+            ]
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], list[Stamped]]:
+    def trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], list[Stamped]]:
         """Outputs by name, and all that ran, as often as it did; steps between the engines include what they run."""
         with self._alone():
             results, found = self._trace(inputs, out)
             return results, [t for _, steps in found for t in steps]
 
-    def _trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
-               ) -> tuple[dict[str, np.ndarray], list[tuple[Action, Sequence[Stamped]]]]:
+    def _trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
+    ) -> tuple[dict[str, np.ndarray], list[tuple[Action, Sequence[Stamped]]]]:
         """Outputs by name, and what ran with its steps, in the order in which it ended."""
         self._traced = []
         try:
@@ -236,8 +292,13 @@ class ScriptContext(Context):
         names = Names(self.owner.arrays)
         for port, name, dtype, shape in self._one or self._for_shapes(inputs):
             array = inputs[name]
-            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject or not (
-                    array.flags.c_contiguous and array.flags.aligned):
+            if (
+                type(array) is not np.ndarray
+                or array.dtype != dtype
+                or array.shape != shape
+                or dtype.hasobject
+                or not (array.flags.c_contiguous and array.flags.aligned)
+            ):
                 array = fit(port, array)
             names[name] = array
         if out:
@@ -248,7 +309,8 @@ class ScriptContext(Context):
         lent = self.owner.lent.union(map(id, names.values()))
         found = self._block(script.main, names)
         results = {p.name: _result(p, value, id(value) in lent) for p, value in zip(script.outputs, found)}
-        if out:                                                      # when all are made: what they are made of may lie where one goes
+        # when all are made: what they are made of may lie where one goes
+        if out:
             results.update((p.name, _put(p, results[p.name], out[p.name])) for p in script.outputs if p.name in out)
         return results
 
@@ -260,7 +322,7 @@ class ScriptContext(Context):
         if key not in self._ports:
             for port in script.inputs:
                 if len(shapes[port.name]) != len(port.shape):
-                    fit(port, inputs[port.name])                     # says what is wrong
+                    fit(port, inputs[port.name])  # says what is wrong
             if len(self._ports) >= REMEMBERED:
                 self._ports.clear()
             self._ports[key] = looks(self.owner.ports(sizes.solve(script, shapes)))
@@ -270,7 +332,7 @@ class ScriptContext(Context):
         traced = self._traced
         for run, action, outputs, dead in self.owner.plans[id(block)]:
             begin = time.monotonic_ns() if traced is not None else 0
-            names.update(zip(outputs, run(self, action, names)))     # one that has no name is looked at by nobody
+            names.update(zip(outputs, run(self, action, names)))  # one that has no name is looked at by nobody
             if traced is not None and not isinstance(action, Run):
                 traced.append((action, [(step_of(action), begin, time.monotonic_ns())]))
             for name in dead:
@@ -281,9 +343,13 @@ class ScriptContext(Context):
         context = self.contexts[action.engine]
         ready = context._latest
         try:
-            feeds = {name: names[f.name] if f.source == "array" else _fed(f, names[f.name]) for name, f in self.owner.feeds[id(action)]}
+            feeds = {
+                name: names[f.name] if f.source == "array" else _fed(f, names[f.name])
+                for name, f in self.owner.feeds[id(action)]
+            }
             if self._traced is None:
-                found = ready.call(feeds) if ready is not None and ready.call is not None else None      # nobody else runs this context
+                # nobody else runs this context
+                found = ready.call(feeds) if ready is not None and ready.call is not None else None
                 return (context.run(feeds) if found is None else found).values()
             results, steps = context.trace(feeds)
         except InputError as e:
@@ -291,8 +357,15 @@ class ScriptContext(Context):
                 raise
             level = logging.DEBUG if action.engine in self.owner.told else logging.WARNING
             self.owner.told.add(action.engine)
-            log.log(level, "the data makes sizes that engine %d of %r does not take (%s): for them its %d layers run on the host, by their reference",
-                    action.engine, self.owner.called, e, len(action.otherwise.steps))
+            log.log(
+                level,
+                "the data makes sizes that engine %d of %r does not take (%s): for them its %d layers run on the host,"
+                " by their reference",
+                action.engine,
+                self.owner.called,
+                e,
+                len(action.otherwise.steps),
+            )
             return self._block(action.otherwise, Names(names))
         self._traced.append((action, steps))
         return results.values()
@@ -310,7 +383,10 @@ class ScriptContext(Context):
 
     def _if(self, action: If, names: Names) -> Sequence[Any]:
         condition = names[action.condition]
-        return self._block(action.then if (condition.item() if condition.size == 1 else condition.all()) else action.other, Names(names))
+        return self._block(
+            action.then if (condition.item() if condition.size == 1 else condition.all()) else action.other,
+            Names(names),
+        )
 
     def _loop(self, action: Loop, names: Names) -> Sequence[Any]:
         trips = int(names[action.trips].reshape(-1)[0]) if action.trips else None
@@ -320,14 +396,16 @@ class ScriptContext(Context):
         i = 0
         while go and (trips is None or i < trips):
             if self._turns >= most:
-                raise EngineError(f"the loops of {self.owner.called!r} have not ended after {most} iterations; if they should go on, "
-                                  f"build with a larger max_iterations= (it was the one that makes {', '.join(action.outputs)})")
+                raise EngineError(
+                    f"the loops of {self.owner.called!r} have not ended after {most} iterations; if they should go on, "
+                    f"build with a larger max_iterations= (it was the one that makes {', '.join(action.outputs)})"
+                )
             self._turns += 1
             inner = Names(names)
             inner.update(zip(action.body.inputs, (np.array(i, np.int64), np.array(go), *carried)))
             condition, *found = self._block(action.body, inner)
-            go, carried = bool(np.all(condition)), found[:len(carried)]
-            rows.add(found[len(carried):])
+            go, carried = bool(np.all(condition)), found[: len(carried)]
+            rows.add(found[len(carried) :])
             i += 1
         return (*carried, *(rows.joined(k, 0, False, *kind) for k, kind in enumerate(action.stacked)))
 
@@ -337,21 +415,32 @@ class ScriptContext(Context):
             raise EngineError(f"a scan along axes {list(action.axes)} got arrays of {[x.ndim for x in scanned]} axes")
         lengths = {x.shape[axis] for x, axis in zip(scanned, action.axes)}
         if len(lengths) > 1:
-            raise InputError(f"a scan needs inputs of one length, got {' and '.join(map(str, sorted(lengths)))} for {', '.join(action.scanned)}")
+            raise InputError(
+                f"a scan needs inputs of one length, got {' and '.join(map(str, sorted(lengths)))} for"
+                f" {', '.join(action.scanned)}"
+            )
         rows, (length,) = _Rows(len(action.stacked), self._room), lengths
         for i in range(length):
-            at = [x[(slice(None),) * axis + (length - 1 - i if back else i,)] for x, axis, back in zip(scanned, action.axes, action.back)]
+            at = [
+                x[(slice(None),) * axis + (length - 1 - i if back else i,)]
+                for x, axis, back in zip(scanned, action.axes, action.back)
+            ]
             inner = Names(names)
             inner.update(zip(action.body.inputs, (*carried, *map(np.asarray, at))))
             found = self._block(action.body, inner)
-            carried = found[:len(carried)]
-            rows.add(found[len(carried):])
+            carried = found[: len(carried)]
+            rows.add(found[len(carried) :])
         kinds = zip(action.into, action.reversed, action.stacked)
         return (*carried, *(rows.joined(k, into, back, *kind) for k, (into, back, kind) in enumerate(kinds)))
 
 
 _STEPS: dict[type, Callable[..., Iterable[Any]]] = {
-    Run: ScriptContext._engine, Host: ScriptContext._host, If: ScriptContext._if, Loop: ScriptContext._loop, Scan: ScriptContext._scan}
+    Run: ScriptContext._engine,
+    Host: ScriptContext._host,
+    If: ScriptContext._if,
+    Loop: ScriptContext._loop,
+    Scan: ScriptContext._scan,
+}
 
 
 class _Rows:
@@ -366,8 +455,10 @@ class _Rows:
             row.append(value)
             self._room -= getattr(value, "nbytes", 0)
         if self._room < 0:
-            raise EngineError(f"after {len(self._rows[0])} iterations, what a loop stacks takes more than half of the memory of this machine; "
-                              "give it fewer iterations or smaller inputs")
+            raise EngineError(
+                f"after {len(self._rows[0])} iterations, what a loop stacks takes more than half of the memory of this"
+                " machine; give it fewer iterations or smaller inputs"
+            )
 
     def joined(self, k: int, axis: int, reversed: bool, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         rows = self._rows[k][::-1] if reversed else self._rows[k]
@@ -378,7 +469,8 @@ class _Rows:
 
 
 def _fed(feed: Feed, value: Any) -> np.ndarray:
-    """A size that is an axis of an array, or an element of it, as an engine takes it: the shape of an array without elements."""
+    """A size that is an axis of an array, or an element of it, as an engine takes it: the shape of an array without
+    elements."""
     if not isinstance(value, np.ndarray) or feed.at >= (value.ndim if feed.source == "axis" else value.size):
         raise InputError(f"{feed.name!r} has no {feed.source} {feed.at}")
     size = value.shape[feed.at] if feed.source == "axis" else int(value.reshape(-1)[feed.at])
@@ -417,10 +509,18 @@ def _result(port: Port, value: Any, shared: bool) -> Any:
     """An output as the caller gets it: of the port's type, and memory of its own."""
     if not isinstance(value, np.ndarray):
         return _own(value)
-    if not shared and value.base is None and value.dtype == port.numpy_dtype and value.flags.c_contiguous and value.flags.writeable:
+    if (
+        not shared
+        and value.base is None
+        and value.dtype == port.numpy_dtype
+        and value.flags.c_contiguous
+        and value.flags.writeable
+    ):
         return value
     try:
         array = np.require(value, port.numpy_dtype, "C").reshape(value.shape)
     except (TypeError, ValueError) as e:
-        raise EngineError(f"output {port.name!r} should be {port.dtype}, what makes it gave {value.dtype}: {e}") from None
+        raise EngineError(
+            f"output {port.name!r} should be {port.dtype}, what makes it gave {value.dtype}: {e}"
+        ) from None
     return array.copy() if shared or array.base is not None or not array.flags.writeable else array

@@ -1,4 +1,6 @@
-"""The cache directory: entries that are written whole, read verified, and removed, the least recently used first, where all together take too much."""
+"""The cache directory: entries that are written whole, read verified, and removed, the least recently used first, where
+all together take too much."""
+
 from __future__ import annotations
 
 import contextlib
@@ -23,15 +25,18 @@ log = logging.getLogger("pelton.cache")
 
 # what a cache directory has: folder → how names of its files end. Nothing else in it is ever touched.
 PARTS = {"objects": (".o",), "cubins": (".cubin",), "times": (".json",), "sessions": (".pelton", ".json", ".lock")}
-LIMIT = 4 * 10**9                                  # bytes, where nobody gives a limit
-SPARE = 0.1                                        # part of the limit that is free after entries had to go, so that not every build looks for some
-KEPT = 90 * 24 * 3600                              # seconds for which an entry stays that nobody uses
-DAY = 24 * 3600                                    # seconds after which a build looks at the directory though it has not grown much
+LIMIT = 4 * 10**9  # bytes, where nobody gives a limit
+# part of the limit that is free after entries had to go, so that not every build looks for some
+SPARE = 0.1
+KEPT = 90 * 24 * 3600  # seconds for which an entry stays that nobody uses
+# seconds after which a build looks at the directory though it has not grown much
+DAY = 24 * 3600
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-LEDGER = "size.txt"                                # when the directory was last measured, its bytes then, and what every build added since
+# when the directory was last measured, its bytes then, and what every build added since
+LEDGER = "size.txt"
 DIGEST = hashlib.sha256().digest_size
 
-_told: set[Path] = set()                           # directories of which it was said that nothing can be kept there
+_told: set[Path] = set()  # directories of which it was said that nothing can be kept there
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,9 @@ class Entry:
 class Cache:
     """A directory of entries, for any number of processes at once; `home` None is one that keeps nothing.
 
-    When an entry was used is its time of modification, which reading sets (file systems often do not note when files are read). Entries may go at any time:
-    who reads one has its bytes, or its mapping, as long as they are needed. A directory that cannot be read or written is no error, it only costs time.
+    When an entry was used is its time of modification, which reading sets (file systems often do not note when files
+    are read). Entries may go at any time: who reads one has its bytes, or its mapping, as long as they are needed. A
+    directory that cannot be read or written is no error, it only costs time.
     """
 
     def __init__(self, home: str | os.PathLike[str] | None, limit: int = LIMIT):
@@ -95,15 +101,20 @@ class Cache:
         """Says, once for a directory, why nothing is kept in it."""
         if self.home is not None and self.home not in _told:
             _told.add(self.home)
-            log.warning("the cache %s cannot be used (%s): what is built now is built again the next time; give another directory with PELTON_CACHE_DIR",
-                        self.home, getattr(e, "strerror", None) or e)
+            log.warning(
+                "the cache %s cannot be used (%s): what is built now is built again the next time; give another"
+                " directory with PELTON_CACHE_DIR",
+                self.home,
+                getattr(e, "strerror", None) or e,
+            )
 
     def added(self, size: int) -> None:
         """Notes that so many bytes have come, for the next `settle`."""
         self._added.append(size)
 
     def settle(self) -> None:
-        """Keeps the directory below its limit after entries have come. It is gone through only if what all processes say they added asks for it."""
+        """Keeps the directory below its limit after entries have come. It is gone through only if what all processes
+        say they added asks for it."""
         added, self._added = sum(self._added), []
         if self.home is None or not added:
             return
@@ -127,11 +138,17 @@ class Cache:
 
     def entries(self) -> list[Entry]:
         """All there is. OSError where it cannot be looked at."""
-        return [e for part, endings in PARTS.items() if self.home is not None for e in _entries(str(self.home / part), part, endings)]
+        return [
+            e
+            for part, endings in PARTS.items()
+            if self.home is not None
+            for e in _entries(str(self.home / part), part, endings)
+        ]
 
     def trim(self, limit: float, *, spare: float = 0, kept: float = KEPT) -> list[Entry]:
-        """Removes what nobody has used for so many seconds and, where the rest takes more than so many bytes, the least recently used until that part of
-        them is spare. What was removed; OSError where the directory cannot be looked at. Files that are not ours to remove stay."""
+        """Removes what nobody has used for so many seconds and, where the rest takes more than so many bytes, the least
+        recently used until that part of them is spare. What was removed; OSError where the directory cannot be looked
+        at. Files that are not ours to remove stay."""
         assert self.home is not None
         found, now = sorted(self.entries(), key=lambda e: e.used), time.time()
         total = sum(e.size for e in found)
@@ -141,13 +158,20 @@ class Cache:
             old = e.used < now - kept
             if total <= goal and not old:
                 break
-            if (old or e.size) and _removed(e.path):                           # locks take no room, and somebody may be waiting for one
+            # locks take no room, and somebody may be waiting for one
+            if (old or e.size) and _removed(e.path):
                 total -= e.size
                 gone.append(e)
         if gone:
-            log.info("%d files with %d bytes of the cache %s went: unused for long, or the least recently used above its limit of %d bytes", len(gone),
-                     sum(e.size for e in gone), self.home, limit)
-        with contextlib.suppress(OSError):                                     # then the next build looks again
+            log.info(
+                "%d files with %d bytes of the cache %s went: unused for long, or the least recently used above its"
+                " limit of %d bytes",
+                len(gone),
+                sum(e.size for e in gone),
+                self.home,
+                limit,
+            )
+        with contextlib.suppress(OSError):  # then the next build looks again
             if self.home.is_dir():
                 files.write(self.home / LEDGER, [b"%d %d\n" % (now, total)])
         return gone
@@ -173,9 +197,10 @@ def _entries(folder: str, part: str, endings: tuple[str, ...]) -> Iterator[Entry
             if f.is_dir(follow_symlinks=False):
                 yield from _entries(f.path, part, endings)
             elif f.is_file(follow_symlinks=False) and (f.name.endswith(endings) or f.name.endswith(".part")):
-                with contextlib.suppress(FileNotFoundError):                   # another process was faster
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
                     s = f.stat(follow_symlinks=False)
-                    if f.name.endswith(endings) or s.st_mtime < time.time() - DAY:         # a file that was not finished, by a process that was killed
+                    # a file that was not finished, by a process that was killed
+                    if f.name.endswith(endings) or s.st_mtime < time.time() - DAY:
                         yield Entry(f.path, part, s.st_size, s.st_mtime)
 
 
@@ -201,8 +226,8 @@ def opened(options: Options) -> Cache:
 
 
 def directory(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """Where compiled kernels, times and the engines of sessions are kept: as given, else as PELTON_CACHE_DIR says, else with the user's other caches; None
-    where there is no home for these."""
+    """Where compiled kernels, times and the engines of sessions are kept: as given, else as PELTON_CACHE_DIR says, else
+    with the user's other caches; None where there is no home for these."""
     chosen = given if given is not None else os.environ.get("PELTON_CACHE_DIR") or None
     if chosen is not None:
         return Path(chosen)

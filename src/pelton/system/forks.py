@@ -1,4 +1,5 @@
 """What has a lock, in forked children: the threads that held it stayed in the parent."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Memory: on cache lines, in huge pages where it is large; how much the machine has."""
+
 from __future__ import annotations
 
 import ctypes
@@ -12,24 +13,26 @@ from pelton.errors import EngineError
 
 LINE = 64
 HUGE_PAGE = 2 << 20
-POPULATE_READ = 22                                       # MADV_POPULATE_READ of madvise(2), Linux 5.14 and newer
+POPULATE_READ = 22  # MADV_POPULATE_READ of madvise(2), Linux 5.14 and newer
 
 
 def allocate(size: int) -> np.ndarray:
-    """`size` bytes of zeros as a uint8 array that starts on a cache line (on a huge page from 2 MB). EngineError where there is no such memory."""
+    """`size` bytes of zeros as a uint8 array that starts on a cache line (on a huge page from 2 MB). EngineError where
+    there is no such memory."""
     slack = HUGE_PAGE if size >= HUGE_PAGE else 0
     try:
-        room = mmap.mmap(-1, max(size + slack, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)   # private: a forked child gets its own
+        # private: a forked child gets its own
+        room = mmap.mmap(-1, max(size + slack, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError) as e:
         raise EngineError(f"the engine needs {size / 1e6:.1f} MB of memory, which the system refuses ({e})") from None
     if slack:
         try:
             room.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
-            slack = 0                                    # a kernel without huge pages: ordinary ones do
+            slack = 0  # a kernel without huge pages: ordinary ones do
     whole = np.frombuffer(room, np.uint8)
     start = -address(whole) % HUGE_PAGE if slack else 0
-    return whole[start:start + size]
+    return whole[start : start + size]
 
 
 def address(array: np.ndarray) -> int:
@@ -38,8 +41,9 @@ def address(array: np.ndarray) -> int:
 
 
 def populate(array: np.ndarray) -> None:
-    """Has the pages under an array of a mapped file mapped all at once. Where the system does not know how, or refuses, they are one by one, when they are
-    first read: with 134 MB of weights a first run took 58, 56 and 39 ms after that, 38, 31 and 42 after 6 to 10 ms for this."""
+    """Has the pages under an array of a mapped file mapped all at once. Where the system does not know how, or refuses,
+    they are one by one, when they are first read: with 134 MB of weights a first run took 58, 56 and 39 ms after that,
+    38, 31 and 42 after 6 to 10 ms for this."""
     start = address(array) // mmap.PAGESIZE * mmap.PAGESIZE
     ctypes.CDLL(None).madvise(c_void_p(start), ctypes.c_size_t(address(array) + array.nbytes - start), POPULATE_READ)
 

@@ -1,4 +1,6 @@
-"""Folders for temporary files, which go when they are left; those of processes that were killed go when the next one makes its first."""
+"""Folders for temporary files, which go when they are left; those of processes that were killed go when the next one
+makes its first."""
+
 from __future__ import annotations
 
 import fcntl
@@ -18,7 +20,8 @@ def room() -> Iterator[str]:
     base = os.path.realpath(tempfile.gettempdir())
     _sweep(base)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=base) as folder:
-        handle = _locked(os.path.join(folder, _LOCK + ".new"), os.O_CREAT)         # the system lets go of it when the process ends, however it ends
+        # the system lets go of it when the process ends, however it ends
+        handle = _locked(os.path.join(folder, _LOCK + ".new"), os.O_CREAT)
         try:
             if handle is not None:
                 os.rename(os.path.join(folder, _LOCK + ".new"), os.path.join(folder, _LOCK))

@@ -1,4 +1,5 @@
 """The kernels that could run a region, the best guess first."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ class Candidate:
 
 
 def claim(region: Region, strict: bool = False, isa: str = "") -> str | None:
-    """None where some template takes the region, else the refusals. isa: what code is made for; unless it is a GPU's, it makes no difference."""
+    """None where some template takes the region, else the refusals. isa: what code is made for; unless it is a GPU's,
+    it makes no difference."""
     refusals = []
     for t in templates(isa).values():
         if strict and t.inexact:
@@ -41,7 +43,8 @@ def refusal(t: Template, region: Region) -> str | None:
 
 
 def takers(region: Region, strict: bool = False, isa: str = "") -> tuple[Template, ...]:
-    """The templates that take the region, in order of preference: the demands of any may count where its operands lie."""
+    """The templates that take the region, in order of preference: the demands of any may count where its operands
+    lie."""
     return tuple(t for t in templates(isa).values() if not (strict and t.inexact) and refusal(t, region) is None)
 
 
@@ -62,14 +65,21 @@ def chosen(region: Region, strict: bool = False) -> Template:
     return takers(region, strict)[0]
 
 
-def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, most: int) -> list[tuple[Template, Tactic]]:
-    """Tactics of all templates that can run the region in these layouts, at most `most` of each form. Sizes that vary are taken at their usual values."""
+def candidates(
+    region: Region, layouts: Layouts, target: Target, strict: bool, most: int
+) -> list[tuple[Template, Tactic]]:
+    """Tactics of all templates that can run the region in these layouts, at most `most` of each form. Sizes that vary
+    are taken at their usual values."""
     sizes, to = region.usual_sizes(layouts), dict[Value, Value]()
     usual = region.sized(sizes, to) if sizes else region
     lies = layouts.sized(sizes, to) if sizes else layouts
     out = []
     for t in templates(target.isa).values():
-        if (strict and t.inexact) or refusal(t, region) is not None or not all(t.fits(region, v, layouts) for v in layouts):
+        if (
+            (strict and t.inexact)
+            or refusal(t, region) is not None
+            or not all(t.fits(region, v, layouts) for v in layouts)
+        ):
             continue
         count: dict[tuple[int, ...], int] = {}
         for tactic in t.tactics(usual, lies, target):

@@ -1,4 +1,6 @@
-"""Regions that one kernel computes depth first: chains whose intermediate values are too large for the caches, made one region where that is faster."""
+"""Regions that one kernel computes depth first: chains whose intermediate values are too large for the caches, made one
+region where that is faster."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -18,20 +20,27 @@ from pelton.plan.region import Region, cut
 from .candidates import candidates, claim
 from .search import Found, Timing, best_of, digest
 
-MARGIN = 0.97                                          # one kernel must take this much less time than those of the parts
+# one kernel must take this much less time than those of the parts
+MARGIN = 0.97
 
 Chain = tuple[Region, ...]
 
 
 def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, most: int) -> Fused:
-    """The same program with chains as one region where the clock says so; where nothing is timed, where what lies between is too large for the L2 of all
-    threads together. Says of each chain what was decided."""
-    chains = {run: Task(whole, lying(whole)) for run in found(fused, target, strict) for whole in (joined(fused.graph, run),)}
+    """The same program with chains as one region where the clock says so; where nothing is timed, where what lies
+    between is too large for the L2 of all threads together. Says of each chain what was decided."""
+    chains = {
+        run: Task(whole, lying(whole)) for run in found(fused, target, strict) for whole in (joined(fused.graph, run),)
+    }
     parts = {r: Task(r, lying(r)) for run in chains for r in run}
     digests = {t: digest(t) for t in (*parts.values(), *chains.values())}
     first = {d: t for t, d in reversed(digests.items())}
     ways: Mapping[str, Found] = {d: candidates(t.region, t.layouts, target, strict, most) for d, t in first.items()}
-    chains = {run: whole for run, whole in chains.items() if all(ways[digests[t]] for t in (whole, *map(parts.__getitem__, run)))}
+    chains = {
+        run: whole
+        for run, whole in chains.items()
+        if all(ways[digests[t]] for t in (whole, *map(parts.__getitem__, run)))
+    }
     if timing is not None:
         needed = {d: first[d] for run in chains for d in (digests[parts[r]] for r in run)}
         timing.tune(needed, {d: ways[d] for d in needed}, alone=True)
@@ -41,11 +50,19 @@ def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, most
         tasks = [parts[r] for r in run]
         apart, together = _times(whole, tasks, digests, ways, timing) if timing is not None else (None, None)
         between = most_between(run)
-        better = between > target.l2 * target.threads if apart is None or together is None else together < apart * MARGIN
+        better = (
+            between > target.l2 * target.threads if apart is None or together is None else together < apart * MARGIN
+        )
         if better:
             merged[run] = whole.region
-        told = f"not timed, {between / 1e6:.1f} MB between" if apart is None or together is None else f"{together / 1e3:.1f} µs, apart {apart / 1e3:.1f} µs"
-        lines.append(f"{'+'.join(whole.region.layers) or whole.region.title()}: {'one kernel' if better else 'apart'} ({told})")
+        told = (
+            f"not timed, {between / 1e6:.1f} MB between"
+            if apart is None or together is None
+            else f"{together / 1e3:.1f} µs, apart {apart / 1e3:.1f} µs"
+        )
+        lines.append(
+            f"{'+'.join(whole.region.layers) or whole.region.title()}: {'one kernel' if better else 'apart'} ({told})"
+        )
     return _merged(fused, merged, lines)
 
 
@@ -60,6 +77,7 @@ def rejoin(fused: Fused, wanted: Sequence[str], target: Target, strict: bool) ->
                 left[text] -= 1
                 return run
         return None
+
     merged = {run: joined(fused.graph, run) for run in _apart(fused, target, strict, longest)} if wanted else {}
     lines = [f"{'+'.join(r.layers) or r.title()}: one kernel (as recorded)" for r in merged.values()]
     return _merged(fused, merged, lines)
@@ -72,25 +90,33 @@ def _merged(fused: Fused, wholes: Mapping[Chain, Region], lines: Sequence[str]) 
     return replace(fused, items=items, chains=tuple(lines), joined=tuple(wholes.values()))
 
 
-def _times(whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], ways: Mapping[str, Found], timing: Timing) -> tuple[int | None, int | None]:
-    """What a chain takes by the best kernels of its parts, and by the best one for all, in turns: what was measured of each for itself adds up to less
-    than they take together, and at another time it was another machine."""
+def _times(
+    whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], ways: Mapping[str, Found], timing: Timing
+) -> tuple[int | None, int | None]:
+    """What a chain takes by the best kernels of its parts, and by the best one for all, in turns: what was measured of
+    each for itself adds up to less than they take together, and at another time it was another machine."""
     best = [best_of(ways[digests[t]], timing.cache.get(digests[t]))[:2] for t in parts]
     apart = "+".join(tactic.name for _, tactic in best)
-    programs = {apart: [template.emit(t.region, t.layouts, tactic, timing.target) for t, (template, tactic) in zip(parts, best)]}
-    one = {tactic.name: [template.emit(whole.region, whole.layouts, tactic, timing.target)] for template, tactic in ways[digests[whole]]}
+    programs = {
+        apart: [template.emit(t.region, t.layouts, tactic, timing.target) for t, (template, tactic) in zip(parts, best)]
+    }
+    one = {
+        tactic.name: [template.emit(whole.region, whole.layouts, tactic, timing.target)]
+        for template, tactic in ways[digests[whole]]
+    }
     times = timing.race(digests[whole], (*parts, whole), {**programs, **one})
     return times.get(apart), min((times[name] for name in one if name in times), default=None)
 
 
 def found(fused: Fused, target: Target, strict: bool) -> list[Chain]:
-    """The chains that a template takes as one region, none of which share a part, with more between their parts than one core's L2 holds."""
+    """The chains that a template takes as one region, none of which share a part, with more between their parts than
+    one core's L2 holds."""
     return _apart(fused, target, strict, lambda runs: runs[-1] if most_between(runs[-1]) > target.l2 else None)
 
 
 def _apart(fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[Chain]], Chain | None]) -> list[Chain]:
-    """The chains that are picked, none of which share a part: of those that begin with a region, shorter ones first, one
-    or none."""
+    """The chains that are picked, none of which share a part: of those that begin with a region, shorter ones first,
+    one or none."""
     regions = [i for i in fused.items if isinstance(i, Region)]
     home = {n: r for r in regions for n in r.body.nodes}
     out: list[Chain] = []
@@ -104,12 +130,17 @@ def _apart(fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[
     return out
 
 
-def _growing(graph: Graph, first: Region, home: Mapping[Node, Region], taken: set[Region], target: Target,
-             strict: bool) -> Iterator[Chain]:
+def _growing(
+    graph: Graph, first: Region, home: Mapping[Node, Region], taken: set[Region], target: Target, strict: bool
+) -> Iterator[Chain]:
     """The chains that begin with a region, as far as a template takes them as one."""
     run: Chain = (first,)
-    while run[-1] not in taken and (then := _only_reader(graph, run[-1], home)) is not None and then not in taken \
-            and claim(joined(graph, (*run, then)), strict, target.isa) is None:
+    while (
+        run[-1] not in taken
+        and (then := _only_reader(graph, run[-1], home)) is not None
+        and then not in taken
+        and claim(joined(graph, (*run, then)), strict, target.isa) is None
+    ):
         run = (*run, then)
         yield run
 

@@ -1,4 +1,6 @@
-"""Launches saved: chains of regions so small, all or all but the first, that one program of a GPU makes them sooner than each would have begun."""
+"""Launches saved: chains of regions so small, all or all but the first, that one program of a GPU makes them sooner
+than each would have begun."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +21,17 @@ from . import size
 from .candidates import candidates
 from .search import Choice, Timing, digest
 
-MARGIN = 0.97                                  # one launch must take this much less time than those of the parts
-LONGEST = 6                                    # regions of a chain: all runs of so many are looked at
-WARPS = (8, 4)                                 # of a chain's program, the first where nothing is timed
-LOOKS = 6                                      # tactics of a template that are looked at for the one that makes the fewest tiles
-HELD = 8 << 10                                 # bytes that a program of eight warps has asked for at a time: 32 for each thread
-WIDE = 16                                      # programs for each multiprocessor that a chain may begin with: another launch is nothing beside more
-OPERATIONS = 256                               # that a multiprocessor makes in a cycle without tensor cores: its units for f32 make 128 sums of products
+MARGIN = 0.97  # one launch must take this much less time than those of the parts
+LONGEST = 6  # regions of a chain: all runs of so many are looked at
+WARPS = (8, 4)  # of a chain's program, the first where nothing is timed
+# tactics of a template that are looked at for the one that makes the fewest tiles
+LOOKS = 6
+# bytes that a program of eight warps has asked for at a time: 32 for each thread
+HELD = 8 << 10
+# programs for each multiprocessor that a chain may begin with: another launch is nothing beside more
+WIDE = 16
+# that a multiprocessor makes in a cycle without tensor cores: its units for f32 make 128 sums of products
+OPERATIONS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,16 +46,19 @@ class Part:
         return int(self.kernel.traffic(self.task.region, self.task.layouts))
 
     def least(self) -> float:
-        """Cycles at best: its tiles wait for memory one after the other, and a multiprocessor gets so much from the L2 cache, and computes so much."""
+        """Cycles at best: its tiles wait for memory one after the other, and a multiprocessor gets so much from the L2
+        cache, and computes so much."""
         return max(int(self.kernel.tiles) * AWAY, self.bytes / BYTES, self.task.region.flops() / OPERATIONS)
 
     def begun(self, cycles: float) -> float:
-        """What all of it takes as the first part of a chain, where each tile has a program; the last of several hears of it after two ways to memory."""
+        """What all of it takes as the first part of a chain, where each tile has a program; the last of several hears
+        of it after two ways to memory."""
         tiles = int(self.kernel.tiles)
         return cycles / tiles + (2 * AWAY if tiles > 1 else 0)
 
     def most(self) -> float:
-        """Cycles at worst: each tile begins when the one before is done, all is read from memory, with few bytes on their way, then computed."""
+        """Cycles at worst: each tile begins when the one before is done, all is read from memory, with few bytes on
+        their way, then computed."""
         return int(self.kernel.tiles) * AWAY + self.bytes * AWAY / HELD + self.task.region.flops() / OPERATIONS
 
 
@@ -60,7 +69,8 @@ def waiting(parts: int, launch: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Tasks by their numbers, what they are as one, and what runs that; `saved` nanoseconds by the clock, cycles by the model; `told` how it was decided."""
+    """Tasks by their numbers, what they are as one, and what runs that; `saved` nanoseconds by the clock, cycles by the
+    model; `told` how it was decided."""
 
     tasks: tuple[int, ...]
     whole: Task
@@ -72,13 +82,17 @@ class Run:
         return "+".join(self.whole.region.layers) or self.whole.region.title()
 
 
-def found(placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool) -> list[Run]:
-    """The chains that take less time in one launch: by the clock, or, where nothing is timed, by a model that thinks ill of them."""
+def found(
+    placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool
+) -> list[Run]:
+    """The chains that take less time in one launch: by the clock, or, where nothing is timed, by a model that thinks
+    ill of them."""
     return list(_Search(placed, choices, target, timing, strict).runs())
 
 
 def joined(placed: Placed, choices: Mapping[int, Choice], runs: Sequence[Run]) -> tuple[Placed, dict[int, Choice]]:
-    """The same with these chains as one task each, where their first part was: all that a chain waits for, that does too."""
+    """The same with these chains as one task each, where their first part was: all that a chain waits for, that does
+    too."""
     first = {run.tasks[0]: run for run in runs}
     gone = {i for run in runs for i in run.tasks[1:]}
     left = [i for i in range(len(placed.tasks)) if i not in gone]
@@ -90,10 +104,12 @@ def joined(placed: Placed, choices: Mapping[int, Choice], runs: Sequence[Run]) -
 class _Search:
     """Goes over the tasks in their order and makes chains as long as they pay."""
 
-    def __init__(self, placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool):
+    def __init__(
+        self, placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool
+    ):
         self.placed, self.choices, self.target, self.timing, self.strict = placed, choices, target, timing, strict
         self.before = lower.before(placed)
-        self.above: list[int] = []                             # all that a task waits for, as the bits of a number
+        self.above: list[int] = []  # all that a task waits for, as the bits of a number
         self.readers: list[list[int]] = [[] for _ in placed.tasks]
         for i, earlier in enumerate(self.before):
             self.above.append(0)
@@ -112,12 +128,14 @@ class _Search:
                 yield run
 
     def line(self, first: int, taken: set[int]) -> tuple[int, ...]:
-        """Tasks from this one on, each small, reading what the one before it writes, and waiting for nothing that the first one does not wait for."""
+        """Tasks from this one on, each small, reading what the one before it writes, and waiting for nothing that the
+        first one does not wait for."""
         line: tuple[int, ...] = (first,)
 
         def fits(i: int) -> bool:
             there = all(self.above[first] >> k & 1 for k in self.before[i].difference(line))
             return i in self.choices and i not in taken and there and any(self.part(i, warps) for warps in WARPS)
+
         while len(line) < LONGEST and (then := next(filter(fits, self.readers[line[-1]]), None)) is not None:
             line = (*line, then)
         return line
@@ -155,28 +173,47 @@ class _Search:
         else:
             each = [self.choices[i] for i in tasks]
             apart = "+".join(c.tactic.name for c in each)
-            times = self.timing.race(digest(whole), (whole,), {apart: [c.kernel for c in each], **{t.name: [k] for t, (k, _) in made.items()}})
+            times = self.timing.race(
+                digest(whole),
+                (whole,),
+                {apart: [c.kernel for c in each], **{t.name: [k] for t, (k, _) in made.items()}},
+            )
             tactic = min(made, key=lambda tactic: times.get(tactic.name, 1 << 62))
             if apart not in times or tactic.name not in times or times[tactic.name] >= times[apart] * MARGIN:
                 return None
-            saved, told = times[apart] - times[tactic.name], f"{times[tactic.name] / 1e3:.1f} µs, apart {times[apart] / 1e3:.1f} µs"
+            saved, told = (
+                times[apart] - times[tactic.name],
+                f"{times[tactic.name] / 1e3:.1f} µs, apart {times[apart] / 1e3:.1f} µs",
+            )
         kernel = made[tactic][0]
         weights = {v: a.nbytes for v, a in whole.region.body.constants.items()}
         packing = size.Packing(sum(self.choices[i].packing.own for i in tasks), size.packed_bytes(kernel, weights), 0.0)
         return Run(tasks, whole, Choice(Chain(), tactic, kernel, packing, times), saved, told)
 
     def possible(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[Part]]]:
-        """Warps and the parts of a chain that may be faster in one launch: those with few tiles, then those whose first part is as it would be by itself."""
+        """Warps and the parts of a chain that may be faster in one launch: those with few tiles, then those whose first
+        part is as it would be by itself."""
         first, choice = tasks[0], self.choices[tasks[0]]
         for whole in (False, True):
             for warps in WARPS:
                 rest = [p for i in tasks[1:] if (p := self.part(i, warps)) is not None]
-                head = self.part(first, warps) if not whole else self.alone(first) if takes(choice.tactic) and choice.tactic["WARPS"] == warps else None
-                if head is not None and len(rest) == len(tasks) - 1 and head.begun(head.least()) + sum(p.least() for p in rest) < waiting(len(tasks), BEGIN):
+                head = (
+                    self.part(first, warps)
+                    if not whole
+                    else self.alone(first)
+                    if takes(choice.tactic) and choice.tactic["WARPS"] == warps
+                    else None
+                )
+                if (
+                    head is not None
+                    and len(rest) == len(tasks) - 1
+                    and head.begun(head.least()) + sum(p.least() for p in rest) < waiting(len(tasks), BEGIN)
+                ):
                     yield warps, [head, *rest]
 
     def sure(self, parts: Sequence[Part]) -> float:
-        """The cycles that they save in one launch of one program even at worst; what programs lose that count each other, only a clock can say."""
+        """The cycles that they save in one launch of one program even at worst; what programs lose that count each
+        other, only a clock can say."""
         return waiting(len(parts), BEGIN - AWAY) - sum(p.most() for p in parts) if parts[0].kernel.tiles == 1 else -1.0
 
     def alone(self, i: int) -> Part | None:
@@ -198,8 +235,14 @@ class _Search:
             return None
         key = digest(task), warps
         if key not in self.ways:
-            ways = (w for w in candidates(task.region, task.layouts, one, self.strict, 1 << 30) if takes(w[1]) and w[1]["WARPS"] == warps)
-            tiles = {(t, tactic): t.emit(task.region, task.layouts, tactic, one).tiles for t, tactic in islice(ways, LOOKS)}
+            ways = (
+                w
+                for w in candidates(task.region, task.layouts, one, self.strict, 1 << 30)
+                if takes(w[1]) and w[1]["WARPS"] == warps
+            )
+            tiles = {
+                (t, tactic): t.emit(task.region, task.layouts, tactic, one).tiles for t, tactic in islice(ways, LOOKS)
+            }
             self.ways[key] = min(tiles, key=lambda way: tiles[way], default=None)
         way = self.ways[key]
         if way is None:
@@ -232,8 +275,13 @@ def together(placed: Placed, tasks: Sequence[int]) -> Task:
         made.update(v for n in part.region.body.nodes for v in n.outputs)
     held = {v: a for part in parts for v, a in part.region.body.constants.items()}
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
-    body = Graph(tuple(v for v in read if v not in held), {v: held[v] for v in read if v in held}, tuple(nodes),
-                 tuple(dict.fromkeys(v for part in parts for v in part.writes)), "chain")
+    body = Graph(
+        tuple(v for v in read if v not in held),
+        {v: held[v] for v in read if v in held},
+        tuple(nodes),
+        tuple(dict.fromkeys(v for part in parts for v in part.writes)),
+        "chain",
+    )
     strides = {v: placed.places[v].strides for v in body.inputs}
     strides |= {v: s for part in parts for v, s in part.layouts.items()}
     layouts = Layouts(strides, frozenset[Value]().union(*(part.layouts.zero_padded for part in parts)))

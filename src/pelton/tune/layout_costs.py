@@ -1,4 +1,6 @@
-"""What the ways through the layouts of a graph cost: by the clock, or, where nothing is timed, by the bytes that they copy."""
+"""What the ways through the layouts of a graph cost: by the clock, or, where nothing is timed, by the bytes that they
+copy."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +23,11 @@ def copied(task: Task) -> float:
     return float(at(task.region.output.type.bytes, task.region.usual_sizes(task.layouts)))
 
 
-def costs(tasks: Sequence[Task], timing: Timing | None, target: Target, strict: bool, most: int) -> tuple[Callable[[Task], float], str]:
-    """(task → what it costs, the unit: "ns" or "bytes"). Nanoseconds of its fastest kernel where a clock is given and gets through all of them."""
+def costs(
+    tasks: Sequence[Task], timing: Timing | None, target: Target, strict: bool, most: int
+) -> tuple[Callable[[Task], float], str]:
+    """(task → what it costs, the unit: "ns" or "bytes"). Nanoseconds of its fastest kernel where a clock is given and
+    gets through all of them."""
     named = {t: digest(t) for t in tasks if isinstance(t.what, Region)}
     first = {d: t for t, d in reversed(named.items())}
     found: Mapping[str, Found] = {d: candidates(t.region, t.layouts, target, strict, most) for d, t in first.items()}
@@ -37,4 +42,5 @@ def costs(tasks: Sequence[Task], timing: Timing | None, target: Target, strict: 
         if task in named and not found[named[task]]:
             return NEVER
         return times.get(named.get(task, ""), 0.0) if timed else copied(task)
+
     return cost, "ns" if timed else "bytes"

@@ -1,5 +1,6 @@
-"""Times kernels as a network would run them: weights cold, activations in the caches of the threads that made them, all threads at work, candidates taking
-turns."""
+"""Times kernels as a network would run them: weights cold, activations in the caches of the threads that made them, all
+threads at work, candidates taking turns."""
+
 from __future__ import annotations
 
 import time
@@ -18,14 +19,17 @@ from pelton.plan.place import Task
 from pelton.plan.workspace import Workspace
 
 LINE = 64
-START = 2                                          # tiles for each thread before the clock starts
-STAYS = 4 << 20                                    # bytes of weights, packed, that are still in the caches near a core in the next run
-TOUCH = "pelton_touch"                             # the kernel that stands for the steps before
-PARTS = 8                                          # that it writes an activation in, for each thread
-# After so many rounds, what takes so many times the best one's time is out. Not after one: what is slower may still be chosen where packed weights have to
+START = 2  # tiles for each thread before the clock starts
+# bytes of weights, packed, that are still in the caches near a core in the next run
+STAYS = 4 << 20
+TOUCH = "pelton_touch"  # the kernel that stands for the steps before
+PARTS = 8  # that it writes an activation in, for each thread
+# After so many rounds, what takes so many times the best one's time is out. Not after one: what is slower may still be
+# chosen where packed weights have to
 # be small, and one look in a loud moment made an F(2×2) of 15 ms one of 30, YOLOv2 17 % slower.
 DROPS = {2: 2.0, 4: 1.25}
-# What comes this close after all rounds goes on, for so many ns more per round asked for: a core that others share finds few quiet moments.
+# What comes this close after all rounds goes on, for so many ns more per round asked for: a core that others share
+# finds few quiet moments.
 CLOSE, FINAL_NS = 1.1, 4_000_000
 
 
@@ -33,7 +37,7 @@ def _room(nbytes: int) -> np.ndarray:
     """Bytes that start on a cache line."""
     raw = np.empty(nbytes + LINE, np.uint8)
     at = -raw.ctypes.data % LINE
-    return raw[at:at + nbytes]
+    return raw[at : at + nbytes]
 
 
 def first_element(v: Value, strides: Strides) -> int:
@@ -42,24 +46,26 @@ def first_element(v: Value, strides: Strides) -> int:
 
 
 def passing(weights: int, l3: int) -> int:
-    """Bytes of weights that pass through the caches between two uses of the same ones, in a network of so many: twice as many, as kernels pack them, where
-    these stay in the caches, else enough for none to stay. ResNet-20 of 1.1 MB, least times of two builds each: 287 and 313 µs tuned with weights from memory,
-    261 and 296 with these. SqueezeNet and ShuffleNet (5 MB), MobileNetV2 and GoogLeNet took as long either way."""
+    """Bytes of weights that pass through the caches between two uses of the same ones, in a network of so many: twice
+    as many, as kernels pack them, where these stay in the caches, else enough for none to stay. ResNet-20 of 1.1 MB,
+    least times of two builds each: 287 and 313 µs tuned with weights from memory, 261 and 296 with these. SqueezeNet
+    and ShuffleNet (5 MB), MobileNetV2 and GoogLeNet took as long either way."""
     near = 1 << max(2 * weights - 1, 1 << 16).bit_length()
     return near if near <= STAYS else max(96 << 20, 2 * l3)
 
 
 class Stopwatch:
-    """Runs candidate kernels of a task, or of a few in turn. `passing` bytes of weights pass through the caches between two uses of the same ones."""
+    """Runs candidate kernels of a task, or of a few in turn. `passing` bytes of weights pass through the caches between
+    two uses of the same ones."""
 
     def __init__(self, threads: int, passing: int):
         self.threads = threads
         self._pool = _room(passing)
         rng = np.random.default_rng(0)
-        block = rng.uniform(.5, 1.5, 1 << 20).astype(np.float32).view(np.uint8)
+        block = rng.uniform(0.5, 1.5, 1 << 20).astype(np.float32).view(np.uint8)
         for at in range(0, self._pool.size, block.size):
-            part = self._pool[at:at + block.size]
-            part[:] = block[:part.size]
+            part = self._pool[at : at + block.size]
+            part[:] = block[: part.size]
         self._cursor = 0
 
     def _weights(self, nbytes: int) -> int:
@@ -72,20 +78,36 @@ class Stopwatch:
         self._cursor += -(-nbytes // LINE) * LINE
         return self._pool.ctypes.data + at
 
-    def race(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
-        """Nanoseconds per run of each program, kernels one after the other, which may hand values on that tasks have for themselves: the least of several,
-        the slow ones dropped after the first rounds, the close ones looked at longer."""
+    def race(
+        self,
+        tasks: Sequence[Task],
+        programs: Sequence[Sequence[Kernel]],
+        loaded: Code,
+        rounds: int,
+        deadline: float | None = None,
+    ) -> list[int]:
+        """Nanoseconds per run of each program, kernels one after the other, which may hand values on that tasks have
+        for themselves: the least of several, the slow ones dropped after the first rounds, the close ones looked at
+        longer."""
         layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
-        arrays, constants = dict[Value | Packed | Workspace, np.ndarray](), {v: a for t in tasks for v, a in t.region.body.constants.items()}
+        arrays, constants = (
+            dict[Value | Packed | Workspace, np.ndarray](),
+            {v: a for t in tasks for v, a in t.region.body.constants.items()},
+        )
         rng = np.random.default_rng(0)
         for v in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Value)}:
             size = span(v.type.shape, tuple(map(abs, layouts[v]))) * v.type.dtype.size
             room = _room(max(size, 1))
             if v in constants:
                 data = np.ascontiguousarray(constants[v])
-                room[:data.nbytes] = data.reshape(-1).view(np.uint8)
+                room[: data.nbytes] = data.reshape(-1).view(np.uint8)
             elif v.type.dtype.is_float and v.type.dtype.size >= 4:
-                room[:] = np.resize(rng.standard_normal(min(size, 1 << 18) // v.type.dtype.size + 1).astype(v.type.dtype.numpy).view(np.uint8), room.size)
+                room[:] = np.resize(
+                    rng.standard_normal(min(size, 1 << 18) // v.type.dtype.size + 1)
+                    .astype(v.type.dtype.numpy)
+                    .view(np.uint8),
+                    room.size,
+                )
             else:
                 room[:] = 0
             arrays[v] = room
@@ -97,7 +119,11 @@ class Stopwatch:
 
         def made(k: Kernel, wave: int) -> list[Row]:
             parts = PARTS * self.threads
-            return [(loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1) for x in k.operands if x in inputs]
+            return [
+                (loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1)
+                for x in k.operands
+                if x in inputs
+            ]
 
         def place(x: Value | Packed | Workspace) -> int:
             if isinstance(x, Packed) and not x.leads:
@@ -105,22 +131,39 @@ class Stopwatch:
             return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)
 
         def row(k: Kernel, tiles: int, phases: int, wave: int) -> Row:
-            return loaded.symbol(k.symbol), [*map(place, k.operands), *k.dims], len(k.operands), tiles, k.grain, wave, k.scratch, phases
+            return (
+                loaded.symbol(k.symbol),
+                [*map(place, k.operands), *k.dims],
+                len(k.operands),
+                tiles,
+                k.grain,
+                wave,
+                k.scratch,
+                phases,
+            )
 
         inputs = {v for t in tasks for v in t.region.body.inputs} - constants.keys()
         best = [1 << 62] * len(programs)
         alive = list(range(len(programs)))
         turn = took = final = 0
         while turn < rounds or (len(alive) > 1 and final < max(rounds * FINAL_NS, 2 * took)):
-            took = 0                                                      # by this round
+            took = 0  # by this round
             for i in alive:
-                # A few tiles first, as if a step of a network: code and the other threads come in; all of them once, for pages. Then what it reads is made.
+                # A few tiles first, as if a step of a network: code and the other threads come in; all of them once,
+                # for pages. Then what it reads is made.
                 steps = [(k, k.tiles, k.phases) for k in programs[i]]
-                before = steps if turn == 0 else [(k, min(k.tiles, START * self.threads * k.grain), 1) for k in programs[i][:1]]
+                before = (
+                    steps
+                    if turn == 0
+                    else [(k, min(k.tiles, START * self.threads * k.grain), 1) for k in programs[i][:1]]
+                )
                 first = made(programs[i][0], len(before))
-                rows = [*(row(*step, wave) for wave, step in enumerate(before)), *first,
-                        *(row(*step, len(before) + 1 + wave) for wave, step in enumerate(steps))]
-                ns = sum(Program(rows, self.threads).profile()[len(first) + len(before):])
+                rows = [
+                    *(row(*step, wave) for wave, step in enumerate(before)),
+                    *first,
+                    *(row(*step, len(before) + 1 + wave) for wave, step in enumerate(steps)),
+                ]
+                ns = sum(Program(rows, self.threads).profile()[len(first) + len(before) :])
                 best[i] = min(best[i], ns)
                 took += ns
             turn += 1
@@ -142,10 +185,20 @@ class CpuBench:
 
     @contextmanager
     def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> Iterator[Code]:
-        objects = {**self.compiler.objects(sources, told), **self.compiler.objects({TOUCH: source("touch.c").replace("KERNEL", TOUCH)})}
+        objects = {
+            **self.compiler.objects(sources, told),
+            **self.compiler.objects({TOUCH: source("touch.c").replace("KERNEL", TOUCH)}),
+        }
         with load_code(self.compiler.link(objects)) as loaded:
             yield loaded
 
-    def race(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
+    def race(
+        self,
+        tasks: Sequence[Task],
+        programs: Sequence[Sequence[Kernel]],
+        loaded: Code,
+        rounds: int,
+        deadline: float | None = None,
+    ) -> list[int]:
         self._watch = self._watch or Stopwatch(self.threads, self.passing)
         return self._watch.race(tasks, programs, loaded, rounds, deadline)

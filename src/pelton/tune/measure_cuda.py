@@ -1,4 +1,5 @@
 """Times kernels on a GPU as a network would run them: weights cold, activations warm, candidates taking turns."""
+
 from __future__ import annotations
 
 import logging
@@ -26,12 +27,13 @@ from .measure import first_element
 
 log = logging.getLogger("pelton.build")
 
-POOL = 128 << 20                               # bytes of weights, at least
-PIECE = 4 << 20                                # bytes of numbers that the pool repeats
+POOL = 128 << 20  # bytes of weights, at least
+PIECE = 4 << 20  # bytes of numbers that the pool repeats
 
 
 class GpuBench:
-    """See `search.Bench`: kernels in Triton. Weights of f32, f16 and bf16 are numbers from a pool, for each turn others; what may be indices is what it is."""
+    """See `search.Bench`: kernels in Triton. Weights of f32, f16 and bf16 are numbers from a pool, for each turn
+    others; what may be indices is what it is."""
 
     def __init__(self, compiler: Compiler, device: Device):
         self.compiler, self.device, self.clock = compiler, device, Clock(device)
@@ -45,17 +47,30 @@ class GpuBench:
     @contextmanager
     def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> Iterator[dict[str, Cubin]]:
         failed: dict[str, BuildError] = {}
-        made = self.compiler.cubins({symbol: source for symbol, source in sources.items() if symbol not in LIBRARIES}, told, failed, (self.arch,))
+        made = self.compiler.cubins(
+            {symbol: source for symbol, source in sources.items() if symbol not in LIBRARIES},
+            told,
+            failed,
+            (self.arch,),
+        )
         for symbol, why in failed.items():
             log.warning("%s is not timed: %s", symbol, why)
         yield {symbol: m.cubin for (symbol, _), m in made.items()}
         self._functions.clear()
 
-    def race(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], loaded: Mapping[str, Cubin], rounds: int,
-             deadline: float | None = None) -> list[int | None]:
+    def race(
+        self,
+        tasks: Sequence[Task],
+        programs: Sequence[Sequence[Kernel]],
+        loaded: Mapping[str, Cubin],
+        rounds: int,
+        deadline: float | None = None,
+    ) -> list[int | None]:
         layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
         constants = {v: a for t in tasks for v, a in t.region.body.constants.items()}
-        whole = [i for i, kernels in enumerate(programs) if all(k.symbol in loaded or k.symbol in LIBRARIES for k in kernels)]
+        whole = [
+            i for i, kernels in enumerate(programs) if all(k.symbol in loaded or k.symbol in LIBRARIES for k in kernels)
+        ]
         with self.device:
             found = _Operands(self, layouts, constants, [programs[i] for i in whole])
             ways, at = list[Way](), list[int]()
@@ -74,28 +89,37 @@ class GpuBench:
         if kernel.symbol in LIBRARIES:
             return self.device.by_library(work(kernel.symbol, kernel.dims), [ALIGNED] * len(kernel.operands))
         if kernel.symbol not in self._functions:
-            self._functions[kernel.symbol] = self.device.load(loaded[kernel.symbol], len(kernel.operands) + len(kernel.dims) + TRAILING)
+            self._functions[kernel.symbol] = self.device.load(
+                loaded[kernel.symbol], len(kernel.operands) + len(kernel.dims) + TRAILING
+            )
         return self._functions[kernel.symbol]
 
     def weights(self, least: int) -> Memory:
         """Numbers around one, in memory for several times what the L2 cache holds."""
         wanted = max(POOL, 4 * self.device.l2, least)
         if self._pool is None or self._pool.nbytes < wanted:
-            self._pool = None                                    # first the old one goes
+            self._pool = None  # first the old one goes
             pool = self._pool = self.device.allocate(wanted, "timing kernels")
-            numbers = np.random.default_rng(0).uniform(.5, 1.5, PIECE // 2).astype(np.float16)
+            numbers = np.random.default_rng(0).uniform(0.5, 1.5, PIECE // 2).astype(np.float16)
             stream = self.clock.stream.handle
             for at in range(0, wanted, PIECE):
-                self.device.upload(pool.address + at, numbers.__array_interface__["data"][0], min(PIECE, wanted - at), stream)
-            self.device.synchronize(stream)                      # the array need not stay
+                self.device.upload(
+                    pool.address + at, numbers.__array_interface__["data"][0], min(PIECE, wanted - at), stream
+                )
+            self.device.synchronize(stream)  # the array need not stay
         return self._pool
 
 
 class _Operands:
     """What the kernels of a race read and write, in memory of the GPU."""
 
-    def __init__(self, bench: GpuBench, layouts: Mapping[Value, Strides], constants: Mapping[Value, np.ndarray],
-                 programs: Sequence[Sequence[Kernel]]):
+    def __init__(
+        self,
+        bench: GpuBench,
+        layouts: Mapping[Value, Strides],
+        constants: Mapping[Value, np.ndarray],
+        programs: Sequence[Sequence[Kernel]],
+    ):
         self.bench, self.layouts, self.constants = bench, layouts, constants
         self.rng = np.random.default_rng(0)
         self.memory: dict[Value | Workspace, Memory] = {}
@@ -124,10 +148,15 @@ class _Operands:
         for kernel, function in zip(kernels, functions):
             cubin = function.cubin
             if cubin.scratch and kernel not in self.scratch:
-                self.scratch[kernel] = self.bench.device.allocate(cubin.scratch * cubin.clusters * int(kernel.tiles), "timing kernels")
+                self.scratch[kernel] = self.bench.device.allocate(
+                    cubin.scratch * cubin.clusters * int(kernel.tiles), "timing kernels"
+                )
         each = self.rotating(*kernels)
-        return Way(" and ".join(k.source.splitlines()[0].strip('"') for k in kernels), partial(self._launches, kernels, functions, each),
-                   self.pool.nbytes // each if each else 1 << 30)
+        return Way(
+            " and ".join(k.source.splitlines()[0].strip('"') for k in kernels),
+            partial(self._launches, kernels, functions, each),
+            self.pool.nbytes // each if each else 1 << 30,
+        )
 
     def _launches(self, kernels: Sequence[Kernel], functions: Sequence[Function], each: int, turn: int) -> list[Launch]:
         at, made = self.pool.address + turn * each, list[Launch]()
@@ -138,22 +167,37 @@ class _Operands:
                     words.append(at)
                     at += -(-self.size(x) // ALIGN) * ALIGN
                 elif not isinstance(x, Packed):
-                    words.append(self.memory[x].address + (first_element(x, self.layouts[x]) if isinstance(x, Value) else 0))
+                    words.append(
+                        self.memory[x].address + (first_element(x, self.layouts[x]) if isinstance(x, Value) else 0)
+                    )
             scratch = self.scratch[kernel].address if kernel in self.scratch else 0
-            made += launches(function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64))
+            made += launches(
+                function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64)
+            )
         return made
 
     def _filled(self, v: Value) -> Memory:
-        """Memory for a value: a constant's numbers, random ones for floats, for all others zero, an index that there always is."""
+        """Memory for a value: a constant's numbers, random ones for floats, for all others zero, an index that there
+        always is."""
         nbytes, device, dtype = max(self.size(v), 1), self.bench.device, v.type.dtype
         if v in self.constants:
             data = np.append(np.ascontiguousarray(self.constants[v]).reshape(-1).view(np.uint8), np.uint8(0))
         elif dtype.is_float:
-            data = self.rng.standard_normal(min(nbytes, PIECE) // dtype.size + 1).astype(np.float32).astype(dtype.numpy).view(np.uint8)
+            data = (
+                self.rng.standard_normal(min(nbytes, PIECE) // dtype.size + 1)
+                .astype(np.float32)
+                .astype(dtype.numpy)
+                .view(np.uint8)
+            )
         else:
             data = np.zeros(min(nbytes, PIECE), np.uint8)
         memory = device.allocate(nbytes, "timing kernels")
-        for at in range(0, nbytes, data.nbytes):                 # of constants all, of others a part again and again
-            device.upload(memory.address + at, data.__array_interface__["data"][0], min(data.nbytes, nbytes - at), self.bench.clock.stream.handle)
-        device.synchronize(self.bench.clock.stream.handle)       # the array need not stay
+        for at in range(0, nbytes, data.nbytes):  # of constants all, of others a part again and again
+            device.upload(
+                memory.address + at,
+                data.__array_interface__["data"][0],
+                min(data.nbytes, nbytes - at),
+                self.bench.clock.stream.handle,
+            )
+        device.synchronize(self.bench.clock.stream.handle)  # the array need not stay
         return memory

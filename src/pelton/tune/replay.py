@@ -4,6 +4,7 @@ Timing caches are keyed by the sources of all kernels. A replay file outlasts th
 and after it can be compared bit for bit: all that it knows is what regions compute, how operands lie, and names of
 templates and tactics.
 """
+
 from __future__ import annotations
 
 import json
@@ -26,7 +27,7 @@ from .search import Choice, Found, lying, usual
 VERSION = 1
 AGAIN = "build without load_tactics=, or record the tactics again with save_tactics="
 
-Case = tuple[str, tuple[str, ...], tuple[str, ...]]    # a region, layouts of its operands, usual values of open sizes
+Case = tuple[str, tuple[str, ...], tuple[str, ...]]  # a region, layouts of its operands, usual values of open sizes
 Takers = Callable[[Region], Sequence[Template]]
 
 
@@ -97,8 +98,9 @@ def write(path: str | Path, isa: str, programs: Sequence[Decisions | None]) -> N
     try:
         files.write(path, [json.dumps(data, indent=1).encode()])
     except OSError as e:
-        raise BuildError(f"tactics cannot be recorded in {path}: {e.strerror or e}; "
-                         "give another file with save_tactics=") from e
+        raise BuildError(
+            f"tactics cannot be recorded in {path}: {e.strerror or e}; give another file with save_tactics="
+        ) from e
 
 
 def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions | None]:
@@ -110,23 +112,30 @@ def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions
             raise ValueError(f"version {data['version']!r}")
         target, programs = _text(data["target"]), [None if p is None else _program(p) for p in _list(data["programs"])]
     except OSError as e:
-        raise BuildError(f"the recorded tactics {path} cannot be read: {e.strerror or e}; "
-                         "give another file with load_tactics=") from e
+        raise BuildError(
+            f"the recorded tactics {path} cannot be read: {e.strerror or e}; give another file with load_tactics="
+        ) from e
     except (ValueError, KeyError, TypeError, RecursionError) as e:
         why = f"{type(e).__name__}: {e}"
         raise BuildError(f"{path} holds no recorded tactics of version {VERSION} ({why}); {AGAIN}") from None
     if target != isa:
-        raise BuildError(f"the tactics in {path} were recorded for {target}, this build is for {isa}; "
-                         "give that target, or another file with load_tactics=")
+        raise BuildError(
+            f"the tactics in {path} were recorded for {target}, this build is for {isa}; "
+            "give that target, or another file with load_tactics="
+        )
     if count is not None and len(programs) != count:
-        raise BuildError(f"the tactics in {path} were recorded for a model that becomes {len(programs)} programs, "
-                         f"this one becomes {count}; {AGAIN}")
+        raise BuildError(
+            f"the tactics in {path} were recorded for a model that becomes {len(programs)} programs, "
+            f"this one becomes {count}; {AGAIN}"
+        )
     return programs
 
 
 def _spelled(of: Decisions) -> dict[str, Any]:
-    kernels = [{"region": text.split("\n"), "layouts": lies, "usual": sizes, "template": template, "tactic": tactic}
-               for (text, lies, sizes), (template, tactic) in of.kernels.items()]
+    kernels = [
+        {"region": text.split("\n"), "layouts": lies, "usual": sizes, "template": template, "tactic": tactic}
+        for (text, lies, sizes), (template, tactic) in of.kernels.items()
+    ]
     templates = [{"region": text.split("\n"), "template": name} for text, name in of.templates]
     return {"chains": [text.split("\n") for text in of.chains], "templates": templates, "kernels": kernels}
 
@@ -135,8 +144,10 @@ def _program(data: Any) -> Decisions:
     """KeyError or TypeError for what says no decisions."""
     chains = tuple("\n".join(_texts(lines)) for lines in _list(data["chains"]))
     templates = tuple((_region(t), _text(t["template"])) for t in _list(data["templates"]))
-    kernels = {(_region(k), _texts(k["layouts"]), _texts(k["usual"])): (_text(k["template"]), _text(k["tactic"]))
-               for k in _list(data["kernels"])}
+    kernels = {
+        (_region(k), _texts(k["layouts"]), _texts(k["usual"])): (_text(k["template"]), _text(k["tactic"]))
+        for k in _list(data["kernels"])
+    }
     return Decisions(chains, templates, kernels)
 
 

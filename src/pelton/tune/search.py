@@ -1,4 +1,5 @@
 """Chooses a kernel for every task: from the timing cache, by measuring, or by the first guess."""
+
 from __future__ import annotations
 
 import hashlib
@@ -26,18 +27,18 @@ from .candidates import candidates
 
 log = logging.getLogger("pelton.build")
 
-ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}              # level → rounds of timing
-MOST = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}         # level → tactics of each form of a template
-MARGIN = 0.98                                          # a challenger must be this much faster than the one before it
-NEAR = 1.1                                             # forms this close to the best one get all of their tactics timed
+ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}  # level → rounds of timing
+MOST = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}  # level → tactics of each form of a template
+MARGIN = 0.98  # a challenger must be this much faster than the one before it
+NEAR = 1.1  # forms this close to the best one get all of their tactics timed
 
 Found = list[tuple[Template, Tactic]]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel of a task, what its packed weights take, what was measured for it (tactic name → ns; empty where nothing was), and other kernels that
-    could stand in its place, reading the same constants."""
+    """The kernel of a task, what its packed weights take, what was measured for it (tactic name → ns; empty where
+    nothing was), and other kernels that could stand in its place, reading the same constants."""
 
     template: Template
     tactic: Tactic
@@ -51,11 +52,17 @@ class Choice:
         return replace(self, kernel=change(self.kernel), spares=tuple((t, change(k)) for t, k in self.spares))
 
     def without(self, failed: Mapping[str, BuildError]) -> Choice:
-        """The same without the kernels that could not be compiled (symbol → why), a spare one in place of the chosen one. The error where none is left."""
+        """The same without the kernels that could not be compiled (symbol → why), a spare one in place of the chosen
+        one. The error where none is left."""
         left = [(t, k) for t, k in ((self.tactic, self.kernel), *self.spares) if k.symbol not in failed]
         if all(k.symbol in LIBRARIES for _, k in left):
-            raise next(why for symbol, why in failed.items() if symbol in {k.symbol for k in (self.kernel, *(k for _, k in self.spares))})
-        left.sort(key=lambda way: way[1].symbol in LIBRARIES and way[1] is not self.kernel)             # a library's are no guess
+            raise next(
+                why
+                for symbol, why in failed.items()
+                if symbol in {k.symbol for k in (self.kernel, *(k for _, k in self.spares))}
+            )
+        # a library's are no guess
+        left.sort(key=lambda way: way[1].symbol in LIBRARIES and way[1] is not self.kernel)
         if left[0][1] is not self.kernel:
             log.warning("%s instead of %s: %s", left[0][0].name, self.tactic.name, failed[self.kernel.symbol])
         return replace(self, tactic=left[0][0], kernel=left[0][1], spares=tuple(left[1:]))
@@ -69,8 +76,10 @@ def task_key(task: Task) -> str:
 def lying(task: Task) -> tuple[str, ...]:
     """The layouts of a task's inputs, constants and outputs: strides, and whether they are zero-padded."""
     body, layouts = task.region.body, task.layouts
-    return tuple(",".join(map(str, layouts[v])) + (" zero-padded" if v in layouts.zero_padded else "")
-                 for v in (*body.inputs, *body.constants, *body.outputs))
+    return tuple(
+        ",".join(map(str, layouts[v])) + (" zero-padded" if v in layouts.zero_padded else "")
+        for v in (*body.inputs, *body.constants, *body.outputs)
+    )
 
 
 def usual(task: Task) -> tuple[str, ...]:
@@ -83,18 +92,29 @@ def digest(task: Task) -> str:
     return hashlib.sha256(task_key(task).encode()).hexdigest()[:32]
 
 
-def select(placed: Placed, target: Target, timing: Timing | None, *, strict: bool, most: int, spares: int = 0,
-           among: Callable[[Task, Found], Found] = lambda task, found: found) -> dict[int, Choice]:
-    """Task number → choice, for every task that is a region, among `most` tactics of each form. Equal tasks are looked at once; without a clock at all
-    the first guess is taken. spares: how many more kernels each may have. among: the ways to run a task that come into
-    question, of all."""
+def select(
+    placed: Placed,
+    target: Target,
+    timing: Timing | None,
+    *,
+    strict: bool,
+    most: int,
+    spares: int = 0,
+    among: Callable[[Task, Found], Found] = lambda task, found: found,
+) -> dict[int, Choice]:
+    """Task number → choice, for every task that is a region, among `most` tactics of each form. Equal tasks are looked
+    at once; without a clock at all the first guess is taken. spares: how many more kernels each may have. among: the
+    ways to run a task that come into question, of all."""
     digests = {i: digest(t) for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)}
     tasks = {d: placed.tasks[i] for i, d in digests.items()}
     found: dict[str, Found] = {}
     for d, task in tasks.items():
         found[d] = among(task, candidates(task.region, task.layouts, target, strict, most))
         if not found[d] and task.region.title() == "copy":
-            raise BuildError(f"no kernel copies {task.region.output.type}, which has to lie in another order here; cast it to another element type")
+            raise BuildError(
+                f"no kernel copies {task.region.output.type}, which has to lie in another order here; cast it to"
+                " another element type"
+            )
         if not found[d]:
             raise AssertionError(f"no template runs {task.region.title()} in the layouts it was given")
     if timing is not None:
@@ -106,30 +126,45 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
     for i, d in digests.items():
         (template, tactic, packing), task = chosen[d], placed.tasks[i]
         weights = frozenset(task.region.body.constants)
-        if weights in counted:                                             # another task has the same ones
+        if weights in counted:  # another task has the same ones
             packing = size.Packing(0, 0, 0.0)
         counted.add(weights)
         kernel = template.emit(task.region, task.layouts, tactic, target)
         others = ranked(found[d], times[d], tactic)
-        kept = islice(_alike(task, kernel, [way for way in others if not way[0].timed_only], target), max(spares, template.timed_only))
-        by_library = [way for way in others if way[0].timed_only] if spares else []                  # take no room, so there are all of them
-        out[i] = Choice(template, tactic, kernel, packing, best[d][2], (*kept, *_alike(task, kernel, by_library, target)))
+        kept = islice(
+            _alike(task, kernel, [way for way in others if not way[0].timed_only], target),
+            max(spares, template.timed_only),
+        )
+        # take no room, so there are all of them
+        by_library = [way for way in others if way[0].timed_only] if spares else []
+        out[i] = Choice(
+            template, tactic, kernel, packing, best[d][2], (*kept, *_alike(task, kernel, by_library, target))
+        )
     return out
 
 
 def ranked(found: Found, times: Mapping[str, int], but: Tactic) -> Found:
-    """All other tactics: by their times where they have some, then the first of every template, of every form, then the rest."""
+    """All other tactics: by their times where they have some, then the first of every template, of every form, then the
+    rest."""
     timed = sorted((way for way in found if way[1].name in times), key=lambda way: times[way[1].name])
     firsts = {t.name: (t, c) for t, c in reversed(found)}
-    return [way for way in dict.fromkeys([*timed, *reversed(firsts.values()), *first_few(found), *found]) if way[1] != but]
+    return [
+        way for way in dict.fromkeys([*timed, *reversed(firsts.values()), *first_few(found), *found]) if way[1] != but
+    ]
 
 
 def _alike(task: Task, kernel: Kernel, ways: Found, target: Target) -> Iterator[tuple[Tactic, Kernel]]:
-    """The kernels that need no constants but those of the given one; what stands in for a library, which reads no bias of zeros, all as they are."""
+    """The kernels that need no constants but those of the given one; what stands in for a library, which reads no bias
+    of zeros, all as they are."""
     held = task.region.body.constants
 
     def constants(kernel: Kernel) -> set[Hashable]:
-        return {(x.sources, x.form) if isinstance(x, Packed) else x for x in kernel.operands if isinstance(x, Packed) or x in held}
+        return {
+            (x.sources, x.form) if isinstance(x, Packed) else x
+            for x in kernel.operands
+            if isinstance(x, Packed) or x in held
+        }
+
     there = constants(kernel) | (set(held) if kernel.symbol in LIBRARIES else set())
     for template, tactic in ways:
         other = template.emit(task.region, task.layouts, tactic, target)
@@ -153,16 +188,22 @@ def near_best(found: Found, times: Mapping[str, int]) -> Found:
 
 
 def worth(found: Found, times: Mapping[str, int]) -> Found:
-    """Without the tactics that do not beat the fastest one of a smaller margin by their own, as far as both were timed."""
-    least: dict[float, int] = {}                           # by margin
+    """Without the tactics that do not beat the fastest one of a smaller margin by their own, as far as both were
+    timed."""
+    least: dict[float, int] = {}  # by margin
     for t, c in found:
         if c.name in times:
             least[t.margin(c)] = min(times[c.name], least.get(t.margin(c), times[c.name]))
-    return [(t, c) for t, c in found if all(times.get(c.name, 0) < ns * (1 - t.margin(c)) for m, ns in least.items() if m < t.margin(c))]
+    return [
+        (t, c)
+        for t, c in found
+        if all(times.get(c.name, 0) < ns * (1 - t.margin(c)) for m, ns in least.items() if m < t.margin(c))
+    ]
 
 
 def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, dict[str, int]]:
-    """The fastest by the times known, the earlier one where they are equal or nearly so; the first guess where nothing is known."""
+    """The fastest by the times known, the earlier one where they are equal or nearly so; the first guess where nothing
+    is known."""
     template, tactic = found[0]
     best: int | None = None
     for t, c in worth(found, times):
@@ -175,10 +216,17 @@ def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, d
 Best = dict[str, tuple[Template, Tactic, dict[str, int]]]
 
 
-def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Task], digests: Mapping[int, str], placed: Placed, target: Target,
-                  times: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[Template, Tactic, size.Packing]]:
-    """The choices with the packed weights of all tasks bounded by `size.LARGEST` times the model's own. Untimed ways are guessed to take as long as the
-    first guess, so that of them the largest weights go first."""
+def _small_enough(
+    best: Best,
+    found: Mapping[str, Found],
+    tasks: Mapping[str, Task],
+    digests: Mapping[int, str],
+    placed: Placed,
+    target: Target,
+    times: Mapping[str, Mapping[str, int]],
+) -> dict[str, tuple[Template, Tactic, size.Packing]]:
+    """The choices with the packed weights of all tasks bounded by `size.LARGEST` times the model's own. Untimed ways
+    are guessed to take as long as the first guess, so that of them the largest weights go first."""
     weights = {digest: {v: a.nbytes for v, a in tasks[digest].region.body.constants.items()} for digest in best}
     limit = size.LARGEST * sum(a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values())
     shared = {d: sum(e == d for e in digests.values()) for d in best}
@@ -186,36 +234,70 @@ def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Ta
     first: dict[str, int] = {}
     for d, (template, tactic, _) in best.items():
         task = tasks[d]
-        pool = [(t, c) for t, c in worth(found[d], times[d]) if c.name in times[d] or not (times[d] or t.timed_only)] if sum(weights[d].values()) else []
-        exact = template.exact(tactic)                                  # accuracy is no price for size
+        pool = (
+            [(t, c) for t, c in worth(found[d], times[d]) if c.name in times[d] or not (times[d] or t.timed_only)]
+            if sum(weights[d].values())
+            else []
+        )
+        exact = template.exact(tactic)  # accuracy is no price for size
         pool = list(dict.fromkeys([(template, tactic), *((t, c) for t, c in pool if t.exact(c) or not exact)]))
         first[d] = 0
-        ways[d] = [size.Way(t, c, float(times[d].get(c.name, 0)), size.packed_bytes(t.emit(task.region, task.layouts, c, target), weights[d]))
-                   for t, c in pool]
+        ways[d] = [
+            size.Way(
+                t,
+                c,
+                float(times[d].get(c.name, 0)),
+                size.packed_bytes(t.emit(task.region, task.layouts, c, target), weights[d]),
+            )
+            for t, c in pool
+        ]
     chosen = size.within(ways, first, shared, limit)
-    return {d: (ways[d][k].template, ways[d][k].tactic, size.packing(ways[d], k, sum(weights[d].values()))) for d, k in chosen.items()}
+    return {
+        d: (ways[d][k].template, ways[d][k].tactic, size.packing(ways[d], k, sum(weights[d].values())))
+        for d, k in chosen.items()
+    }
 
 
 class Bench(Protocol):
     """What makes kernels run and takes their times."""
 
     def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> AbstractContextManager[Any]:
-        """All that `race` needs of kernels, symbol → source, for as long as it is held; `told` hears how many are compiled."""
-    def race(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], loaded: Any, rounds: int,
-             deadline: float | None = None) -> Sequence[int | None]:
-        """Nanoseconds of each program, its kernels one after the other; None for those that do not run. Programs may hand values on that tasks have."""
+        """All that `race` needs of kernels, symbol → source, for as long as it is held; `told` hears how many are
+        compiled."""
+
+    def race(
+        self,
+        tasks: Sequence[Task],
+        programs: Sequence[Sequence[Kernel]],
+        loaded: Any,
+        rounds: int,
+        deadline: float | None = None,
+    ) -> Sequence[int | None]:
+        """Nanoseconds of each program, its kernels one after the other; None for those that do not run. Programs may
+        hand values on that tasks have."""
 
 
 class Timing:
-    """Measures what the cache does not know, as long as the budget lasts: everything is compiled first, then timed with nothing else running."""
+    """Measures what the cache does not know, as long as the budget lasts: everything is compiled first, then timed with
+    nothing else running."""
 
-    def __init__(self, target: Target, bench: Bench, cache: TimingCache, *, rounds: int, budget: float | None, progress: Callable[[str, int, int], None]):
+    def __init__(
+        self,
+        target: Target,
+        bench: Bench,
+        cache: TimingCache,
+        *,
+        rounds: int,
+        budget: float | None,
+        progress: Callable[[str, int, int], None],
+    ):
         self.target, self.bench, self.cache, self.rounds, self.progress = target, bench, cache, rounds, progress
         self.budget, self.deadline = budget, None if budget is None else time.monotonic() + budget
-        self._told = not budget                                  # that it was too little; who gives none wants none
+        self._told = not budget  # that it was too little; who gives none wants none
 
     def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
-        """Times tasks by digest: one tactic of every form, then all of the forms near the best. alone: also what has but one."""
+        """Times tasks by digest: one tactic of every form, then all of the forms near the best. alone: also what has
+        but one."""
         self.measure(tasks, {d: first_few(f) for d, f in found.items()}, "tune", alone)
         self.measure(tasks, {d: near_best(f, self.cache.get(d)) for d, f in found.items()}, "refine", alone)
 
@@ -231,13 +313,23 @@ class Timing:
         """Says, once, what the budget does not reach."""
         if not self._told:
             self._told = True
-            log.warning("the budget of %g s is over in stage %s, with kernels of %d of %d layers untimed: they run by the best guess, or the best so far; "
-                        "what was timed is kept for the next build", self.budget, stage, count, of)
+            log.warning(
+                "the budget of %g s is over in stage %s, with kernels of %d of %d layers untimed: they run by the best"
+                " guess, or the best so far; what was timed is kept for the next build",
+                self.budget,
+                stage,
+                count,
+                of,
+            )
 
     def measure(self, tasks: Mapping[str, Task], wanted: Mapping[str, Found], stage: str, alone: bool = False) -> None:
         kernels: dict[str, list[tuple[str, Kernel]]] = {}
         for d, found in wanted.items():
-            missing = [(t, c) for t, c in found if c.name not in self.cache.get(d) and (not t.timed_only or self.target.version(t.name))]
+            missing = [
+                (t, c)
+                for t, c in found
+                if c.name not in self.cache.get(d) and (not t.timed_only or self.target.version(t.name))
+            ]
             if missing and (alone or len(found) > 1):
                 task = tasks[d]
                 kernels[d] = [(c.name, t.emit(task.region, task.layouts, c, self.target)) for t, c in missing]
@@ -259,11 +351,14 @@ class Timing:
         self.progress(stage, len(kernels), len(kernels))
 
     def race(self, digest: str, tasks: Sequence[Task], programs: Mapping[str, Sequence[Kernel]]) -> dict[str, int]:
-        """Name → ns of ways to run a few tasks, each way one kernel after the other; as far as they are known where there is no time left. Filed under a
-        digest like the times of a task."""
+        """Name → ns of ways to run a few tasks, each way one kernel after the other; as far as they are known where
+        there is no time left. Filed under a digest like the times of a task."""
         if any(name not in self.cache.get(digest) for name in programs) and not self.late():
             sources = {k.symbol: k.source for kernels in programs.values() for k in kernels}
-            sizes, to = {name: n for t in tasks for name, n in t.region.usual_sizes(t.layouts).items()}, dict[Value, Value]()
+            sizes, to = (
+                {name: n for t in tasks for name, n in t.region.usual_sizes(t.layouts).items()},
+                dict[Value, Value](),
+            )
             usual = [t.sized(sizes, to) for t in tasks]
             timed = [[k.sized(sizes, to) for k in kernels] for kernels in programs.values()]
             with self.bench.ready(sources, lambda done: None) as loaded:
@@ -277,8 +372,13 @@ class Timing:
 
 def template_hash(isa: str) -> str:
     """Stands for the templates of a kind of target, their kernel files and all they are made with, in cache keys."""
-    folders = {Path(codegen.__path__[0]), *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values())}
+    folders = {
+        Path(codegen.__path__[0]),
+        *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values()),
+    }
     digest = hashlib.sha256()
-    for path in sorted({path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".py", ".c", ".h")}):
+    for path in sorted(
+        {path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".py", ".c", ".h")}
+    ):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,4 +1,6 @@
-"""Keeps an engine's packed weights within a bound: where the fastest kernels together want more, the cheapest change per byte saved is made first."""
+"""Keeps an engine's packed weights within a bound: where the fastest kernels together want more, the cheapest change
+per byte saved is made first."""
+
 from __future__ import annotations
 
 import heapq
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed, Tactic, Template
 
-LARGEST = 2.0                                  # packed weights, of the model's own
+LARGEST = 2.0  # packed weights, of the model's own
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Packing:
-    """What a task's weights take in the model and packed, in bytes, and by how much its kernel beats the fastest timed one that would not make them
-    larger than in the model, in nanoseconds (0 where there is none)."""
+    """What a task's weights take in the model and packed, in bytes, and by how much its kernel beats the fastest timed
+    one that would not make them larger than in the model, in nanoseconds (0 where there is none)."""
 
     own: int
     packed: int
@@ -39,14 +41,21 @@ def packing(ways: list[Way], chosen: int, own: int) -> Packing:
 
 def packed_bytes(kernel: Kernel, weights: Mapping[Value, int]) -> int:
     """What a kernel keeps of the weights, given with their bytes: packed, or as they are."""
-    return sum(x.bytes if isinstance(x, Packed) else weights.get(x, 0) for x in set(kernel.operands) if isinstance(x, (Packed, Value)))
+    return sum(
+        x.bytes if isinstance(x, Packed) else weights.get(x, 0)
+        for x in set(kernel.operands)
+        if isinstance(x, (Packed, Value))
+    )
 
 
-def within(ways: Mapping[str, list[Way]], first: Mapping[str, int], shared: Mapping[str, int], limit: float) -> dict[str, int]:
+def within(
+    ways: Mapping[str, list[Way]], first: Mapping[str, int], shared: Mapping[str, int], limit: float
+) -> dict[str, int]:
     """Task → index of its way, so that all bytes together stay within the limit where that can be.
 
-    first: the ways chosen for speed alone. shared: how many copies of a task's weights the engine holds. Greedy: of all changes to a way with fewer
-    bytes, the one that costs the least time per byte saved, until the sum fits or nothing smaller is left.
+    first: the ways chosen for speed alone. shared: how many copies of a task's weights the engine holds. Greedy: of all
+    changes to a way with fewer bytes, the one that costs the least time per byte saved, until the sum fits or nothing
+    smaller is left.
     """
     chosen = dict(first)
     total = sum(ways[d][k].bytes * shared[d] for d, k in chosen.items())
@@ -54,7 +63,11 @@ def within(ways: Mapping[str, list[Way]], first: Mapping[str, int], shared: Mapp
 
     def offer(d: str) -> None:
         now = ways[d][chosen[d]]
-        rates = [((w.ns - now.ns) * shared[d] / ((now.bytes - w.bytes) * shared[d]), k) for k, w in enumerate(ways[d]) if w.bytes < now.bytes]
+        rates = [
+            ((w.ns - now.ns) * shared[d] / ((now.bytes - w.bytes) * shared[d]), k)
+            for k, w in enumerate(ways[d])
+            if w.bytes < now.bytes
+        ]
         if rates:
             rate, k = min(rates)
             heapq.heappush(heap, (rate, d, chosen[d], k))

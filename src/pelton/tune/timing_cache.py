@@ -1,4 +1,5 @@
 """The timing cache: what was measured, by region and tactic, in a readable file that can be merged."""
+
 from __future__ import annotations
 
 import json
@@ -41,18 +42,23 @@ class TimingCache:
             for machine, tasks in self._all.items():
                 for task, times in tasks.items():
                     merged.setdefault(machine, {}).setdefault(task, {}).update(times)
-            files.write(self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()])
+            files.write(
+                self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()]
+            )
 
 
 def _read(path: Path) -> dict:
-    """No times where there is no file; OSError for one that cannot be read, BuildError for one that holds something else."""
+    """No times where there is no file; OSError for one that cannot be read, BuildError for one that holds something
+    else."""
     try:
         text = path.read_bytes()
-        if not text:                               # whoever made it is about to fill it
+        if not text:  # whoever made it is about to fill it
             return {}
         data = json.loads(text)
         times = data["times"]
-        if data["version"] != VERSION or not all(isinstance(ns, int) for tasks in times.values() for t in tasks.values() for ns in t.values()):
+        if data["version"] != VERSION or not all(
+            isinstance(ns, int) for tasks in times.values() for t in tasks.values() for ns in t.values()
+        ):
             raise ValueError("unknown version or content")
         return times
     except FileNotFoundError:

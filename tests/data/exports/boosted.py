@@ -1,4 +1,6 @@
-"""Boosted trees of LightGBM and XGBoost, by onnxmltools: pip install lightgbm xgboost onnxmltools onnxruntime; python boosted.py [NAME…]"""
+"""Boosted trees of LightGBM and XGBoost, by onnxmltools: pip install lightgbm xgboost onnxmltools onnxruntime; python
+boosted.py [NAME…]"""
+
 from __future__ import annotations
 
 from typing import Any
@@ -15,7 +17,7 @@ TYPES: Any = [("X", FloatTensorType([None, 5]))]
 
 def table(rows: int, seed: int) -> np.ndarray:
     x = np.random.default_rng(seed).standard_normal((rows, 5)).astype(np.float32)
-    x[1::5, 2] = np.nan                                # trees know what is missing
+    x[1::5, 2] = np.nan  # trees know what is missing
     return x
 
 
@@ -42,7 +44,11 @@ def zipped(scores: np.ndarray, zipmap: bool) -> Any:
 
 def of_xgboost(model: Any, probabilities: bool) -> Made:
     proto = convert_xgboost(model, initial_types=TYPES, target_opset=15)
-    return proto, FRESH, [(model.predict(f["X"]), *([model.predict_proba(f["X"])] if probabilities else [])) for f in FRESH]
+    return (
+        proto,
+        FRESH,
+        [(model.predict(f["X"]), *([model.predict_proba(f["X"])] if probabilities else [])) for f in FRESH],
+    )
 
 
 @export

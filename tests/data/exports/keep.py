@@ -1,4 +1,6 @@
-"""Keeps what an exporter made in NAME.npz: the bytes of the model, inputs, and what the framework it comes from gives for them; packed, as names take most."""
+"""Keeps what an exporter made in NAME.npz: the bytes of the model, inputs, and what the framework it comes from gives
+for them; packed, as names take most."""
+
 from __future__ import annotations
 
 import sys
@@ -12,7 +14,8 @@ import onnxruntime
 
 HERE = Path(__file__).parent
 Arrays = Mapping[str, np.ndarray]
-Made = tuple[Any, Sequence[Arrays], Sequence[Sequence[Any]]]          # the model; inputs by name, several sets; per set what the framework gives, in order
+# the model; inputs by name, several sets; per set what the framework gives, in order
+Made = tuple[Any, Sequence[Arrays], Sequence[Sequence[Any]]]
 MAKERS: dict[str, Callable[[], Made]] = {}
 
 
@@ -33,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
                 arrays.update(spread(f"in{k}:{name_of}", a))
             for i, a in enumerate(expected):
                 arrays.update(spread(f"out{k}:{i}", a))
-        np.savez_compressed(HERE / f"{name}.npz", **arrays)              # type: ignore[arg-type]
+        np.savez_compressed(HERE / f"{name}.npz", **arrays)  # type: ignore[arg-type]
         size = (HERE / f"{name}.npz").stat().st_size
         print(f"{name:28} {size:6} bytes, the model {len(data):6}; {checked(data, inputs, outputs)}", flush=True)
 
@@ -44,7 +47,12 @@ def undocumented(data: bytes) -> bytes:
     inner = [model.graph, *model.functions]
     while inner:
         graph = inner.pop()
-        for thing in (graph, *graph.node, *graph.value_info, *(() if isinstance(graph, onnx.FunctionProto) else (*graph.input, *graph.output))):
+        for thing in (
+            graph,
+            *graph.node,
+            *graph.value_info,
+            *(() if isinstance(graph, onnx.FunctionProto) else (*graph.input, *graph.output)),
+        ):
             thing.doc_string = ""
             del thing.metadata_props[:]
         inner += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
@@ -56,19 +64,29 @@ def checked(data: bytes, inputs: Sequence[Arrays], outputs: Sequence[Sequence[An
     try:
         session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
         found = [session.run(None, dict(feeds)) for feeds in inputs]
-    except Exception as e:                             # one of many, which have no class of their own
+    except Exception as e:  # one of many, which have no class of their own
         return f"onnxruntime does not run it: {str(e).splitlines()[0][:200]}"
     off = [difference(a, b) for expected, given in zip(outputs, found) for a, b in zip(expected, given, strict=True)]
     return f"onnxruntime is off by {max(off):.1e}"
 
 
 def spread(name: str, given: Any) -> dict[str, np.ndarray]:
-    """What is fed or given under a name, as arrays; a dict as its keys and its values, a list of dicts that have the same keys likewise."""
-    rows = given if isinstance(given, list) and isinstance(given[0], dict) else [given] if isinstance(given, dict) else None
+    """What is fed or given under a name, as arrays; a dict as its keys and its values, a list of dicts that have the
+    same keys likewise."""
+    rows = (
+        given
+        if isinstance(given, list) and isinstance(given[0], dict)
+        else [given]
+        if isinstance(given, dict)
+        else None
+    )
     if rows is None:
         return {name: plain(given)}
     values = plain([[*row.values()] for row in rows])
-    return {f"{name}#keys": plain([*rows[0]]), f"{name}#{'rows' if rows is given else 'values'}": values if rows is given else values[0]}
+    return {
+        f"{name}#keys": plain([*rows[0]]),
+        f"{name}#{'rows' if rows is given else 'values'}": values if rows is given else values[0],
+    }
 
 
 def plain(a: Any) -> np.ndarray:
@@ -79,7 +97,7 @@ def plain(a: Any) -> np.ndarray:
 
 def difference(expected: Any, found: Any) -> float:
     """Relative to the largest number; of what is no number, the share that is another."""
-    if isinstance(found, list):                        # a dict per row
+    if isinstance(found, list):  # a dict per row
         if [[*row] for row in found] != [[*row] for row in expected]:
             return float("inf")
         expected, found = ([[*row.values()] for row in rows] for rows in (expected, found))

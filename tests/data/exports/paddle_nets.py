@@ -1,4 +1,6 @@
-"""Networks of Paddle, by paddle2onnx: pip install paddlepaddle paddle2onnx onnxruntime; python paddle_nets.py [NAME…]"""
+"""Networks of Paddle, by paddle2onnx: pip install paddlepaddle paddle2onnx onnxruntime; python paddle_nets.py
+[NAME…]"""
+
 from __future__ import annotations
 
 import tempfile
@@ -16,8 +18,12 @@ from paddle.nn import functional as f
 
 def made(model: Any, *sets: dict[str, np.ndarray], open_axes: dict[str, list[int]]) -> Made:
     model.eval()
-    specs = [paddle.static.InputSpec([None if axis in open_axes.get(name, ()) else d for axis, d in enumerate(a.shape)], str(a.dtype), name)
-             for name, a in sets[0].items()]
+    specs = [
+        paddle.static.InputSpec(
+            [None if axis in open_axes.get(name, ()) else d for axis, d in enumerate(a.shape)], str(a.dtype), name
+        )
+        for name, a in sets[0].items()
+    ]
     with tempfile.TemporaryDirectory() as folder:
         base, to = str(Path(folder) / "net"), str(Path(folder) / "net.onnx")
         paddle.jit.save(paddle.jit.to_static(model, input_spec=specs), base)
@@ -33,7 +39,8 @@ def normal(*shape: int) -> np.ndarray:
 
 
 class Reader(nn.Layer):
-    """As networks that read lines of text are: hard swish, squeeze and excitation, a pool over the height, a recurrent layer, classes per column."""
+    """As networks that read lines of text are: hard swish, squeeze and excitation, a pool over the height, a recurrent
+    layer, classes per column."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +65,8 @@ def paddle_reader() -> Made:
 
 
 class Finder(nn.Layer):
-    """As networks that find text are: a pyramid joined by nearest upsampling to the size of another map, transposed convolutions, thresholds."""
+    """As networks that find text are: a pyramid joined by nearest upsampling to the size of another map, transposed
+    convolutions, thresholds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +78,11 @@ class Finder(nn.Layer):
         b = f.swish(self.b(a))
         y = paddle.concat([a, f.interpolate(self.c(b), size=a.shape[2:], mode="nearest")], 1)
         y = f.sigmoid(self.last(f.relu(self.norm(self.up(y)))))
-        return y, (y > 0.5).astype("float32").sum(), paddle.argmax(f.pad(y, [0, 1, 2, 0], value=-1.0).flatten(1), axis=1)
+        return (
+            y,
+            (y > 0.5).astype("float32").sum(),
+            paddle.argmax(f.pad(y, [0, 1, 2, 0], value=-1.0).flatten(1), axis=1),
+        )
 
 
 @export

@@ -1,4 +1,6 @@
-"""Networks that onnxruntime's quantizer made of those that are there of the other scripts: pip install onnxruntime onnx; python quantized.py [NAME…]"""
+"""Networks that onnxruntime's quantizer made of those that are there of the other scripts: pip install onnxruntime
+onnx; python quantized.py [NAME…]"""
+
 from __future__ import annotations
 
 import tempfile
@@ -8,7 +10,14 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from keep import HERE, Made, export, run
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 
@@ -47,6 +56,7 @@ def made(name: str, quantize: Any) -> Made:
 def static(**more: Any) -> Any:
     def quantize(model: Path, to: Path, feeds: list[dict[str, np.ndarray]]) -> None:
         quantize_static(model, to, Feeds(feeds), calibrate_method=CalibrationMethod.MinMax, **more)
+
     return quantize
 
 
@@ -56,17 +66,25 @@ def dynamic(**more: Any) -> Any:
 
 @export
 def quantized_pictures_qdq() -> Made:
-    return made("torch_pictures", static(quant_format=QuantFormat.QDQ, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8))
+    return made(
+        "torch_pictures",
+        static(quant_format=QuantFormat.QDQ, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8),
+    )
 
 
 @export
 def quantized_pictures_operators() -> Made:
-    return made("torch_pictures", static(quant_format=QuantFormat.QOperator, reduce_range=True, weight_type=QuantType.QInt8))
+    return made(
+        "torch_pictures", static(quant_format=QuantFormat.QOperator, reduce_range=True, weight_type=QuantType.QInt8)
+    )
 
 
 @export
 def quantized_conv_unsigned() -> Made:
-    return made("keras_conv", static(quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8, weight_type=QuantType.QUInt8))
+    return made(
+        "keras_conv",
+        static(quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8, weight_type=QuantType.QUInt8),
+    )
 
 
 @export

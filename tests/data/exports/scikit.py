@@ -1,4 +1,5 @@
 """Pipelines of scikit-learn, by skl2onnx: pip install scikit-learn skl2onnx onnxruntime; python scikit.py [NAME…]"""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -13,22 +14,48 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.ensemble import (AdaBoostClassifier, BaggingClassifier, ExtraTreesRegressor, GradientBoostingClassifier, HistGradientBoostingClassifier,
-                              HistGradientBoostingRegressor, IsolationForest, RandomForestClassifier, RandomForestRegressor, StackingRegressor,
-                              VotingClassifier)
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingRegressor,
+    VotingClassifier,
+)
 from sklearn.feature_selection import SelectKBest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.impute import KNNImputer, SimpleImputer
-from sklearn.linear_model import ElasticNet, LinearRegression, LogisticRegression, PoissonRegressor, Ridge, SGDClassifier
+from sklearn.linear_model import (
+    ElasticNet,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    SGDClassifier,
+)
 from sklearn.mixture import GaussianMixture
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import BernoulliNB, GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import (Binarizer, KBinsDiscretizer, MaxAbsScaler, MinMaxScaler, Normalizer, PolynomialFeatures, PowerTransformer,
-                                   RobustScaler, StandardScaler)
+from sklearn.preprocessing import (
+    Binarizer,
+    KBinsDiscretizer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    PolynomialFeatures,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
 from sklearn.svm import SVC, SVR, LinearSVC, NuSVC, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
@@ -37,11 +64,20 @@ _attribute = onnx.helper.make_attribute
 
 def _plain_attribute(key: str, value: Any, *rest: Any, **more: Any) -> onnx.AttributeProto:
     """skl2onnx 1.20 gives numbers of trees as numpy's, and truths, which onnx 1.23 does not take."""
-    return _attribute(key, [int(v) if isinstance(v, (bool, np.bool_, np.integer)) else v for v in value] if isinstance(value, list) else value, *rest, **more)
+    return _attribute(
+        key,
+        (
+            [int(v) if isinstance(v, (bool, np.bool_, np.integer)) else v for v in value]
+            if isinstance(value, list)
+            else value
+        ),
+        *rest,
+        **more,
+    )
 
 
 onnx.helper.make_attribute = _plain_attribute
-ROWS = (1, 7)                                          # of the sets of inputs
+ROWS = (1, 7)  # of the sets of inputs
 
 
 def rng() -> np.random.Generator:
@@ -65,19 +101,37 @@ def fresh(features: int = 5) -> list[dict[str, np.ndarray]]:
     return [{"X": table(rows, features, 100 + rows)} for rows in ROWS]
 
 
-def made(model: Any, feeds: Sequence[dict], give: Callable[[Any], Sequence[Any]], types: Any = None, **more: Any) -> Made:
+def made(
+    model: Any, feeds: Sequence[dict], give: Callable[[Any], Sequence[Any]], types: Any = None, **more: Any
+) -> Made:
     """The model's ONNX form, and what `give` says of each set of inputs."""
     types = types or [("X", FloatTensorType([None, feeds[0]["X"].shape[1]]))]
-    return to_onnx(model, initial_types=types, target_opset={"": 18, "ai.onnx.ml": 3}, **more), feeds, [give(next(iter(f.values()))) for f in feeds]
+    return (
+        to_onnx(model, initial_types=types, target_opset={"": 18, "ai.onnx.ml": 3}, **more),
+        feeds,
+        [give(next(iter(f.values()))) for f in feeds],
+    )
 
 
-def classifier(model: Any, count: int = 3, zipmap: Any = False, labels: Any = None, features: int = 5, method: str = "predict_proba", **options: Any) -> Made:
+def classifier(
+    model: Any,
+    count: int = 3,
+    zipmap: Any = False,
+    labels: Any = None,
+    features: int = 5,
+    method: str = "predict_proba",
+    **options: Any,
+) -> Made:
     x = table(features=features)
     y = classes(x, count)
     model.fit(x, y if labels is None else np.array(labels)[y])
     chosen = {} if zipmap is None else {"zipmap": zipmap}
-    return made(model, fresh(features), lambda x: (model.predict(x), zipped(model, getattr(model, method)(x), zipmap)),
-                options={id(model): {**chosen, **options}})
+    return made(
+        model,
+        fresh(features),
+        lambda x: (model.predict(x), zipped(model, getattr(model, method)(x), zipmap)),
+        options={id(model): {**chosen, **options}},
+    )
 
 
 def zipped(model: Any, scores: np.ndarray, zipmap: Any = True) -> Any:
@@ -99,6 +153,7 @@ def transformer(model: Any, **more: Any) -> Made:
 
 # --- linear models and support vectors
 
+
 @export
 def logistic_zipmap() -> Made:
     return classifier(make_pipeline(StandardScaler(), LogisticRegression()), zipmap=True)
@@ -119,7 +174,12 @@ def logistic_columns() -> Made:
     """ZipMap as columns: an output per class."""
     x = table()
     model = LogisticRegression().fit(x, classes(x))
-    return made(model, fresh(), lambda x: (model.predict(x), *model.predict_proba(x).T), options={id(model): {"zipmap": "columns"}})
+    return made(
+        model,
+        fresh(),
+        lambda x: (model.predict(x), *model.predict_proba(x).T),
+        options={id(model): {"zipmap": "columns"}},
+    )
 
 
 @export
@@ -134,7 +194,9 @@ def svc_probabilities() -> Made:
 
 @export
 def svc_scores() -> Made:
-    return classifier(SVC(kernel="poly", degree=2, decision_function_shape="ovr"), method="decision_function", features=4)
+    return classifier(
+        SVC(kernel="poly", degree=2, decision_function_shape="ovr"), method="decision_function", features=4
+    )
 
 
 @export
@@ -202,7 +264,12 @@ def double_ridge() -> Made:
     """In float64 from end to end."""
     x = table().astype(np.float64)
     model = make_pipeline(StandardScaler(), Ridge()).fit(x, numbers(x))
-    return made(model, [{"X": f["X"].astype(np.float64)} for f in fresh()], lambda x: (model.predict(x).reshape(-1, 1),), [("X", DoubleTensorType([None, 5]))])
+    return made(
+        model,
+        [{"X": f["X"].astype(np.float64)} for f in fresh()],
+        lambda x: (model.predict(x).reshape(-1, 1),),
+        [("X", DoubleTensorType([None, 5]))],
+    )
 
 
 @export
@@ -214,6 +281,7 @@ def gaussian_process() -> Made:
 
 
 # --- trees
+
 
 @export
 def random_forest() -> Made:
@@ -245,11 +313,15 @@ def hist_boosting() -> Made:
     """With values that are missing."""
     x = table()
     x[rng().random(x.shape) < 0.1] = np.nan
-    model = HistGradientBoostingClassifier(max_iter=6, max_leaf_nodes=6, random_state=0).fit(x, classes(np.nan_to_num(x), 2))
+    model = HistGradientBoostingClassifier(max_iter=6, max_leaf_nodes=6, random_state=0).fit(
+        x, classes(np.nan_to_num(x), 2)
+    )
     feeds = fresh()
     for f in feeds:
         f["X"][:, 1] = np.nan
-    return made(model, feeds, lambda x: (model.predict(x), model.predict_proba(x)), options={id(model): {"zipmap": False}})
+    return made(
+        model, feeds, lambda x: (model.predict(x), model.predict_proba(x)), options={id(model): {"zipmap": False}}
+    )
 
 
 @export
@@ -275,16 +347,26 @@ def isolation_forest() -> Made:
 
 @export
 def voting() -> Made:
-    return classifier(VotingClassifier([("a", LogisticRegression()), ("b", DecisionTreeClassifier(max_depth=3, random_state=0))], voting="soft",
-                                       flatten_transform=False))
+    return classifier(
+        VotingClassifier(
+            [("a", LogisticRegression()), ("b", DecisionTreeClassifier(max_depth=3, random_state=0))],
+            voting="soft",
+            flatten_transform=False,
+        )
+    )
 
 
 @export
 def stacking() -> Made:
-    return regressor(StackingRegressor([("a", LinearRegression()), ("b", DecisionTreeRegressor(max_depth=3, random_state=0))], Ridge(), cv=2))
+    return regressor(
+        StackingRegressor(
+            [("a", LinearRegression()), ("b", DecisionTreeRegressor(max_depth=3, random_state=0))], Ridge(), cv=2
+        )
+    )
 
 
 # --- neighbours, mixtures, networks
+
 
 @export
 def neighbours() -> Made:
@@ -302,7 +384,9 @@ def neighbours_regressor() -> Made:
 def neighbours_manhattan() -> Made:
     x = table(60)
     model = KNeighborsClassifier(4, metric="manhattan").fit(x, classes(x))
-    return made(model, fresh(), lambda x: (model.predict(x), model.predict_proba(x)), options={id(model): {"zipmap": False}})
+    return made(
+        model, fresh(), lambda x: (model.predict(x), model.predict_proba(x)), options={id(model): {"zipmap": False}}
+    )
 
 
 @export
@@ -356,10 +440,15 @@ def perceptron() -> Made:
 
 @export
 def perceptron_regressor() -> Made:
-    return regressor(make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(8,), activation="tanh", max_iter=60, random_state=0)))
+    return regressor(
+        make_pipeline(
+            StandardScaler(), MLPRegressor(hidden_layer_sizes=(8,), activation="tanh", max_iter=60, random_state=0)
+        )
+    )
 
 
 # --- preprocessing
+
 
 @export
 def components() -> Made:
@@ -368,7 +457,16 @@ def components() -> Made:
 
 @export
 def union() -> Made:
-    return transformer(FeatureUnion([("pca", PCA(2)), ("scale", MaxAbsScaler()), ("svd", TruncatedSVD(2, random_state=0)), ("row", Normalizer("l1"))]))
+    return transformer(
+        FeatureUnion(
+            [
+                ("pca", PCA(2)),
+                ("scale", MaxAbsScaler()),
+                ("svd", TruncatedSVD(2, random_state=0)),
+                ("row", Normalizer("l1")),
+            ]
+        )
+    )
 
 
 @export
@@ -378,7 +476,9 @@ def chosen_features() -> Made:
 
 @export
 def bins() -> Made:
-    return transformer(KBinsDiscretizer(4, encode="onehot-dense", strategy="quantile", quantile_method="averaged_inverted_cdf"))
+    return transformer(
+        KBinsDiscretizer(4, encode="onehot-dense", strategy="quantile", quantile_method="averaged_inverted_cdf")
+    )
 
 
 @export
@@ -395,11 +495,15 @@ def power() -> Made:
 def imputed() -> Made:
     x = table()
     x[rng().random(x.shape) < 0.2] = np.nan
-    model = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), LogisticRegression()).fit(x, classes(np.nan_to_num(x)))
+    model = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), LogisticRegression()).fit(
+        x, classes(np.nan_to_num(x))
+    )
     feeds = fresh()
     for f in feeds:
         f["X"][::2, 2] = np.nan
-    return made(model, feeds, lambda x: (model.predict(x), model.predict_proba(x)), options={id(model): {"zipmap": False}})
+    return made(
+        model, feeds, lambda x: (model.predict(x), model.predict_proba(x)), options={id(model): {"zipmap": False}}
+    )
 
 
 @export

@@ -1,4 +1,6 @@
-"""Networks of PyTorch, by both of its exporters: pip install torch onnx onnxscript onnxruntime; python torch_nets.py [NAME…]"""
+"""Networks of PyTorch, by both of its exporters: pip install torch onnx onnxscript onnxruntime; python torch_nets.py
+[NAME…]"""
+
 from __future__ import annotations
 
 import io
@@ -11,21 +13,50 @@ from torch import Tensor, nn
 from torch.nn import functional as f
 
 
-def made(model: nn.Module, *sets: dict[str, Any], dynamo: bool, dynamic: Any = None, opset: int = 18, outputs: list[str] | None = None) -> Made:
-    """The model's form in ONNX for the first set of inputs, and what it gives for all of them. `dynamic`: per input {axis: name}."""
+def made(
+    model: nn.Module,
+    *sets: dict[str, Any],
+    dynamo: bool,
+    dynamic: Any = None,
+    opset: int = 18,
+    outputs: list[str] | None = None,
+) -> Made:
+    """The model's form in ONNX for the first set of inputs, and what it gives for all of them. `dynamic`: per input
+    {axis: name}."""
     model = model.eval()
     names = list(sets[0])
     example = tuple(torch.from_numpy(a) for a in sets[0].values())
     file = io.BytesIO()
     with torch.no_grad():
         if dynamo:
-            sizes = {k: {axis: torch.export.Dim.DYNAMIC for axis in axes} for k, axes in dynamic.items()} if dynamic else None
-            program = torch.onnx.export(model, example, input_names=names, output_names=outputs, dynamo=True, verbose=False, opset_version=opset,
-                                        dynamic_shapes=tuple(sizes.get(k) for k in names) if sizes else None)
+            sizes = (
+                {k: {axis: torch.export.Dim.DYNAMIC for axis in axes} for k, axes in dynamic.items()}
+                if dynamic
+                else None
+            )
+            program = torch.onnx.export(
+                model,
+                example,
+                input_names=names,
+                output_names=outputs,
+                dynamo=True,
+                verbose=False,
+                opset_version=opset,
+                dynamic_shapes=tuple(sizes.get(k) for k in names) if sizes else None,
+            )
             assert program is not None
             data = program.model_proto.SerializeToString()
         else:
-            torch.onnx.export(model, example, file, input_names=names, output_names=outputs, dynamo=False, opset_version=min(opset, 17), dynamic_axes=dynamic)
+            torch.onnx.export(
+                model,
+                example,
+                file,
+                input_names=names,
+                output_names=outputs,
+                dynamo=False,
+                opset_version=min(opset, 17),
+                dynamic_axes=dynamic,
+            )
             data = file.getvalue()
         found = [model(*(torch.from_numpy(a) for a in s.values())) for s in sets]
     return data, sets, [[y.numpy() for y in flat(ys)] for ys in found]
@@ -64,17 +95,22 @@ class Pictures(nn.Module):
 @export
 def torch_pictures() -> Made:
     torch.manual_seed(0)
-    return made(Pictures(), {"x": normal(1, 3, 12, 12)}, {"x": normal(2, 3, 12, 12)}, dynamo=False, dynamic={"x": {0: "batch"}})
+    return made(
+        Pictures(), {"x": normal(1, 3, 12, 12)}, {"x": normal(2, 3, 12, 12)}, dynamo=False, dynamic={"x": {0: "batch"}}
+    )
 
 
 @export
 def torch_pictures_dynamo() -> Made:
     torch.manual_seed(0)
-    return made(Pictures(), {"x": normal(2, 3, 12, 12)}, {"x": normal(3, 3, 12, 12)}, dynamo=True, dynamic={"x": {0: "batch"}})
+    return made(
+        Pictures(), {"x": normal(2, 3, 12, 12)}, {"x": normal(3, 3, 12, 12)}, dynamo=True, dynamic={"x": {0: "batch"}}
+    )
 
 
 class Layer(nn.Module):
-    """One layer of a transformer as libraries write it, with views, a mask made of sizes, and a cache of keys and values."""
+    """One layer of a transformer as libraries write it, with views, a mask made of sizes, and a cache of keys and
+    values."""
 
     def __init__(self, size: int, heads: int):
         super().__init__()
@@ -84,7 +120,10 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, past: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         batch, rows, size = x.shape
-        q, k, v = (t.view(batch, rows, self.heads, size // self.heads).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        q, k, v = (
+            t.view(batch, rows, self.heads, size // self.heads).transpose(1, 2)
+            for t in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
         if past is not None:
             k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
         scores = q @ k.transpose(-1, -2) / (size // self.heads) ** 0.5
@@ -111,12 +150,17 @@ class Decoder(nn.Module):
 
 
 def step(batch: int, before: int, rows: int) -> dict[str, np.ndarray]:
-    caches = {name: normal(batch, 2, before, 8, seed=i) for i, name in enumerate(("past_0_key", "past_0_value", "past_1_key", "past_1_value"))}
+    caches = {
+        name: normal(batch, 2, before, 8, seed=i)
+        for i, name in enumerate(("past_0_key", "past_0_value", "past_1_key", "past_1_value"))
+    }
     return {"input_ids": words(batch, rows), **caches}
 
 
-CACHE: Any = {"input_ids": {0: "batch", 1: "sequence"},
-              **{name: {0: "batch", 2: "past_sequence"} for name in ("past_0_key", "past_0_value", "past_1_key", "past_1_value")}}
+CACHE: Any = {
+    "input_ids": {0: "batch", 1: "sequence"},
+    **{name: {0: "batch", 2: "past_sequence"} for name in ("past_0_key", "past_0_value", "past_1_key", "past_1_value")},
+}
 GIVEN = ["logits", "present_0_key", "present_0_value", "present_1_key", "present_1_value"]
 
 
@@ -140,7 +184,12 @@ class Encoder(nn.Module):
         super().__init__()
         self.words, self.kinds = nn.Embedding(40, 16), nn.Embedding(2, 16)
         self.q, self.k, self.v, self.out = (nn.Linear(16, 16) for _ in range(4))
-        self.wide, self.narrow, self.norm1, self.norm2 = nn.Linear(16, 24), nn.Linear(24, 16), nn.LayerNorm(16), nn.LayerNorm(16)
+        self.wide, self.narrow, self.norm1, self.norm2 = (
+            nn.Linear(16, 24),
+            nn.Linear(24, 16),
+            nn.LayerNorm(16),
+            nn.LayerNorm(16),
+        )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         batch, rows = input_ids.size()
@@ -176,12 +225,18 @@ def torch_encoder_dynamo() -> Made:
 
 
 class Rope(nn.Module):
-    """A layer as newer language models have it: RMS norm, rotated queries and keys shared by several heads, a gated network."""
+    """A layer as newer language models have it: RMS norm, rotated queries and keys shared by several heads, a gated
+    network."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.weight = nn.Embedding(40, 16), nn.Parameter(torch.linspace(0.5, 1.5, 16))
-        self.q, self.k, self.v, self.o = nn.Linear(16, 16, False), nn.Linear(16, 8, False), nn.Linear(16, 8, False), nn.Linear(16, 16, False)
+        self.q, self.k, self.v, self.o = (
+            nn.Linear(16, 16, False),
+            nn.Linear(16, 8, False),
+            nn.Linear(16, 8, False),
+            nn.Linear(16, 16, False),
+        )
         self.gate, self.up, self.down = nn.Linear(16, 24, False), nn.Linear(16, 24, False), nn.Linear(24, 16, False)
 
     def forward(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
@@ -194,6 +249,7 @@ class Rope(nn.Module):
 
         def rotated(t: Tensor) -> Tensor:
             return t * cos + torch.cat([-t[..., 2:], t[..., :2]], -1) * sin
+
         k, v = (t[:, :, None].expand(batch, 2, 2, rows, 4).reshape(batch, 4, rows, 4) for t in (rotated(k), v))
         y = f.scaled_dot_product_attention(rotated(q), k, v, is_causal=True)
         x = x + self.o(y.transpose(1, 2).reshape(batch, rows, 16))
@@ -241,7 +297,13 @@ class Speech(nn.Module):
 @export
 def torch_speech() -> Made:
     torch.manual_seed(0)
-    return made(Speech(), {"frames": normal(1, 12, 6)}, {"frames": normal(1, 31, 6)}, dynamo=False, dynamic={"frames": {1: "time"}})
+    return made(
+        Speech(),
+        {"frames": normal(1, 12, 6)},
+        {"frames": normal(1, 31, 6)},
+        dynamo=False,
+        dynamic={"frames": {1: "time"}},
+    )
 
 
 class Indexed(nn.Module):
@@ -255,12 +317,27 @@ class Indexed(nn.Module):
         mixed = torch.einsum("bkc,bd->kcd", hot, put)
         ordered = x.sort(-1, descending=True).values[:, 1:-1:2]
         rolled = torch.roll(x, 2, 1).unfold(1, 3, 2).amax(-1)
-        return best, where, put, mixed, ordered, torch.where(x > 0, x.abs().log1p(), x.exp() - 1), rolled, x.std(1), x.var(0, unbiased=False)
+        return (
+            best,
+            where,
+            put,
+            mixed,
+            ordered,
+            torch.where(x > 0, x.abs().log1p(), x.exp() - 1),
+            rolled,
+            x.std(1),
+            x.var(0, unbiased=False),
+        )
 
 
 @export
 def torch_indexed() -> Made:
-    return made(Indexed(), {"x": normal(3, 8), "at": words(3, 5, high=8)}, {"x": normal(3, 8, seed=9), "at": words(3, 5, high=7)}, dynamo=False)
+    return made(
+        Indexed(),
+        {"x": normal(3, 8), "at": words(3, 5, high=8)},
+        {"x": normal(3, 8, seed=9), "at": words(3, 5, high=7)},
+        dynamo=False,
+    )
 
 
 class Loops(nn.Module):
@@ -284,12 +361,19 @@ class Loops(nn.Module):
 def torch_loops() -> Made:
     torch.manual_seed(0)
     model: Any = torch.jit.script(Loops())
-    return made(model, {"x": normal(2, 5), "turns": np.array(3)}, {"x": normal(4, 5), "turns": np.array(0)}, dynamo=False, dynamic={"x": {0: "batch"}})
+    return made(
+        model,
+        {"x": normal(2, 5), "turns": np.array(3)},
+        {"x": normal(4, 5), "turns": np.array(0)},
+        dynamo=False,
+        dynamic={"x": {0: "batch"}},
+    )
 
 
 @export
 def torch_half() -> Made:
     """In bfloat16 within, f32 outside."""
+
     class Half(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -297,6 +381,7 @@ def torch_half() -> Made:
 
         def forward(self, x: Tensor) -> Tensor:
             return self.inner(x.half()).float()
+
     torch.manual_seed(0)
     return made(Half(), {"x": normal(3, 6)}, {"x": normal(1, 6)}, dynamo=False, dynamic={"x": {0: "batch"}})
 

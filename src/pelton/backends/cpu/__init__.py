@@ -1,4 +1,5 @@
 """The CPU back end: machine code loaded from memory, a step walker and the threads of the process."""
+
 from .code import Code, load_code
 from .machine import describe, target
 from .program import MAX_THREADS, Program

@@ -1,4 +1,5 @@
 """CPUs as devices: machine code loaded into the process, constants where they lie, an arena for each context."""
+
 from __future__ import annotations
 
 import weakref
@@ -27,7 +28,8 @@ PAGE = 4096
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """The plan of an engine and the address of each step's kernel; 0 for host steps. The code is unloaded when nobody holds this any more."""
+    """The plan of an engine and the address of each step's kernel; 0 for host steps. The code is unloaded when nobody
+    holds this any more."""
 
     plan: Plan
     functions: np.ndarray
@@ -44,7 +46,11 @@ class Workspace:
     def __init__(self, loaded: Loaded, threads: int | None):
         plan = loaded.plan
         plan.populate()
-        self.threads = min(default_threads(), plan.plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
+        self.threads = (
+            min(default_threads(), plan.plain.meta.get("threads") or MAX_THREADS)
+            if threads is None
+            else check_threads(threads)
+        )
         self._loaded, self.arena, self._cores = loaded, allocate(0), cores()
 
     @property
@@ -58,11 +64,21 @@ class Workspace:
         made = int(filled.bytes[plan.made].sum()) + sum(p.nbytes for p in filled.outputs)
         check_memory(plan.called, filled.arena + made, scratch, self.threads)
         arena = -(-filled.arena // PAGE) * PAGE
-        need = arena + scratch * self.threads                    # one memory for both, whatever the shape
+        need = arena + scratch * self.threads  # one memory for both, whatever the shape
         if need > self.arena.nbytes:
-            outdated()                                           # what points into the old one
-            self.arena = allocate(max(need, 2 * self.arena.nbytes))         # what grows step by step should not come here at each
-        return Prepared(plan, self._loaded.functions, values, filled, self.arena, address(self.arena) + arena, self.threads, self._cores)
+            outdated()  # what points into the old one
+            # what grows step by step should not come here at each
+            self.arena = allocate(max(need, 2 * self.arena.nbytes))
+        return Prepared(
+            plan,
+            self._loaded.functions,
+            values,
+            filled,
+            self.arena,
+            address(self.arena) + arena,
+            self.threads,
+            self._cores,
+        )
 
     def synchronize(self) -> None:
         """Nothing goes on when `run` has returned."""
@@ -74,7 +90,8 @@ def opened(plan: Plan) -> Plan:
 
 
 def load(plan: Plan, device: Any) -> Loaded:
-    """The code in memory, whatever the number of the device. Threads that come first at the same time load it once each, all the same."""
+    """The code in memory, whatever the number of the device. Threads that come first at the same time load it once
+    each, all the same."""
     plain = plan.plain
     check_machine(plan.called, plain.target)
     addresses, code = {"": 0}, load_code(plain.code) if plain.code else None
@@ -82,13 +99,16 @@ def load(plan: Plan, device: Any) -> Loaded:
         addresses |= {symbol: code.symbol(symbol) for symbol in {s.symbol: None for s in plain.steps} if symbol}
     loaded = Loaded(plan, np.array([addresses[s.symbol] for s in plain.steps], np.int64))
     if code is not None:
-        weakref.finalize(loaded, code.close).atexit = False      # at exit a thread may still be running it
+        weakref.finalize(loaded, code.close).atexit = False  # at exit a thread may still be running it
     return loaded
 
 
 def tune(called: str, engines: Sequence[Engine], *_: Any) -> NoReturn:
     """InputError: these are tuned when they are built."""
-    raise InputError(f"engine {called!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or with --target cuda")
+    raise InputError(
+        f"engine {called!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or"
+        " with --target cuda"
+    )
 
 
 BACKEND = Backend(check_machine, opened, load, Workspace, tune)

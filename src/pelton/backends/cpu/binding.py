@@ -1,4 +1,5 @@
 """The native library, declared to ctypes."""
+
 from __future__ import annotations
 
 import ctypes
@@ -19,19 +20,22 @@ _SIGNATURES = {
     "pelton_run": (None, [c_void_p, c_void_p]),
     "pelton_profile": (None, [c_void_p, c_void_p, c_void_p]),
     "pelton_time": (None, [c_void_p, c_void_p, c_int64, c_void_p]),
-    "pelton_suppress": (c_int64, [c_void_p, c_void_p, c_int64, c_float, c_float, c_bool, c_int64, c_void_p, c_void_p, c_void_p]),
+    "pelton_suppress": (
+        c_int64,
+        [c_void_p, c_void_p, c_int64, c_float, c_float, c_bool, c_int64, c_void_p, c_void_p, c_void_p],
+    ),
     "pelton_load": (c_void_p, [c_void_p, c_size_t, c_char_p, c_char_p, c_size_t]),
     "pelton_symbol": (c_void_p, [c_void_p, c_char_p]),
     "pelton_unload": (None, [c_void_p]),
     "pelton_cpuid": (None, [c_uint32, c_uint32, c_uint32 * 4]),
     "pelton_saved_registers": (c_uint64, []),
 }
-_WITH_THE_LOCK = {                                # they touch Python's objects
+_WITH_THE_LOCK = {  # they touch Python's objects
     "pelton_python": (None, [c_void_p]),
     "pelton_bind": (c_int64, [py_object, c_int64, c_int64, c_void_p]),
     "pelton_call": (py_object, [py_object, c_void_p, c_ssize_t]),
 }
-Stamps = c_int64                                  # what time stamps and times are made of
+Stamps = c_int64  # what time stamps and times are made of
 
 
 @lru_cache(maxsize=1)
@@ -50,8 +54,10 @@ def _declared(kind: type[_Library], signatures: Mapping[str, tuple]) -> _Library
     try:
         lib = kind(PATH)
     except OSError as e:
-        raise EngineError(f"the native library of the runtime cannot be loaded ({e}); install Pelton again, or in a source tree run "
-                          "`pip install -e .`") from None
+        raise EngineError(
+            f"the native library of the runtime cannot be loaded ({e}); install Pelton again, or in a source tree run "
+            "`pip install -e .`"
+        ) from None
     for name, (result, arguments) in signatures.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments

@@ -1,4 +1,5 @@
 """Boxes that no better one overlaps, natively: what `ops.data.non_max_suppression` means."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -8,11 +9,26 @@ from pelton.system.memory import address
 from .binding import library
 
 
-def non_max_suppression(boxes: np.ndarray, scores: np.ndarray, most: np.ndarray | None = None, overlap: np.ndarray | None = None,
-                        least: np.ndarray | None = None, center: bool = False) -> tuple[np.ndarray]:
-    """[count, 3] of (batch, class, box), best first. ValueError for boxes and scores that are not [batch, n, 4] and [batch, class, n]."""
-    if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4) or boxes.shape[1] >= 1 << 31:
-        raise ValueError(f"boxes [batch, n, 4] and scores [batch, class, n] are needed, got {list(boxes.shape)} and {list(scores.shape)}")
+def non_max_suppression(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    most: np.ndarray | None = None,
+    overlap: np.ndarray | None = None,
+    least: np.ndarray | None = None,
+    center: bool = False,
+) -> tuple[np.ndarray]:
+    """[count, 3] of (batch, class, box), best first. ValueError for boxes and scores that are not [batch, n, 4] and
+    [batch, class, n]."""
+    if (
+        boxes.ndim != 3
+        or scores.ndim != 3
+        or boxes.shape != (scores.shape[0], scores.shape[2], 4)
+        or boxes.shape[1] >= 1 << 31
+    ):
+        raise ValueError(
+            f"boxes [batch, n, 4] and scores [batch, class, n] are needed, got {list(boxes.shape)} and"
+            f" {list(scores.shape)}"
+        )
     n = boxes.shape[1]
     limit = 0 if most is None else max(0, min(int(most.reshape(-1)[0]), n))
     bound, floor = (0.0 if x is None else float(x.reshape(-1)[0]) for x in (overlap, least))
@@ -26,7 +42,17 @@ def non_max_suppression(boxes: np.ndarray, scores: np.ndarray, most: np.ndarray 
     found = [np.empty((0, 3), np.int64)]
     for b in range(scores.shape[0]) if limit else ():
         for c in range(scores.shape[1]):
-            count = library().pelton_suppress(address(corners[b]), address(scores[b, c]), n, bound, floor, least is None, limit,
-                                              address(heap), address(held), address(kept))
+            count = library().pelton_suppress(
+                address(corners[b]),
+                address(scores[b, c]),
+                n,
+                bound,
+                floor,
+                least is None,
+                limit,
+                address(heap),
+                address(held),
+                address(kept),
+            )
             found.append(np.stack([np.full(count, b), np.full(count, c), kept[:count]], 1))
     return (np.concatenate(found),)

@@ -1,4 +1,5 @@
 """Whether the CPU here runs an engine, and whether the machine has the memory for it."""
+
 from __future__ import annotations
 
 import logging
@@ -18,30 +19,46 @@ log = logging.getLogger("pelton.runtime")
 
 
 def check_machine(name: str, target: Mapping[str, Any]) -> None:
-    """EngineError where the engine is for another system or needs instructions that this CPU lacks; a warning where it was tuned on another model."""
+    """EngineError where the engine is for another system or needs instructions that this CPU lacks; a warning where it
+    was tuned on another model."""
     check_here(name, target, os=sys.platform, arch=platform.machine())
     isa = target.get("isa", "x86_64")
     if isa not in LEVELS:
-        raise EngineError(f"engine {name!r} is for instruction set level {isa}, this Pelton knows {', '.join(LEVELS)}; install a newer Pelton or {AGAIN}")
+        raise EngineError(
+            f"engine {name!r} is for instruction set level {isa}, this Pelton knows {', '.join(LEVELS)}; install a"
+            f" newer Pelton or {AGAIN}"
+        )
     lacking = lacks(isa, target.get("features", ()))
     if lacking:
         raise EngineError(f"engine {name!r} needs {lacking}; {instead()}")
     model = describe()["model"]
     if target.get("cpu", model) != model:
-        log.warning("engine %r was tuned on %s, this is %s: it runs, a build on this machine may be faster", name, target["cpu"], model)
+        log.warning(
+            "engine %r was tuned on %s, this is %s: it runs, a build on this machine may be faster",
+            name,
+            target["cpu"],
+            model,
+        )
 
 
 def lacks(isa: str, features: Iterable[str] = ()) -> str | None:
-    """What code of a level, with these features besides, needs and the CPU here has not, as what follows on "it needs"; None where the CPU has all."""
+    """What code of a level, with these features besides, needs and the CPU here has not, as what follows on "it needs";
+    None where the CPU has all."""
     machine = describe()
     missing = sorted({*LEVELS[isa], *features} - set(machine["features"]))
-    return f"a CPU with {', '.join(missing)} (level {isa}), this one ({machine['model']}) has level {machine['isa']}" if missing else None
+    return (
+        f"a CPU with {', '.join(missing)} (level {isa}), this one ({machine['model']}) has level {machine['isa']}"
+        if missing
+        else None
+    )
 
 
 def check_runs_here(target: str, what: str) -> None:
-    """InputError where the CPU here does not run engines for a target (as `Options.target` has it), before any is made. `what`: what would run it."""
+    """InputError where the CPU here does not run engines for a target (as `Options.target` has it), before any is made.
+    `what`: what would run it."""
     kind, _, level = target.partition(":")
-    level = level or BUILT[0]                                    # without one it is the best that there is here, and that one at least
+    # without one it is the best that there is here, and that one at least
+    level = level or BUILT[0]
     lacking = lacks(level) if kind == "cpu" and level in BUILT else None
     if lacking:
         raise InputError(f"{what} runs the engine here, which needs {lacking}; {instead()}")
@@ -50,7 +67,10 @@ def check_runs_here(target: str, what: str) -> None:
 def instead() -> str:
     """What to build for so that it runs here."""
     features = describe()["features"]
-    *_, found = (f"Pelton's kernels need {BUILT[0]} at least", *(f"build it for the target cpu:{level}" for level in BUILT if fits(level, features)))
+    *_, found = (
+        f"Pelton's kernels need {BUILT[0]} at least",
+        *(f"build it for the target cpu:{level}" for level in BUILT if fits(level, features)),
+    )
     return found
 
 
@@ -58,5 +78,7 @@ def check_memory(name: str, arena: int, scratch: int, threads: int) -> None:
     """EngineError where one context takes more memory than there is."""
     need, have = arena + scratch * threads, memory.installed()
     if need > have:
-        raise EngineError(f"engine {name!r} needs {need / 1e9:.1f} GB for a context of {threads} threads, this machine has {have / 1e9:.1f} GB; "
-                          "use fewer threads or a smaller input")
+        raise EngineError(
+            f"engine {name!r} needs {need / 1e9:.1f} GB for a context of {threads} threads, this machine has"
+            f" {have / 1e9:.1f} GB; use fewer threads or a smaller input"
+        )

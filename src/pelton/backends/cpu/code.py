@@ -1,4 +1,5 @@
 """Machine code given as bytes: loaded, asked for symbols, unloaded."""
+
 from __future__ import annotations
 
 import ctypes
@@ -12,7 +13,8 @@ _MACHINES = {62: "x86-64", 183: "AArch64", 243: "RISC-V", 40: "ARM", 3: "x86"}
 
 
 class Code:
-    """A loaded shared object. What was resolved from it is valid until `close`; whoever runs its functions keeps it open."""
+    """A loaded shared object. What was resolved from it is valid until `close`; whoever runs its functions keeps it
+    open."""
 
     def __init__(self, handle: int | None):
         self._handle = handle
@@ -23,7 +25,9 @@ class Code:
             raise EngineError(f"the machine code with kernel {name!r} is closed")
         address = library().pelton_symbol(self._handle, name.encode())
         if not address:
-            raise EngineError(f"the engine's machine code has no kernel {name!r}; the engine is damaged, build it again")
+            raise EngineError(
+                f"the engine's machine code has no kernel {name!r}; the engine is damaged, build it again"
+            )
         return address
 
     def close(self) -> None:
@@ -40,7 +44,8 @@ class Code:
 
 
 def load_code(code: bytes, *, in_memory: bool = True) -> Code:
-    """Loads an ELF shared object given as bytes, through memory, or through a temporary file where the system forbids that.
+    """Loads an ELF shared object given as bytes, through memory, or through a temporary file where the system forbids
+    that.
 
     Raises EngineError for what is no such object for this machine, or where the system lets neither way through.
     """
@@ -49,33 +54,40 @@ def load_code(code: bytes, *, in_memory: bool = True) -> Code:
     handle = lib.pelton_load(code, len(code), None, error, len(error)) if in_memory else None
     if handle:
         return Code(handle)
-    from tempfile import gettempdir                # seldom needed, and slow to import
+    from tempfile import gettempdir  # seldom needed, and slow to import
 
     said = [error.value.decode(errors="replace")] if in_memory else []
     handle = lib.pelton_load(code, len(code), gettempdir().encode(), error, len(error))
     if handle:
         return Code(handle)
     said.append(error.value.decode(errors="replace"))
-    raise EngineError(f"the engine's machine code cannot be loaded, neither from memory nor from {gettempdir()}: {'; '.join(said)}. "
-                      "If this system forbids executing temporary files, set TMPDIR to a directory that allows it")
+    raise EngineError(
+        f"the engine's machine code cannot be loaded, neither from memory nor from {gettempdir()}: {'; '.join(said)}. "
+        "If this system forbids executing temporary files, set TMPDIR to a directory that allows it"
+    )
 
 
 def check_object(code: bytes) -> None:
     """EngineError unless the bytes are a shared object for this architecture that is whole, as far as its headers tell.
 
-    The system's loader trusts these fields: a segment beyond the end would be a crash, not an error. The code itself is trusted like a program.
+    The system's loader trusts these fields: a segment beyond the end would be a crash, not an error. The code itself is
+    trusted like a program.
     """
     if len(code) < 64 or code[:7] != b"\x7fELF\x02\x01\x01":
         raise EngineError("the engine's machine code is no 64-bit ELF object; the engine is damaged, build it again")
     kind, machine = struct.unpack_from("<HH", code, 16)
-    table, = struct.unpack_from("<Q", code, 32)
+    (table,) = struct.unpack_from("<Q", code, 32)
     entry, count = struct.unpack_from("<HH", code, 54)
     if machine != 62:
-        raise EngineError(f"the engine's machine code is for {_MACHINES.get(machine, f'ELF machine {machine}')}, this machine runs x86-64; "
-                          "build the engine for it")
+        raise EngineError(
+            f"the engine's machine code is for {_MACHINES.get(machine, f'ELF machine {machine}')}, this machine runs"
+            " x86-64; build the engine for it"
+        )
     if kind != 3 or entry != 56 or not count or table + count * entry > len(code):
         raise EngineError("the engine's machine code is no whole shared object; the engine is damaged, build it again")
     for i in range(count):
         segment, _, offset, _, _, in_file, in_memory, _ = struct.unpack_from("<IIQQQQQQ", code, table + i * entry)
         if segment in (1, 2) and (offset + in_file > len(code) or in_file > in_memory or in_memory > 1 << 32):
-            raise EngineError("a segment of the engine's machine code lies beyond its end; the engine is damaged, build it again")
+            raise EngineError(
+                "a segment of the engine's machine code lies beyond its end; the engine is damaged, build it again"
+            )

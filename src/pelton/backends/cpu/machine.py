@@ -1,4 +1,5 @@
 """What the CPU is: model, instruction sets, caches."""
+
 from __future__ import annotations
 
 import ctypes
@@ -16,17 +17,58 @@ from .share import cores
 # leaf, subleaf, register → bit → name (Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E)
 _EAX, _EBX, _ECX, _EDX = range(4)
 _FEATURES = {
-    (1, 0, _ECX): {0: "sse3", 1: "pclmul", 9: "ssse3", 12: "fma", 13: "cx16", 19: "sse4.1", 20: "sse4.2", 22: "movbe", 23: "popcnt", 25: "aes", 27: "xsave",
-                   28: "avx", 29: "f16c"},
-    (7, 0, _EBX): {3: "bmi", 5: "avx2", 8: "bmi2", 16: "avx512f", 17: "avx512dq", 21: "avx512ifma", 28: "avx512cd", 29: "sha", 30: "avx512bw", 31: "avx512vl"},
-    (7, 0, _ECX): {1: "avx512vbmi", 6: "avx512vbmi2", 8: "gfni", 9: "vaes", 10: "vpclmulqdq", 11: "avx512vnni", 12: "avx512bitalg", 14: "avx512vpopcntdq"},
+    (1, 0, _ECX): {
+        0: "sse3",
+        1: "pclmul",
+        9: "ssse3",
+        12: "fma",
+        13: "cx16",
+        19: "sse4.1",
+        20: "sse4.2",
+        22: "movbe",
+        23: "popcnt",
+        25: "aes",
+        27: "xsave",
+        28: "avx",
+        29: "f16c",
+    },
+    (7, 0, _EBX): {
+        3: "bmi",
+        5: "avx2",
+        8: "bmi2",
+        16: "avx512f",
+        17: "avx512dq",
+        21: "avx512ifma",
+        28: "avx512cd",
+        29: "sha",
+        30: "avx512bw",
+        31: "avx512vl",
+    },
+    (7, 0, _ECX): {
+        1: "avx512vbmi",
+        6: "avx512vbmi2",
+        8: "gfni",
+        9: "vaes",
+        10: "vpclmulqdq",
+        11: "avx512vnni",
+        12: "avx512bitalg",
+        14: "avx512vpopcntdq",
+    },
     (7, 0, _EDX): {22: "amx-bf16", 23: "avx512fp16", 24: "amx-tile", 25: "amx-int8"},
     (7, 1, _EAX): {4: "avxvnni", 5: "avx512bf16", 23: "avxifma"},
     (7, 1, _EDX): {4: "avxvnniint8", 5: "avxneconvert", 10: "avxvnniint16"},
     (0x80000001, 0, _ECX): {0: "sahf", 5: "lzcnt", 8: "prfchw"},
 }
 # A feature counts only where the system saves its registers.
-_SAVED = (("amx", 0b11 << 17), ("avx512", 0b11100110), ("avx", 0b110), ("vaes", 0b110), ("vpclmulqdq", 0b110), ("fma", 0b110), ("f16c", 0b110))
+_SAVED = (
+    ("amx", 0b11 << 17),
+    ("avx512", 0b11100110),
+    ("avx", 0b110),
+    ("vaes", 0b110),
+    ("vpclmulqdq", 0b110),
+    ("fma", 0b110),
+    ("f16c", 0b110),
+)
 
 
 def _registers_saved(feature: str, saved: int) -> bool:
@@ -35,7 +77,8 @@ def _registers_saved(feature: str, saved: int) -> bool:
 
 @lru_cache(maxsize=1)
 def identity() -> Mapping[str, Any]:
-    """What CPUID says. All that Pelton knows of the CPU it knows from here, so that this is what tests replace to be on another one."""
+    """What CPUID says. All that Pelton knows of the CPU it knows from here, so that this is what tests replace to be on
+    another one."""
     lib = library()
 
     def cpuid(leaf: int, subleaf: int = 0) -> tuple[int, ...]:
@@ -43,7 +86,9 @@ def identity() -> Mapping[str, Any]:
         lib.pelton_cpuid(leaf, subleaf, out)
         return tuple(out)
 
-    vendor = b"".join(r.to_bytes(4, "little") for r in (cpuid(0)[i] for i in (_EBX, _EDX, _ECX))).decode("ascii", "replace")
+    vendor = b"".join(r.to_bytes(4, "little") for r in (cpuid(0)[i] for i in (_EBX, _EDX, _ECX))).decode(
+        "ascii", "replace"
+    )
     brand = b"".join(r.to_bytes(4, "little") for leaf in range(0x80000002, 0x80000005) for r in cpuid(leaf))
     signature = cpuid(1)[_EAX]
     family, model = signature >> 8 & 15, signature >> 4 & 15
@@ -52,8 +97,12 @@ def identity() -> Mapping[str, Any]:
     if family == 15:
         family += signature >> 20 & 255
     saved = lib.pelton_saved_registers()
-    features = sorted(name for (leaf, subleaf, register), bits in _FEATURES.items() for bit, name in bits.items()
-                      if cpuid(leaf, subleaf)[register] >> bit & 1 and _registers_saved(name, saved))
+    features = sorted(
+        name
+        for (leaf, subleaf, register), bits in _FEATURES.items()
+        for bit, name in bits.items()
+        if cpuid(leaf, subleaf)[register] >> bit & 1 and _registers_saved(name, saved)
+    )
     caches = {}
     for i in range(8):
         kind, geometry, sets, _ = cpuid(0x8000001D if vendor == "AuthenticAMD" else 4, i)
@@ -61,21 +110,33 @@ def identity() -> Mapping[str, Any]:
             break
         line, partitions, ways = (geometry & 4095) + 1, (geometry >> 12 & 1023) + 1, (geometry >> 22) + 1
         caches[f"l{kind >> 5 & 7}" + {1: "d", 2: "i"}.get(kind & 31, "")] = line * partitions * ways * (sets + 1)
-    return {"arch": "x86_64", "vendor": vendor, "family": family, "cpu_model": model, "stepping": signature & 15,
-            "model": " ".join(brand.split(b"\0")[0].decode("ascii", "replace").split()) or f"{vendor} family {family} model {model}",
-            "features": tuple(features), "caches": caches}
+    return {
+        "arch": "x86_64",
+        "vendor": vendor,
+        "family": family,
+        "cpu_model": model,
+        "stepping": signature & 15,
+        "model": (
+            " ".join(brand.split(b"\0")[0].decode("ascii", "replace").split())
+            or f"{vendor} family {family} model {model}"
+        ),
+        "features": tuple(features),
+        "caches": caches,
+    }
 
 
 def describe() -> dict[str, Any]:
-    """arch, vendor, family, cpu_model, stepping, model (the marketing name), features (as the compiler spells them), isa (the highest of LEVELS),
-    caches (bytes of "l1d", "l1i", "l2", "l3" as one core sees them) and cores (CPUs this process may use)."""
+    """arch, vendor, family, cpu_model, stepping, model (the marketing name), features (as the compiler spells them),
+    isa (the highest of LEVELS), caches (bytes of "l1d", "l1i", "l2", "l3" as one core sees them) and cores (CPUs this
+    process may use)."""
     known = identity()
     levels = [level for level in LEVELS if fits(level, known["features"])]
     return {**known, "isa": levels[-1], "caches": dict(known["caches"]), "cores": cores()}
 
 
 def target(isa: str) -> dict[str, Any]:
-    """What an engine built here for an ISA level says about where it runs: the CPU here is told of where it is one of them."""
+    """What an engine built here for an ISA level says about where it runs: the CPU here is told of where it is one of
+    them."""
     known = identity()
     here = {"cpu": known["model"]} if fits(isa, known["features"]) else {}
     return {"os": sys.platform, "arch": platform.machine(), "isa": isa, "features": list(LEVELS[isa]), **here}

@@ -1,4 +1,5 @@
 """Numpy arrays at the ports of native programs, by functions that know Python's objects (native/ports.c)."""
+
 from __future__ import annotations
 
 import ctypes
@@ -12,48 +13,85 @@ import numpy as np
 from .binding import library_with_the_lock
 
 Form = tuple[str, np.dtype, tuple[int, ...]]
-_TOLD = "biufc"                                          # kinds of types of which there is one of each size
-_FASTCALL = 0x80                                         # METH_FASTCALL of Python's methodobject.h
+_TOLD = "biufc"  # kinds of types of which there is one of each size
+_FASTCALL = 0x80  # METH_FASTCALL of Python's methodobject.h
 _INTERFACE = sys.intern("__array_struct__")
-_USED = (pythonapi.PyList_GetItem, pythonapi.PyTuple_GetItem, pythonapi.PyLong_AsVoidPtr, pythonapi.PyDict_GetItemWithError, pythonapi.PyDict_Size,
-         pythonapi.PyDict_New, pythonapi.PyDict_SetItem, pythonapi.PyObject_CallObject, pythonapi.PyObject_Type, pythonapi.PyObject_GetAttr,
-         pythonapi.PyCapsule_GetPointer, pythonapi.Py_IncRef, pythonapi.Py_DecRef, pythonapi.PyErr_Occurred, pythonapi.PyEval_SaveThread,
-         pythonapi.PyEval_RestoreThread)
+_USED = (
+    pythonapi.PyList_GetItem,
+    pythonapi.PyTuple_GetItem,
+    pythonapi.PyLong_AsVoidPtr,
+    pythonapi.PyDict_GetItemWithError,
+    pythonapi.PyDict_Size,
+    pythonapi.PyDict_New,
+    pythonapi.PyDict_SetItem,
+    pythonapi.PyObject_CallObject,
+    pythonapi.PyObject_Type,
+    pythonapi.PyObject_GetAttr,
+    pythonapi.PyCapsule_GetPointer,
+    pythonapi.Py_IncRef,
+    pythonapi.Py_DecRef,
+    pythonapi.PyErr_Occurred,
+    pythonapi.PyEval_SaveThread,
+    pythonapi.PyEval_RestoreThread,
+)
 _new_function = ctypes.PYFUNCTYPE(py_object, c_void_p, py_object, c_void_p)(("PyCFunction_NewEx", pythonapi))
 
 
 class _Port(ctypes.Structure):
-    _fields_ = [("name", c_void_p), ("given", c_void_p), ("shape", ctypes.POINTER(c_ssize_t)), ("rank", c_int), ("kind", c_int), ("itemsize", c_int)]
+    _fields_ = [
+        ("name", c_void_p),
+        ("given", c_void_p),
+        ("shape", ctypes.POINTER(c_ssize_t)),
+        ("rank", c_int),
+        ("kind", c_int),
+        ("itemsize", c_int),
+    ]
 
 
 class _Callable(ctypes.Structure):
-    _fields_ = [("ports", ctypes.POINTER(_Port)), ("places", c_void_p), ("program", c_void_p), ("inputs", c_int64), ("count", c_int64)]
+    _fields_ = [
+        ("ports", ctypes.POINTER(_Port)),
+        ("places", c_void_p),
+        ("program", c_void_p),
+        ("inputs", c_int64),
+        ("count", c_int64),
+    ]
 
 
 class _Method(ctypes.Structure):
     """Python's PyMethodDef."""
+
     _fields_ = [("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p)]
 
 
 def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array) -> int:
-    """Puts where the arrays lie into `ports`. Gives the index of the first one that is not contiguous and aligned or, from `inputs` on, may not be written;
-    their number if there is none."""
+    """Puts where the arrays lie into `ports`. Gives the index of the first one that is not contiguous and aligned or,
+    from `inputs` on, may not be written; their number if there is none."""
     return _library().pelton_bind(arrays, inputs, len(arrays), ports)
 
 
-def callable_of(program: int, ports: ctypes.Array, looks: Sequence[Form], inputs: int) -> Callable[[dict], dict[str, np.ndarray] | None] | None:
-    """A function that runs a native program on the arrays that a dictionary has by the names of its ports, and gives one of fresh arrays; it gives None, and
-    runs nothing, where one is missing or is not what its port takes without a copy. None for types that numpy's interface for C does not tell apart.
-    looks: (name, type, shape) of every port, inputs first. The program and `ports` are the caller's to keep."""
+def callable_of(
+    program: int, ports: ctypes.Array, looks: Sequence[Form], inputs: int
+) -> Callable[[dict], dict[str, np.ndarray] | None] | None:
+    """A function that runs a native program on the arrays that a dictionary has by the names of its ports, and gives
+    one of fresh arrays; it gives None, and runs nothing, where one is missing or is not what its port takes without a
+    copy. None for types that numpy's interface for C does not tell apart. looks: (name, type, shape) of every port,
+    inputs first. The program and `ports` are the caller's to keep."""
     if any(dtype.kind not in _TOLD for _, dtype, _ in looks):
         return None
     described = (_Port * len(looks))()
     given = [(shape, dtype) for _, dtype, shape in looks]
     for at, (name, dtype, shape), arguments in zip(described, looks, given):
-        at.name, at.given, at.rank, at.kind, at.itemsize = id(name), id(arguments), len(shape), ord(dtype.kind), dtype.itemsize
+        at.name, at.given, at.rank, at.kind, at.itemsize = (
+            id(name),
+            id(arguments),
+            len(shape),
+            ord(dtype.kind),
+            dtype.itemsize,
+        )
         at.shape = (c_ssize_t * len(shape))(*shape)
     what = _Callable(described, ctypes.addressof(ports), program, inputs, len(looks))
-    method = _call()                                     # of several threads that come first each has its own
+    method = _call()  # of several threads that come first each has its own
     return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, looks, given), None)
 
 
@@ -61,7 +99,11 @@ def callable_of(program: int, ports: ctypes.Array, looks: Sequence[Form], inputs
 def _library() -> ctypes.PyDLL:
     """The library, knowing Python."""
     library = library_with_the_lock()
-    library.pelton_python((c_void_p * (len(_USED) + 4))(*(ctypes.cast(f, c_void_p).value for f in _USED), *map(id, (_INTERFACE, np.ndarray, np.empty, None))))
+    library.pelton_python(
+        (c_void_p * (len(_USED) + 4))(
+            *(ctypes.cast(f, c_void_p).value for f in _USED), *map(id, (_INTERFACE, np.ndarray, np.empty, None))
+        )
+    )
     return library
 
 

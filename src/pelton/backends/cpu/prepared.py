@@ -1,4 +1,6 @@
-"""A plan made ready for one set of sizes: its steps with every address in place, and its runs on arrays of the caller."""
+"""A plan made ready for one set of sizes: its steps with every address in place, and its runs on arrays of the
+caller."""
+
 from __future__ import annotations
 
 import ctypes
@@ -25,23 +27,39 @@ from .program import Program
 
 
 class Prepared:
-    """The programs and host steps of an engine for one set of sizes, over memory that the maker keeps alive: an arena, and `scratch`, the address of pages
-    for all threads. `functions`: the address of each step's kernel. `available`: CPUs that this process may use. See `device.Ready`."""
+    """The programs and host steps of an engine for one set of sizes, over memory that the maker keeps alive: an arena,
+    and `scratch`, the address of pages for all threads. `functions`: the address of each step's kernel. `available`:
+    CPUs that this process may use. See `device.Ready`."""
 
-    def __init__(self, plan: Plan, functions: np.ndarray, values: Mapping[str, int], filled: Filled, arena: np.ndarray, scratch: int, threads: int,
-                 available: float):
+    def __init__(
+        self,
+        plan: Plan,
+        functions: np.ndarray,
+        values: Mapping[str, int],
+        filled: Filled,
+        arena: np.ndarray,
+        scratch: int,
+        threads: int,
+        available: float,
+    ):
         self.plan, self.functions, self.values, self.filled, self.arena = plan, functions, values, filled, arena
         self.scratch, self.threads, self.available = scratch, threads, available
         self.host = plan.host_steps(self.plain, values) if plan.host and values else plan.host
-        self.made = {**plan.texts, **plan.tables, **plan.made_for(filled)}       # buffers that lie elsewhere than arena, constants and ports
+        # buffers that lie elsewhere than arena, constants and ports
+        self.made = {**plan.texts, **plan.tables, **plan.made_for(filled)}
         self.ports = (ctypes.c_void_p * (len(filled.inputs) + len(filled.outputs)))()
-        self.bound: list[np.ndarray] = []                        # the arrays of the run in progress, inputs then outputs
+        # the arrays of the run in progress, inputs then outputs
+        self.bound: list[np.ndarray] = []
         self.parts = list(self.cut())
         self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not self.host else None
         self.inputs, self.outputs = map(looks, (filled.inputs, filled.outputs))
         asked = [look[1:] for look in self.inputs + self.outputs]
         # runs it on arrays that are what the ports take, where a native program is all there is to run
-        self.call = callable_of(self.natives[0][1], self.ports, asked, len(self.inputs)) if self.natives and len(self.natives) == 1 else None
+        self.call = (
+            callable_of(self.natives[0][1], self.ports, asked, len(self.inputs))
+            if self.natives and len(self.natives) == 1
+            else None
+        )
         self.sizes = [p.nbytes for p in filled.inputs + filled.outputs]
         self._output_names = {p.name for p in filled.outputs}
 
@@ -56,19 +74,31 @@ class Prepared:
     def cut(self, apart: bool = False) -> Iterator[Program | HostStep]:
         """The steps as native programs, each as long as no host step comes between; `apart`: each step by itself."""
         filled, sheet = self.filled, self.plan.sheet
-        starts = filled.starts + np.where(sheet.in_arena, address(self.arena), np.where(sheet.constant, address(self.plan.constants), 0))
+        starts = filled.starts + np.where(
+            sheet.in_arena, address(self.arena), np.where(sheet.constant, address(self.plan.constants), 0)
+        )
         for i, array in self.made.items():
             if not array.dtype.hasobject:
                 starts[i] = address(array)
         words = filled.words.copy()
         patches = np.stack([sheet.ported, sheet.ports, words[sheet.ported]], axis=1)
         words[sheet.pointers] += starts[sheet.operands]
-        table = np.stack([self.functions, sheet.first[:-1], filled.tiles, sheet.grain, sheet.wave, filled.scratch, filled.phases], axis=1)
+        table = np.stack(
+            [self.functions, sheet.first[:-1], filled.tiles, sheet.grain, sheet.wave, filled.scratch, filled.phases],
+            axis=1,
+        )
 
         def program(begin: int, end: int) -> Program:
             first, last = sheet.first[begin], sheet.first[end]
             own = patches[(sheet.ported >= first) & (sheet.ported < last)]
-            return Program.of(table[begin:end] - (0, first, 0, 0, 0, 0, 0), words[first:last], own - (first, 0, 0), self.threads, self.available, self.scratch)
+            return Program.of(
+                table[begin:end] - (0, first, 0, 0, 0, 0, 0),
+                words[first:last],
+                own - (first, 0, 0),
+                self.threads,
+                self.available,
+                self.scratch,
+            )
 
         begin = 0
         for i in range(len(table)):
@@ -96,7 +126,9 @@ class Prepared:
         finally:
             self.bound.clear()
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], list[Stamped]]:
+    def trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], list[Stamped]]:
         try:
             results = self._bind(inputs, out)
             stamps: list[tuple[int, int]] = []
@@ -139,16 +171,17 @@ class Prepared:
             return flat if flat.dtype.hasobject else flat.view(np.uint8)
         if buffer in self.made:
             return self.made[buffer] if self.made[buffer].dtype.hasobject else self.made[buffer].view(np.uint8)
-        return (self.arena if b.kind == "arena" else self.plan.constants)[b.offset:b.offset + b.size]
+        return (self.arena if b.kind == "arena" else self.plan.constants)[b.offset : b.offset + b.size]
 
     def _bind(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         """Puts the addresses of all arrays into the table of ports, and gives the outputs."""
         bound: list[np.ndarray] = []
-        self.bound = bound                                       # a new one: a fork may have ended a run that left arrays in the old one
+        # a new one: a fork may have ended a run that left arrays in the old one
+        self.bound = bound
         for port, name, dtype, shape in self.inputs:
             array = inputs[name]
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject:
-                array = fit(port, array)                         # strings are looked at one by one
+                array = fit(port, array)  # strings are looked at one by one
             bound.append(array)
         if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
             check_out(self.plan.plain.outputs, out)
@@ -167,5 +200,10 @@ class Prepared:
                 refuse_out(self.outputs[unfit - count][0], bound[unfit])
             bound[unfit] = fit(self.inputs[unfit][0], bound[unfit])
         if out:
-            check_apart(self.plan.plain.inputs, self.plan.plain.outputs, [(at or 0, (at or 0) + nbytes) for at, nbytes in zip(self.ports, self.sizes)], out)
+            check_apart(
+                self.plan.plain.inputs,
+                self.plan.plain.outputs,
+                [(at or 0, (at or 0) + nbytes) for at, nbytes in zip(self.ports, self.sizes)],
+                out,
+            )
         return results

@@ -1,4 +1,5 @@
 """Resolved steps over raw pointers, ready to run: what a context and the tuner hand to the step walker."""
+
 from __future__ import annotations
 
 import ctypes
@@ -19,7 +20,8 @@ Row = tuple[int, Sequence[int], int, int, int, int, int, int]
 
 
 class Program:
-    """A table of steps (kernel address, words, how many of the words are pointers, tiles, grain, wave, bytes of scratch per thread, phases).
+    """A table of steps (kernel address, words, how many of the words are pointers, tiles, grain, wave, bytes of scratch
+    per thread, phases).
 
     `patches` (step, word, port, offset) name the words that become ports[port] + offset at the start of every run.
     Whoever makes a program keeps everything alive that its words point to, and runs it from one thread at a time.
@@ -27,7 +29,9 @@ class Program:
 
     _handle: int | None = None
 
-    def __init__(self, steps: Iterable[Row], threads: int | None = None, patches: Iterable[tuple[int, int, int, int]] = ()):
+    def __init__(
+        self, steps: Iterable[Row], threads: int | None = None, patches: Iterable[tuple[int, int, int, int]] = ()
+    ):
         rows: list[tuple[int, ...]] = []
         words: list[int] = []
         starts: list[int] = []
@@ -37,40 +41,75 @@ class Program:
             starts.append(len(words))
             rows.append((function, len(words), tiles, grain, wave, scratch, phases))
             words.extend(own)
-        self._make(np.array(rows, np.int64).reshape(-1, 7), np.array([w if w < 1 << 63 else w - (1 << 64) for w in words], np.int64),
-                   np.array([(starts[s] + w, port, offset) for s, w, port, offset in patches], np.int64).reshape(-1, 3),
-                   threads, cores())
+        self._make(
+            np.array(rows, np.int64).reshape(-1, 7),
+            np.array([w if w < 1 << 63 else w - (1 << 64) for w in words], np.int64),
+            np.array([(starts[s] + w, port, offset) for s, w, port, offset in patches], np.int64).reshape(-1, 3),
+            threads,
+            cores(),
+        )
 
     @classmethod
-    def of(cls, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int, available: float, scratch: int = 0) -> Program:
-        """The same of arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave, scratch and phases, `patches` per row a word, port and
-        offset. `available`: CPUs that this process may use. `scratch`: the address of pages for all threads, each the most that a step asks for; 0: of its
-        own."""
+    def of(
+        cls, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int, available: float, scratch: int = 0
+    ) -> Program:
+        """The same of arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave, scratch and
+        phases, `patches` per row a word, port and offset. `available`: CPUs that this process may use. `scratch`: the
+        address of pages for all threads, each the most that a step asks for; 0: of its own."""
         program = cls.__new__(cls)
         program._make(table, words, patches, threads, available, scratch)
         return program
 
-    def _make(self, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int | None, available: float, scratch: int = 0) -> None:
+    def _make(
+        self,
+        table: np.ndarray,
+        words: np.ndarray,
+        patches: np.ndarray,
+        threads: int | None,
+        available: float,
+        scratch: int = 0,
+    ) -> None:
         function, _, tiles, grain, _, bytes_of_scratch, phases = table.T
         counts = (tiles < 0) | (tiles >= 1 << 31) | (phases < 1) | (phases >= 1 << 31)
-        wrong = (function == 0) | counts | (tiles * np.where(counts, 0, phases) >= 1 << 31) | (grain < 1) | (grain >= 1 << 31) | (bytes_of_scratch < 0)
+        wrong = (
+            (function == 0)
+            | counts
+            | (tiles * np.where(counts, 0, phases) >= 1 << 31)
+            | (grain < 1)
+            | (grain >= 1 << 31)
+            | (bytes_of_scratch < 0)
+        )
         if wrong.any():
             at = int(wrong.argmax())
-            raise InputError(f"a step needs a kernel, tiles of all phases and grain below 2**31 and no negative scratch, got kernel {function[at]:#x}, "
-                             f"{phases[at]} × {tiles[at]} tiles by {grain[at]}, {bytes_of_scratch[at]} bytes")
+            raise InputError(
+                "a step needs a kernel, tiles of all phases and grain below 2**31 and no negative scratch, got kernel"
+                f" {function[at]:#x}, {phases[at]} × {tiles[at]} tiles by {grain[at]}, {bytes_of_scratch[at]} bytes"
+            )
         self.threads = check_threads(threads) if threads is not None else max(1, math.ceil(available))
         table, words, patches = (np.ascontiguousarray(a, np.int64) for a in (table, words, patches))
         self._count = len(table)
         self._library = library()
-        self._handle = self._library.pelton_program(address(table), len(table), address(words), len(words), address(patches), len(patches), self.threads,
-                                                    int(min(available, MAX_THREADS) * 1000), scratch or None)
+        self._handle = self._library.pelton_program(
+            address(table),
+            len(table),
+            address(words),
+            len(words),
+            address(patches),
+            len(patches),
+            self.threads,
+            int(min(available, MAX_THREADS) * 1000),
+            scratch or None,
+        )
         if not self._handle:
-            raise EngineError("there is no memory for the engine's step table and scratch "
-                              f"({self.threads} × {bytes_of_scratch.max(initial=0) / 1e6:.1f} MB)")
+            raise EngineError(
+                "there is no memory for the engine's step table and scratch "
+                f"({self.threads} × {bytes_of_scratch.max(initial=0) / 1e6:.1f} MB)"
+            )
 
     @property
     def native(self) -> tuple:
-        """The native function that runs this program and its first argument; the second is the table of ports. For callers who count microseconds."""
+        """The native function that runs this program and its first argument; the second is the table of ports. For
+        callers who count microseconds."""
         return self._library.pelton_run, self._handle
 
     def run(self, ports: ctypes.Array | None = None) -> None:
@@ -84,7 +123,8 @@ class Program:
         return list(times)
 
     def trace(self, ports: ctypes.Array | None = None) -> list[tuple[int, int]]:
-        """When each step began and ended, in nanoseconds of `time.monotonic_ns`, in a run in which no two steps overlap."""
+        """When each step began and ended, in nanoseconds of `time.monotonic_ns`, in a run in which no two steps
+        overlap."""
         stamps = (ctypes.c_int64 * (2 * self._count))()
         self._library.pelton_profile(self._handle, ports, stamps)
         return list(zip(stamps[::2], stamps[1::2]))

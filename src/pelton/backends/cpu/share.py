@@ -1,4 +1,5 @@
 """How much of the machine is ours: affinity and the quota of the control group."""
+
 from __future__ import annotations
 
 import math
@@ -7,7 +8,8 @@ from collections.abc import Iterator
 
 
 def quota(proc: str | os.PathLike[str] = "/proc/self/cgroup", root: str | os.PathLike[str] = "/sys/fs/cgroup") -> float:
-    """CPUs that the control groups of this process allow, the tightest of version 2 and version 1; infinity for no limit."""
+    """CPUs that the control groups of this process allow, the tightest of version 2 and version 1; infinity for no
+    limit."""
     limit = math.inf
     for line in _text(proc).splitlines():
         _, _, rest = line.partition(":")
@@ -35,7 +37,8 @@ def default_threads() -> int:
 
 
 def _up(mount: str, group: str) -> Iterator[str]:
-    """The directories of a group and of all around it. Inside a container the path may be the host's: then only the mount exists."""
+    """The directories of a group and of all around it. Inside a container the path may be the host's: then only the
+    mount exists."""
     parts = [p for p in group.split("/") if p not in ("", "..")]
     for n in range(len(parts), -1, -1):
         yield os.path.join(mount, *parts[:n])
@@ -44,10 +47,11 @@ def _up(mount: str, group: str) -> Iterator[str]:
 def _allowed(directory: str) -> float:
     def text(name: str) -> str:
         return _text(os.path.join(directory, name)).strip()
+
     words = text("cpu.max").split() or [text("cpu.cfs_quota_us"), text("cpu.cfs_period_us")]
     try:
         share, period = (int(w) for w in words)
-    except ValueError:                                   # "max", or no such file
+    except ValueError:  # "max", or no such file
         return math.inf
     return share / period if share > 0 and period > 0 else math.inf
 

@@ -1,4 +1,6 @@
-"""Whether the kernels that a step could be run by write the same on the GPU that is here: on one with a fault, or by a library's, one may not."""
+"""Whether the kernels that a step could be run by write the same on the GPU that is here: on one with a fault, or by a
+library's, one may not."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -14,16 +16,19 @@ from . import clock
 from .device import Device, Launch, Memory, Stuck
 from .prepared import Prepared
 
-# Of the largest value, more than orders of sums and roundings to the type in between explain; a wrong kernel is near one, however large the type's steps.
+# Of the largest value, more than orders of sums and roundings to the type in between explain; a wrong kernel is near
+# one, however large the type's steps.
 TOLERANCE, STEPS = 1e-3, 8
-EPSILON = {"f16": 2.0 ** -10, "bf16": 2.0 ** -7, "f64": 2.0 ** -52}            # the type's step at one; 2^-23 of all others
-LEAST = 16                                     # steps at one: a largest value below that is what sums leave that cancel out
-PIECE = 4 << 20                                # elements of the beginning and of the end
+# the type's step at one; 2^-23 of all others
+EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f64": 2.0**-52}
+# steps at one: a largest value below that is what sums leave that cancel out
+LEAST = 16
+PIECE = 4 << 20  # elements of the beginning and of the end
 
 
 class Trial:
-    """A step that is about to run, tried in the memory of its context: all that it writes is as before when the trial is left. Nothing else runs meanwhile.
-    Stuck where a kernel does not end."""
+    """A step that is about to run, tried in the memory of its context: all that it writes is as before when the trial
+    is left. Nothing else runs meanwhile. Stuck where a kernel does not end."""
 
     def __init__(self, device: Device, ready: Prepared, step: Step):
         self.device, self.ready, self.step, self.event = device, ready, step, device.event()
@@ -32,7 +37,10 @@ class Trial:
         spans = {b: (int(ready.starts[b]), int(ready.filled.bytes[b])) for b in set(written).union(*named)}
         read = [spans[b] for names in named for b, count in names.items() if count > written[b]]
         self.writes = [spans[b] for b in sorted(written)]
-        self.poisoned = [(at, n) for at, n in self.writes if not any(at < other + m and other < at + n for other, m in read)]       # not what it reads as well
+        # not what it reads as well
+        self.poisoned = [
+            (at, n) for at, n in self.writes if not any(at < other + m and other < at + n for other, m in read)
+        ]
         self.kept: list[tuple[int, int, Memory]] = []
 
     def __enter__(self) -> Trial:
@@ -63,7 +71,7 @@ class Trial:
         for launch in launches:
             self.device.launch(launch, self.ready.stream)
         self.device.record(self.event, self.ready.stream)
-        self.device.finish(self.event, clock.PATIENCE)           # what is timed next is on another stream
+        self.device.finish(self.event, clock.PATIENCE)  # what is timed next is on another stream
         return [_numbers(t, self.ready) for t in self.step.outputs]
 
 
@@ -74,10 +82,13 @@ def _numbers(t: Tensor, ready: Prepared) -> np.ndarray:
 
 
 def groups(results: Iterable[Sequence[np.ndarray]], types: Sequence[str]) -> list[list[int]]:
-    """The numbers of those that agree, together; each agrees with the first of its group. The largest group first, of equal ones that of the lower number."""
+    """The numbers of those that agree, together; each agrees with the first of its group. The largest group first, of
+    equal ones that of the lower number."""
     found: list[tuple[Sequence[np.ndarray], list[int]]] = []
     for i, result in enumerate(results):
-        group = next((g for first, g in found if all(agree(a, b, dtype) for a, b, dtype in zip(first, result, types))), None)
+        group = next(
+            (g for first, g in found if all(agree(a, b, dtype) for a, b, dtype in zip(first, result, types))), None
+        )
         if group is None:
             found.append((result, group := []))
         group.append(i)
@@ -85,16 +96,18 @@ def groups(results: Iterable[Sequence[np.ndarray]], types: Sequence[str]) -> lis
 
 
 def agree(a: np.ndarray, b: np.ndarray, dtype: str) -> bool:
-    """Whether they differ by no more than two right kernels may; of long ones the beginning and the end are looked at."""
+    """Whether they differ by no more than two right kernels may; of long ones the beginning and the end are looked
+    at."""
     a, b = a.reshape(-1), b.reshape(-1)
     if a.size > 2 * PIECE:
         a, b = (np.concatenate([x[:PIECE], x[-PIECE:]]) for x in (a, b))
     if a.dtype.kind not in "fc":
-        return bool(np.count_nonzero(a != b) <= TOLERANCE * a.size)             # what is a number rounded may lie on either side
+        # what is a number rounded may lie on either side
+        return bool(np.count_nonzero(a != b) <= TOLERANCE * a.size)
     finite = np.isfinite(a)
     if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return False
     a, b = (x[finite].astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (a, b))
-    step = EPSILON.get(dtype, 2.0 ** -23)
+    step = EPSILON.get(dtype, 2.0**-23)
     most = max(np.abs(a).max(initial=0.0), LEAST * step)
     return bool(np.abs(a - b).max(initial=0.0) <= max(TOLERANCE, STEPS * step) * most)

@@ -1,4 +1,5 @@
 """Arrays on a GPU, in and out without a copy: DLPack and `__cuda_array_interface__`, of any library."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,14 +16,17 @@ from ..arrays import check_shape, hosted
 from ..dlpack import dense
 from .device import Device
 
-LEGACY = 1                                     # the default stream, where libraries know streams by numbers and 0 would be ambiguous (CU_STREAM_LEGACY)
-ALIGN = 16                                     # bytes: kernels load so many at once; what does not lie so is copied on the GPU
+# the default stream, where libraries know streams by numbers and 0 would be ambiguous (CU_STREAM_LEGACY)
+LEGACY = 1
+# bytes: kernels load so many at once; what does not lie so is copied on the GPU
+ALIGN = 16
 _TYPESTR = {np.dtype(n).str: name for name, n in NUMPY_NAMES.items() if name != "string"}
 
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """Memory of a GPU that somebody else keeps: an array as its library describes it. `strides` in elements; `stream`: what fills it is in order there."""
+    """Memory of a GPU that somebody else keeps: an array as its library describes it. `strides` in elements; `stream`:
+    what fills it is in order there."""
 
     address: int
     dtype: str
@@ -37,34 +41,45 @@ class Foreign:
         """InputError unless it is what the port needs, on this device."""
         needs = f"{what} needs {port}"
         if self.dtype != port.dtype:
-            raise InputError(f"{needs}, given {self.dtype} on the GPU; convert it there, results and inputs are not converted")
+            raise InputError(
+                f"{needs}, given {self.dtype} on the GPU; convert it there, results and inputs are not converted"
+            )
         check_shape(port, self.shape, needs)
         if 0 in self.shape:
             return
-        if self.strides is not None and any(s != d for n, s, d in zip(self.shape, self.strides, dense(self.shape)) if n != 1):
-            raise InputError(f"{needs} contiguous in C order, given strides {list(self.strides)} (in elements) for shape {list(self.shape)}; "
-                             "make it so with .contiguous() (torch) or ascontiguousarray")
+        if self.strides is not None and any(
+            s != d for n, s, d in zip(self.shape, self.strides, dense(self.shape)) if n != 1
+        ):
+            raise InputError(
+                f"{needs} contiguous in C order, given strides {list(self.strides)} (in elements) for shape"
+                f" {list(self.shape)}; make it so with .contiguous() (torch) or ascontiguousarray"
+            )
         owner = device.owner(self.address) if self.ordinal in (None, device.ordinal) else self.ordinal
         if owner is None:
             raise InputError(f"{needs}, given an address ({self.address:#x}) that is no memory of a GPU")
         if owner != device.ordinal:
-            raise InputError(f"{needs} on GPU {device.ordinal} ({device.name}), which this engine runs on, given an array on GPU {owner}; "
-                             f"copy it there, or load the engine with device={owner}")
+            raise InputError(
+                f"{needs} on GPU {device.ordinal} ({device.name}), which this engine runs on, given an array on GPU"
+                f" {owner}; copy it there, or load the engine with device={owner}"
+            )
 
 
 def taken(value: Any, what: str, stream: int) -> Any:
-    """An array of a GPU as `Foreign`, what fills it ordered before what comes on our stream (by who made it, or by `Foreign.stream`); an array of another
-    library in the memory of the CPU as numpy's; anything else as it is."""
+    """An array of a GPU as `Foreign`, what fills it ordered before what comes on our stream (by who made it, or by
+    `Foreign.stream`); an array of another library in the memory of the CPU as numpy's; anything else as it is."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
     kind, ordinal = dlpack.device_of(value, what)
     if kind in (dlpack.CUDA, dlpack.CUDA_MANAGED):
         return _from_dlpack(value, what, stream, ordinal)
-    return _from_interface(value, what) if not kind and hasattr(value, "__cuda_array_interface__") else hosted(value, what)
+    return (
+        _from_interface(value, what) if not kind and hasattr(value, "__cuda_array_interface__") else hosted(value, what)
+    )
 
 
 def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> Foreign:
-    found = dlpack.lent(value, what, stream=stream)                  # the maker sees to it that our stream waits for theirs
+    # the maker sees to it that our stream waits for theirs
+    found = dlpack.lent(value, what, stream=stream)
     return Foreign(found.address, found.dtype, found.shape, found.strides, found.writable, ordinal, None, found.keeper)
 
 
@@ -83,25 +98,37 @@ def _from_interface(value: Any, what: str) -> Foreign:
 
 
 class DeviceArray:
-    """A result on the GPU, for other libraries by DLPack and `__cuda_array_interface__`. It is memory of its context, which the context's next run writes
-    again, and filled when what has been put on the context's `stream` is done."""
+    """A result on the GPU, for other libraries by DLPack and `__cuda_array_interface__`. It is memory of its context,
+    which the context's next run writes again, and filled when what has been put on the context's `stream` is done."""
 
     def __init__(self, port: Port, address: int, memory: Any, device: Device, stream: int):
-        self.dtype, self.shape, self.nbytes, self.address = port.dtype, tuple(map(int, port.shape)), port.nbytes, address
+        self.dtype, self.shape, self.nbytes, self.address = (
+            port.dtype,
+            tuple(map(int, port.shape)),
+            port.nbytes,
+            address,
+        )
         self.stream, self._memory, self._device = stream, memory, device
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.dtype not in NUMPY_NAMES:
             raise AttributeError(f"__cuda_array_interface__ has no name for {self.dtype}; DLPack has")
-        return {"shape": self.shape, "typestr": numpy_dtype(self.dtype).str, "data": (self.address if self.nbytes else 0, False), "strides": None,
-                "version": 3, "stream": self.stream}
+        return {
+            "shape": self.shape,
+            "typestr": numpy_dtype(self.dtype).str,
+            "data": (self.address if self.nbytes else 0, False),
+            "strides": None,
+            "version": 3,
+            "stream": self.stream,
+        }
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CUDA, self._device.ordinal
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """A capsule with a DLManagedTensor; work that comes later on `stream` (None: the legacy default stream, -1: no matter) waits for the array."""
+        """A capsule with a DLManagedTensor; work that comes later on `stream` (None: the legacy default stream, -1: no
+        matter) waits for the array."""
         if self.dtype not in dlpack.DTYPES:
             raise BufferError(f"DLPack has no elements of {self.dtype}")
         if stream != -1:

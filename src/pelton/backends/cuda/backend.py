@@ -1,4 +1,5 @@
 """NVIDIA GPUs as devices: what they do of what `backends/device.py` asks."""
+
 from __future__ import annotations
 
 import sys
@@ -28,7 +29,8 @@ class Code:
 
 
 def load(code: Code, device: int | Device) -> Loaded:
-    """Onto the GPU of a number, or onto something that does what one does. EngineError, saying what is missing, where there is none or it does not fit."""
+    """Onto the GPU of a number, or onto something that does what one does. EngineError, saying what is missing, where
+    there is none or it does not fit."""
     with code.lock:
         if code.loaded is None:
             check_machine(code.plan.called, code.plan.plain.target)
@@ -37,11 +39,14 @@ def load(code: Code, device: int | Device) -> Loaded:
 
 
 def check_machine(called: str, target: Mapping[str, Any]) -> None:
-    """EngineError where the engine is for another system. Whether there is a GPU, and which code it runs, shows when the engine is loaded."""
+    """EngineError where the engine is for another system. Whether there is a GPU, and which code it runs, shows when
+    the engine is loaded."""
     check_here(called, target, os=sys.platform)
 
 
-def tune(called: str, engines: Sequence[Engine], device: int | Device, deadline: float | None, progress: Told | None) -> list[Engine]:
+def tune(
+    called: str, engines: Sequence[Engine], device: int | Device, deadline: float | None, progress: Told | None
+) -> list[Engine]:
     """See `tune.tuned`; equal kernels of all these engines are timed once."""
     from .tune import tuned  # only who asks for it needs it
 

@@ -1,4 +1,5 @@
 """The driver's own interface (the package cuda-bindings): its functions called by name, each failure one sentence."""
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -7,8 +8,23 @@ from typing import Any
 
 from pelton.errors import EngineError
 
-_LOST = ("ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT", "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
-         "INVALID_ADDRESS_SPACE", "INVALID_PC", "CONTEXT_IS_DESTROYED", "ECC_UNCORRECTABLE", "EXTERNAL_DEVICE", "DEVICE_UNAVAILABLE", "UNKNOWN", "CONTAINED")
+_LOST = (
+    "ILLEGAL_ADDRESS",
+    "LAUNCH_FAILED",
+    "LAUNCH_TIMEOUT",
+    "ASSERT",
+    "HARDWARE_STACK_ERROR",
+    "ILLEGAL_INSTRUCTION",
+    "MISALIGNED_ADDRESS",
+    "INVALID_ADDRESS_SPACE",
+    "INVALID_PC",
+    "CONTEXT_IS_DESTROYED",
+    "ECC_UNCORRECTABLE",
+    "EXTERNAL_DEVICE",
+    "DEVICE_UNAVAILABLE",
+    "UNKNOWN",
+    "CONTAINED",
+)
 
 
 @lru_cache(maxsize=1)
@@ -17,15 +33,22 @@ def binding() -> Any:
     try:
         from cuda.bindings import driver
     except ImportError:
-        raise EngineError('engines for NVIDIA GPUs run by the package cuda-bindings, which is not installed: pip install "pelton[cuda]"') from None
+        raise EngineError(
+            "engines for NVIDIA GPUs run by the package cuda-bindings, which is not installed: pip install"
+            ' "pelton[cuda]"'
+        ) from None
     try:
-        status, = driver.cuInit(0)
-    except RuntimeError as e:                  # what the package says where there is no libcuda
-        raise EngineError(f"there is no NVIDIA driver on this machine ({' '.join(str(e).split()):.200}); install one, "
-                          "or build the engine for the CPU, without --target") from None
+        (status,) = driver.cuInit(0)
+    except RuntimeError as e:  # what the package says where there is no libcuda
+        raise EngineError(
+            f"there is no NVIDIA driver on this machine ({' '.join(str(e).split()):.200}); install one, "
+            "or build the engine for the CPU, without --target"
+        ) from None
     if status:
-        raise EngineError(f"the NVIDIA driver does not start: {said(driver, status)}; `nvidia-smi` should show a GPU, "
-                          "and in a container it has to be passed in (--gpus all)")
+        raise EngineError(
+            f"the NVIDIA driver does not start: {said(driver, status)}; `nvidia-smi` should show a GPU, "
+            "and in a container it has to be passed in (--gpus all)"
+        )
     return driver
 
 
@@ -43,9 +66,11 @@ def call(name: str, *arguments: Any) -> Any:
     driver = binding()
     try:
         status, *found = getattr(driver, name)(*arguments)
-    except RuntimeError as e:                  # what the package says where the driver has no such function
-        raise EngineError(f"the NVIDIA driver, which knows CUDA {version(driver)}, has not all that the installed cuda-bindings call ({e}); "
-                          "install a newer driver, or the cuda-bindings of its version") from None
+    except RuntimeError as e:  # what the package says where the driver has no such function
+        raise EngineError(
+            f"the NVIDIA driver, which knows CUDA {version(driver)}, has not all that the installed cuda-bindings call"
+            f" ({e}); install a newer driver, or the cuda-bindings of its version"
+        ) from None
     if status:
         refuse(driver, name, status)
     return found[0] if len(found) == 1 else tuple(found)
@@ -55,8 +80,10 @@ def refuse(driver: Any, name: str, status: Any) -> None:
     """EngineError with what the driver says of a status that a function gave."""
     short = status.name.removeprefix("CUDA_ERROR_")
     if short in _LOST:
-        raise EngineError(f"the GPU's context is lost ({name}: {said(driver, status)}): a kernel of this process went wrong, or the GPU was reset; "
-                          "nothing of this process can use it any more, start a new one")
+        raise EngineError(
+            f"the GPU's context is lost ({name}: {said(driver, status)}): a kernel of this process went wrong, or the"
+            " GPU was reset; nothing of this process can use it any more, start a new one"
+        )
     raise EngineError(f"the NVIDIA driver refuses {name}: {said(driver, status)}")
 
 

@@ -1,4 +1,6 @@
-"""How long kernels take on a GPU: graphs of many launches replayed, candidates in turns, with what they read of constants cold and all else warm."""
+"""How long kernels take on a GPU: graphs of many launches replayed, candidates in turns, with what they read of
+constants cold and all else warm."""
+
 from __future__ import annotations
 
 import logging
@@ -14,16 +16,17 @@ from .device import Device, Launch, Memory, Stuck
 
 log = logging.getLogger("pelton.build")
 
-SPAN_NS = 200_000                              # of a replay: much more than it takes to start one
-FIRST_TURNS, MOST_TURNS = 8, 50                # in a graph: of the first, which says how many it takes; at most
-PATIENCE = 60.0                                # seconds for a replay, of which most take less than one thousandth
-DROPS = {1: 2.0, 3: 1.25}                      # after so many rounds, what takes so many times the best one's time is out
+SPAN_NS = 200_000  # of a replay: much more than it takes to start one
+FIRST_TURNS, MOST_TURNS = 8, 50  # in a graph: of the first, which says how many it takes; at most
+PATIENCE = 60.0  # seconds for a replay, of which most take less than one thousandth
+# after so many rounds, what takes so many times the best one's time is out
+DROPS = {1: 2.0, 3: 1.25}
 
 
 @dataclass(frozen=True)
 class Way:
-    """Something to time. `launches` gives those of one turn, in order, which for each turn may read other copies of the same constants; there are `turns` such
-    copies. `name` is for messages."""
+    """Something to time. `launches` gives those of one turn, in order, which for each turn may read other copies of the
+    same constants; there are `turns` such copies. `name` is for messages."""
 
     name: str
     launches: Callable[[int], Sequence[Launch]]
@@ -32,11 +35,15 @@ class Way:
 
 def endless(name: str, e: Stuck) -> Stuck:
     """What is said where that kernel does not end."""
-    return Stuck(f"{name}: {e}. This is a fault of Pelton or of the GPU's software: please report it, and build the engine at a lower level")
+    return Stuck(
+        f"{name}: {e}. This is a fault of Pelton or of the GPU's software: please report it, and build the engine at a"
+        " lower level"
+    )
 
 
 class Clock:
-    """Times ways on a GPU, on a stream of its own. Between two replays, twice what the L2 cache holds passes through it."""
+    """Times ways on a GPU, on a stream of its own. Between two replays, twice what the L2 cache holds passes through
+    it."""
 
     def __init__(self, device: Device):
         self.device = device
@@ -46,8 +53,9 @@ class Clock:
             self._swept: Memory = device.allocate(4 * device.l2, "timing kernels")
 
     def race(self, ways: Sequence[Way], rounds: int, deadline: float | None = None) -> list[int | None]:
-        """Nanoseconds of one turn of each: the median of several replays, the slow ones dropped after the first rounds. None where a kernel does not launch,
-        which is logged with the reason. EngineError where nothing runs any more, Stuck where one does not end."""
+        """Nanoseconds of one turn of each: the median of several replays, the slow ones dropped after the first rounds.
+        None where a kernel does not launch, which is logged with the reason. EngineError where nothing runs any more,
+        Stuck where one does not end."""
         with self.device:
             graphs = {i: graph for i, way in enumerate(ways) if (graph := self._graph(way)) is not None}
             times: dict[int, list[float]] = {i: [] for i in graphs}
@@ -68,18 +76,19 @@ class Clock:
         try:
             turns = min(way.turns, FIRST_TURNS)
             ready = self._turns(way, turns)
-            self._replayed(ready)              # code and activations come in
+            self._replayed(ready)  # code and activations come in
             wanted = max(1, min(way.turns, MOST_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
             return (ready, turns) if wanted == turns else (self._turns(way, wanted), wanted)
         except Stuck as e:
             raise endless(way.name, e) from None
         except EngineError as e:
-            self.device.synchronize(self.stream.handle)          # fails, too, where the GPU can do nothing any more
+            self.device.synchronize(self.stream.handle)  # fails, too, where the GPU can do nothing any more
             log.warning("%s is not timed: %s", way.name, e)
             return None
 
     def _turns(self, way: Way, turns: int) -> Any:
-        """So many turns, each launch after the one before it, ready to be replayed. Launched one by one, they would be timed with what it takes to do that."""
+        """So many turns, each launch after the one before it, ready to be replayed. Launched one by one, they would be
+        timed with what it takes to do that."""
         graph = self.device.graph()
         before: list[Any] = []
         for turn in range(turns):

@@ -1,7 +1,10 @@
-"""cuBLASLt, the library of its wheel (nvidia-cublas) or of the system, by ctypes: which version is here, and products by algorithms that it proposes.
+"""cuBLASLt, the library of its wheel (nvidia-cublas) or of the system, by ctypes: which version is here, and products
+by algorithms that it proposes.
 
-The numbers are those of cublasLt.h, the same from CUDA 11.4 to 13. The library thinks in columns, so that it is asked for Dᵀ = Bᵀ · Aᵀ.
+The numbers are those of cublasLt.h, the same from CUDA 11.4 to 13. The library thinks in columns, so that it is asked
+for Dᵀ = Bᵀ · Aᵀ.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -22,32 +25,56 @@ from pelton.errors import EngineError
 
 from .wheels import located
 
-WORKSPACE = 32 << 20                           # bytes that an algorithm may want: what the library's makers suggest for GPUs of sm_90
-_TYPES = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 14}      # CUDA_R_32F, …
-_ENDS = (1, 2, 32)                             # CUBLASLT_EPILOGUE_DEFAULT, RELU, GELU (by tanh); BIAS is 4 more
-_SUMS_IN_F32, _OF_TF32 = 68, 77                # CUBLAS_COMPUTE_32F: of f32 without TF32; CUBLAS_COMPUTE_32F_FAST_TF32
-_IN_WORKSPACE = 2                              # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts of sums in f32, added in one order
-_TRANSA, _TRANSB, _EPILOGUE, _BIAS, _BIAS_TYPE = 3, 4, 7, 8, 26                # CUBLASLT_MATMUL_DESC_…
-_BATCH, _STEP = 5, 6                                                           # CUBLASLT_MATRIX_LAYOUT_…
-_MOST_WORKSPACE, _REDUCTIONS, _LEAST_ALIGNED = 1, 3, (5, 6, 7, 8)              # CUBLASLT_MATMUL_PREF_…
-_STATUS = {1: "it is not initialized", 3: "it is out of memory", 7: "a value is not valid", 8: "the GPU is not of an architecture that it knows",
-           11: "memory cannot be reached", 13: "a kernel failed", 14: "an internal error", 15: "it does not support that", 16: "a license is missing"}
+# bytes that an algorithm may want: what the library's makers suggest for GPUs of sm_90
+WORKSPACE = 32 << 20
+_TYPES = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 14}  # CUDA_R_32F, …
+_ENDS = (1, 2, 32)  # CUBLASLT_EPILOGUE_DEFAULT, RELU, GELU (by tanh); BIAS is 4 more
+_SUMS_IN_F32, _OF_TF32 = 68, 77  # CUBLAS_COMPUTE_32F: of f32 without TF32; CUBLAS_COMPUTE_32F_FAST_TF32
+# CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts of sums in f32, added in one order
+_IN_WORKSPACE = 2
+_TRANSA, _TRANSB, _EPILOGUE, _BIAS, _BIAS_TYPE = 3, 4, 7, 8, 26  # CUBLASLT_MATMUL_DESC_…
+_BATCH, _STEP = 5, 6  # CUBLASLT_MATRIX_LAYOUT_…
+_MOST_WORKSPACE, _REDUCTIONS, _LEAST_ALIGNED = 1, 3, (5, 6, 7, 8)  # CUBLASLT_MATMUL_PREF_…
+_STATUS = {
+    1: "it is not initialized",
+    3: "it is out of memory",
+    7: "a value is not valid",
+    8: "the GPU is not of an architecture that it knows",
+    11: "memory cannot be reached",
+    13: "a kernel failed",
+    14: "an internal error",
+    15: "it does not support that",
+    16: "a license is missing",
+}
 
 
 class Heuristic(ctypes.Structure):
     """An algorithm that the library proposes: cublasLtMatmulHeuristicResult_t."""
 
-    _fields_ = [("algorithm", c_char * 64), ("workspace", c_size_t), ("status", c_int), ("waves", c_float), ("reserved", c_int * 4)]
+    _fields_ = [
+        ("algorithm", c_char * 64),
+        ("workspace", c_size_t),
+        ("status", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    ]
 
 
 _PARAMETERS: dict[str, tuple[Any, ...]] = {
-    "Create": (c_void_p,), "Destroy": (c_void_p,),
-    "MatmulDescCreate": (c_void_p, c_int, c_int), "MatmulDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t), "MatmulDescDestroy": (c_void_p,),
-    "MatrixLayoutCreate": (c_void_p, c_int, c_uint64, c_uint64, c_int64), "MatrixLayoutSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "Create": (c_void_p,),
+    "Destroy": (c_void_p,),
+    "MatmulDescCreate": (c_void_p, c_int, c_int),
+    "MatmulDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "MatmulDescDestroy": (c_void_p,),
+    "MatrixLayoutCreate": (c_void_p, c_int, c_uint64, c_uint64, c_int64),
+    "MatrixLayoutSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
     "MatrixLayoutDestroy": (c_void_p,),
-    "MatmulPreferenceCreate": (c_void_p,), "MatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t), "MatmulPreferenceDestroy": (c_void_p,),
+    "MatmulPreferenceCreate": (c_void_p,),
+    "MatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "MatmulPreferenceDestroy": (c_void_p,),
     "MatmulAlgoGetHeuristic": (*(c_void_p,) * 7, c_int, POINTER(Heuristic), POINTER(c_int)),
-    "Matmul": (*(c_void_p,) * 14, c_size_t, c_void_p)}
+    "Matmul": (*(c_void_p,) * 14, c_size_t, c_void_p),
+}
 
 
 @lru_cache(maxsize=1)
@@ -85,7 +112,10 @@ class Library:
     def call(self, name: str, *arguments: Any) -> None:
         status = getattr(self.functions, "cublasLt" + name)(*arguments)
         if status:
-            raise EngineError(f"cuBLASLt {spoken(self.version)} refuses cublasLt{name}: {_STATUS.get(status, 'for no reason that is known')} (status {status})")
+            raise EngineError(
+                f"cuBLASLt {spoken(self.version)} refuses cublasLt{name}:"
+                f" {_STATUS.get(status, 'for no reason that is known')} (status {status})"
+            )
 
     def made(self, owner: object, create: str, destroy: str, *arguments: Any) -> c_void_p:
         """A thing of the library's, given back with its owner."""
@@ -96,28 +126,37 @@ class Library:
         return handle
 
     def planned(self, product: Product, aligned: Sequence[int]) -> Planned:
-        """A product, ready to be computed. EngineError where this version was not what it was timed with, or cannot compute it."""
+        """A product, ready to be computed. EngineError where this version was not what it was timed with, or cannot
+        compute it."""
         if product.version != self.version:
             raise EngineError(f"cuBLASLt {spoken(self.version)} is installed")
         return Planned(self, product, aligned)
 
 
 class Planned:
-    """A product by an algorithm, to be called with the parameters of a step and a stream. `workspace`: bytes that it wants. aligned: for each operand, what its
-    address is a multiple of."""
+    """A product by an algorithm, to be called with the parameters of a step and a stream. `workspace`: bytes that it
+    wants. aligned: for each operand, what its address is a multiple of."""
 
     def __init__(self, library: Library, product: Product, aligned: Sequence[int]):
         self.library, self.product = library, product
         p, kind, out = product, _TYPES[KINDS[product.kind]], _TYPES[KINDS[product.out]]
-        self._setting = threading.Lock()                         # the bias' address is the descriptor's, which contexts of all threads share
-        self._what = library.made(self, "MatmulDescCreate", "MatmulDescDestroy", _OF_TF32 if KINDS[p.kind] == "tf32" else _SUMS_IN_F32, _TYPES["f32"])
+        # the bias' address is the descriptor's, which contexts of all threads share
+        self._setting = threading.Lock()
+        self._what = library.made(
+            self,
+            "MatmulDescCreate",
+            "MatmulDescDestroy",
+            _OF_TF32 if KINDS[p.kind] == "tf32" else _SUMS_IN_F32,
+            _TYPES["f32"],
+        )
         self._set(self._what, _TRANSA, c_int32(p.b_turned))
         self._set(self._what, _TRANSB, c_int32(p.a_turned))
         self._set(self._what, _EPILOGUE, c_uint32(_ENDS[p.end] & ~1 | 4 if p.bias else _ENDS[p.end]))
         a, b, *more, d = aligned
         if p.bias:
             self._set(self._what, _BIAS_TYPE, c_int32(out))
-            self._set(self._what, _BIAS, c_uint64(more[0]))      # how it is aligned, says the library's manual, is seen by the address
+            # how it is aligned, says the library's manual, is seen by the address
+            self._set(self._what, _BIAS, c_uint64(more[0]))
         self._a = self._layout(kind, (p.m, p.k) if p.a_turned else (p.k, p.m), p.a_line, p.a_step)
         self._b = self._layout(kind, (p.k, p.n) if p.b_turned else (p.n, p.k), p.b_line, p.b_step)
         self._d = self._layout(out, (p.n, p.m), p.d_line, p.d_step)
@@ -145,21 +184,52 @@ class Planned:
         for attribute, nbytes in zip(_LEAST_ALIGNED, aligned):
             self._set(wants, attribute, c_uint32(nbytes), "MatmulPreference")
         found, count = (Heuristic * CHOICES)(), c_int()
-        self.library.call("MatmulAlgoGetHeuristic", self.library.handle, self._what, self._b, self._a, self._c, self._d, wants, CHOICES, found, byref(count))
+        self.library.call(
+            "MatmulAlgoGetHeuristic",
+            self.library.handle,
+            self._what,
+            self._b,
+            self._a,
+            self._c,
+            self._d,
+            wants,
+            CHOICES,
+            found,
+            byref(count),
+        )
         chosen = found[self.product.choice]
         if self.product.choice >= count.value or chosen.status or chosen.workspace > WORKSPACE:
             p = self.product
-            raise EngineError(f"cuBLASLt {spoken(self.library.version)} proposes {count.value} algorithms for a product of {p.m}×{p.k} by {p.k}×{p.n}, "
-                              f"number {p.choice} was asked for")
+            raise EngineError(
+                f"cuBLASLt {spoken(self.library.version)} proposes {count.value} algorithms for a product of"
+                f" {p.m}×{p.k} by {p.k}×{p.n}, number {p.choice} was asked for"
+            )
         return chosen
 
     def __call__(self, words: np.ndarray, stream: int) -> None:
-        """Puts the product on a stream; the words are the addresses of its operands, its dims and the two trailing pointers."""
+        """Puts the product on a stream; the words are the addresses of its operands, its dims and the two trailing
+        pointers."""
         p = self.product
-        a, b, *more, d = words[:3 + p.bias + p.added].tolist()
+        a, b, *more, d = words[: 3 + p.bias + p.added].tolist()
         with self._setting:
             if p.bias:
                 self._set(self._what, _BIAS, c_uint64(more[0]))
-            self.library.call("Matmul", self.library.handle, self._what, byref(self._scale), b, self._b, a, self._a, byref(self._beta),
-                              more[-1] if p.added else d, self._c, d, self._d, byref(self._found), int(words[-2]) if self.workspace else None,
-                              self.workspace, stream)
+            self.library.call(
+                "Matmul",
+                self.library.handle,
+                self._what,
+                byref(self._scale),
+                b,
+                self._b,
+                a,
+                self._a,
+                byref(self._beta),
+                more[-1] if p.added else d,
+                self._c,
+                d,
+                self._d,
+                byref(self._found),
+                int(words[-2]) if self.workspace else None,
+                self.workspace,
+                stream,
+            )

@@ -1,8 +1,11 @@
-"""cuDNN, the library of its wheel (nvidia-cudnn) or of the system, by ctypes: which version is here, and convolutions by engines that it proposes.
+"""cuDNN, the library of its wheel (nvidia-cudnn) or of the system, by ctypes: which version is here, and convolutions
+by engines that it proposes.
 
-The numbers are those of cudnn_graph.h, the same in all of cuDNN 9. An operation graph says what is computed: a convolution, then sums with Z and with the
-bias, then ReLU. In this order the library has kernels for all of it at once; others, and sums or ReLU without a bias, it would have to compile.
+The numbers are those of cudnn_graph.h, the same in all of cuDNN 9. An operation graph says what is computed: a
+convolution, then sums with Z and with the bias, then ReLU. In this order the library has kernels for all of it at once;
+others, and sums or ReLU without a bias, it would have to compile.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -23,36 +26,87 @@ from pelton.errors import EngineError
 from . import cublaslt
 from .wheels import located
 
-MAJOR = 9                                      # of the library whose numbers these are
-WORKSPACE = 64 << 20                           # bytes that an engine may want
-PROPOSED = 8                                   # engines that are looked at, the most promising first
-_TYPES = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 9}       # CUDNN_DATA_FLOAT, …
-_POINTWISE, _CONVOLUTION, _ENGINE, _CONFIG, _HEURISTICS, _PLAN, _FORWARD, _APPLY, _GRAPH, _POINTERS, _TENSOR, _DEVICE = (
-    0, 1, 2, 3, 4, 5, 10, 13, 15, 16, 17, 38)                                  # CUDNN_BACKEND_…_DESCRIPTOR
+MAJOR = 9  # of the library whose numbers these are
+WORKSPACE = 64 << 20  # bytes that an engine may want
+PROPOSED = 8  # engines that are looked at, the most promising first
+_TYPES = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 9}  # CUDNN_DATA_FLOAT, …
+(
+    _POINTWISE,
+    _CONVOLUTION,
+    _ENGINE,
+    _CONFIG,
+    _HEURISTICS,
+    _PLAN,
+    _FORWARD,
+    _APPLY,
+    _GRAPH,
+    _POINTERS,
+    _TENSOR,
+    _DEVICE,
+) = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    10,
+    13,
+    15,
+    16,
+    17,
+    38,
+)  # CUDNN_BACKEND_…_DESCRIPTOR
 _HANDLE, _KIND, _FLAG, _I64, _F32, _POINTER, _CROSS, _MODE, _NOTE, _POINTWISE_MODE, _DESCRIPTOR, _BEHAVIOUR, _TEXT = (
-    (0, c_void_p), (1, c_int), (2, c_bool), (3, c_int64), (4, c_float), (6, c_void_p), (7, c_int), (8, c_int), (11, c_int), (14, c_int), (15, c_void_p),
-    (19, c_int), (24, c_char))                                                 # CUDNN_TYPE_…
-_ADD, _RELU = 0, 100                                                           # CUDNN_POINTWISE_…
-_CORRELATION, _BY_RULES = 1, 3                                                 # CUDNN_CROSS_CORRELATION, CUDNN_HEUR_MODE_A
-_TENSOR_CORES, _COMPILES = 0, 0                # CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
-# Inputs rounded to fewer digits, sums in fewer, Fourier transforms, sums in another order every time, and Winograd's transforms.
+    (0, c_void_p),
+    (1, c_int),
+    (2, c_bool),
+    (3, c_int64),
+    (4, c_float),
+    (6, c_void_p),
+    (7, c_int),
+    (8, c_int),
+    (11, c_int),
+    (14, c_int),
+    (15, c_void_p),
+    (19, c_int),
+    (24, c_char),
+)  # CUDNN_TYPE_…
+_ADD, _RELU = 0, 100  # CUDNN_POINTWISE_…
+# CUDNN_CROSS_CORRELATION, CUDNN_HEUR_MODE_A
+_CORRELATION, _BY_RULES = 1, 3
+# CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
+_TENSOR_CORES, _COMPILES = 0, 0
+# Inputs rounded to fewer digits, sums in fewer, Fourier transforms, sums in another order every time, and Winograd's
+# transforms.
 _INEXACT = frozenset(range(1, 9))
-_X, _W, _BIAS, _Z, _Y, _BETWEEN = 1, 2, 3, 4, 5, 6                             # names of tensors, ours to choose
+_X, _W, _BIAS, _Z, _Y, _BETWEEN = 1, 2, 3, 4, 5, 6  # names of tensors, ours to choose
 
 _PARAMETERS: dict[str, tuple[Any, ...]] = {
-    "Create": (c_void_p,), "Destroy": (c_void_p,), "SetStream": (c_void_p, c_void_p), "GetLastErrorString": (c_void_p, c_size_t),
-    "BackendCreateDescriptor": (c_int, c_void_p), "BackendDestroyDescriptor": (c_void_p,),
-    "BackendSetAttribute": (c_void_p, c_int, c_int, c_int64, c_void_p), "BackendGetAttribute": (c_void_p, c_int, c_int, c_int64, c_void_p, c_void_p),
-    "BackendFinalize": (c_void_p,), "BackendExecute": (c_void_p, c_void_p, c_void_p)}
+    "Create": (c_void_p,),
+    "Destroy": (c_void_p,),
+    "SetStream": (c_void_p, c_void_p),
+    "GetLastErrorString": (c_void_p, c_size_t),
+    "BackendCreateDescriptor": (c_int, c_void_p),
+    "BackendDestroyDescriptor": (c_void_p,),
+    "BackendSetAttribute": (c_void_p, c_int, c_int, c_int64, c_void_p),
+    "BackendGetAttribute": (c_void_p, c_int, c_int, c_int64, c_void_p, c_void_p),
+    "BackendFinalize": (c_void_p,),
+    "BackendExecute": (c_void_p, c_void_p, c_void_p),
+}
 
 
 @lru_cache(maxsize=1)
 def loaded() -> ctypes.CDLL:
     """The library. EngineError where there is none, or not what it needs itself."""
     library = bound(located("cudnn", "cuDNN", "nvidia-cudnn-cu13"))
-    cuda, other = int(library.cudnnGetCudartVersion()) // 1000, cublaslt.version() // 10000     # it ends the process where it misses cuBLASLt
+    # it ends the process where it misses cuBLASLt
+    cuda, other = int(library.cudnnGetCudartVersion()) // 1000, cublaslt.version() // 10000
     if cuda != other:
-        raise EngineError(f"the cuDNN here is for CUDA {cuda}, the cuBLASLt that it needs for CUDA {other}; install both for one version of CUDA")
+        raise EngineError(
+            f"the cuDNN here is for CUDA {cuda}, the cuBLASLt that it needs for CUDA {other}; install both for one"
+            " version of CUDA"
+        )
     return library
 
 
@@ -94,7 +148,7 @@ class Descriptor:
         (number, form), count = kind, c_int64()
         array = (form * most)()
         self.library.call("BackendGetAttribute", self.handle, attribute, number, most, byref(count), array)
-        return list(array)[:count.value]
+        return list(array)[: count.value]
 
     def read(self, attribute: int, into: Sequence[Descriptor]) -> int:
         """Lets the library make descriptors of these, which it has for an attribute; how many."""
@@ -109,14 +163,16 @@ class Descriptor:
 
 
 class Library:
-    """cuDNN for the GPU whose context is this thread's, now and whenever it is used; or, to plan and not to compute, for a GPU of which there is but a
-    description (`device`, JSON of the library's own)."""
+    """cuDNN for the GPU whose context is this thread's, now and whenever it is used; or, to plan and not to compute,
+    for a GPU of which there is but a description (`device`, JSON of the library's own)."""
 
     def __init__(self, library: ctypes.CDLL, device: str | None = None):
         self.functions = library
         self.version = int(library.cudnnGetVersion())
-        self.plans: weakref.WeakValueDictionary[Any, Planned] = weakref.WeakValueDictionary()     # a plan takes milliseconds
-        self.using = threading.Lock()                            # the stream is the handle's, which contexts of all threads share
+        # a plan takes milliseconds
+        self.plans: weakref.WeakValueDictionary[Any, Planned] = weakref.WeakValueDictionary()
+        # the stream is the handle's, which contexts of all threads share
+        self.using = threading.Lock()
         self.handle, self.device = c_void_p(), None
         if device is None:
             self.call("Create", byref(self.handle))
@@ -132,11 +188,14 @@ class Library:
         if status:
             why = ctypes.create_string_buffer(1024)
             self.functions.cudnnGetLastErrorString(why, len(why))
-            raise EngineError(f"cuDNN {spoken(self.version)} refuses cudnn{name}: {why.value.decode(errors='replace') or 'for no reason that it gives'} "
-                              f"(status {status})")
+            raise EngineError(
+                f"cuDNN {spoken(self.version)} refuses cudnn{name}:"
+                f" {why.value.decode(errors='replace') or 'for no reason that it gives'} (status {status})"
+            )
 
     def planned(self, convolution: Convolution, aligned: Sequence[int]) -> Planned:
-        """A convolution, ready to be computed. EngineError where this version was not what it was timed with, or cannot compute it."""
+        """A convolution, ready to be computed. EngineError where this version was not what it was timed with, or cannot
+        compute it."""
         if convolution.version != self.version:
             raise EngineError(f"cuDNN {spoken(self.version)} is installed")
         key = convolution, tuple(aligned)
@@ -145,8 +204,8 @@ class Library:
 
 
 class Planned:
-    """A convolution by an engine, to be called with the parameters of a step and a stream. `workspace`: bytes that it wants. aligned: for each operand, what
-    its address is a multiple of."""
+    """A convolution by an engine, to be called with the parameters of a step and a stream. `workspace`: bytes that it
+    wants. aligned: for each operand, what its address is a multiple of."""
 
     def __init__(self, library: Library, convolution: Convolution, aligned: Sequence[int]):
         self.library, self.what = library, convolution
@@ -154,16 +213,25 @@ class Planned:
         self.names = [_X, _W, *([_BIAS] if c.bias else []), *([_Z] if c.added else []), _Y]
         self.aligned = dict(zip(self.names, aligned))
         each, shape = c.c // c.group, (c.n, c.out, *c.space)
-        steps: list[tuple[int, Descriptor | None]] = [(_ADD, self._tensor(_Z, kind, shape, (c.z_n, 1, c.z_h, c.z_w)))] if c.added else []
+        steps: list[tuple[int, Descriptor | None]] = (
+            [(_ADD, self._tensor(_Z, kind, shape, (c.z_n, 1, c.z_h, c.z_w)))] if c.added else []
+        )
         steps += [(_ADD, self._tensor(_BIAS, kind, (1, c.out, 1, 1), (c.out, 1, c.out, c.out)))] if c.bias else []
         steps += [(_RELU, None)] if ENDS[c.end] == "relu" else []
-        places = [self._tensor(_BETWEEN + i, _TYPES["f32"], shape, (c.y_n, 1, c.y_h, c.y_w), between=True) for i in range(len(steps))]
+        places = [
+            self._tensor(_BETWEEN + i, _TYPES["f32"], shape, (c.y_n, 1, c.y_h, c.y_w), between=True)
+            for i in range(len(steps))
+        ]
         places.append(self._tensor(_Y, kind, shape, (c.y_n, 1, c.y_h, c.y_w)))
         x = self._tensor(_X, kind, (c.n, c.c, c.h, c.w), (c.x_n, 1, c.x_h, c.x_w))
         w = self._tensor(_W, kind, (c.out, each, c.kernel_h, c.kernel_w), (c.w_step, 1, c.kernel_w * each, each))
         graph = Descriptor(library, _GRAPH)
-        graph.set(801, _DESCRIPTOR, self._convolved(x, w, places[0]), *(self._applied(mode, of, other, to)
-                                                                       for (mode, other), of, to in zip(steps, places, places[1:])))
+        graph.set(
+            801,
+            _DESCRIPTOR,
+            self._convolved(x, w, places[0]),
+            *(self._applied(mode, of, other, to) for (mode, other), of, to in zip(steps, places, places[1:])),
+        )
         self._on(graph, 800, None)
         self._plan = self._chosen(graph.made())
         self.workspace = int(self._plan.get(402, _I64, 1)[0])
@@ -176,7 +244,9 @@ class Planned:
         elif handle is not None:
             thing.set(handle, _HANDLE, self.library.handle.value)
 
-    def _tensor(self, name: int, kind: int, shape: Sequence[int], strides: Sequence[int], between: bool = False) -> Descriptor:
+    def _tensor(
+        self, name: int, kind: int, shape: Sequence[int], strides: Sequence[int], between: bool = False
+    ) -> Descriptor:
         tensor = Descriptor(self.library, _TENSOR)
         tensor.set(901, _KIND, kind)
         tensor.set(902, _I64, *shape)
@@ -213,34 +283,40 @@ class Planned:
         return applied.made()
 
     def _chosen(self, graph: Descriptor) -> Descriptor:
-        """The plan by the engine that was chosen among those that the library proposes, of which it has the code and which round as our own kernels do."""
+        """The plan by the engine that was chosen among those that the library proposes, of which it has the code and
+        which round as our own kernels do."""
         ranked = Descriptor(self.library, _HEURISTICS)
         ranked.set(201, _DESCRIPTOR, graph)
         ranked.set(200, _MODE, _BY_RULES)
         self._on(ranked, None, 204)
         configs = [Descriptor(self.library, _CONFIG) for _ in range(PROPOSED)]
-        found, said = [c for c in configs[:ranked.made().read(202, configs)] if self._fits(c)], self.what
-        for config in found[said.choice:said.choice + 1]:
+        found, said = [c for c in configs[: ranked.made().read(202, configs)] if self._fits(c)], self.what
+        for config in found[said.choice : said.choice + 1]:
             config.held.append(graph)
             plan = Descriptor(self.library, _PLAN)
             plan.set(401, _DESCRIPTOR, config)
             self._on(plan, 400, 407)
             if plan.made().get(402, _I64, 1)[0] <= WORKSPACE:
                 return plan
-        raise EngineError(f"cuDNN {spoken(self.library.version)} proposes {len(found)} engines for {said}, number {said.choice} was asked for")
+        raise EngineError(
+            f"cuDNN {spoken(self.library.version)} proposes {len(found)} engines for {said}, number {said.choice} was"
+            " asked for"
+        )
 
     def _fits(self, config: Descriptor) -> bool:
         engine = Descriptor(self.library, _ENGINE)
         config.read(300, [engine])
         notes, behaviour = set(engine.get(1303, _NOTE, 32)), set(engine.get(1305, _BEHAVIOUR, 32))
-        rounds = KINDS[self.what.kind] == "f32" and _TENSOR_CORES in notes           # of f32 they would take the first 10 digits
+        # of f32 they would take the first 10 digits
+        rounds = KINDS[self.what.kind] == "f32" and _TENSOR_CORES in notes
         return not notes & _INEXACT and _COMPILES not in behaviour and not rounds
 
     def __call__(self, words: np.ndarray, stream: int) -> None:
-        """Puts the convolution on a stream; the words are the addresses of its operands, its dims and the two trailing pointers."""
+        """Puts the convolution on a stream; the words are the addresses of its operands, its dims and the two trailing
+        pointers."""
         pointers = Descriptor(self.library, _POINTERS)
         pointers.set(1000, _I64, *self.names)
-        pointers.set(1001, _POINTER, *words[:len(self.names)].tolist())
+        pointers.set(1001, _POINTER, *words[: len(self.names)].tolist())
         pointers.set(1003, _POINTER, int(words[-2]) if self.workspace else None)
         with self.library.using:
             self.library.call("SetStream", self.library.handle, stream)

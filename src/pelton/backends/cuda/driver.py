@@ -1,4 +1,5 @@
 """A GPU by the driver's own interface."""
+
 from __future__ import annotations
 
 import os
@@ -21,9 +22,17 @@ from .binding import binding, call, refuse, said, version
 from .device import Function, Launch, Memory, Stuck, of_library, parameters
 from .libraries import Library, opened, versions
 
-POLL = 5e-5                                    # seconds between two looks at what may never end
-STATIC_SHARED = 48 << 10                       # bytes of shared memory per block that a kernel gets without asking
-_UNREADABLE = ("INVALID_IMAGE", "NO_BINARY_FOR_GPU", "INVALID_SOURCE", "UNSUPPORTED_PTX_VERSION", "NOT_FOUND", "INVALID_KERNEL_IMAGE", "FILE_NOT_FOUND")
+POLL = 5e-5  # seconds between two looks at what may never end
+STATIC_SHARED = 48 << 10  # bytes of shared memory per block that a kernel gets without asking
+_UNREADABLE = (
+    "INVALID_IMAGE",
+    "NO_BINARY_FOR_GPU",
+    "INVALID_SOURCE",
+    "UNSUPPORTED_PTX_VERSION",
+    "NOT_FOUND",
+    "INVALID_KERNEL_IMAGE",
+    "FILE_NOT_FOUND",
+)
 
 
 @lru_cache(maxsize=64)
@@ -33,7 +42,8 @@ def device(ordinal: int = 0) -> Gpu:
 
 
 class Held:
-    """A thing of the driver's, given back when nobody holds it; `source` is what it was made of, and needs as long as it lives."""
+    """A thing of the driver's, given back when nobody holds it; `source` is what it was made of, and needs as long as
+    it lives."""
 
     def __init__(self, handle: Any, source: Any = None):
         self.handle, self.source = handle, source
@@ -46,7 +56,9 @@ class Gpu:
         driver = binding()
         count = call("cuDeviceGetCount")
         if not count:
-            raise EngineError("there is no NVIDIA GPU that this process may use; CUDA_VISIBLE_DEVICES says which it may")
+            raise EngineError(
+                "there is no NVIDIA GPU that this process may use; CUDA_VISIBLE_DEVICES says which it may"
+            )
         if not 0 <= ordinal < count:
             raise InputError(f"there is no GPU {ordinal}; those that this process may use are 0 to {count - 1}")
         self.ordinal = ordinal
@@ -56,9 +68,13 @@ class Gpu:
 
         def attribute(name: str) -> int:
             return call("cuDeviceGetAttribute", getattr(known, "CU_DEVICE_ATTRIBUTE_" + name), handle)
+
         self.name = call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode(errors="replace")
         self.arch = 10 * attribute("COMPUTE_CAPABILITY_MAJOR") + attribute("COMPUTE_CAPABILITY_MINOR")
-        self.multiprocessors, self.shared = attribute("MULTIPROCESSOR_COUNT"), attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self.multiprocessors, self.shared = (
+            attribute("MULTIPROCESSOR_COUNT"),
+            attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        )
         self.l1, self.l2 = attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"), attribute("L2_CACHE_SIZE")
         self._cooperates = bool(attribute("COOPERATIVE_LAUNCH"))
         self.memory, self.cuda = call("cuDeviceTotalMem", handle), version(driver)
@@ -68,14 +84,16 @@ class Gpu:
     def __enter__(self) -> Gpu:
         """Its context is this thread's, whichever that had, until the end of the block."""
         if os.getpid() != self._process:
-            raise EngineError("this process was forked from one that had begun to use the GPU, where the driver does not work; load the engine after the "
-                              "fork, or start processes with multiprocessing's \"spawn\"")
+            raise EngineError(
+                "this process was forked from one that had begun to use the GPU, where the driver does not work; load"
+                ' the engine after the fork, or start processes with multiprocessing\'s "spawn"'
+            )
         self._refuse_stuck()
         call("cuCtxPushCurrent", self._context)
         return self
 
     def __exit__(self, *_: object) -> None:
-        binding().cuCtxPopCurrent()            # its status would hide why the block ended
+        binding().cuCtxPopCurrent()  # its status would hide why the block ended
 
     # ---- memory ----
 
@@ -83,8 +101,10 @@ class Gpu:
         driver = binding()
         status, address = driver.cuMemAlloc(max(nbytes, 1))
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            raise EngineError(f"{what} needs {_size(nbytes)} of GPU memory, and {_size(self.free_memory())} of {_size(self.memory)} are free on {self.name}; "
-                              "use smaller inputs or fewer contexts, or end what else runs there")
+            raise EngineError(
+                f"{what} needs {_size(nbytes)} of GPU memory, and {_size(self.free_memory())} of {_size(self.memory)}"
+                f" are free on {self.name}; use smaller inputs or fewer contexts, or end what else runs there"
+            )
         if status:
             refuse(driver, "cuMemAlloc", status)
         return self._kept(Memory(int(address), nbytes), "cuMemFree", address)
@@ -93,7 +113,10 @@ class Gpu:
         driver = binding()
         status, address = driver.cuMemHostAlloc(max(nbytes, 1), driver.CU_MEMHOSTALLOC_PORTABLE)
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            raise EngineError(f"{what} needs {_size(nbytes)} of pinned memory for copies, which the system refuses; `ulimit -l` may be low")
+            raise EngineError(
+                f"{what} needs {_size(nbytes)} of pinned memory for copies, which the system refuses; `ulimit -l` may"
+                " be low"
+            )
         if status:
             refuse(driver, "cuMemHostAlloc", status)
         seen = np.ctypeslib.as_array((c_uint8 * max(nbytes, 1)).from_address(int(address)))
@@ -104,7 +127,9 @@ class Gpu:
 
     def owner(self, address: int) -> int | None:
         driver = binding()
-        status, found = driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+        status, found = driver.cuPointerGetAttribute(
+            driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address
+        )
         if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:
             return None
         if status:
@@ -117,7 +142,7 @@ class Gpu:
         return thing
 
     def _release(self, free: str, handle: Any) -> None:
-        if os.getpid() == self._process and not self._stuck:     # giving back waits for all that runs
+        if os.getpid() == self._process and not self._stuck:  # giving back waits for all that runs
             with suppress(EngineError), self:  # a lost context has given back everything already
                 getattr(binding(), free)(handle)
 
@@ -130,25 +155,41 @@ class Gpu:
         module = self._kept(Held(module), "cuModuleUnload", module)
         handle = self._readable("cuModuleGetFunction", where, module.handle, cubin.symbol.encode())
         if cubin.shared > self.shared:
-            raise EngineError(f"{where} needs {cubin.shared} bytes of shared memory per block, {self.name} has {self.shared}; "
-                              f"build the engine for sm_{self.arch}")
+            raise EngineError(
+                f"{where} needs {cubin.shared} bytes of shared memory per block, {self.name} has {self.shared}; "
+                f"build the engine for sm_{self.arch}"
+            )
         if cubin.shared > STATIC_SHARED:
-            call("cuFuncSetAttribute", handle, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cubin.shared)
-            call("cuFuncSetCacheConfig", handle, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)      # as Triton does: several blocks of it side by side
+            call(
+                "cuFuncSetAttribute",
+                handle,
+                driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                cubin.shared,
+            )
+            # as Triton does: several blocks of it side by side
+            call("cuFuncSetCacheConfig", handle, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)
         self._check_parameters(handle, parameters(cubin, words), where)
         return Function(Held(handle, module), cubin, together=self._together(handle, cubin) if cubin.phased == 2 else 0)
 
     def _together(self, handle: Any, cubin: Cubin) -> int:
         """Blocks of a kernel that are on the GPU at once."""
-        return self.multiprocessors * call("cuOccupancyMaxActiveBlocksPerMultiprocessor", handle, 32 * cubin.warps, cubin.shared) if self._cooperates else 0
+        return (
+            self.multiprocessors
+            * call("cuOccupancyMaxActiveBlocksPerMultiprocessor", handle, 32 * cubin.warps, cubin.shared)
+            if self._cooperates
+            else 0
+        )
 
     def _readable(self, name: str, where: str, *arguments: Any) -> Any:
         """What a function of the driver makes of a cubin."""
         driver = binding()
         status, found = getattr(driver, name)(*arguments)
         if status and status.name.removeprefix("CUDA_ERROR_") in _UNREADABLE:
-            raise EngineError(f"{where} cannot be loaded by this driver: {said(driver, status)}; the driver may be older than what compiled it "
-                              f"(it knows CUDA {version(driver)}): install a newer one, or build the engine with an older Triton")
+            raise EngineError(
+                f"{where} cannot be loaded by this driver: {said(driver, status)}; the driver may be older than what"
+                f" compiled it (it knows CUDA {version(driver)}): install a newer one, or build the engine with an"
+                " older Triton"
+            )
         if status:
             refuse(driver, name, status)
         return found
@@ -159,7 +200,7 @@ class Gpu:
         for i in range(len(wanted) + 1):
             try:
                 status, *found = driver.cuFuncGetParamInfo(handle, i)
-            except RuntimeError:               # a driver older than CUDA 12.4 does not tell
+            except RuntimeError:  # a driver older than CUDA 12.4 does not tell
                 return
             last = status == driver.CUresult.CUDA_ERROR_INVALID_VALUE
             if status and not last:
@@ -167,8 +208,10 @@ class Gpu:
             if last != (i == len(wanted)) or (not last and tuple(found) != wanted[i]):
                 given = "no such parameter" if last else f"{found[1]} bytes at {found[0]}"
                 asked = "none" if i == len(wanted) else f"{wanted[i][1]} bytes at {wanted[i][0]}"
-                raise EngineError(f"{where} does not take what its step gives it, {len(wanted)} parameters: parameter {i} is {given}, should be {asked}; "
-                                  "build the engine again")
+                raise EngineError(
+                    f"{where} does not take what its step gives it, {len(wanted)} parameters: parameter {i} is {given},"
+                    f" should be {asked}; build the engine again"
+                )
 
     @property
     def libraries(self) -> Mapping[str, int]:
@@ -215,7 +258,10 @@ class Gpu:
         size, spread = driver.CUkernelNodeAttrValue(), driver.CUkernelNodeAttrValue()
         size.clusterDim.x, size.clusterDim.y, size.clusterDim.z = clusters, 1, 1
         spread.clusterSchedulingPolicyPreference = driver.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
-        return [("CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", size), ("CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE", spread)]
+        return [
+            ("CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", size),
+            ("CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE", spread),
+        ]
 
     # ---- streams and copies ----
 
@@ -240,7 +286,7 @@ class Gpu:
             return
         driver, until = binding(), time.monotonic() + patience
         while True:
-            status, = driver.cuEventQuery(event.handle)
+            (status,) = driver.cuEventQuery(event.handle)
             if not status:
                 return
             if status != driver.CUresult.CUDA_ERROR_NOT_READY:
@@ -278,19 +324,22 @@ class Gpu:
 
     def add(self, graph: Held, launch: Launch, after: Sequence[Any]) -> Any:
         if launch.function.call is not None:
-            return call("cuGraphAddChildGraphNode", graph.handle, list(after), len(after), self._captured(launch).handle)
+            return call(
+                "cuGraphAddChildGraphNode", graph.handle, list(after), len(after), self._captured(launch).handle
+            )
         node = call("cuGraphAddKernelNode", graph.handle, list(after), len(after), self._node(launch))
         for name, value in self._attributes(launch):
             call("cuGraphKernelNodeSetAttribute", node, getattr(binding().CUkernelNodeAttrID, name), value)
         return node
 
     def _captured(self, launch: Launch) -> Held:
-        """What a library puts on a stream, as a graph: nodes take copies of it. Its kernels may be loaded only now, which no other mode of capturing allows."""
+        """What a library puts on a stream, as a graph: nodes take copies of it. Its kernels may be loaded only now,
+        which no other mode of capturing allows."""
         driver, stream = binding(), self.stream()
         call("cuStreamBeginCapture", stream.handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
         try:
             self.launch(launch, stream.handle)
-        finally:                               # what went wrong before says more than what this gives then
+        finally:  # what went wrong before says more than what this gives then
             status, graph = driver.cuStreamEndCapture(stream.handle)
         if status:
             refuse(driver, "cuStreamEndCapture", status)
@@ -302,7 +351,10 @@ class Gpu:
         node.func = launch.function.handle.handle
         node.gridDimX, node.gridDimY, node.gridDimZ = launch.grid, 1, 1
         node.blockDimX, node.blockDimY, node.blockDimZ = launch.block, 1, 1
-        node.sharedMemBytes, node.kernelParams = launch.function.cubin.shared, launch.table.__array_interface__["data"][0]
+        node.sharedMemBytes, node.kernelParams = (
+            launch.function.cubin.shared,
+            launch.table.__array_interface__["data"][0],
+        )
         return node
 
     def instantiate(self, graph: Held, stream: int) -> Held:

@@ -1,4 +1,6 @@
-"""The libraries that compute some steps of engines, where they are here: by the name that such steps have as their symbol."""
+"""The libraries that compute some steps of engines, where they are here: by the name that such steps have as their
+symbol."""
+
 from __future__ import annotations
 
 import logging
@@ -41,4 +43,3 @@ def opened(symbol: str) -> Library:
     """One for the GPU whose context is this thread's. EngineError where it is not here."""
     library: Library = _MODULES[symbol].Library(_MODULES[symbol].loaded())
     return library
-

@@ -1,4 +1,5 @@
 """Engines on NVIDIA GPUs: code loaded and weights uploaded once, for all contexts."""
+
 from __future__ import annotations
 
 import logging
@@ -19,8 +20,8 @@ log = logging.getLogger("pelton.runtime")
 
 
 class Loaded:
-    """The code and weights of an engine on a GPU. `cubins`: those for it, by symbol; `functions`: that of each step, None for those of the CPU.
-    EngineError where the GPU does not run the engine, or has not the memory."""
+    """The code and weights of an engine on a GPU. `cubins`: those for it, by symbol; `functions`: that of each step,
+    None for those of the CPU. EngineError where the GPU does not run the engine, or has not the memory."""
 
     def __init__(self, plan: Plan, bundle: Mapping[int, Mapping[str, Cubin]], device: Device):
         self.plan, self.device, self._warned = plan, device, set[str]()
@@ -31,12 +32,17 @@ class Loaded:
             self.weights = device.allocate(plan.constants.nbytes, f"engine {plan.called!r}, for its weights,")
             if plan.constants.nbytes:
                 stream = device.stream()
-                device.upload(self.weights.address, plan.constants.__array_interface__["data"][0], plan.constants.nbytes, stream.handle)
+                device.upload(
+                    self.weights.address,
+                    plan.constants.__array_interface__["data"][0],
+                    plan.constants.nbytes,
+                    stream.handle,
+                )
                 device.synchronize(stream.handle)
 
     def _by_libraries(self) -> dict[int, Function]:
-        """The functions of the steps that a library computes. Where it cannot, as it is not here or is another version than the one that was timed, a kernel
-        of the engine's own takes its place, which is said once."""
+        """The functions of the steps that a library computes. Where it cannot, as it is not here or is another version
+        than the one that was timed, a kernel of the engine's own takes its place, which is said once."""
         found, steps, reasons = dict[int, Function](), list(self.plan.plain.steps), dict[str, None]()
         for i, step in enumerate(self.plan.plain.steps):
             if step.symbol in LIBRARIES:
@@ -47,8 +53,14 @@ class Loaded:
                     steps[i] = stands_in(step)
                     reasons[f"they were timed with {step.symbol} {spoken(told.version)}: {e}"] = None
         if reasons:
-            log.warning("engine %r: %d of its %d steps run by kernels of its own instead of a library, %s; `pelton tune` times them anew", self.plan.called,
-                        sum(a is not b for a, b in zip(steps, self.plan.plain.steps)), len(steps), "; ".join(reasons))
+            log.warning(
+                "engine %r: %d of its %d steps run by kernels of its own instead of a library, %s; `pelton tune` times"
+                " them anew",
+                self.plan.called,
+                sum(a is not b for a, b in zip(steps, self.plan.plain.steps)),
+                len(steps),
+                "; ".join(reasons),
+            )
             self.plan = self.plan.with_steps(steps)
         return found
 
@@ -61,17 +73,30 @@ class Loaded:
             parameters = len(step.args) + len(step.dims) + TRAILING
             if step.symbol and step.symbol not in loaded:
                 if step.symbol not in self.cubins:
-                    raise EngineError(f"the engine's code has no kernel {step.symbol!r} for sm_{self.device.arch}; the engine is damaged, build it again")
+                    raise EngineError(
+                        f"the engine's code has no kernel {step.symbol!r} for sm_{self.device.arch}; the engine is"
+                        " damaged, build it again"
+                    )
                 loaded[step.symbol] = self.device.load(self.cubins[step.symbol], parameters), parameters
             if step.symbol and step.phases != 1 and not self.cubins[step.symbol].phased:
-                raise EngineError(f"step {step.name!r} has {step.phases} phases, its kernel {step.symbol!r} none; the engine is damaged, build it again")
+                raise EngineError(
+                    f"step {step.name!r} has {step.phases} phases, its kernel {step.symbol!r} none; the engine is"
+                    " damaged, build it again"
+                )
             if step.symbol and any(m.operand >= len(step.args) for m in self.cubins[step.symbol].maps):
-                raise EngineError(f"kernel {step.symbol!r} takes more operands by maps than step {step.name!r} has, {len(step.args)}; "
-                                  "the engine is damaged, build it again")
+                raise EngineError(
+                    f"kernel {step.symbol!r} takes more operands by maps than step {step.name!r} has, {len(step.args)};"
+                    " the engine is damaged, build it again"
+                )
             if step.symbol and loaded[step.symbol][1] != parameters:
-                raise EngineError(f"step {step.name!r} gives kernel {step.symbol!r} {parameters} parameters, another step {loaded[step.symbol][1]}; "
-                                  "the engine is damaged, build it again")
-        return [given[i] if i in given else loaded[s.symbol][0] if s.symbol else None for i, s in enumerate(self.plan.plain.steps)]
+                raise EngineError(
+                    f"step {step.name!r} gives kernel {step.symbol!r} {parameters} parameters, another step"
+                    f" {loaded[step.symbol][1]}; the engine is damaged, build it again"
+                )
+        return [
+            given[i] if i in given else loaded[s.symbol][0] if s.symbol else None
+            for i, s in enumerate(self.plan.plain.steps)
+        ]
 
     def warn(self, text: str) -> None:
         """Logs a warning, the first time."""
@@ -89,4 +114,10 @@ def stands_in(step: Step) -> Step:
 def by(kernel: Step, step: Step, rest: Sequence[Step], **info: Any) -> Step:
     """A step by one of its kernels, with the rest beside it."""
     spares = tuple(replace(s, info={"tactic": s.info["tactic"]}, outputs=(), spares=()) for s in rest)
-    return replace(kernel, name=step.name, info={**step.info, "tactic": kernel.info["tactic"], **info}, outputs=step.outputs, spares=spares)
+    return replace(
+        kernel,
+        name=step.name,
+        info={**step.info, "tactic": kernel.info["tactic"], **info},
+        outputs=step.outputs,
+        spares=spares,
+    )

@@ -1,4 +1,5 @@
 """Which of an engine's cubins a GPU runs, and what GPU is here."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,13 +15,24 @@ def chosen(name: str, bundle: Mapping[int, Mapping[str, Cubin]], arch: int, gpu:
     fits = fitting(bundle, arch)
     if fits is None:
         inside = ", ".join(f"sm_{a}" for a in sorted(bundle)) or "none"
-        raise EngineError(f"engine {name!r} has code for {inside}; the GPU here, {gpu}, is sm_{arch}; "
-                          f"build it with --target cuda:{','.join(f'sm_{a}' for a in sorted({*bundle, arch}))}")
+        raise EngineError(
+            f"engine {name!r} has code for {inside}; the GPU here, {gpu}, is sm_{arch}; "
+            f"build it with --target cuda:{','.join(f'sm_{a}' for a in sorted({*bundle, arch}))}"
+        )
     return bundle[fits]
 
 
 def describe(ordinal: int = 0) -> dict[str, Any]:
-    """model (the marketing name), isa (sm_90), memory (bytes), multiprocessors and ordinal of a GPU that is here; EngineError where there is none."""
+    """model (the marketing name), isa (sm_90), memory (bytes), multiprocessors and ordinal of a GPU that is here;
+    EngineError where there is none."""
     from .driver import device
+
     gpu = device(ordinal)
-    return {"arch": "cuda", "model": gpu.name, "isa": f"sm_{gpu.arch}", "memory": gpu.memory, "multiprocessors": gpu.multiprocessors, "ordinal": gpu.ordinal}
+    return {
+        "arch": "cuda",
+        "model": gpu.name,
+        "isa": f"sm_{gpu.arch}",
+        "memory": gpu.memory,
+        "multiprocessors": gpu.multiprocessors,
+        "ordinal": gpu.ordinal,
+    }

@@ -1,4 +1,6 @@
-"""A GPU that is none: it writes down what it is asked to do and keeps real memory behind its addresses, so that plans and copies can be looked at."""
+"""A GPU that is none: it writes down what it is asked to do and keeps real memory behind its addresses, so that plans
+and copies can be looked at."""
+
 from __future__ import annotations
 
 import ctypes
@@ -17,7 +19,8 @@ from pelton.targets import usual
 from .device import ALIGN, TRAILING, Function, Launch, Memory, Stuck, of_library
 from .libraries import Library
 
-Kernel = Callable[[int, np.ndarray], None]     # what a kernel does, given its programs and its parameters without the trailing pointers
+# what a kernel does, given its programs and its parameters without the trailing pointers
+Kernel = Callable[[int, np.ndarray], None]
 
 
 @dataclass
@@ -38,30 +41,44 @@ class Thing:
     launch: Launch | None = None
     after: tuple[Thing, ...] = ()
     nodes: list[Thing] = field(default_factory=list)
-    words: np.ndarray | None = None            # a node's parameters, as they were when it was made or changed
-    time: float = 0.0                          # when an event happened
-    number: int = 0                            # of its last recording
+    words: np.ndarray | None = None  # a node's parameters, as they were when it was made or changed
+    time: float = 0.0  # when an event happened
+    number: int = 0  # of its last recording
 
 
 class NullDevice:
-    """See `device.Device`. `kernels`: functions of Python that stand for kernels, by symbol; others do nothing. `lasts`: nanoseconds that a launch is said to
-    take; it may raise. `libraries`: some that compute in memory of the CPU, by name. `together`: programs that are on it at once, one on each multiprocessor
-    where none is given. What happens is in `happenings`, in order; `free`: bytes of memory that are left. It does everything at once, so that streams have
-    nothing to wait for."""
+    """See `device.Device`. `kernels`: functions of Python that stand for kernels, by symbol; others do nothing.
+    `lasts`: nanoseconds that a launch is said to take; it may raise. `libraries`: some that compute in memory of the
+    CPU, by name. `together`: programs that are on it at once, one on each multiprocessor where none is given. What
+    happens is in `happenings`, in order; `free`: bytes of memory that are left. It does everything at once, so that
+    streams have nothing to wait for."""
 
-    def __init__(self, arch: int = 90, kernels: Mapping[str, Kernel] | None = None, memory: int = 1 << 30, ordinal: int = 0,
-                 lasts: Callable[[Launch], float] = lambda launch: 1.0, libraries: Mapping[str, Library] | None = None, together: int | None = None,
-                 endless: Collection[str] = ()):
+    def __init__(
+        self,
+        arch: int = 90,
+        kernels: Mapping[str, Kernel] | None = None,
+        memory: int = 1 << 30,
+        ordinal: int = 0,
+        lasts: Callable[[Launch], float] = lambda launch: 1.0,
+        libraries: Mapping[str, Library] | None = None,
+        together: int | None = None,
+        endless: Collection[str] = (),
+    ):
         self.ordinal, self.name, self.arch, self.memory = ordinal, "no GPU", arch, memory
-        self.multiprocessors, self.l1, self.l2, self.cuda = usual(arch).multiprocessors, usual(arch).l1, usual(arch).l2, "13.0"
+        self.multiprocessors, self.l1, self.l2, self.cuda = (
+            usual(arch).multiprocessors,
+            usual(arch).l1,
+            usual(arch).l2,
+            "13.0",
+        )
         self.together = self.multiprocessors if together is None else together
         self.free, self.kernels, self.lasts, self.now = memory, dict(kernels or {}), lasts, 0.0
         self.opened = dict(libraries or {})
         self.libraries = {symbol: library.version for symbol, library in self.opened.items()}
         self.happenings: list[Happening] = []
         self.endless, self.stuck = frozenset(endless), False
-        self.inside = 0                        # blocks `with device:` that have begun
-        self._spans: dict[int, int] = {}       # address → bytes of its memory
+        self.inside = 0  # blocks `with device:` that have begun
+        self._spans: dict[int, int] = {}  # address → bytes of its memory
         self._things = self._recorded = self._waited = 0
 
     def __enter__(self) -> NullDevice:
@@ -82,15 +99,19 @@ class NullDevice:
 
     def _thing(self, kind: str, launch: Launch | None = None, after: Sequence[Thing] = ()) -> Thing:
         self._things += 1
-        return Thing(0x1000 + self._things, kind, launch, tuple(after), words=None if launch is None else launch.words.copy())
+        return Thing(
+            0x1000 + self._things, kind, launch, tuple(after), words=None if launch is None else launch.words.copy()
+        )
 
     # ---- memory ----
 
     def allocate(self, nbytes: int, what: str) -> Memory:
         self._note("allocate", nbytes=nbytes, why=what)
         if nbytes > self.free:
-            raise EngineError(f"{what} needs {nbytes} bytes of GPU memory, and {self.free} of {self.memory} are free on {self.name}")
-        room = np.full(nbytes + ALIGN, 0xCC, np.uint8)         # what nobody has written is seen
+            raise EngineError(
+                f"{what} needs {nbytes} bytes of GPU memory, and {self.free} of {self.memory} are free on {self.name}"
+            )
+        room = np.full(nbytes + ALIGN, 0xCC, np.uint8)  # what nobody has written is seen
         start = room.__array_interface__["data"][0]
         memory = Memory(start + -start % ALIGN, nbytes)
         self.free -= nbytes
@@ -99,6 +120,7 @@ class NullDevice:
         def release(room: np.ndarray = room, address: int = memory.address) -> None:
             self.free += nbytes
             del self._spans[address]
+
         weakref.finalize(memory, release).atexit = False
         return memory
 
@@ -150,7 +172,16 @@ class NullDevice:
     def _run(self, launch: Launch, words: np.ndarray, stream: int) -> None:
         cubin = launch.function.cubin
         phases = [] if launch.phases is None else launch.phases.tolist()
-        self._note("launch", stream, symbol=cubin.symbol, grid=launch.grid, block=launch.block, shared=cubin.shared, words=words.tolist(), phases=phases)
+        self._note(
+            "launch",
+            stream,
+            symbol=cubin.symbol,
+            grid=launch.grid,
+            block=launch.block,
+            shared=cubin.shared,
+            words=words.tolist(),
+            phases=phases,
+        )
         self.now += self.lasts(launch)
         self.stuck = self.stuck or cubin.symbol in self.endless
         if launch.function.call is not None:

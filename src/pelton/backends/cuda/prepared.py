@@ -1,4 +1,6 @@
-"""A CUDA engine made ready for one set of sizes: where everything lies on the GPU, its launches, and the graphs that replay them."""
+"""A CUDA engine made ready for one set of sizes: where everything lies on the GPU, its launches, and the graphs that
+replay them."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ from ..host import HostStep
 from .device import ALIGN, TRAILING, Launch, Memory, launches
 from .loaded import Loaded
 
-MOST_BLOCKS = (1 << 31) - 1                    # along the first axis of a grid
+MOST_BLOCKS = (1 << 31) - 1  # along the first axis of a grid
 
 
 def up(nbytes: int, to: int = ALIGN) -> int:
@@ -29,11 +31,11 @@ def up(nbytes: int, to: int = ALIGN) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """One piece of memory: the arena, a place for each port (those of strings have none), and from `scratch` on, that of each step's kernel.
-    Kernels of one wave may run at once, so that theirs lie beside each other."""
+    """One piece of memory: the arena, a place for each port (those of strings have none), and from `scratch` on, that
+    of each step's kernel. Kernels of one wave may run at once, so that theirs lie beside each other."""
 
     ports: tuple[int, ...]
-    staged: int                                # bytes of all ports
+    staged: int  # bytes of all ports
     scratch: tuple[int, ...]
     nbytes: int
 
@@ -51,7 +53,10 @@ def room(loaded: Loaded, filled: Filled) -> Room:
             function = loaded.functions[i]
             blocks = int(filled.tiles[i]) * (function.cubin.clusters if function else 0)
             if blocks > MOST_BLOCKS:
-                raise EngineError(f"step {loaded.plan.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MOST_BLOCKS} at most; use smaller inputs")
+                raise EngineError(
+                    f"step {loaded.plan.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MOST_BLOCKS} at"
+                    " most; use smaller inputs"
+                )
             if function and function.cubin.scratch:
                 scratch[i] = up(end, max(ALIGN, function.cubin.align))
                 end = scratch[i] + blocks * function.cubin.scratch
@@ -69,28 +74,41 @@ class Segment:
 
 
 class Prepared:
-    """The graphs and host steps of an engine for one set of sizes, over `memory`, which is laid out as `room` says, and the context's `zeros`. Inputs and
-    outputs lie where `point` said last, at first in their places there."""
+    """The graphs and host steps of an engine for one set of sizes, over `memory`, which is laid out as `room` says, and
+    the context's `zeros`. Inputs and outputs lie where `point` said last, at first in their places there."""
 
-    def __init__(self, loaded: Loaded, values: Mapping[str, int], filled: Filled, room: Room, memory: Memory, zeros: Memory | None, stream: int):
+    def __init__(
+        self,
+        loaded: Loaded,
+        values: Mapping[str, int],
+        filled: Filled,
+        room: Room,
+        memory: Memory,
+        zeros: Memory | None,
+        stream: int,
+    ):
         self.loaded, self.plan, self.device = loaded, loaded.plan, loaded.device
         self.values, self.filled, self.room, self.held, self.zeros = values, filled, room, memory, zeros
         self.inputs, self.outputs, self.stream = filled.inputs, filled.outputs, stream
         if values and any(f is not None and f.call is not None for f in loaded.functions):
-            _ = self.plain                                       # is checked: libraries reach no further than buffers of these sizes
+            # is checked: libraries reach no further than buffers of these sizes
+            _ = self.plain
         plan = self.plan
         self.host = plan.host_steps(self.plain, values) if plan.host and values else plan.host
-        self.made: dict[int, np.ndarray] = {**plan.texts}        # buffers of the CPU; sizes and counts are on the GPU, too
-        self.strings: dict[int, np.ndarray] = {}                 # port → the caller's strings, during a run
+        # buffers of the CPU; sizes and counts are on the GPU, too
+        self.made: dict[int, np.ndarray] = {**plan.texts}
+        self.strings: dict[int, np.ndarray] = {}  # port → the caller's strings, during a run
         self.nbytes = [p.nbytes if p.dtype != "string" else 0 for p in (*filled.inputs, *filled.outputs)]
         self.places = [memory.address + at for at in room.ports]
         self.pointers = list(self.places)
         sheet = plan.sheet
-        self.starts = filled.starts + np.where(sheet.in_arena, memory.address, np.where(sheet.constant, loaded.weights.address, 0))
+        self.starts = filled.starts + np.where(
+            sheet.in_arena, memory.address, np.where(sheet.constant, loaded.weights.address, 0)
+        )
         if zeros is not None:
             self.starts[sheet.in_zeros] += zeros.address
         self._tables = self._make_tables()
-        self._buffers_of: list[list[int]] = [[] for _ in self.places]          # by port
+        self._buffers_of: list[list[int]] = [[] for _ in self.places]  # by port
         for i, b in enumerate(plan.plain.buffers):
             if b.kind in ("input", "output"):
                 self.starts[i] = self.pointers[self.port(b)]
@@ -125,7 +143,7 @@ class Prepared:
             array = np.ascontiguousarray(self.made[i])
             self.starts[i] = memory.address + place
             self.device.upload(memory.address + place, array.__array_interface__["data"][0], array.nbytes, self.stream)
-        self.device.synchronize(self.stream)                     # the arrays need not stay
+        self.device.synchronize(self.stream)  # the arrays need not stay
         return memory
 
     def _lay_words(self) -> None:
@@ -141,7 +159,8 @@ class Prepared:
         self._ported, self._ports, self._offsets = lies[sheet.ported], sheet.ports, filled.words[sheet.ported]
         self._step_of = np.searchsorted(self._first, self._ported, "right") - 1
         order = np.argsort(self._ports, kind="stable")
-        self._words_of = np.split(order, np.searchsorted(self._ports[order], np.arange(1, len(self.places))))       # by port
+        # by port
+        self._words_of = np.split(order, np.searchsorted(self._ports[order], np.arange(1, len(self.places))))
 
     def _launched(self, i: int) -> Sequence[Launch]:
         """What a step launches, one after the other."""
@@ -149,10 +168,13 @@ class Prepared:
         if function is None or not programs:
             return ()
         if function.cubin.phased == 2 and programs > function.together and self.filled.phases[i] > 1:
-            self.loaded.warn(f"step {self.plan.plain.steps[i].name!r} has {programs} programs that would wait for each other, {self.device.name} has "
-                             f"room for {function.together} at once: it is launched once for each of its {int(self.filled.phases[i])} phases instead")
+            self.loaded.warn(
+                f"step {self.plan.plain.steps[i].name!r} has {programs} programs that would wait for each other,"
+                f" {self.device.name} has room for {function.together} at once: it is launched once for each of its"
+                f" {int(self.filled.phases[i])} phases instead"
+            )
         end = self._first[i + 1] if i + 1 < len(self._first) else len(self._words)
-        return launches(function, programs, int(self.filled.phases[i]), self._words[self._first[i]:end])
+        return launches(function, programs, int(self.filled.phases[i]), self._words[self._first[i] : end])
 
     def _cut(self) -> Iterator[Segment | HostStep]:
         for hosted, steps in groupby(range(len(self.launches)), key=lambda i: i in self.host):
@@ -164,11 +186,16 @@ class Prepared:
                     yield self._segment(found)
 
     def _segment(self, launches: Mapping[int, Sequence[Launch]]) -> Segment:
-        """A graph in which each step waits for those that it has to wait for, so that independent branches run side by side."""
+        """A graph in which each step waits for those that it has to wait for, so that independent branches run side by
+        side."""
         device, numbers = self.device, list(launches)
         steps = [self.plan.plain.steps[i] for i in numbers]
         arena = self.plan.sheet.in_arena
-        spans = {b: (int(self.starts[b]), int(self.starts[b] + self.filled.bytes[b])) for b in {a.buffer for s in steps for a in s.args} if arena[b]}
+        spans = {
+            b: (int(self.starts[b]), int(self.starts[b] + self.filled.bytes[b]))
+            for b in {a.buffer for s in steps for a in s.args}
+            if arena[b]
+        }
         graph, nodes = device.graph(), dict[int, list[Any]]()
         for i, after in zip(numbers, waits(steps, spans, [self._scratch(i) for i in numbers])):
             nodes[i] = []
@@ -179,7 +206,11 @@ class Prepared:
     def _scratch(self, i: int) -> Span:
         """The memory of a step's kernel alone."""
         function, at = self.loaded.functions[i], self.room.scratch[i]
-        return (at, at + int(self.filled.tiles[i]) * function.cubin.clusters * function.cubin.scratch) if function and at else (0, 0)
+        return (
+            (at, at + int(self.filled.tiles[i]) * function.cubin.clusters * function.cubin.scratch)
+            if function and at
+            else (0, 0)
+        )
 
     def point(self, pointers: Sequence[int]) -> None:
         """Where inputs and outputs lie from now on."""
@@ -215,13 +246,14 @@ class Prepared:
             if buffer not in known:
                 known[buffer] = self.memory(buffer, stream)
             return known[buffer]
+
         step.run(memory)
         device = self.device
         for buffer in {t.slice.buffer for t in step.step.outputs}:
             array = memory(buffer)
             if not array.dtype.hasobject and array.nbytes:
                 device.upload(int(self.starts[buffer]), array.__array_interface__["data"][0], array.nbytes, stream)
-        device.synchronize(stream)                               # the arrays need not stay
+        device.synchronize(stream)  # the arrays need not stay
 
     def memory(self, buffer: int, stream: int | None = None) -> np.ndarray:
         """A buffer's bytes, or strings, as they are when the stream has come so far."""
@@ -232,7 +264,7 @@ class Prepared:
             return self.made[buffer] if self.made[buffer].dtype.hasobject else self.made[buffer].view(np.uint8)
         nbytes = int(self.filled.bytes[buffer])
         if b.kind in ("constant", "table"):
-            return self.plan.constants[int(b.offset):int(b.offset) + nbytes]
+            return self.plan.constants[int(b.offset) : int(b.offset) + nbytes]
         array, stream = np.empty(nbytes, np.uint8), self.stream if stream is None else stream
         if nbytes:
             self.device.download(array.__array_interface__["data"][0], int(self.starts[buffer]), nbytes, stream)

@@ -1,4 +1,5 @@
 """Runs on a GPU, waited for or not, on arrays of the CPU or of the GPU."""
+
 from __future__ import annotations
 
 import time
@@ -17,14 +18,18 @@ from .arrays import ALIGN, LEGACY, DeviceArray, Foreign, taken
 from .device import Device, Memory
 from .prepared import Prepared
 
-PIECE = 4 << 20                                # bytes of an array that go to or from the GPU at a time: enough for its full rate
-AT_ONCE = 300                                  # steps that a profile puts on a stream at a time: it holds some thousand things before it makes the caller wait
-IDLE = 64 << 20                                # bytes that are copied on the GPU for each step of a profile: at 8 TB/s longer than it takes to launch one
+# bytes of an array that go to or from the GPU at a time: enough for its full rate
+PIECE = 4 << 20
+# steps that a profile puts on a stream at a time: it holds some thousand things before it makes the caller wait
+AT_ONCE = 300
+# bytes that are copied on the GPU for each step of a profile: at 8 TB/s longer than it takes to launch one
+IDLE = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """A run that can begin: its inputs are in place, or on their way on its stream. `targets`: the caller's places for outputs, by port."""
+    """A run that can begin: its inputs are in place, or on their way on its stream. `targets`: the caller's places for
+    outputs, by port."""
 
     prepared: Prepared
     inputs: Mapping[str, Any]
@@ -36,8 +41,9 @@ class Bound:
 
 
 class Shared:
-    """What all runs of a context share: its stream, its memory on the GPU, pinned memory for copies. `done`, `uploaded`: events of when the last run is over,
-    and its copies out of the pinned memory. `held`: what the last run reads and writes, until the next."""
+    """What all runs of a context share: its stream, its memory on the GPU, pinned memory for copies. `done`,
+    `uploaded`: events of when the last run is over, and its copies out of the pinned memory. `held`: what the last run
+    reads and writes, until the next."""
 
     def __init__(self, device: Device, called: str):
         self.device, self.called, self.own = device, called, device.stream()
@@ -56,11 +62,15 @@ class Shared:
         if self.staging is None or self.staging.nbytes < prepared.room.staged:
             self.staging = self.device.pinned(prepared.room.staged, f"engine {self.called!r}, for a context,")
         start = prepared.room.ports[k] - prepared.room.ports[0]
-        return self.staging.bytes[start:start + prepared.nbytes[k]]        # type: ignore[index]
+        return self.staging.bytes[start : start + prepared.nbytes[k]]  # type: ignore[index]
 
     def is_own(self, address: int, nbytes: int) -> bool:
         """Whether part of it is this context's memory."""
-        return self.memory is not None and address < self.memory.address + self.memory.nbytes and self.memory.address < address + nbytes
+        return (
+            self.memory is not None
+            and address < self.memory.address + self.memory.nbytes
+            and self.memory.address < address + nbytes
+        )
 
     def follow(self, given: Foreign, stream: int) -> None:
         """What comes on our stream waits for what is on theirs."""
@@ -71,10 +81,12 @@ class Shared:
 
 
 class Ready:
-    """An engine for one set of sizes as one graph (several, where steps of the CPU come between), and its runs. See `device.Ready`.
+    """An engine for one set of sizes as one graph (several, where steps of the CPU come between), and its runs. See
+    `device.Ready`.
 
-    Inputs are arrays of any library in the memory of the CPU, or arrays that lie on the engine's GPU and can be had by DLPack or `__cuda_array_interface__`;
-    these are read where they lie. What `out` gives is written where it lies, be it numpy's or on the GPU.
+    Inputs are arrays of any library in the memory of the CPU, or arrays that lie on the engine's GPU and can be had by
+    DLPack or `__cuda_array_interface__`; these are read where they lie. What `out` gives is written where it lies, be
+    it numpy's or on the GPU.
     """
 
     call = None
@@ -108,7 +120,10 @@ class Ready:
             at = shared.stream if stream is None else int(stream) or LEGACY
             for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
                 if isinstance(given, np.ndarray) or borrowed(given, f"out[{name!r}]") is not None:
-                    raise InputError(f"out[{name!r}] lies in the memory of the CPU, which only `run` fills; run_async takes arrays of the GPU, or leave it out")
+                    raise InputError(
+                        f"out[{name!r}] lies in the memory of the CPU, which only `run` fills; run_async takes arrays"
+                        " of the GPU, or leave it out"
+                    )
             bound = self._bound(inputs, out, at)
             prepared.run(at)
             self._deliver(bound, at)
@@ -125,8 +140,8 @@ class Ready:
             return results
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """The nanoseconds that a step took on the GPU (of the CPU's: until what it wrote was back). The GPU is kept busy until all steps are on its stream, so
-        that it waits for none."""
+        """The nanoseconds that a step took on the GPU (of the CPU's: until what it wrote was back). The GPU is kept
+        busy until all steps are on its stream, so that it waits for none."""
         prepared, stream = self.prepared, self.shared.stream
         with self.device as device:
             self._bound(inputs, None, stream)
@@ -145,8 +160,11 @@ class Ready:
                 times += [round(device.elapsed(begin, end)) for begin, end, _ in zip(marks, marks[1:], steps)]
             return list(zip(prepared.plain.steps, times))
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
-        """As if one step came after the other from when the run began: how long each takes says a second run, which has no two at once."""
+    def trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], list[Stamped]]:
+        """As if one step came after the other from when the run began: how long each takes says a second run, which has
+        no two at once."""
         begin = time.monotonic_ns()
         results, steps = self.run(inputs, out), list[Stamped]()
         for step, ns in self.profile(inputs):
@@ -197,13 +215,19 @@ class Ready:
                 prepared.strings[k] = fit(port, given)
             else:
                 arrays[k] = fit(port, given)
-        check_apart(engine_inputs, engine_outputs, [(at, at + nbytes) for at, nbytes in zip(pointers, prepared.nbytes)], out or ())
+        check_apart(
+            engine_inputs,
+            engine_outputs,
+            [(at, at + nbytes) for at, nbytes in zip(pointers, prepared.nbytes)],
+            out or (),
+        )
         self._send({k: array for k, array in arrays.items() if array.nbytes}, stream)
         prepared.point(pointers)
         return Bound(prepared, kept, targets)
 
     def _send(self, arrays: Mapping[int, np.ndarray], stream: int) -> None:
-        """Copies inputs to the GPU by way of pinned memory, a piece on its way while the next is put there. Those of the run before must have left it."""
+        """Copies inputs to the GPU by way of pinned memory, a piece on its way while the next is put there. Those of
+        the run before must have left it."""
         device, shared, prepared = self.device, self.shared, self.prepared
         if arrays:
             device.finish(shared.uploaded)
@@ -211,20 +235,21 @@ class Ready:
                 place, data = shared.staged(prepared, k), array.reshape(-1).view(np.uint8)
                 address = place.__array_interface__["data"][0]
                 for at in range(0, array.nbytes, PIECE):
-                    piece = data[at:at + PIECE]
-                    place[at:at + PIECE] = piece
+                    piece = data[at : at + PIECE]
+                    place[at : at + PIECE] = piece
                     device.upload(prepared.places[k] + at, address + at, piece.nbytes, stream)
             device.record(shared.uploaded, stream)
 
     def _borrowed(self, given: Foreign, port: Port, k: int, stream: int) -> tuple[int, Foreign]:
-        """Where an array of the GPU is read, and what has to stay until the run is over: where it lies, or a copy where kernels could not load from there, or
-        where this run writes, as it does to results of the one before."""
+        """Where an array of the GPU is read, and what has to stay until the run is over: where it lies, or a copy where
+        kernels could not load from there, or where this run writes, as it does to results of the one before."""
         device, prepared, place = self.device, self.prepared, self.prepared.places[k]
         self.shared.follow(given, stream)
         if not port.nbytes:
             return place, given
         own = self.shared.is_own(given.address, port.nbytes)
-        if own and given.address not in prepared.places[len(prepared.inputs):]:          # it was laid out for other sizes: our place may be in the midst of it
+        # it was laid out for other sizes: our place may be in the midst of it
+        if own and given.address not in prepared.places[len(prepared.inputs) :]:
             copy = device.allocate(port.nbytes, f"a copy of input {port.name!r}")
             device.copy(copy.address, given.address, port.nbytes, stream)
             return copy.address, replace(given, keeper=copy)
@@ -256,8 +281,8 @@ class Ready:
                 self.device.copy(target.address, bound.prepared.places[k], bound.prepared.nbytes[k], stream)
 
     def _fetched(self, bound: Bound, out: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The outputs by name, those that are numpy's copied from the GPU by way of pinned memory, a piece taken from there while the next is on its way;
-        waits until all is there."""
+        """The outputs by name, those that are numpy's copied from the GPU by way of pinned memory, a piece taken from
+        there while the next is on its way; waits until all is there."""
         device, shared, prepared = self.device, self.shared, self.prepared
         results, pieces = dict[str, Any](), list[tuple[np.ndarray, np.ndarray, int]]()
         for k, port in bound.outputs:
@@ -274,7 +299,13 @@ class Ready:
             array = np.empty(port.shape, port.numpy_dtype) if into is None else into
             results[port.name] = array if into is None else (out or {})[port.name]
             for at in range(0, array.nbytes, PIECE):
-                pieces.append((array.reshape(-1).view(np.uint8)[at:at + PIECE], shared.staged(prepared, k)[at:at + PIECE], prepared.places[k] + at))
+                pieces.append(
+                    (
+                        array.reshape(-1).view(np.uint8)[at : at + PIECE],
+                        shared.staged(prepared, k)[at : at + PIECE],
+                        prepared.places[k] + at,
+                    )
+                )
         large, there = sum(place.nbytes for _, place, _ in pieces) > PIECE, list[Any]()
         for _, place, source in pieces:
             device.download(place.__array_interface__["data"][0], source, place.nbytes, shared.stream)

@@ -1,4 +1,6 @@
-"""Times the kernels that an engine carries for each of its steps on the GPU that is here, and puts the fastest of those that agree in place."""
+"""Times the kernels that an engine carries for each of its steps on the GPU that is here, and puts the fastest of those
+that agree in place."""
+
 from __future__ import annotations
 
 import logging
@@ -29,34 +31,37 @@ from .workspace import Workspace
 
 log = logging.getLogger("pelton.build")
 
-ROUNDS = 9                                     # replays of each kernel
-MARGIN = 0.98                                  # another kernel must take this part of the time of the one in place
-COPIES = 4                                     # of the L2 cache: bytes of copies of a step's constants
+ROUNDS = 9  # replays of each kernel
+MARGIN = 0.98  # another kernel must take this part of the time of the one in place
+COPIES = 4  # of the L2 cache: bytes of copies of a step's constants
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was seen of a step's kernels, by tactic: nanoseconds, and which of them write something else than most do."""
+    """What was seen of a step's kernels, by tactic: nanoseconds, and which of them write something else than most
+    do."""
 
     times: Mapping[str, int] = field(default_factory=dict)
     odd: Collection[str] = ()
 
 
-Known = dict[tuple[Any, ...], Found]           # kernels with their sizes
+Known = dict[tuple[Any, ...], Found]  # kernels with their sizes
 
 
 def agreed(plain: plain_engine.Engine, device: Device, progress: Told | None = None) -> plain_engine.Engine:
-    """A plain engine without the kernels of its steps that write something else on this GPU than the others do, which is logged. Nothing is timed. EngineError
-    where it does not run there."""
+    """A plain engine without the kernels of its steps that write something else on this GPU than the others do, which
+    is logged. Nothing is timed. EngineError where it does not run there."""
     loaded = Loaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
     bench = _Bench(loaded, None, rounds=0)
     found = _seen(bench, progress, "check", {})
-    return replace(plain, steps=tuple(_settled(step, found[i]) if found[i].odd else step for i, step in enumerate(plain.steps)))
+    return replace(
+        plain, steps=tuple(_settled(step, found[i]) if found[i].odd else step for i, step in enumerate(plain.steps))
+    )
 
 
 def tuned(engines: Sequence[Loaded], deadline: float | None, progress: Told | None) -> list[plain_engine.Engine]:
-    """The engines by the fastest of the kernels that each carries for its steps, at its usual sizes, until the deadline; what kernels write is compared, too.
-    Of equal kernels of all engines one is timed."""
+    """The engines by the fastest of the kernels that each carries for its steps, at its usual sizes, until the
+    deadline; what kernels write is compared, too. Of equal kernels of all engines one is timed."""
     known: Known = {}
     return [_tuned(loaded, deadline, progress, known) for loaded in engines]
 
@@ -64,7 +69,9 @@ def tuned(engines: Sequence[Loaded], deadline: float | None, progress: Told | No
 def _tuned(loaded: Loaded, deadline: float | None, progress: Told | None, known: Known) -> plain_engine.Engine:
     on, plain = loaded.device, loaded.plan.plain
     found = _seen(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
-    steps = tuple(_settled(_newest(step, on), found[i]) if found[i] != Found() else step for i, step in enumerate(plain.steps))
+    steps = tuple(
+        _settled(_newest(step, on), found[i]) if found[i] != Found() else step for i, step in enumerate(plain.steps)
+    )
     return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
 
 
@@ -84,6 +91,7 @@ def _seen(bench: _Bench, progress: Told | None, stage: str, known: Known) -> dic
         if step.spares and step.tiles and kernels not in known and not bench.late():
             known[kernels] = bench.look(step, ready)
         found[done] = known.get(kernels, Found())
+
     usual = sizes.usual(plain)
     ready = Workspace(bench.loaded).prepare(usual, lambda: None)
     ready.watch(drawn(sizes.ports(plain, usual)), see)
@@ -98,18 +106,25 @@ def _newest(step: Step, device: Device) -> Step:
 
 
 def _settled(step: Step, found: Found) -> Step:
-    """The step by the fastest of its kernels, or the first where none is timed, the others that it carried beside it; none that is odd."""
+    """The step by the fastest of its kernels, or the first where none is timed, the others that it carried beside it;
+    none that is odd."""
     kernels = [s for s in (step, *step.spares) if s.info["tactic"] not in found.odd]
     best = kernels[0]
     for other in kernels[1:]:
         ns, least = found.times.get(other.info["tactic"]), found.times.get(best.info["tactic"])
         if ns is not None and (least is None or ns < least * MARGIN):
             best = other
-    return by(best, step, [s for s in kernels if s is not best], **({"times_ns": dict(sorted(found.times.items()))} if found.times else {}))
+    return by(
+        best,
+        step,
+        [s for s in kernels if s is not best],
+        **({"times_ns": dict(sorted(found.times.items()))} if found.times else {}),
+    )
 
 
 class _Bench:
-    """Runs the kernels of a step in the memory of a context, between those before it and itself. Nothing is timed in no rounds."""
+    """Runs the kernels of a step in the memory of a context, between those before it and itself. Nothing is timed in no
+    rounds."""
 
     def __init__(self, loaded: Loaded, deadline: float | None, rounds: int):
         self.loaded, self.device, self.deadline, self.rounds = loaded, loaded.device, deadline, rounds
@@ -120,7 +135,11 @@ class _Bench:
 
     def look(self, step: Step, ready: Prepared) -> Found:
         """Of those that run."""
-        kernels = tuple(replace(s, name=step.name) for s in (step, *step.spares) if s.symbol not in LIBRARIES or s.symbol in self.device.libraries)
+        kernels = tuple(
+            replace(s, name=step.name)
+            for s in (step, *step.spares)
+            if s.symbol not in LIBRARIES or s.symbol in self.device.libraries
+        )
         copies = _Copies(self.device, ready, kernels, MOST_TURNS if self.clock else 1)
         ways, held, own = list[Way](), list[Memory](), set[str]()
         for kernel in kernels:
@@ -128,7 +147,12 @@ class _Bench:
             try:
                 function = self._function(kernel)
             except (EngineError, KeyError) as e:
-                log.warning("%s of step %r is left out: %s", tactic, step.name, e if isinstance(e, EngineError) else "the engine has no such kernel")
+                log.warning(
+                    "%s of step %r is left out: %s",
+                    tactic,
+                    step.name,
+                    e if isinstance(e, EngineError) else "the engine has no such kernel",
+                )
                 continue
             scratch, cubin = 0, function.cubin
             if cubin.scratch:
@@ -143,8 +167,8 @@ class _Bench:
         return Found({way.name: ns for way, ns in zip(ways, times) if ns is not None}, odd)
 
     def _odd(self, step: Step, trial: Trial, ways: Sequence[Way], own: Set[str]) -> set[str]:
-        """Those that do not write what most do, or where as many write other things, what the first writes. What libraries alone write counts for nothing: the
-        engine has to run without them, too."""
+        """Those that do not write what most do, or where as many write other things, what the first writes. What
+        libraries alone write counts for nothing: the engine has to run without them, too."""
         named: list[str] = []
 
         def results() -> Iterator[list[np.ndarray]]:
@@ -154,17 +178,25 @@ class _Bench:
                 except Stuck as e:
                     raise endless(f"{way.name} of step {step.name!r}", e) from None
                 except EngineError as e:
-                    self.device.synchronize(trial.ready.stream)              # fails, too, where the GPU can do nothing any more
+                    # fails, too, where the GPU can do nothing any more
+                    self.device.synchronize(trial.ready.stream)
                     log.warning("%s of step %r is left out: %s", way.name, step.name, e)
                     continue
                 named.append(way.name)
                 yield result
+
         alike = [[named[i] for i in group] for group in groups(results(), [t.dtype for t in step.outputs])]
         right = next((group for group in alike if not own.isdisjoint(group)), alike[0] if alike else [])
         odd = {tactic for group in alike if group is not right for tactic in group}
         if odd:
-            log.warning("step %r: %s gives something else on %s than %s and is left out; this is a fault of Pelton or of the GPU's software: please report it; "
-                        "`pelton compare` says whether the engine is right", step.name, " and ".join(sorted(odd)), self.device.name, " and ".join(right))
+            log.warning(
+                "step %r: %s gives something else on %s than %s and is left out; this is a fault of Pelton or of the"
+                " GPU's software: please report it; `pelton compare` says whether the engine is right",
+                step.name,
+                " and ".join(sorted(odd)),
+                self.device.name,
+                " and ".join(right),
+            )
         return odd
 
     def _function(self, kernel: Step) -> Function:
@@ -173,9 +205,13 @@ class _Bench:
             return self.device.by_library(told, aligned(kernel.args, [kind for kind, _ in told.operands()]))
         return self.device.load(self.loaded.cubins[kernel.symbol], len(kernel.args) + len(kernel.dims) + TRAILING)
 
-    def _launches(self, kernel: Step, function: Function, ready: Prepared, copies: _Copies, scratch: int, turn: int) -> Sequence[Launch]:
+    def _launches(
+        self, kernel: Step, function: Function, ready: Prepared, copies: _Copies, scratch: int, turn: int
+    ) -> Sequence[Launch]:
         words = [copies.start(a, turn) + a.offset for a in kernel.args]
-        return launches(function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64))
+        return launches(
+            function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64)
+        )
 
 
 class _Copies:
@@ -183,16 +219,23 @@ class _Copies:
 
     def __init__(self, device: Device, ready: Prepared, kernels: Sequence[Step], most: int):
         buffers, self.ready = ready.plain.buffers, ready
-        self.at: dict[int, int] = {}           # buffer → where it lies in a copy
+        self.at: dict[int, int] = {}  # buffer → where it lies in a copy
         self.each = 0
         for i in sorted({a.buffer for k in kernels for a in k.args if buffers[a.buffer].kind in ("constant", "table")}):
             self.at[i], self.each = self.each, self.each + up(int(buffers[i].size), ALIGN)
         self.turns = max(1, min(most, COPIES * device.l2 // self.each)) if self.each else most
-        self.memory = device.allocate(self.each * self.turns, "timing kernels") if self.each and self.turns > 1 else None
+        self.memory = (
+            device.allocate(self.each * self.turns, "timing kernels") if self.each and self.turns > 1 else None
+        )
         if self.memory is not None:
             for turn in range(self.turns):
                 for i, at in self.at.items():
-                    device.copy(self.memory.address + turn * self.each + at, int(ready.starts[i]), int(buffers[i].size), ready.stream)
+                    device.copy(
+                        self.memory.address + turn * self.each + at,
+                        int(ready.starts[i]),
+                        int(buffers[i].size),
+                        ready.stream,
+                    )
 
     def start(self, of: Slice, turn: int) -> int:
         """Where a buffer begins in some turn."""

@@ -1,4 +1,5 @@
 """Where libraries of NVIDIA's are that come as wheels or with the system."""
+
 from __future__ import annotations
 
 from pelton.errors import EngineError
@@ -7,12 +8,17 @@ from pelton.errors import EngineError
 def located(name: str, title: str, package: str) -> str:
     """The file of a library, loaded. EngineError, which says the package to install, where it is not here."""
     try:
-        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib  # comes with cuda-bindings from 12.9 on
+        # comes with cuda-bindings from 12.9 on
+        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError:
-        raise EngineError(f"{title} is looked for by the package cuda-pathfinder, which is not installed: pip install cuda-pathfinder {package}") from None
+        raise EngineError(
+            f"{title} is looked for by the package cuda-pathfinder, which is not installed: pip install cuda-pathfinder"
+            f" {package}"
+        ) from None
     try:
         path = load_nvidia_dynamic_lib(name).abs_path
-    except (DynamicLibNotFoundError, ValueError):                      # the latter where this pathfinder does not know it
+    except (DynamicLibNotFoundError, ValueError):
+        # the latter where this pathfinder does not know it
         raise EngineError(f"{title} is not installed: pip install {package}") from None
     if path is None:
         raise EngineError(f"{title} is here, but not where; install it by pip install {package}")

@@ -1,4 +1,5 @@
 """The working memory of a context on a GPU, and plans made ready in it."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -16,14 +17,18 @@ from .ready import Ready, Shared
 
 
 class Workspace:
-    """Memory on the GPU: an arena, a place for each port, and scratch memory, which grows; and zeros. See `device.Streaming`."""
+    """Memory on the GPU: an arena, a place for each port, and scratch memory, which grows; and zeros. See
+    `device.Streaming`."""
 
     threads = 1
 
     def __init__(self, loaded: Loaded, threads: int | None = None):
         plan, device = loaded.plan, loaded.device
         if threads is not None:
-            raise InputError(f"engine {plan.called!r} runs on a GPU, where no number of threads can be chosen, given {threads}; leave it out")
+            raise InputError(
+                f"engine {plan.called!r} runs on a GPU, where no number of threads can be chosen, given {threads};"
+                " leave it out"
+            )
         self._loaded, self._for = loaded, f"engine {plan.called!r}, for a context,"
         with device:
             self.shared = Shared(device, plan.called)
@@ -38,7 +43,8 @@ class Workspace:
         return self.shared.stream
 
     def taken(self, inputs: Any, stream: int | None = None) -> Any:
-        """Those that lie on a GPU as `Foreign`, others as numpy's. What fills them is in order before what comes on the stream, or will be."""
+        """Those that lie on a GPU as `Foreign`, others as numpy's. What fills them is in order before what comes on the
+        stream, or will be."""
         if not isinstance(inputs, Mapping):
             return inputs
         at = self.stream if stream is None else int(stream) or LEGACY
@@ -56,7 +62,7 @@ class Workspace:
             needed = room(loaded, filled)
             if shared.memory is None or needed.nbytes > shared.memory.nbytes:
                 had, shared.memory = (shared.memory.nbytes if shared.memory else 0), None
-                outdated()                                       # what points into the old one
+                outdated()  # what points into the old one
                 grown = min(2 * had, device.free_memory() // 2)  # what grows step by step should not come here at each
                 shared.memory = device.allocate(max(needed.nbytes, grown), self._for)
             return Ready(shared, Prepared(loaded, values, filled, needed, shared.memory, self.zeros, self.stream))

@@ -1,4 +1,5 @@
 """Engines of which the reference runs every step: what backends are measured by, and the smallest one there is."""
+
 from __future__ import annotations
 
 import sys
@@ -19,7 +20,8 @@ from ..arrays import all_hosted, check_apart, check_out, fit, out_array, refuse_
 from ..device import Backend, Stamped, check_here
 from ..plan import Plan
 
-UNWRITTEN = 0xFF                                  # every byte of memory that nobody has written: as a float it is no number
+# every byte of memory that nobody has written: as a float it is no number
+UNWRITTEN = 0xFF
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,9 @@ class Ready:
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self._run(inputs, out, lambda done: None)
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
+    def trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], list[Stamped]]:
         marks: list[int] = []
         results = self._run(inputs, out, lambda done: marks.append(time.monotonic_ns()))
         return results, list(zip(self.plain.steps, marks, marks[1:]))
@@ -57,16 +61,23 @@ class Ready:
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
         return self._run(inputs, None, lambda done: see(done, self))
 
-    def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, see: Callable[[int], Any]) -> dict[str, Any]:
+    def _run(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, see: Callable[[int], Any]
+    ) -> dict[str, Any]:
         """Outputs by name; `see` is called before each step and after the last with the number of steps done."""
         ports, wanted = self.plan.plain, {} if out is None else out
         check_out(ports.outputs, wanted)
         given = [fit(p, inputs[p.name]) for p in self.filled.inputs]
-        places = [out_array(p, wanted[p.name]) if p.name in wanted else _unwritten(p.shape, p.numpy_dtype) for p in self.filled.outputs]
+        places = [
+            out_array(p, wanted[p.name]) if p.name in wanted else _unwritten(p.shape, p.numpy_dtype)
+            for p in self.filled.outputs
+        ]
         for port, place in zip(self.filled.outputs, places):
             if not (place.flags.writeable and place.flags.c_contiguous and place.flags.aligned):
                 refuse_out(port, place)
-        spans = [(a.__array_interface__["data"][0], a.__array_interface__["data"][0] + a.nbytes) for a in (*given, *places)]
+        spans = [
+            (a.__array_interface__["data"][0], a.__array_interface__["data"][0] + a.nbytes) for a in (*given, *places)
+        ]
         check_apart(ports.inputs, ports.outputs, spans, wanted)
         self._bound, self._arena = [*given, *places], _unwritten((self.filled.arena,), np.dtype(np.uint8))
         try:
@@ -85,7 +96,7 @@ class Ready:
         elif buffer in self._made:
             array = self._made[buffer]
         else:
-            array = (self._arena if b.kind == "arena" else self.plan.constants)[b.offset:b.offset + b.size]
+            array = (self._arena if b.kind == "arena" else self.plan.constants)[b.offset : b.offset + b.size]
         return array if array.dtype.hasobject else array.view(np.uint8)
 
 
@@ -98,7 +109,9 @@ class Workspace:
 
     def __init__(self, loaded: Loaded, threads: int | None):
         if threads not in (None, 1):
-            raise InputError(f"engine {loaded.plan.called!r} runs by the reference, in one thread, given {threads}; leave it out")
+            raise InputError(
+                f"engine {loaded.plan.called!r} runs by the reference, in one thread, given {threads}; leave it out"
+            )
         self._plan = loaded.plan
 
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
@@ -120,7 +133,10 @@ def opened(plan: Plan) -> Loaded:
     """EngineError for an engine with kernels."""
     kernel = next((s for s in plan.plain.steps if not s.host), None)
     if kernel is not None:
-        raise EngineError(f"engine {plan.called!r} is for the reference, which does not run kernels such as {kernel.symbol!r}; build it again")
+        raise EngineError(
+            f"engine {plan.called!r} is for the reference, which does not run kernels such as {kernel.symbol!r}; build"
+            " it again"
+        )
     return Loaded(plan)
 
 
@@ -136,7 +152,9 @@ def check_machine(called: str, target: Mapping[str, Any]) -> None:
 
 def tune(called: str, engines: Sequence[Engine], *_: Any) -> NoReturn:
     """InputError: the reference has one way for everything."""
-    raise InputError(f"engine {called!r} runs by the reference, which has nothing to choose from; build it with --target cuda")
+    raise InputError(
+        f"engine {called!r} runs by the reference, which has nothing to choose from; build it with --target cuda"
+    )
 
 
 BACKEND = Backend(check_machine, opened, load, Workspace, tune)

@@ -1,4 +1,5 @@
 """C for what tails are made of, and the two marked blocks of a kernel file filled in for one region and tactic."""
+
 from __future__ import annotations
 
 import hashlib
@@ -22,11 +23,13 @@ from pelton.codegen.tail import Piece, Place, Pointer, Tail, statements
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, source
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
-_WIDE = frozenset("f64 f32 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())                # element types of vec.h that are the same in registers
-_NARROW = frozenset(d.value for d in DType if (d.is_float or d.is_integer) and (d.bits < 8 or d.value.startswith("f8")))      # those of vec_narrow.h
+# element types of vec.h that are the same in registers
+_WIDE = frozenset("f64 f32 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())
+# those of vec_narrow.h
+_NARROW = frozenset(d.value for d in DType if (d.is_float or d.is_integer) and (d.bits < 8 or d.value.startswith("f8")))
 _NARROW_WORDS = re.compile(rf"(_|\b)({'|'.join(sorted(_NARROW))})(_|\b)")
 
-TABLED = 1 << 16               # numbers that tables in a kernel's source may have in all: more cost compilers seconds
+TABLED = 1 << 16  # numbers that tables in a kernel's source may have in all: more cost compilers seconds
 
 
 def computed(dtype: DType) -> str:
@@ -60,7 +63,7 @@ def literal(x, dtype: DType) -> str:
         x = float(x)
         suffix = "f" if kind == "f32" else ""
         if math.isnan(x):
-            text = f"__builtin_nan{suffix}(\"\")"
+            text = f'__builtin_nan{suffix}("")'
         elif math.isinf(x):
             text = ("-" if x < 0 else "") + f"__builtin_inf{suffix}()"
         else:
@@ -92,7 +95,7 @@ class C:
         source = computed(given)
         if given is to or source == to.value:
             return text
-        if to.value in _NARROW:                            # from the types that registers hold, by way of f32 and i32
+        if to.value in _NARROW:  # from the types that registers hold, by way of f32 and i32
             middle = "f32" if to.is_float else "i32"
             way = "" if to is not DType.F8E8M0FNU or round_mode == "up" else f"_{round_mode}"
             way += "" if saturate or not to.value.startswith("f8") else "_free"
@@ -147,13 +150,25 @@ class C:
             return join(" ", [*(code("c < {} ? {} :", s, x) for s, x in zip(starts[1:], choices)), choices[-1]])
 
         first = [code("t->{} + {}", p.pointer.name, replace(p.grid, r=(), c=()).address(p.strides)) for p in pieces]
-        return [code("{ {} *const y = {};", memory(dtype), by_c(first)),
-                code("  const idx row = {}, start = {};", by_c([r[0][1] if r else "0" for r in rows]), by_c(starts)),
-                f"  stn_{dtype.value}(y + r * row + (c - start), {name}, n); }}"]
+        return [
+            code("{ {} *const y = {};", memory(dtype), by_c(first)),
+            code("  const idx row = {}, start = {};", by_c([r[0][1] if r else "0" for r in rows]), by_c(starts)),
+            f"  stn_{dtype.value}(y + r * row + (c - start), {name}, n); }}",
+        ]
 
 
-def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int, add: Value | None = None, flat: bool = False,
-         unit: int | None = None, inner: str = "") -> Tail:
+def tail(
+    region: Region,
+    layouts: Layouts,
+    grid: Grid,
+    made: Sequence[Value],
+    *,
+    first: int,
+    add: Value | None = None,
+    flat: bool = False,
+    unit: int | None = None,
+    inner: str = "",
+) -> Tail:
     """`finish`, which takes what the anchor made at (b, r, c), n lanes along c, through the pointwise nodes, and stores
     the outputs; see `statements`.
 
@@ -171,10 +186,12 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
         lines.append(f"return {done.names[region.output]};")
     params = ", ".join([*(f"{vector(v.type.dtype)} x{i}" for i, v in enumerate(made)), "idx b, idx r, idx c, int n"])
     pointers = f"{inner}_tail" if inner else "tail"
-    text = (f"typedef struct {{ {' '.join(fields)} }} {pointers};\n"
-            f"AI {pointers} {pointers}_open(const args *a) {{ return ({pointers}){{ {', '.join(opened)} }}; }}\n"
-            f"AI {f'vf32 {inner}' if inner else 'void finish'}(const {pointers} *t, {params}) {{\n"
-            "    (void)b; (void)r; (void)c;\n    ") + join("\n    ", lines) + "\n}\n"
+    text = (
+        f"typedef struct {{ {' '.join(fields)} }} {pointers};\n"
+        f"AI {pointers} {pointers}_open(const args *a) {{ return ({pointers}){{ {', '.join(opened)} }}; }}\n"
+        f"AI {f'vf32 {inner}' if inner else 'void finish'}(const {pointers} *t, {params}) {{\n"
+        "    (void)b; (void)r; (void)c;\n    " + join("\n    ", lines) + "\n}\n"
+    )
     return Tail(text, done.operands)
 
 
@@ -203,9 +220,19 @@ def listed(name: str, sizes: Sequence[Size]) -> Text:
     return code("#define {} {{}}\n", name, join(", ", sizes))
 
 
-def kernel(file: str, region: Region, tactic: Tactic, block: Text, operands: Sequence[Value | Packed | Workspace],
-           tiles: Size, *, grain: int = 1, scratch: Size = 0, phases: Size = 1,
-           told: Mapping[str, int] | None = None) -> Kernel:
+def kernel(
+    file: str,
+    region: Region,
+    tactic: Tactic,
+    block: Text,
+    operands: Sequence[Value | Packed | Workspace],
+    tiles: Size,
+    *,
+    grain: int = 1,
+    scratch: Size = 0,
+    phases: Size = 1,
+    told: Mapping[str, int] | None = None,
+) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. Sizes in the block that a run decides become
     arguments behind the pointers: code that uses them needs `const args *a` in scope. So do the numbers `told` to it by
     name, for all values of which it is one kernel."""
@@ -213,6 +240,7 @@ def kernel(file: str, region: Region, tactic: Tactic, block: Text, operands: Seq
 
     def spell(x: Size) -> str:
         return f"SIZE{slots.setdefault(x, len(slots))}" if isinstance(x, Dim) else f"{int(x)}LL"
+
     text = code("{}", block).spelled(spell)
     if slots:
         named = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for size, i in slots.items())

@@ -1,4 +1,6 @@
-"""What a kernel holds in registers, and how elements are joined into one: sums, products and extremes of every element type, in C."""
+"""What a kernel holds in registers, and how elements are joined into one: sums, products and extremes of every element
+type, in C."""
+
 from __future__ import annotations
 
 import math
@@ -21,7 +23,8 @@ def wide(dtype: DType) -> bool:
 
 
 def held(dtype: DType, within: DType | None = None) -> str:
-    """The types and macros of elements in registers: element (in memory), vec, scalar (a lane), LOAD(p, n), SELECT, and arrays of lanes: LANES_FROM, LANES_TO.
+    """The types and macros of elements in registers: element (in memory), vec, scalar (a lane), LOAD(p, n), SELECT, and
+    arrays of lanes: LANES_FROM, LANES_TO.
 
     within: the type to compute in where it is not the element's own.
     """
@@ -30,21 +33,34 @@ def held(dtype: DType, within: DType | None = None) -> str:
     load = f"ldn_{dtype.value}(p, n)"
     if computed(dtype) != computed(within):
         load = f"cast_{computed(dtype)}_{computed(within)}({load})"
-    return (f"typedef {memory(dtype)} element;\ntypedef {vector(within)} vec;\ntypedef {lane} scalar;\n#define LOAD(p, n) {load}\n"
-            f"#define SELECT(mask, a, b) {lane}_select(mask, a, b)\n#define LANES_FROM(p) ld_{lane}(p)\n#define LANES_TO(p, v) st_{lane}(p, v)\n")
+    return (
+        f"typedef {memory(dtype)} element;\ntypedef {vector(within)} vec;\ntypedef {lane} scalar;\n#define LOAD(p, n)"
+        f" {load}\n#define SELECT(mask, a, b) {lane}_select(mask, a, b)\n#define LANES_FROM(p) ld_{lane}(p)\n#define"
+        f" LANES_TO(p, v) st_{lane}(p, v)\n"
+    )
 
 
 def joined(kind: str, dtype: DType, within: DType | None = None) -> str:
-    """What `held` gives, and JOIN, its IDENTITY, and WHOLE, which joins the lanes of a vector. kind: sum, prod, max or min."""
+    """What `held` gives, and JOIN, its IDENTITY, and WHOLE, which joins the lanes of a vector. kind: sum, prod, max or
+    min."""
     within = within or register(dtype)
     name = computed(within)
     if within is BOOL:
         join = {"max": "((a) | (b))", "min": "((a) & (b))"}[kind]
         whole = {"max": "-any(v)", "min": "-all(v)"}[kind]
     else:
-        join = {"sum": "((a) + (b))", "prod": "((a) * (b))", "max": f"{name}_maximum(a, b)", "min": f"{name}_minimum(a, b)"}[kind]
+        join = {
+            "sum": "((a) + (b))",
+            "prod": "((a) * (b))",
+            "max": f"{name}_maximum(a, b)",
+            "min": f"{name}_minimum(a, b)",
+        }[kind]
         whole = f"h{kind}_{name}(v)"
-    return held(dtype, within) + f"#define JOIN(a, b) {join}\n#define IDENTITY {literal(identity(kind, within), within)}\n#define WHOLE(v) {whole}\n"
+    return (
+        held(dtype, within)
+        + f"#define JOIN(a, b) {join}\n#define IDENTITY {literal(identity(kind, within), within)}\n#define WHOLE(v)"
+        f" {whole}\n"
+    )
 
 
 def identity(kind: str, dtype: DType) -> float | int:

@@ -1,4 +1,6 @@
-"""From C text to machine code: clang out of the ziglang wheel, a content-addressed cache of objects, one ELF per engine."""
+"""From C text to machine code: clang out of the ziglang wheel, a content-addressed cache of objects, one ELF per
+engine."""
+
 from __future__ import annotations
 
 import hashlib
@@ -19,7 +21,18 @@ from pelton.errors import BuildError
 from pelton.targets import ISAS
 from pelton.codegen.template import SOURCES
 
-FLAGS = ("-std=c23", "-O3", "-fPIC", "-ffreestanding", "-fno-math-errno", "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=default", "-g0", "-w")
+FLAGS = (
+    "-std=c23",
+    "-O3",
+    "-fPIC",
+    "-ffreestanding",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-fno-stack-protector",
+    "-fvisibility=default",
+    "-g0",
+    "-w",
+)
 
 
 @lru_cache(maxsize=1)
@@ -28,7 +41,9 @@ def zig() -> str:
     try:
         import ziglang
     except ImportError:
-        raise BuildError('building engines needs the compiler of the ziglang wheel: pip install "pelton[build]"') from None
+        raise BuildError(
+            'building engines needs the compiler of the ziglang wheel: pip install "pelton[build]"'
+        ) from None
     return os.path.join(os.path.dirname(ziglang.__file__), "zig")
 
 
@@ -39,7 +54,9 @@ def compiler_id(cc: str | None = None) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
     except (OSError, subprocess.CalledProcessError, IndexError) as e:
-        raise BuildError(f"the C compiler {command[0]!r} does not answer to --version ({e}); give another one with Options.cc") from None
+        raise BuildError(
+            f"the C compiler {command[0]!r} does not answer to --version ({e}); give another one with Options.cc"
+        ) from None
 
 
 @lru_cache(maxsize=1)
@@ -49,7 +66,8 @@ def headers() -> str:
 
 
 class Compiler:
-    """Compiles kernel sources into objects, remembering them on disk by content. `cache` None keeps them for this process only."""
+    """Compiles kernel sources into objects, remembering them on disk by content. `cache` None keeps them for this
+    process only."""
 
     def __init__(self, isa: str, cache: Cache | None = None, cc: str | None = None, jobs: int = 2):
         self.isa, self.cc, self.jobs = isa, cc, jobs
@@ -94,8 +112,24 @@ class Compiler:
             for name, code in objects.items():
                 Path(d, name + ".o").write_bytes(code)
             linker = [zig(), "ld.lld"]
-            self._run([*linker, "-shared", "-nostdlib", "--no-undefined", "--build-id=none", "-z", "noexecstack", "--strip-all", "--gc-sections",
-                       "-o", os.path.join(d, "out.so"), *(n + ".o" for n in objects)], "linking the engine's kernels", cwd=d)
+            self._run(
+                [
+                    *linker,
+                    "-shared",
+                    "-nostdlib",
+                    "--no-undefined",
+                    "--build-id=none",
+                    "-z",
+                    "noexecstack",
+                    "--strip-all",
+                    "--gc-sections",
+                    "-o",
+                    os.path.join(d, "out.so"),
+                    *(n + ".o" for n in objects),
+                ],
+                "linking the engine's kernels",
+                cwd=d,
+            )
             return Path(d, "out.so").read_bytes()
 
     def assembly(self, text: str) -> str:
@@ -122,7 +156,10 @@ class Compiler:
         with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             src, obj = os.path.join(d, symbol + ".c"), os.path.join(d, symbol + ".o")
             Path(src).write_text(text, "utf-8")
-            self._run([*self._command(), "-c", "-o", obj, src], f"compiling kernel {symbol} ({text.splitlines()[0].lstrip('/ ')})")
+            self._run(
+                [*self._command(), "-c", "-o", obj, src],
+                f"compiling kernel {symbol} ({text.splitlines()[0].lstrip('/ ')})",
+            )
             code = Path(obj).read_bytes()
         self.compiled += 1
         key = self._key(text)
@@ -132,7 +169,8 @@ class Compiler:
         return code
 
     def _prepare(self) -> None:
-        """Parses vec.h once for all kernels (a precompiled header saves two thirds of a small kernel's compile time)."""
+        """Parses vec.h once for all kernels (a precompiled header saves two thirds of a small kernel's compile
+        time)."""
         if self._prepared is None:
             made = os.path.join(self._work, "vec.pch")
             self._run([*self._command(), "-x", "c-header", "-o", made, str(SOURCES / "vec.h")], "compiling vec.h")
@@ -141,17 +179,33 @@ class Compiler:
     def _command(self) -> list[str]:
         driver = [self.cc] if self.cc else [zig(), "clang"]
         ready = ["-include-pch", self._prepared] if self._prepared else []
-        return [*driver, "-target", "x86_64-linux-gnu", f"-march={ISAS[self.isa].march}", *FLAGS, *ready, "-I", str(SOURCES)]
+        return [
+            *driver,
+            "-target",
+            "x86_64-linux-gnu",
+            f"-march={ISAS[self.isa].march}",
+            *FLAGS,
+            *ready,
+            "-I",
+            str(SOURCES),
+        ]
 
     def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
         try:
-            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", env=self._env, cwd=cwd)
+            done = subprocess.run(
+                command, capture_output=True, encoding="utf-8", errors="replace", env=self._env, cwd=cwd
+            )
         except OSError as e:
             raise BuildError(f"{what} failed: {command[0]} does not start: {e.strerror or e}") from e
         if done.returncode < 0:
-            raise BuildError(f"{what} failed: {command[0]} ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})")
+            raise BuildError(
+                f"{what} failed: {command[0]} ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})"
+            )
         if done.returncode:
-            raise BuildError(f"{what} failed: {done.stderr.strip()[:2000] or f'{command[0]} ended with status {done.returncode} and said nothing'}")
+            raise BuildError(
+                f"{what} failed:"
+                f" {done.stderr.strip()[:2000] or f'{command[0]} ended with status {done.returncode} and said nothing'}"
+            )
 
 
 @contextmanager
@@ -160,5 +214,7 @@ def _temporary() -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        raise BuildError(f"compiling kernels takes temporary files, which cannot be written ({e.strerror or e}); "
-                         "name a folder with room for them with TMPDIR") from e
+        raise BuildError(
+            f"compiling kernels takes temporary files, which cannot be written ({e.strerror or e}); "
+            "name a folder with room for them with TMPDIR"
+        ) from e

@@ -1,4 +1,6 @@
-"""Several kernels as one launch: whichever program is the last of the first kernel makes the tiles of the others, one after the other."""
+"""Several kernels as one launch: whichever program is the last of the first kernel makes the tiles of the others, one
+after the other."""
+
 from __future__ import annotations
 
 import ast
@@ -15,7 +17,8 @@ from .emit import named
 
 HEAD = re.compile(r"^SIGNATURE, WARPS, STAGES = (.*)\nMULTIPLES = (.*)\n", re.M)
 IMPORTS = "import triton\nimport triton.language as tl\nfrom triton.language.extra.cuda import libdevice\n"
-ALONE = ("DESCRIBED", "FLAT", "PARTS", "PERSISTENT", "PHASED", "PICTURES", "STREAM")          # tactics whose programs know of each other, or need scratch
+# tactics whose programs know of each other, or need scratch
+ALONE = ("DESCRIBED", "FLAT", "PARTS", "PERSISTENT", "PHASED", "PICTURES", "STREAM")
 
 
 class Chain(Template):
@@ -36,9 +39,10 @@ def takes(tactic: Tactic) -> bool:
 def chained(kernels: Sequence[Kernel]) -> Kernel:
     """One kernel that does what these do, in this order. All have as many warps, and sizes that are known.
 
-    Programs are those of the first kernel. Each says by an atomic sum that it is done, in a counter that is zero before and after every launch; the
-    one that finds that it is the last has all that the others wrote, and goes on. None waits for another, so nothing can hang. What a program writes itself
-    its own threads find behind a barrier. There is no counter where the first kernel has one tile.
+    Programs are those of the first kernel. Each says by an atomic sum that it is done, in a counter that is zero before
+    and after every launch; the one that finds that it is the last has all that the others wrote, and goes on. None
+    waits for another, so nothing can hang. What a program writes itself its own threads find behind a barrier. There is
+    no counter where the first kernel has one tile.
     """
     if not all(is_known(k.tiles) and not k.dims for k in kernels):
         raise ValueError("a chain needs sizes that do not vary")
@@ -52,24 +56,36 @@ def chained(kernels: Sequence[Kernel]) -> Kernel:
     if programs > 1:
         operands[counter] = "*i32", True
     (warps,) = {warps for (_, warps, _), _ in heads}
-    stages = min((n for (_, _, n), _ in heads if n > 1), default=1)                                     # loops that are not pipelined take any number
+    # loops that are not pipelined take any number
+    stages = min((n for (_, _, n), _ in heads if n > 1), default=1)
     place = {x: i for i, x in enumerate(operands)}
     given = ["".join(f"a[{place[x]}], " for x in k.operands) for k in kernels]
     calls = [f"part0(({given[0]}), tl.program_id(0))", "tl.debug_barrier()"]
     deep = ""
     if programs > 1:
         count = f"a[{place[counter]}]"
-        calls += [f'if tl.atomic_add({count}, 1, sem="acq_rel", scope="gpu") == {programs - 1}:', f"    tl.store({count}, 0)"]
+        calls += [
+            f'if tl.atomic_add({count}, 1, sem="acq_rel", scope="gpu") == {programs - 1}:',
+            f"    tl.store({count}, 0)",
+        ]
         deep = "    "
     for i, k in enumerate(kernels[1:], 1):
         calls += [f"{deep}tl.debug_barrier()"] * (i > 1)
-        calls += [f"{deep}part{i}(({given[i]}), tl.zeros([], tl.int32))"] if k.tiles == 1 else [
-            f"{deep}for tile in range(0, {k.tiles}):", f"{deep}    part{i}(({given[i]}), tl.zeros([], tl.int32) + tile)"]
+        calls += (
+            [f"{deep}part{i}(({given[i]}), tl.zeros([], tl.int32))"]
+            if k.tiles == 1
+            else [
+                f"{deep}for tile in range(0, {k.tiles}):",
+                f"{deep}    part{i}(({given[i]}), tl.zeros([], tl.int32) + tile)",
+            ]
+        )
     parts = [f"# {k.source.splitlines()[0].strip(chr(34))}\n\n{_part(k, i)}" for i, k in enumerate(kernels)]
-    source = (f'"""{len(kernels)} kernels one after the other, in one launch."""\n'
-              f"SIGNATURE, WARPS, STAGES = {tuple(kind for kind, _ in operands.values())}, {warps}, {stages}\n"
-              f"MULTIPLES = {tuple(begins for _, begins in operands.values())}\n{IMPORTS}\n\n"
-              + "\n\n\n".join([*parts, "@triton.jit\ndef KERNEL(a):\n    " + "\n    ".join(calls) + "\n"]))
+    source = (
+        f'"""{len(kernels)} kernels one after the other, in one launch."""\n'
+        f"SIGNATURE, WARPS, STAGES = {tuple(kind for kind, _ in operands.values())}, {warps}, {stages}\n"
+        f"MULTIPLES = {tuple(begins for _, begins in operands.values())}\n{IMPORTS}\n\n"
+        + "\n\n\n".join([*parts, "@triton.jit\ndef KERNEL(a):\n    " + "\n    ".join(calls) + "\n"])
+    )
     return named(Kernel(source, "KERNEL", tuple(operands), programs))
 
 

@@ -1,34 +1,42 @@
-"""How long kernels take whose programs load and multiply step by step, by a simple model of a GPU: what orders tactics where nothing is timed."""
+"""How long kernels take whose programs load and multiply step by step, by a simple model of a GPU: what orders tactics
+where nothing is timed."""
+
 from __future__ import annotations
 
 from pelton.codegen.grid import divide
 from pelton.codegen.template import Tactic, Target
 
-SHARED = 227 << 10                             # bytes of a multiprocessor that programs share out
+SHARED = 227 << 10  # bytes of a multiprocessor that programs share out
 REGISTERS = 1 << 16
-BYTES = 40                                     # that the L2 cache gives each multiprocessor in a cycle
-AWAY = 800                                     # cycles until what is asked of memory is there
-NEAR = 300                                     # the same of the L2 cache
-STEP = 40                                      # cycles of the tensor cores that a step of a program loses to barriers
-ADDRESSED = 1.13                               # times what products take with addresses computed by threads, rather than boxes (triton-lang/triton#5461)
-BOXES = 800                                    # cycles until the descriptors of boxes are where the units that fetch them look
-BEGIN = 2500                                   # cycles of a program besides its steps, from its launch to its last store
+BYTES = 40  # that the L2 cache gives each multiprocessor in a cycle
+AWAY = 800  # cycles until what is asked of memory is there
+NEAR = 300  # the same of the L2 cache
+STEP = 40  # cycles of the tensor cores that a step of a program loses to barriers
+# times what products take with addresses computed by threads, rather than boxes (triton-lang/triton#5461)
+ADDRESSED = 1.13
+# cycles until the descriptors of boxes are where the units that fetch them look
+BOXES = 800
+# cycles of a program besides its steps, from its launch to its last store
+BEGIN = 2500
 
 
 def products(bm: int, target: Target, f32: bool = False, precision: int = 0) -> float:
-    """Products that a multiprocessor makes in a cycle. An H100 makes 2,048 of half floats with tiles of 64 rows and more and half of that with smaller ones,
-    an A100 1,024; of TF32 half as many, of which an f32 takes three (precision 1) or one (2). Other units make those of f32 themselves (0), 128 and 64 of them.
-    Kernels reach three quarters."""
+    """Products that a multiprocessor makes in a cycle. An H100 makes 2,048 of half floats with tiles of 64 rows and
+    more and half of that with smaller ones, an A100 1,024; of TF32 half as many, of which an f32 takes three (precision
+    1) or one (2). Other units make those of f32 themselves (0), 128 and 64 of them. Kernels reach three quarters."""
     new = target.isa.startswith("sm_9")
     if f32 and not precision:
         return 0.75 * (128 if new else 64)
     return 0.75 * (2048 if new and bm >= 64 else 1024) / ((6, 2)[precision - 1] if f32 else 1)
 
 
-def waves(programs: int, steps: int, busy: float, piece: int, room: int, held: int, ahead: int, end: float, target: Target) -> float:
-    """Cycles for so many programs of so many steps on all multiprocessors. Of a step: `busy`, the cycles that it keeps a multiprocessor's units to itself, and
-    `piece`, the bytes that it loads, asked for as many steps `ahead`. Of a program: `room`, its bytes of shared memory, `held`, its registers, and `end`, the
-    cycles that it takes for itself behind its steps.
+def waves(
+    programs: int, steps: int, busy: float, piece: int, room: int, held: int, ahead: int, end: float, target: Target
+) -> float:
+    """Cycles for so many programs of so many steps on all multiprocessors. Of a step: `busy`, the cycles that it keeps
+    a multiprocessor's units to itself, and `piece`, the bytes that it loads, asked for as many steps `ahead`. Of a
+    program: `room`, its bytes of shared memory, `held`, its registers, and `end`, the cycles that it takes for itself
+    behind its steps.
 
     Programs that share a multiprocessor wait for the slowest of: its units, what the L2 cache gives, and memory.
     """
@@ -39,8 +47,9 @@ def waves(programs: int, steps: int, busy: float, piece: int, room: int, held: i
 
 
 def cycles(tactic: Tactic, count: int, k: int, f32: bool, boxes: bool, target: Target) -> float:
-    """Cycles for so many tiles, each a sum over k. boxes: operands are fetched by the units for that. Programs of a tactic that is PERSISTENT, one on each
-    multiprocessor, make one tile after the other; those of a STREAM share the steps of all tiles, and the last one at each tile adds up its parts."""
+    """Cycles for so many tiles, each a sum over k. boxes: operands are fetched by the units for that. Programs of a
+    tactic that is PERSISTENT, one on each multiprocessor, make one tile after the other; those of a STREAM share the
+    steps of all tiles, and the last one at each tile adds up its parts."""
     chosen = dict(tactic.params)
     bm, bn, bk, warps, stages = (chosen[name] for name in ("BM", "BN", "BK", "WARPS", "STAGES"))
     size = 4 if f32 else 2
@@ -52,7 +61,12 @@ def cycles(tactic: Tactic, count: int, k: int, f32: bool, boxes: bool, target: T
         part, alike = bm * bn * 4 / BYTES, programs % count == 0
         parts = programs // count if alike else divide(steps, count * steps // programs) + 1
         steps, end = divide(count * steps, programs), end + part * (1 if alike else 2)
-        joins = 2 * AWAY + divide(min(count, programs), target.threads) * (NEAR + parts * part)        # what is stored is there for all; who comes is counted
+        # what is stored is there for all; who comes is counted
+        joins = 2 * AWAY + divide(min(count, programs), target.threads) * (NEAR + parts * part)
     elif chosen.get("PERSISTENT"):
         steps, end = steps * divide(count, programs), end * divide(count, programs)
-    return waves(programs, steps, busy, piece, piece * stages, held, stages - 1, end, target) + joins + (BOXES if boxes else 0)
+    return (
+        waves(programs, steps, busy, piece, piece * stages, held, stages - 1, end, target)
+        + joins
+        + (BOXES if boxes else 0)
+    )

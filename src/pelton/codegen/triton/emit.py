@@ -1,8 +1,9 @@
 """Triton for what tails are made of, and the two marked blocks of a kernel file filled in for one region and tactic.
 
-A kernel has one parameter, the tuple `a`: the pointers of its operands in order, then the sizes that a run decides. Every operand begins at a multiple of
-`ALIGNED` bytes; loads are wide only because of that.
+A kernel has one parameter, the tuple `a`: the pointers of its operands in order, then the sizes that a run decides.
+Every operand begins at a multiple of `ALIGNED` bytes; loads are wide only because of that.
 """
+
 from __future__ import annotations
 
 import ast
@@ -32,12 +33,43 @@ from pelton.plan.workspace import Workspace
 
 FILES = Path(__file__).parent / "src"
 ALIGNED = 16
-TYPES = {"f64": ("float64", "fp64"), "f32": ("float32", "fp32"), "f16": ("float16", "fp16"), "bf16": ("bfloat16", "bf16"), "bool": ("int1", "u8"),
-         **{f"{s}{n}": (f"{'u' * (s == 'u')}int{n}", f"{s}{n}") for s in "iu" for n in (8, 16, 32, 64)}}         # in registers, in memory
-_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_CORE = {"exp": "tl.exp", "log": "tl.log", "sqrt": "tl.sqrt", "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "abs": "tl.abs", "floor": "tl.floor",
-         "ceil": "tl.ceil", "select": "tl.where"}
-_LIBRARY = ("pow", "tanh", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "rint", "trunc")        # of libdevice
+TYPES = {
+    "f64": ("float64", "fp64"),
+    "f32": ("float32", "fp32"),
+    "f16": ("float16", "fp16"),
+    "bf16": ("bfloat16", "bf16"),
+    "bool": ("int1", "u8"),
+    # in registers, in memory
+    **{f"{s}{n}": (f"{'u' * (s == 'u')}int{n}", f"{s}{n}") for s in "iu" for n in (8, 16, 32, 64)},
+}
+_OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+_CORE = {
+    "exp": "tl.exp",
+    "log": "tl.log",
+    "sqrt": "tl.sqrt",
+    "sin": "tl.sin",
+    "cos": "tl.cos",
+    "erf": "tl.erf",
+    "abs": "tl.abs",
+    "floor": "tl.floor",
+    "ceil": "tl.ceil",
+    "select": "tl.where",
+}
+# of libdevice
+_LIBRARY = ("pow", "tanh", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "rint", "trunc")
 
 
 def computable(dtype: DType) -> bool:
@@ -98,9 +130,9 @@ class Triton:
             return f"({text} != 0)"
         if to.value in ("f16", "bf16"):
             return f"{text}.to(tl.{TYPES[to.value][0]}).to(tl.float32)"
-        if given.is_float and to.is_integer and to.bits < 32:      # what 32 bits hold wraps, as on the CPU
+        if given.is_float and to.is_integer and to.bits < 32:  # what 32 bits hold wraps, as on the CPU
             return f"{text}.to(tl.int32).to({computed(to)})"
-        if given.is_float and to is DType.U64:                     # what is below 0 wraps, too
+        if given.is_float and to is DType.U64:  # what is below 0 wraps, too
             return f"tl.where({text} < 0, {text}.to(tl.int64).to(tl.uint64), {text}.to(tl.uint64))"
         if given.is_float and to is DType.U32:
             return f"{text}.to(tl.int64).to(tl.uint32)"
@@ -112,11 +144,11 @@ class Triton:
     def call(self, fn: str, dtype: DType, args: Sequence[str]) -> str:
         if fn in _OPERATORS:
             return f"({args[0]} {_OPERATORS[fn]} {args[1]})"
-        if fn in ("div", "sqrt") and computed(dtype) == "tl.float32":      # `/` and tl.sqrt: not rounded as in IEEE 754
+        if fn in ("div", "sqrt") and computed(dtype) == "tl.float32":  # `/` and tl.sqrt: not rounded as in IEEE 754
             return f"tl.{fn}_rn({', '.join(args)})"
         if fn == "div":
             return f"({args[0]} / {args[1]})" if dtype.is_float else f"quotient({args[0]}, {args[1]})"
-        if fn == "fmod":                           # of floats `%` is x - trunc(x/y)·y, off where the quotient is large
+        if fn == "fmod":  # of floats `%` is x - trunc(x/y)·y, off where the quotient is large
             return f"{'libdevice.fmod' if dtype.is_float else 'remainder'}({args[0]}, {args[1]})"
         if fn == "neg":
             return f"(-{args[0]})"
@@ -141,8 +173,15 @@ class Triton:
         return _stored(place.pointer, place.at, name, "inside")
 
     def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
-        return [_stored(p.pointer, p.grid.address(p.strides, self.over, c=f"(c - {p.start})"), name,
-                        code("inside & (c >= {}) & (c < {})", p.start, p.start + p.size)) for p in pieces]
+        return [
+            _stored(
+                p.pointer,
+                p.grid.address(p.strides, self.over, c=f"(c - {p.start})"),
+                name,
+                code("inside & (c >= {}) & (c < {})", p.start, p.start + p.size),
+            )
+            for p in pieces
+        ]
 
 
 def _stored(pointer: Pointer, where: Text, name: str, mask: Text) -> Text:
@@ -175,7 +214,8 @@ def there(moving: str) -> str:
 
 
 def place(name: str, grid: Grid, strides: Strides) -> Text:
-    """A device function that gives the offset in elements of (b, r, c), of blocks a block: where all elements of these lie in one place, too."""
+    """A device function that gives the offset in elements of (b, r, c), of blocks a block: where all elements of these
+    lie in one place, too."""
     where = address(grid, strides)
     if not there(grid.moving(strides)):
         where = where + " + (r + c) * 0"
@@ -187,7 +227,16 @@ def function(name: str, parameters: str, *lines: Text) -> Text:
     return code("@triton.jit\ndef {}({}):\n    {}\n\n\n", name, parameters, join("\n    ", lines))
 
 
-def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int, add: Value | None = None, flat: bool = False) -> Tail:
+def tail(
+    region: Region,
+    layouts: Layouts,
+    grid: Grid,
+    made: Sequence[Value],
+    *,
+    first: int,
+    add: Value | None = None,
+    flat: bool = False,
+) -> Tail:
     """`finish`, which takes what the anchor made at (b, r, c) through the pointwise nodes, and stores the outputs; see
     `statements`.
 
@@ -202,16 +251,27 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
     return Tail(text, done.operands)
 
 
-def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: Text,
-           operands: Sequence[Value | Packed | Workspace], tiles: Size, layouts: Layouts,
-           phases: Size = 1, maps: Sequence[Map] = ()) -> Kernel:
-    """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops, STAGES. `sizes` are constants by name where
-    they are known; where a run decides them, their names stand for elements of `a`, behind the pointers, as do sizes in the block. A tactic that is PHASED has
-    behind them the phase that a launch begins with and the one that it ends before, from element PHASE on. A kernel with maps is one in Gluon."""
+def kernel(
+    file: str,
+    region: Region,
+    tactic: Tactic,
+    sizes: Mapping[str, Size],
+    block: Text,
+    operands: Sequence[Value | Packed | Workspace],
+    tiles: Size,
+    layouts: Layouts,
+    phases: Size = 1,
+    maps: Sequence[Map] = (),
+) -> Kernel:
+    """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops,
+    STAGES. `sizes` are constants by name where they are known; where a run decides them, their names stand for elements
+    of `a`, behind the pointers, as do sizes in the block. A tactic that is PHASED has behind them the phase that a
+    launch begins with and the one that it ends before, from element PHASE on. A kernel with maps is one in Gluon."""
     slots: dict[Size, int] = {}
 
     def spell(x: Size) -> str:
         return f"a[{len(operands) + slots.setdefault(x, len(slots))}]" if isinstance(x, Dim) else str(int(x))
+
     written = code("{}", block).spelled(spell)
     known = _constants({k: v for k, v in sizes.items() if is_known(v)})
     text = _filled(source(file), "region", f"{known}\n\n{written}")
@@ -220,16 +280,22 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
         text = re.sub(rf"\b({'|'.join(varying)})\b", lambda name: varying[name[0]], text)
     chosen = dict(tactic.params)
     ends = {"PHASE": len(operands) + len(slots)} if chosen.get("PHASED") else {}
-    text = _filled(text, "tactic", _constants({k: v for k, v in (chosen | ends).items() if k not in ("WARPS", "STAGES")}))
+    text = _filled(
+        text, "tactic", _constants({k: v for k, v in (chosen | ends).items() if k not in ("WARPS", "STAGES")})
+    )
     large = bool(slots) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
     types = [f"*{memory(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands]
     types += ["i64"] * (len(slots) + 2 * len(ends))
     whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in slots] + [False, False] * len(ends)
     text = _in_gluon(_with_scalars(text)) if maps else _with_scalars(text)
-    head = (f'"""{region.title()} by {tactic.name}."""\n'
-            f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES = {tuple(whole)}\n"
-            + (f"MAPS = {tuple(map(astuple, maps))}\n" if maps else ""))
-    text = head + text.partition('"""\n')[2].replace("INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})")
+    head = (
+        f'"""{region.title()} by {tactic.name}."""\n'
+        f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES ="
+        f" {tuple(whole)}\n" + (f"MAPS = {tuple(map(astuple, maps))}\n" if maps else "")
+    )
+    text = head + text.partition('"""\n')[2].replace(
+        "INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})"
+    )
     return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(slots), phases=phases))
 
 
@@ -240,13 +306,14 @@ def named(kernel: Kernel) -> Kernel:
 
 
 def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
-    """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it loads one element after the other,
-    and describes none to the units that fetch boxes of memory."""
+    """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it
+    loads one element after the other, and describes none to the units that fetch boxes of memory."""
     if all(aligned) or kernel.symbol in LIBRARIES:
         return kernel
 
     def lies(found: re.Match[str]) -> str:
-        return f"MULTIPLES = {(*aligned, *ast.literal_eval(found[1])[len(aligned):])}"
+        return f"MULTIPLES = {(*aligned, *ast.literal_eval(found[1])[len(aligned) :])}"
+
     source = re.sub(r"^MULTIPLES = (.*)$", lies, kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
     source = re.sub(r"^DESCRIBED = .*$", "DESCRIBED = tl.constexpr(0)", source, flags=re.M)
     return named(replace(kernel, source=source))
@@ -254,7 +321,11 @@ def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
 
 def _reach(x: Value | Packed | Workspace, layouts: Layouts) -> Size:
     """Elements from the first to past the last one."""
-    return span(x.type.shape, tuple(abs(s) if isinstance(s, int) else s for s in layouts[x])) if isinstance(x, Value) else math.prod(x.shape)
+    return (
+        span(x.type.shape, tuple(abs(s) if isinstance(s, int) else s for s in layouts[x]))
+        if isinstance(x, Value)
+        else math.prod(x.shape)
+    )
 
 
 def _constants(sizes: Mapping[str, Size]) -> str:
@@ -269,18 +340,25 @@ def source(file: str) -> str:
 
 def _with_scalars(text: str) -> str:
     """The scalar functions that a text calls, and those that they call, in the place where it imports them."""
-    shared = {f.partition("def ")[2].partition("(")[0]: f for f in source("scalars.py").partition("# <functions>\n")[2].strip().split("\n\n\n")}
+    shared = {
+        f.partition("def ")[2].partition("(")[0]: f
+        for f in source("scalars.py").partition("# <functions>\n")[2].strip().split("\n\n\n")
+    }
     used, ahead = set[str](), [text]
     while ahead:
         called = set(re.findall(r"\b(\w+)\(", ahead.pop())) & set(shared) - used
         used |= called
         ahead += [shared[name].partition("\n")[2].partition("\n")[2] for name in called]
-    return text.replace("from scalars import *\n", "\n\n\n".join([*(f for name, f in shared.items() if name in used), ""]))
+    return text.replace(
+        "from scalars import *\n", "\n\n\n".join([*(f for name, f in shared.items() if name in used), ""])
+    )
 
 
 def _in_gluon(text: str) -> str:
     """The same in Gluon, where blocks that are made of nothing have to say how they lie."""
-    return text.replace("tl.zeros(inside.shape, tl.int32)", "inside.to(tl.int32) * 0").replace("tl.full([], ", "gl.full([], ")
+    return text.replace("tl.zeros(inside.shape, tl.int32)", "inside.to(tl.int32) * 0").replace(
+        "tl.full([], ", "gl.full([], "
+    )
 
 
 def _filled(text: str, mark: str, new: str) -> str:

@@ -1,4 +1,5 @@
 """From Triton text to cubins, ahead of time and without a GPU, with a content-addressed cache of them."""
+
 from __future__ import annotations
 
 import ast
@@ -26,14 +27,15 @@ from pelton.targets import usual
 from . import workers
 from .emit import ALIGNED
 
-
-GLUON = 30900                                                              # the Triton whose Gluon has maps in im2col mode: 3.9
-CUBIN = {f.name for f in fields(Cubin)} - {"image"}                        # what is remembered of one besides
+# the Triton whose Gluon has maps in im2col mode: 3.9
+GLUON = 30900
+CUBIN = {f.name for f in fields(Cubin)} - {"image"}  # what is remembered of one besides
 
 
 @dataclass(frozen=True)
 class Made:
-    """A cubin, and what it takes per thread: registers, and bytes of them that are spilled to memory. None where the tool that counts them is missing."""
+    """A cubin, and what it takes per thread: registers, and bytes of them that are spilled to memory. None where the
+    tool that counts them is missing."""
 
     cubin: Cubin
     registers: int | None
@@ -61,7 +63,8 @@ def release() -> int:
 
 
 def load(text: str, name: str) -> dict[str, Any]:
-    """The names that a kernel's source defines. Triton reads the source of functions again by their file, which is one in memory."""
+    """The names that a kernel's source defines. Triton reads the source of functions again by their file, which is one
+    in memory."""
     file = f"<{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {"__name__": name}
@@ -81,7 +84,8 @@ def fetched(text: str) -> tuple[Map, ...]:
 
 
 def _described(pointer: str, of: Map) -> str:
-    """The type that Gluon gives a map of what a pointer leads to, boxes of which lie in shared memory as the tensor cores want them."""
+    """The type that Gluon gives a map of what a pointer leads to, boxes of which lie in shared memory as the tensor
+    cores want them."""
     from triton.experimental.gluon import language as gl
 
     dtype = {"*fp16": gl.float16, "*bf16": gl.bfloat16}[pointer]
@@ -91,7 +95,8 @@ def _described(pointer: str, of: Map) -> str:
 
 
 class Compiler:
-    """Compiles kernel sources for some architectures (80 for sm_80), remembering cubins on disk by content. `cache` None keeps them for this process only.
+    """Compiles kernel sources for some architectures (80 for sm_80), remembering cubins on disk by content. `cache`
+    None keeps them for this process only.
 
     jobs: processes that compile side by side; 1 compiles in this one.
     """
@@ -102,10 +107,16 @@ class Compiler:
         self._cache, self.id = cache, version()
         self._memory: dict[str, Made] = {}
 
-    def cubins(self, sources: Mapping[str, str], told: Callable[[int], None] = lambda done: None, failed: dict[str, BuildError] | None = None,
-               archs: Sequence[int] | None = None) -> dict[tuple[str, int], Made]:
-        """symbol → source to (symbol, architecture) → cubin, for these architectures, all of its own unless told; `told` hears how many are done. Where
-        `failed` is given, it gets what could not be compiled, symbol → why; otherwise the first such thing is raised."""
+    def cubins(
+        self,
+        sources: Mapping[str, str],
+        told: Callable[[int], None] = lambda done: None,
+        failed: dict[str, BuildError] | None = None,
+        archs: Sequence[int] | None = None,
+    ) -> dict[tuple[str, int], Made]:
+        """symbol → source to (symbol, architecture) → cubin, for these architectures, all of its own unless told;
+        `told` hears how many are done. Where `failed` is given, it gets what could not be compiled, symbol → why;
+        otherwise the first such thing is raised."""
         wanted = [(s, arch) for s in sources for arch in archs or self.archs]
         out = {w: made for w in wanted if (made := self._known(sources[w[0]], w[1])) is not None}
         missing = [w for w in wanted if w not in out]
@@ -118,6 +129,7 @@ class Compiler:
                 if failed is None:
                     raise
                 failed.setdefault(w[0], e)
+
         if self.jobs > 1 and len(missing) > 1:
             with workers.pool(min(self.jobs, len(missing)), cubin_of) as submit:
                 running = {w: submit(w[0], sources[w[0]], w[1]) for w in missing}
@@ -139,7 +151,7 @@ class Compiler:
                 return None
             table, _, image = data.partition(b"\n")
             told = json.loads(table)
-            if told["cubin"].keys() != CUBIN:                              # of another version
+            if told["cubin"].keys() != CUBIN:  # of another version
                 return None
             maps = tuple(Map.of([*m.values()]) for m in told["cubin"].pop("maps"))
             self._memory[key] = Made(Cubin(image=image, maps=maps, **told["cubin"]), told["registers"], told["spilled"])
@@ -158,7 +170,8 @@ class Compiler:
 
 
 def compiled(symbol: str, text: str, arch: int) -> Any:
-    """What Triton makes of a source (`asm` holds its stages). BuildError where it fails, or does not keep to the options."""
+    """What Triton makes of a source (`asm` holds its stages). BuildError where it fails, or does not keep to the
+    options."""
     from triton import compile, knobs
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -167,7 +180,9 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     maps = {m.operand: m for m in fetched(text)}
     if maps and release() < GLUON:
         newer = f"{GLUON // 10000}.{GLUON // 100 % 100}"
-        raise BuildError(f"kernel {symbol} takes operands by maps, which {version()} does not have: install triton {newer} or newer")
+        raise BuildError(
+            f"kernel {symbol} takes operands by maps, which {version()} does not have: install triton {newer} or newer"
+        )
     source = load(text, symbol)
     types, multiples = source["SIGNATURE"], source["MULTIPLES"]
     if maps:
@@ -177,13 +192,18 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     types = tuple(_described(t, maps[i]) if i in maps else t for i, t in enumerate(types))
     options = {"num_warps": source["WARPS"], "num_stages": source["STAGES"], "num_ctas": 1, "enable_fp_fusion": True}
     attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known and i not in maps}
-    said = io.StringIO()                                                   # a failing assembler prints its whole input
+    said = io.StringIO()  # a failing assembler prints its whole input
     with room() as folder, knobs.compilation.scope(), knobs.cache.scope(), contextlib.redirect_stdout(said):
         knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = folder, True, True
         try:
-            made = compile(ASTSource(source[symbol], {"a": types}, {}, attrs), target=GPUTarget("cuda", arch, 32), options=options)
-        except (TritonError, RuntimeError) as e:                           # its passes raise the latter
-            raise BuildError(f"compiling kernel {symbol} ({text.splitlines()[0].strip(chr(34))}) for sm_{arch} failed: {str(e).strip()[:2000]}") from e
+            made = compile(
+                ASTSource(source[symbol], {"a": types}, {}, attrs), target=GPUTarget("cuda", arch, 32), options=options
+            )
+        except (TritonError, RuntimeError) as e:  # its passes raise the latter
+            raise BuildError(
+                f"compiling kernel {symbol} ({text.splitlines()[0].strip(chr(34))}) for sm_{arch} failed:"
+                f" {str(e).strip()[:2000]}"
+            ) from e
     kept = {name: getattr(made.metadata, name) for name in options}
     if kept != options:
         raise BuildError(f"triton was told to compile kernel {symbol} with {options}, and did it with {kept}")
@@ -199,9 +219,22 @@ def made_of(found: Any, text: str, arch: int) -> Made:
     """The cubin in what Triton made of a source. BuildError where no GPU of that architecture would take it."""
     about, image = found.metadata, found.asm["cubin"]
     if about.shared > usual(arch).block:
-        raise BuildError(f"kernel {about.name} takes {about.shared} bytes of shared memory, a block of sm_{arch} has {usual(arch).block}")
-    cubin = Cubin(symbol=about.name, arch=arch, image=image, shared=about.shared, warps=about.num_warps, clusters=about.num_ctas,
-                  scratch=about.global_scratch_size, align=max(1, about.global_scratch_align), phased=phased(text), maps=_maps(text, about))
+        raise BuildError(
+            f"kernel {about.name} takes {about.shared} bytes of shared memory, a block of sm_{arch} has"
+            f" {usual(arch).block}"
+        )
+    cubin = Cubin(
+        symbol=about.name,
+        arch=arch,
+        image=image,
+        shared=about.shared,
+        warps=about.num_warps,
+        clusters=about.num_ctas,
+        scratch=about.global_scratch_size,
+        align=max(1, about.global_scratch_align),
+        phased=phased(text),
+        maps=_maps(text, about),
+    )
     return Made(cubin, *_resources(image))
 
 
@@ -209,7 +242,11 @@ def _maps(text: str, about: Any) -> tuple[Map, ...]:
     """The maps that a compiled kernel takes, as it was compiled for them. BuildError where it was for others."""
     wanted = fetched(text)
     for m, told in zip(wanted, about.tensordesc_meta or (), strict=True):
-        if (tuple(reversed(told["block_size"])), told["swizzle"], told["is_im2col"]) != (m.box, m.swizzle, bool(m.lower)):
+        if (tuple(reversed(told["block_size"])), told["swizzle"], told["is_im2col"]) != (
+            m.box,
+            m.swizzle,
+            bool(m.lower),
+        ):
             raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {told}")
         if why := m.wrong():
             raise BuildError(f"kernel {about.name} takes a map with {why}, which no GPU takes")
@@ -217,14 +254,20 @@ def _maps(text: str, about: Any) -> tuple[Map, ...]:
 
 
 def _resources(image: bytes) -> tuple[int | None, int | None]:
-    """(registers, bytes spilled) per thread, as the tool for cubins in Triton's wheel counts them (what is spilled shows as stack); None where it does not."""
+    """(registers, bytes spilled) per thread, as the tool for cubins in Triton's wheel counts them (what is spilled
+    shows as stack); None where it does not."""
     from triton import knobs
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(image)
         file.flush()
         try:
-            said = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+            said = subprocess.run(
+                [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
         except (OSError, subprocess.CalledProcessError) as e:
             logging.getLogger("pelton.build").warning("registers and spills are not known: %s", e)
             return None, None

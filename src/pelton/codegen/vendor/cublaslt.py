@@ -1,4 +1,5 @@
 """Matrix products by cuBLASLt."""
+
 from __future__ import annotations
 
 import struct
@@ -32,8 +33,8 @@ class End:
 
 @gpu_template
 class CublasLt(ByLibrary, Plain):
-    """The region has to be one that the library computes whole: scaled, a bias along the columns, another matrix, then ReLU or GELU, as far as there are such.
-    Its GELU is that by tanh; the exact one is no case for it."""
+    """The region has to be one that the library computes whole: scaled, a bias along the columns, another matrix, then
+    ReLU or GELU, as far as there are such. Its GELU is that by tanh; the exact one is no case for it."""
 
     name = Product.symbol
 
@@ -67,8 +68,21 @@ def ending(region: Region) -> End | str:
             found = End(found.scale, found.bias, found.added, node.op.name)
         elif node.op is mul and scaled and number is not None:
             found = End(found.scale * number)
-        elif node.op is add and len(others) == 1 and number is None and (into := _added(others[0], grid)) and getattr(found, into) is None:
-            found, scaled = End(found.scale, others[0], found.added) if into == "bias" else End(found.scale, found.bias, others[0]), False
+        elif (
+            node.op is add
+            and len(others) == 1
+            and number is None
+            and (into := _added(others[0], grid))
+            and getattr(found, into) is None
+        ):
+            found, scaled = (
+                (
+                    End(found.scale, others[0], found.added)
+                    if into == "bias"
+                    else End(found.scale, found.bias, others[0])
+                ),
+                False,
+            )
         else:
             return f"{node.op.name} is none of the ends that it knows"
         at = node.output
@@ -95,18 +109,33 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
     if isinstance(end, str) or not is_known(batch, m, p.n, p.k):
         return None
     found: dict[str, Sequence[Size] | None] = {
-        "a": _lies_a(p, grid, layouts), "b": _lies_b(p, grid, layouts), "d": _lies(grid, layouts[region.output]),
-        "c": (p.n, 0, 0) if end.added is None else _lies(grid, layouts[end.added])}
+        "a": _lies_a(p, grid, layouts),
+        "b": _lies_b(p, grid, layouts),
+        "d": _lies(grid, layouts[region.output]),
+        "c": (p.n, 0, 0) if end.added is None else _lies(grid, layouts[end.added]),
+    }
     kind, out = (KINDS.index(v.type.dtype.value) for v in (p.a, region.output))
-    told = dict(kind=kind, out=out, end=ENDS.index(end.end), bias=int(end.bias is not None), added=int(end.added is not None),
-                scale=struct.unpack("I", struct.pack("f", end.scale))[0], batch=int(batch), m=int(m), n=p.n, k=p.k)
+    told = dict(
+        kind=kind,
+        out=out,
+        end=ENDS.index(end.end),
+        bias=int(end.bias is not None),
+        added=int(end.added is not None),
+        scale=struct.unpack("I", struct.pack("f", end.scale))[0],
+        batch=int(batch),
+        m=int(m),
+        n=p.n,
+        k=p.k,
+    )
     for of, lies in found.items():
         if lies is None or not is_known(*lies):
             return None
         told |= dict(zip((f"{of}_line", f"{of}_turned", f"{of}_step"), map(int, lies)))
     if told.pop("c_turned") or told.pop("d_turned"):
         return None
-    if end.bias not in (None, p.bias) and grid.runs(grid.c, broadcast(end.bias.type.shape, layouts[end.bias], grid.shape)) != [(p.n, 1)]:
+    if end.bias not in (None, p.bias) and grid.runs(
+        grid.c, broadcast(end.bias.type.shape, layouts[end.bias], grid.shape)
+    ) != [(p.n, 1)]:
         return None
     return told if Product(0, 0, **told).wrong() is None else None
 
@@ -114,7 +143,10 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
 def _lies_a(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
     conv = p.node.op is convolution
     shape = p.a.type.shape if conv else (*grid.shape[:-1], p.k)
-    strides, within = broadcast(p.a.type.shape, layouts[p.a], shape), Grid(shape, grid.b, grid.r, (1,) if conv else (len(shape) - 1,))
+    strides, within = (
+        broadcast(p.a.type.shape, layouts[p.a], shape),
+        Grid(shape, grid.b, grid.r, (1,) if conv else (len(shape) - 1,)),
+    )
     return _lies(within, strides)
 
 
@@ -122,11 +154,14 @@ def _lies_b(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
     if p.node.op is convolution:
         return _lies(Grid(p.b.type.shape, (), (1,), (0,)), layouts[p.b])
     shape = (*grid.shape[:-2], p.k, p.n)
-    return _lies(Grid(shape, grid.b, (len(shape) - 2,), (len(shape) - 1,)), broadcast(p.b.type.shape, layouts[p.b], shape))
+    return _lies(
+        Grid(shape, grid.b, (len(shape) - 2,), (len(shape) - 1,)), broadcast(p.b.type.shape, layouts[p.b], shape)
+    )
 
 
 def _lies(grid: Grid, strides: Strides) -> Sequence[Size] | None:
-    """How matrices lie whose rows are r, their columns c: (elements from line to line, whether lines are columns, elements from matrix to matrix)."""
+    """How matrices lie whose rows are r, their columns c: (elements from line to line, whether lines are columns,
+    elements from matrix to matrix)."""
     runs = [grid.runs(axes, strides) for axes in (grid.b, grid.r, grid.c)]
     if any(len(run) > 1 for run in runs):
         return None

@@ -1,4 +1,5 @@
 """Convolutions by cuDNN."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -17,7 +18,8 @@ from pelton.plan.region import Region
 from .template import ByLibrary
 from pelton.codegen.triton.templates.conv import Convolution, Filters
 
-DEEP = 8                                       # what channels of a group are a multiple of where the library's kernels read them sixteen bytes at a time
+# what channels of a group are a multiple of where the library's kernels read them sixteen bytes at a time
+DEEP = 8
 
 
 class End(NamedTuple):
@@ -30,8 +32,8 @@ class End(NamedTuple):
 
 @gpu_template
 class CuDnn(ByLibrary, Convolution):
-    """The region has to be one that the library has a kernel for: what is added to the sums, then ReLU. Products of single pixels are left to cuBLASLt.
-    Of f32 its kernels for a GPU of today read no more than TF32."""
+    """The region has to be one that the library has a kernel for: what is added to the sums, then ReLU. Products of
+    single pixels are left to cuBLASLt. Of f32 its kernels for a GPU of today read no more than TF32."""
 
     name = Told.symbol
 
@@ -45,7 +47,11 @@ class CuDnn(ByLibrary, Convolution):
         if not constant(region, w) or w.type.shape[1] % DEEP:
             return f"not constant filters of {DEEP}, {2 * DEEP}, … channels"
         s = window(region)
-        if is_known(s.kh, s.kw) and (s.kh, s.kw, s.sh, s.sw, node.attrs["group"]) == (1, 1, 1, 1, 1) and not any(node.attrs["pads"]):
+        if (
+            is_known(s.kh, s.kw)
+            and (s.kh, s.kw, s.sh, s.sw, node.attrs["group"]) == (1, 1, 1, 1, 1)
+            and not any(node.attrs["pads"])
+        ):
             return "a product"
         reason = ending(region)
         return reason if isinstance(reason, str) else super().refuses_sizes(region)
@@ -68,7 +74,8 @@ def filters(region: Region, layouts: Layouts) -> Filters:
 
 
 def ending(region: Region) -> End | str:
-    """What comes after the sums; why a library could not do that. It has no kernel for more than the sums that adds no bias: then one of zeros is as good."""
+    """What comes after the sums; why a library could not do that. It has no kernel for more than the sums that adds no
+    bias: then one of zeros is as good."""
     if region.pieces or len(region.body.outputs) != 1:
         return "several outputs"
     x, _, bias = region.anchor.inputs
@@ -103,9 +110,29 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
     if end.bias is not None and layouts[end.bias] != (1,):
         return None
     top, left, bottom, right = node.attrs["pads"]
-    told = dict(kind=KINDS.index(node.inputs[0].type.dtype.value), end=ENDS.index(end.end), bias=int(end.bias is not None), added=int(end.added is not None),
-                n=s.n, c=s.c, h=s.h, w=s.w, out=s.oc, group=node.attrs["group"], kernel_h=s.kh, kernel_w=s.kw, stride_h=s.sh, stride_w=s.sw,
-                dilation_h=s.dh, dilation_w=s.dw, top=top, left=left, bottom=bottom, right=right, w_step=filters(region, layouts).step)
+    told = dict(
+        kind=KINDS.index(node.inputs[0].type.dtype.value),
+        end=ENDS.index(end.end),
+        bias=int(end.bias is not None),
+        added=int(end.added is not None),
+        n=s.n,
+        c=s.c,
+        h=s.h,
+        w=s.w,
+        out=s.oc,
+        group=node.attrs["group"],
+        kernel_h=s.kh,
+        kernel_w=s.kw,
+        stride_h=s.sh,
+        stride_w=s.sw,
+        dilation_h=s.dh,
+        dilation_w=s.dw,
+        top=top,
+        left=left,
+        bottom=bottom,
+        right=right,
+        w_step=filters(region, layouts).step,
+    )
     for of, strides in (("x", x), ("y", y), ("z", z or (0, 1, 0, 0))):
         assert strides is not None
         told |= {f"{of}_n": strides[0], f"{of}_h": strides[2], f"{of}_w": strides[3]}

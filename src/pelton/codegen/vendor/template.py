@@ -1,4 +1,6 @@
-"""What templates share that a library computes: where it is installed and the clock prefers it; no Triton, but a tactic like any other."""
+"""What templates share that a library computes: where it is installed and the clock prefers it; no Triton, but a tactic
+like any other."""
+
 from __future__ import annotations
 
 from pelton.engine.library import WORK, name
@@ -15,7 +17,8 @@ class ByLibrary(Template):
     timed_only = True
 
     def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
-        """What the library has to be told, version and choice aside, and the operands; None where one does not lie as it wants."""
+        """What the library has to be told, version and choice aside, and the operands; None where one does not lie as
+        it wants."""
         raise NotImplementedError
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

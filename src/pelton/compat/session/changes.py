@@ -1,4 +1,5 @@
 """What session options change in a model before it is built: sizes by the denotation of an axis, and constants."""
+
 from __future__ import annotations
 
 import hashlib
@@ -19,8 +20,8 @@ log = logging.getLogger("pelton.session")
 
 @dataclass
 class Changes:
-    """`denoted`: denotation of an axis → its size. `constants`: name of an initializer → the array in its place. `files`: name of a file of external data →
-    its bytes."""
+    """`denoted`: denotation of an axis → its size. `constants`: name of an initializer → the array in its place.
+    `files`: name of a file of external data → its bytes."""
 
     denoted: dict[str, int] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -28,11 +29,15 @@ class Changes:
 
     def digests(self) -> list[str]:
         """What engines depend on, of these."""
+
         def digest(data: Any) -> str:
             return hashlib.sha256(data).hexdigest()
-        return [*(f"{name}={size}" for name, size in sorted(self.denoted.items())),
-                *(f"{name}: {a.dtype.str}{[*a.shape]} {digest(_bytes(a))}" for name, a in sorted(self.constants.items())),
-                *(f"{name} {digest(data)}" for name, data in sorted(self.files.items()))]
+
+        return [
+            *(f"{name}={size}" for name, size in sorted(self.denoted.items())),
+            *(f"{name}: {a.dtype.str}{[*a.shape]} {digest(_bytes(a))}" for name, a in sorted(self.constants.items())),
+            *(f"{name} {digest(data)}" for name, data in sorted(self.files.items())),
+        ]
 
     def make(self, model: onnx.ModelProto) -> None:
         """Changes a model. ModelError for constants that are no tensors."""
@@ -50,8 +55,10 @@ class Changes:
 
         missing = self.constants.keys() - {t.name for t in graph.initializer}
         if missing:
-            log.warning("add_initializer names %s, which the model has not among its initializers; nothing is changed for it",
-                        ", ".join(map(repr, sorted(missing))))
+            log.warning(
+                "add_initializer names %s, which the model has not among its initializers; nothing is changed for it",
+                ", ".join(map(repr, sorted(missing))),
+            )
         declared = {v.name: v.type.tensor_type for v in (*graph.input, *graph.value_info)}
         for t in graph.initializer:
             if t.name in self.constants:
@@ -59,7 +66,8 @@ class Changes:
                     t.CopyFrom(numpy_helper.from_array(self.constants[t.name], t.name))
                 except (TypeError, ValueError, NotImplementedError) as e:
                     raise ModelError(f"add_initializer: the array for {t.name!r} is none of ONNX: {e}") from None
-                if t.name in declared:                           # an initializer that is also an input: what it says of its sizes is no longer so
+                # an initializer that is also an input: what it says of its sizes is no longer so
+                if t.name in declared:
                     declared[t.name].ClearField("shape")
                     for size in t.dims:
                         declared[t.name].shape.dim.add(dim_value=size)
@@ -74,13 +82,18 @@ class Changes:
             offset = int(entry.get("offset", 0))
             length = int(entry.get("length", len(data) - offset))
         except ValueError:
-            raise ModelError(f"tensor {tensor.name!r} has its data at {entry.get('offset')!r}, {entry.get('length')!r} bytes of it, of {entry['location']}: "
-                             "these are no numbers") from None
+            raise ModelError(
+                f"tensor {tensor.name!r} has its data at {entry.get('offset')!r}, {entry.get('length')!r} bytes of it,"
+                f" of {entry['location']}: these are no numbers"
+            ) from None
         if not 0 <= offset <= offset + length <= len(data):
-            raise ModelError(f"tensor {tensor.name!r} has its data at bytes {offset} to {offset + length} of {entry['location']}, which has {len(data)}")
+            raise ModelError(
+                f"tensor {tensor.name!r} has its data at bytes {offset} to {offset + length} of {entry['location']},"
+                f" which has {len(data)}"
+            )
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
-        tensor.raw_data = data[offset:offset + length]
+        tensor.raw_data = data[offset : offset + length]
 
 
 def _bytes(array: np.ndarray) -> Any:

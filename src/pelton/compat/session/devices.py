@@ -1,4 +1,6 @@
-"""Devices, memory and allocators under the names that ONNX Runtime has for them: descriptions alone, as engines have memory of their own."""
+"""Devices, memory and allocators under the names that ONNX Runtime has for them: descriptions alone, as engines have
+memory of their own."""
+
 from __future__ import annotations
 
 import enum
@@ -93,18 +95,33 @@ class OrtMemoryInfo:
     device_vendor_id: int = 0
 
     @staticmethod
-    def create_v2(name: str, device_type: OrtMemoryInfoDeviceType, vendor_id: int, device_id: int, device_mem_type: OrtDeviceMemoryType, alignment: int,
-                  allocator_type: OrtAllocatorType) -> OrtMemoryInfo:
+    def create_v2(
+        name: str,
+        device_type: OrtMemoryInfoDeviceType,
+        vendor_id: int,
+        device_id: int,
+        device_mem_type: OrtDeviceMemoryType,
+        alignment: int,
+        allocator_type: OrtAllocatorType,
+    ) -> OrtMemoryInfo:
         return OrtMemoryInfo(name, allocator_type, device_id, OrtMemType.DEFAULT, device_mem_type, vendor_id)
 
 
 class OrtArenaCfg:
     """How an arena grows: kept and read, without effect."""
 
-    def __init__(self, max_mem: int | Mapping[str, int] = 0, arena_extend_strategy: int = -1, initial_chunk_size_bytes: int = -1,
-                 max_dead_bytes_per_chunk: int = -1):
+    def __init__(
+        self,
+        max_mem: int | Mapping[str, int] = 0,
+        arena_extend_strategy: int = -1,
+        initial_chunk_size_bytes: int = -1,
+        max_dead_bytes_per_chunk: int = -1,
+    ):
         self.max_mem, self.arena_extend_strategy = 0, arena_extend_strategy
-        self.initial_chunk_size_bytes, self.max_dead_bytes_per_chunk = initial_chunk_size_bytes, max_dead_bytes_per_chunk
+        self.initial_chunk_size_bytes, self.max_dead_bytes_per_chunk = (
+            initial_chunk_size_bytes,
+            max_dead_bytes_per_chunk,
+        )
         self.initial_growth_chunk_size_bytes = self.max_power_of_two_extend_bytes = -1
         for name, value in (max_mem if isinstance(max_mem, Mapping) else {"max_mem": max_mem}).items():
             if not hasattr(self, name):
@@ -116,5 +133,7 @@ def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtAren
     """Accepted and without effect: a context of an engine lays out its memory once."""
 
 
-def create_and_register_allocator_v2(provider: str, memory_info: OrtMemoryInfo, options: Mapping[str, Any], arena_cfg: OrtArenaCfg | None = None) -> None:
+def create_and_register_allocator_v2(
+    provider: str, memory_info: OrtMemoryInfo, options: Mapping[str, Any], arena_cfg: OrtArenaCfg | None = None
+) -> None:
     """Accepted and without effect: a context of an engine lays out its memory once."""

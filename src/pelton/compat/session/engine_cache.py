@@ -1,4 +1,6 @@
-"""Engines of sessions on disk: found again by what they were made from, put there whole, made once though two processes ask at the same time."""
+"""Engines of sessions on disk: found again by what they were made from, put there whole, made once though two processes
+ask at the same time."""
+
 from __future__ import annotations
 
 import contextlib
@@ -29,17 +31,19 @@ log = logging.getLogger("pelton.session")
 
 # options that change no engine, or stand elsewhere
 ELSEWHERE = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit", "usual", "shapes"}
-LISTED = 64                                        # engines of one model, each for other sizes
-FRESH = 2.0                                        # seconds in which a file may change again without its times showing it
+LISTED = 64  # engines of one model, each for other sizes
+# seconds in which a file may change again without its times showing it
+FRESH = 2.0
 
-Takes = dict[str, list[Any]]                       # input → per axis the number that it has to be, or [least, most, what divides it]; null: it may be any
+# input → per axis the number that it has to be, or [least, most, what divides it]; null: it may be any
+Takes = dict[str, list[Any]]
 
 
 class Shelf:
     """The sessions' part of a cache; where it is not ours alone, nothing is kept."""
 
     def __init__(self, kept: Cache, device: int = 0):
-        self.device = device                       # the number of the GPU, for engines that run on one
+        self.device = device  # the number of the GPU, for engines that run on one
         self._cache, self.folder = kept, _own(kept)
 
     def engine(self, key: str) -> Engine | None:
@@ -66,8 +70,12 @@ class Shelf:
             self._cache.refused(e)
             return
         if taken > self._cache.limit:
-            log.warning("the engine is not kept for the next session: it takes %d bytes, the limit of the cache is %d (PELTON_CACHE_LIMIT)", taken,
-                        self._cache.limit)
+            log.warning(
+                "the engine is not kept for the next session: it takes %d bytes, the limit of the cache is %d"
+                " (PELTON_CACHE_LIMIT)",
+                taken,
+                self._cache.limit,
+            )
         self._cache.added(taken)
         self._cache.settle()
 
@@ -75,10 +83,15 @@ class Shelf:
         """The engines that were kept for one model, the last one first: their keys, and what they take."""
         known = self.json(f"{key}.engines")
         found = known if isinstance(known, list) else []
-        return [(e["key"], e["takes"]) for e in found if isinstance(e, dict) and isinstance(e.get("key"), str) and isinstance(e.get("takes"), dict)]
+        return [
+            (e["key"], e["takes"])
+            for e in found
+            if isinstance(e, dict) and isinstance(e.get("key"), str) and isinstance(e.get("takes"), dict)
+        ]
 
     def enlist(self, key: str, engine: str, takes: Takes) -> None:
-        """Puts an engine in front of the list of a model, and drops what is at the end of a long one. The caller holds the model's key."""
+        """Puts an engine in front of the list of a model, and drops what is at the end of a long one. The caller holds
+        the model's key."""
         listed = [(engine, takes), *((k, t) for k, t in self.listed(key) if k != engine)]
         for k, _ in listed[LISTED:]:
             path = self._path(k, ".pelton")
@@ -122,7 +135,11 @@ class Shelf:
     def details(self, digest: str, find: Callable[[], list[str]]) -> list[str]:
         """What `find` finds in the file of that digest."""
         known = self.json(digest)
-        if not isinstance(known, dict) or not isinstance(known.get("details"), list) or not all(isinstance(d, str) for d in known["details"]):
+        if (
+            not isinstance(known, dict)
+            or not isinstance(known.get("details"), list)
+            or not all(isinstance(d, str) for d in known["details"])
+        ):
             known = {"details": find()}
             self.keep_json(digest, known)
         return known["details"]
@@ -160,8 +177,11 @@ def _own(kept: Cache) -> Path | None:
         kept.refused(e)
         return None
     if hasattr(os, "geteuid") and (s.st_uid != os.geteuid() or s.st_mode & 0o022):
-        log.warning("engines of sessions are not kept: %s belongs to another user, or others can write to it; chmod 700 it, or give another with "
-                    "PELTON_CACHE_DIR", folder)
+        log.warning(
+            "engines of sessions are not kept: %s belongs to another user, or others can write to it; chmod 700 it, or"
+            " give another with PELTON_CACHE_DIR",
+            folder,
+        )
         return None
     return folder
 
@@ -169,14 +189,20 @@ def _own(kept: Cache) -> Path | None:
 def engine_in(model: Path | bytes, device: int = 0) -> Engine | None:
     """The engine, where a file or bytes hold one instead of a model; OSError where the file cannot be read."""
     if isinstance(model, bytes):
-        begin = model[:len(MAGIC)]
+        begin = model[: len(MAGIC)]
     else:
         with open(model, "rb") as f:
             begin = f.read(len(MAGIC))
     return load(model, device=device) if begin == MAGIC else None
 
 
-def key_of(digests: list[str], sizes: Mapping[str, int], options: Options, shapes: Mapping[str, tuple[int, ...]] | None = None, device: int = 0) -> str:
+def key_of(
+    digests: list[str],
+    sizes: Mapping[str, int],
+    options: Options,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    device: int = 0,
+) -> str:
     """What an engine depends on: the bytes of the model and of its constants, sizes, options, recorded tactics, this
     machine and this Pelton."""
     machine = describe()
@@ -184,12 +210,20 @@ def key_of(digests: list[str], sizes: Mapping[str, int], options: Options, shape
     machine["given"] = [options.shapes, options.usual]
     if not options.on_cpu:
         from pelton.backends.cuda.driver import device as gpu  # only engines for GPUs need it
+
         found = gpu(device)
         machine["gpu"] = [found.name, found.arch, found.multiprocessors, found.cuda]
     chosen = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in ELSEWHERE}
     if options.load_tactics is not None:
         machine["tactics"] = _content(options.load_tactics)
-    told = [digests, sorted(sizes.items()), chosen, machine, sorted(shapes.items()) if shapes is not None else None, _installed()]
+    told = [
+        digests,
+        sorted(sizes.items()),
+        chosen,
+        machine,
+        sorted(shapes.items()) if shapes is not None else None,
+        _installed(),
+    ]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -211,9 +245,10 @@ def _installed() -> list[Any]:
             for e in entries:
                 if e.name.endswith((".py", ".c", ".h", ".so")):
                     s = e.stat()
-                    found.append([e.path[len(root):], s.st_size, s.st_mtime_ns])
+                    found.append([e.path[len(root) :], s.st_size, s.st_mtime_ns])
                 elif e.is_dir() and e.name != "__pycache__":
                     look(e.path)
+
     root = str(Path(__file__).parents[2])
     look(root)
     return [__version__, sorted(found)]

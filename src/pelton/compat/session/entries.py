@@ -1,4 +1,5 @@
 """Config entries of sessions: how the text of each becomes an option of the build."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -14,8 +15,9 @@ ON_MISS = ("build", "fast", "error")
 
 @dataclass(frozen=True)
 class Entries:
-    """What entries ask for. `on_miss`: what a session does where no engine of its model is kept: build it, build one without timing, or say so as an error.
-    `progress`: whether builds show it; None where a terminal or a notebook does."""
+    """What entries ask for. `on_miss`: what a session does where no engine of its model is kept: build it, build one
+    without timing, or say so as an error. `progress`: whether builds show it; None where a terminal or a notebook
+    does."""
 
     options: Options
     on_miss: str = "build"
@@ -33,6 +35,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
         if text not in words:
             raise ValueError(text)
         return text
+
     return read
 
 
@@ -49,6 +52,7 @@ def _pairs(separator: str) -> Callable[[str], dict[str, str]]:
                 raise ValueError(text)
             found[name] = value
         return found
+
     return read
 
 
@@ -60,25 +64,44 @@ Reader = tuple[Callable[[str], Any], str]
 
 # config entry pelton.NAME, else environment variable PELTON_NAME → how its text is read, and what it should be
 READERS: Mapping[str, Reader] = {
-    "level": (int, "a whole number"), "budget": (float, "a number of seconds"), "strict": (_flag, "0 or 1"), "threads": (int, "a whole number"),
-    "memory": (int, "a number of bytes"), "max_iterations": (int, "a whole number"), "check": (_flag, "0 or 1"), "target": (str, "text"),
-    "precision": (str, "text"), "cache_dir": (str, "text"), "cache_limit": (size, "a size such as 500MB or 4GB"), "timing_cache": (str, "text"),
-    "save_tactics": (str, "text"), "load_tactics": (str, "text"), "cc": (str, "text"), "image": (str, "text"),
-    "shapes": (_pairs(","), "inputs with their sizes, such as x=1x3x224x224,y=1..8..32x5"), "usual": (_usual, "inputs with sizes to tune for, such as x=8x128"),
-    "values": (_pairs(";"), "inputs with what they always are, such as axes=1,2;k=5"), "outputs": (_words, "names with commas between them"),
-    "labels": (_words, "words with commas between them"), "progress": (_flag, "0 or 1"), "on_miss": (_one_of(*ON_MISS), f"one of {', '.join(ON_MISS)}")}
+    "level": (int, "a whole number"),
+    "budget": (float, "a number of seconds"),
+    "strict": (_flag, "0 or 1"),
+    "threads": (int, "a whole number"),
+    "memory": (int, "a number of bytes"),
+    "max_iterations": (int, "a whole number"),
+    "check": (_flag, "0 or 1"),
+    "target": (str, "text"),
+    "precision": (str, "text"),
+    "cache_dir": (str, "text"),
+    "cache_limit": (size, "a size such as 500MB or 4GB"),
+    "timing_cache": (str, "text"),
+    "save_tactics": (str, "text"),
+    "load_tactics": (str, "text"),
+    "cc": (str, "text"),
+    "image": (str, "text"),
+    "shapes": (_pairs(","), "inputs with their sizes, such as x=1x3x224x224,y=1..8..32x5"),
+    "usual": (_usual, "inputs with sizes to tune for, such as x=8x128"),
+    "values": (_pairs(";"), "inputs with what they always are, such as axes=1,2;k=5"),
+    "outputs": (_words, "names with commas between them"),
+    "labels": (_words, "words with commas between them"),
+    "progress": (_flag, "0 or 1"),
+    "on_miss": (_one_of(*ON_MISS), f"one of {', '.join(ON_MISS)}"),
+}
 
 
 def check_name(key: str) -> None:
     """InputError for an entry that would be Pelton's if there were one of that name."""
     kind, _, name = key.partition(".")
     if kind == "pelton" and name not in READERS:
-        raise InputError(f"there is no config entry {key!r}; there are {', '.join(f'pelton.{name}' for name in READERS)}")
+        raise InputError(
+            f"there is no config entry {key!r}; there are {', '.join(f'pelton.{name}' for name in READERS)}"
+        )
 
 
 def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any) -> Entries:
-    """What config entries and, for those that are missing, environment variables ask for; `more` are options that stand before both. InputError, naming the
-    entry, for what cannot be read."""
+    """What config entries and, for those that are missing, environment variables ask for; `more` are options that stand
+    before both. InputError, naming the entry, for what cannot be read."""
     found: dict[str, Any] = {}
     for name, (reader, wanted) in READERS.items():
         key, variable = f"pelton.{name}", f"PELTON_{name.upper()}"

@@ -1,4 +1,5 @@
 """Execution providers, as ONNX Runtime calls what a model runs on, and the targets that stand for them here."""
+
 from __future__ import annotations
 
 import logging
@@ -11,15 +12,41 @@ from pelton.errors import EngineError, InputError
 log = logging.getLogger("pelton.session")
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-# those that ONNX Runtime has names for and Pelton has not: asking for one is no mistake, as scripts name several to have the first that there is
-OTHERS = frozenset(f"{name}ExecutionProvider" for name in (
-    "ACL", "ArmNN", "Azure", "CANN", "CoreML", "Dml", "Dnnl", "Js", "MIGraphX", "Nnapi", "NvTensorRTRTX", "OpenVINO", "QNN", "ROCM", "Rknpu", "SNPE",
-    "Tensorrt", "VSINPU", "VitisAI", "WebGpu", "WebNN", "Xnnpack"))
+# those that ONNX Runtime has names for and Pelton has not: asking for one is no mistake, as scripts name several to
+# have the first that there is
+OTHERS = frozenset(
+    f"{name}ExecutionProvider"
+    for name in (
+        "ACL",
+        "ArmNN",
+        "Azure",
+        "CANN",
+        "CoreML",
+        "Dml",
+        "Dnnl",
+        "Js",
+        "MIGraphX",
+        "Nnapi",
+        "NvTensorRTRTX",
+        "OpenVINO",
+        "QNN",
+        "ROCM",
+        "Rknpu",
+        "SNPE",
+        "Tensorrt",
+        "VSINPU",
+        "VitisAI",
+        "WebGpu",
+        "WebNN",
+        "Xnnpack",
+    )
+)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a session runs on: the providers, first the one that does, with their options; the target of its engines; and the number of the GPU."""
+    """What a session runs on: the providers, first the one that does, with their options; the target of its engines;
+    and the number of the GPU."""
 
     options: Mapping[str, Mapping[str, str]]
     target: str = "cpu"
@@ -48,8 +75,8 @@ def _gpu(number: int) -> EngineError | None:
 
 
 def normal(providers: Any, provider_options: Any) -> dict[str, dict[str, str]]:
-    """Provider → its options as texts, from what a session is given: names, pairs of a name and a dict, or names and a list of dicts. InputError (a
-    ValueError) for anything else."""
+    """Provider → its options as texts, from what a session is given: names, pairs of a name and a dict, or names and a
+    list of dicts. InputError (a ValueError) for anything else."""
     if providers is None:
         return {}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
@@ -73,19 +100,24 @@ def normal(providers: Any, provider_options: Any) -> dict[str, dict[str, str]]:
 
 
 def chosen(providers: Any = None, provider_options: Any = None, *, strictly: bool = False) -> Chosen:
-    """What a session runs on that is given these providers: the first that there is, the CPU where none is. `strictly`: InputError for a name that is
-    neither Pelton's nor ONNX Runtime's; otherwise that, too, is a warning."""
+    """What a session runs on that is given these providers: the first that there is, the CPU where none is. `strictly`:
+    InputError for a name that is neither Pelton's nor ONNX Runtime's; otherwise that, too, is a warning."""
     wanted = normal(providers, provider_options)
     missing: dict[str, str] = {}
     for name, options in wanted.items():
         if name == CPU:
             break
         if name == CUDA:
-            number, precision = _device(options), "tf32" if options.get("use_tf32", "0").lower() in ("1", "true") else None
+            number, precision = (
+                _device(options),
+                ("tf32" if options.get("use_tf32", "0").lower() in ("1", "true") else None),
+            )
             why = _gpu(number)
             if why is None:
                 _told(missing, CUDA)
-                return Chosen({CUDA: {**options, "device_id": str(number)}, CPU: wanted.get(CPU, {})}, "cuda", number, precision)
+                return Chosen(
+                    {CUDA: {**options, "device_id": str(number)}, CPU: wanted.get(CPU, {})}, "cuda", number, precision
+                )
             missing[name] = str(why)
         elif name in OTHERS or not strictly:
             missing[name] = "Pelton has no such target"

@@ -1,4 +1,5 @@
 """The compiler's side of a session: the signature of a model file, and an engine built from it."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from pelton.importers.onnx.file import Source
     from pelton.runtime import Engine
 
-_UNKNOWN = "tensor(float)"                     # nothing says otherwise
+_UNKNOWN = "tensor(float)"  # nothing says otherwise
 
 
 def opened(model: Path | bytes, sizes: Mapping[str, int], changes: Changes | None = None) -> Source:
-    """The model with the sizes that were given by name, and changed; BuildError where Pelton is installed without what building needs."""
+    """The model with the sizes that were given by name, and changed; BuildError where Pelton is installed without what
+    building needs."""
     with Needs("a session of a model that it has not met yet builds an engine, which"):
         from pelton.importers.onnx import file
     found = file.read(model)
@@ -47,50 +49,90 @@ def external(model: Path | bytes) -> list[str]:
     names: set[str] = set()
 
     def look(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
-        tensors = [*graph.initializer, *(t for s in graph.sparse_initializer for t in (s.values, s.indices))] if isinstance(graph, onnx.GraphProto) else []
+        tensors = (
+            [*graph.initializer, *(t for s in graph.sparse_initializer for t in (s.values, s.indices))]
+            if isinstance(graph, onnx.GraphProto)
+            else []
+        )
         tensors += [t for node in graph.node for a in node.attribute for t in (a.t, *a.tensors)]
         names.update(e.value for t in tensors for e in t.external_data if e.key == "location")
         for node in graph.node:
             for inner in subgraphs(node):
                 look(inner)
+
     for graph in (found.graph, *found.functions):
         look(graph)
     return sorted(names)
 
 
 def signature(source: Source, options: Options) -> Signature:
-    """What the model says of itself. ModelError for what is wrong with it whatever the sizes of a run are and whatever its inputs say."""
+    """What the model says of itself. ModelError for what is wrong with it whatever the sizes of a run are and whatever
+    its inputs say."""
     from pelton.importers.onnx import load as importer
     from pelton.importers.imported import OnData, OnSizes, parse_shape
     from pelton.ir.dims import symbols
 
     model, graph = source.model, source.model.graph
     stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-    metadata = ModelMetadata(model.producer_name, graph.name, model.domain, model.doc_string, graph.doc_string, model.model_version,
-                             {p.key: p.value for p in model.metadata_props})
+    metadata = ModelMetadata(
+        model.producer_name,
+        graph.name,
+        model.domain,
+        model.doc_string,
+        graph.doc_string,
+        model.model_version,
+        {p.key: p.value for p in model.metadata_props},
+    )
     made: dict[str, NodeArg] = {}
-    fixed = set(options.values or ())                                      # inputs no more
+    fixed = set(options.values or ())  # inputs no more
     declared = [i.type for i in graph.input if i.name not in stored]
-    if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):           # else nothing is known before a run
-        _, found = importer.examine(source, options.shapes, options.outputs, options.values, usual={})     # warnings come with the engine
+    # else nothing is known before a run
+    if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
+        # warnings come with the engine
+        _, found = importer.examine(source, options.shapes, options.outputs, options.values, usual={})
         if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):
             raise found
         named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
         if not isinstance(found, ModelError) and not found.info.assumed:
-            made = {v.name: NodeArg(v.name, NAMES[v.type.dtype.value], [d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
-                                                                        for d in v.type.shape]) for v in found.graph.outputs}
+            made = {
+                v.name: NodeArg(
+                    v.name,
+                    NAMES[v.type.dtype.value],
+                    [
+                        d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
+                        for d in v.type.shape
+                    ],
+                )
+                for v in found.graph.outputs
+            }
     given = {name: parse_shape(name, shape) for name, shape in (options.shapes or {}).items()}
-    inputs = tuple(_sized(_declared(i, None), given.get(i.name, ())) for i in graph.input if i.name not in stored and i.name not in fixed)
-    overridable = tuple(_declared(i, None) for i in graph.input if i.name in stored and i.name not in fixed and model.ir_version >= 4)
+    inputs = tuple(
+        _sized(_declared(i, None), given.get(i.name, ()))
+        for i in graph.input
+        if i.name not in stored and i.name not in fixed
+    )
+    overridable = tuple(
+        _declared(i, None) for i in graph.input if i.name in stored and i.name not in fixed and model.ir_version >= 4
+    )
     by_name = {o.name: o for o in graph.output}
-    outputs = tuple(_declared(by_name[name], made.get(name)) if name in by_name else made.get(name) or NodeArg(name, _UNKNOWN, [], False)
-                    for name in options.outputs or by_name)
+    outputs = tuple(
+        (
+            _declared(by_name[name], made.get(name))
+            if name in by_name
+            else made.get(name) or NodeArg(name, _UNKNOWN, [], False)
+        )
+        for name in options.outputs or by_name
+    )
     return Signature(inputs, outputs, overridable, metadata)
 
 
 def _sized(arg: NodeArg, given: Sequence[Any]) -> NodeArg:
     """With the sizes that options give as numbers."""
-    return replace(arg, shape=[g if isinstance(g, int) else d for d, g in zip(arg.shape, given)]) if len(given) == len(arg.shape) else arg
+    return (
+        replace(arg, shape=[g if isinstance(g, int) else d for d, g in zip(arg.shape, given)])
+        if len(given) == len(arg.shape)
+        else arg
+    )
 
 
 def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
@@ -99,22 +141,30 @@ def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
 
     kind = value.type.WhichOneof("value")
     if kind in ("sequence_type", "map_type", "optional_type"):
-        held = value.type.optional_type.elem_type.tensor_type                   # of no tensor where it is none that is optional
-        return NodeArg(value.name, _spelled(value.type, value.name), _dims(held),
-                       kind != "optional_type" or held.HasField("shape"))
+        # of no tensor where it is none that is optional
+        held = value.type.optional_type.elem_type.tensor_type
+        return NodeArg(
+            value.name, _spelled(value.type, value.name), _dims(held), kind != "optional_type" or held.HasField("shape")
+        )
     tensor = value.type.tensor_type
     if made is None and tensor.elem_type not in DTYPES:
         raise ModelError(f"the model does not say what kind of tensor {value.name!r} is; declare its type")
     type = NAMES[DTYPES[tensor.elem_type].value] if tensor.elem_type in DTYPES else made.type if made else _UNKNOWN
     if tensor.HasField("shape"):
-        known = made.shape if made is not None and len(made.shape) == len(tensor.shape.dim) else [None] * len(tensor.shape.dim)
+        known = (
+            made.shape
+            if made is not None and len(made.shape) == len(tensor.shape.dim)
+            else [None] * len(tensor.shape.dim)
+        )
         return NodeArg(value.name, type, [d if d is not None else k for d, k in zip(_dims(tensor), known)])
     return made or NodeArg(value.name, type, [], False)
 
 
 def _dims(tensor: onnx.TypeProto.Tensor) -> list[int | str | None]:
     """What a model says of sizes; a number below 0 says nothing."""
-    return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in tensor.shape.dim]
+    return [
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in tensor.shape.dim
+    ]
 
 
 def _spelled(type: onnx.TypeProto, name: str) -> str:

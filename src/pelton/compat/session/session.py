@@ -1,4 +1,5 @@
 """A model behind ONNX Runtime's interface: built when it is first met, found again on disk from then on."""
+
 from __future__ import annotations
 
 import os
@@ -38,14 +39,22 @@ from .values import IOBinding, OrtValue
 class InferenceSession:
     """onnxruntime.InferenceSession for a model in a file or in bytes.
 
-    A model whose sizes are all known is built here; one with open sizes when the first arrays are fed, tuned for their sizes and good for all others that the
-    model allows; where it does not, there are several engines, those used last in memory. Engines are kept in the cache directory, so that the next session of
-    the same model loads in milliseconds. A file or bytes of `pelton build` are taken as well, and never built again. Raises ModelError for what is wrong with
-    the model, InputError (a ValueError) for arrays, names and options that do not fit, BuildError and EngineError for the rest; all are RuntimeErrors.
+    A model whose sizes are all known is built here; one with open sizes when the first arrays are fed, tuned for their
+    sizes and good for all others that the model allows; where it does not, there are several engines, those used last
+    in memory. Engines are kept in the cache directory, so that the next session of the same model loads in
+    milliseconds. A file or bytes of `pelton build` are taken as well, and never built again. Raises ModelError for what
+    is wrong with the model, InputError (a ValueError) for arrays, names and options that do not fit, BuildError and
+    EngineError for the rest; all are RuntimeErrors.
     """
 
-    def __init__(self, path_or_bytes: str | os.PathLike[str] | bytes, sess_options: SessionOptions | None = None,
-                 providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None, **_: Any):
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        **_: Any,
+    ):
         if not isinstance(path_or_bytes, (str, os.PathLike, bytes, bytearray, memoryview)):
             raise TypeError(f"a session needs the path of a model or its bytes, got {type(path_or_bytes).__name__}")
         self._model = Path(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else bytes(path_or_bytes)
@@ -64,7 +73,8 @@ class InferenceSession:
         self._chosen, self._entries = chosen, self._settings.read(os.environ, chosen)
         self._options = self._entries.options
         self._shelf = Shelf(opened(self._options), chosen.device)
-        self._engine: Engine | None = None                       # the one that ran last: mostly, there is one for all sizes
+        # the one that ran last: mostly, there is one for all sizes
+        self._engine: Engine | None = None
         self._kept = Kept()
         try:
             self._given = engine_in(self._model, chosen.device)
@@ -74,13 +84,16 @@ class InferenceSession:
         except OSError as e:
             raise ModelError(f"{self._called:.200} cannot be read: {e.strerror or e}") from None
         self._signature = self._known_signature() if self._given is None else of_engine(self._given)
-        self._names, self._output_names = {a.name for a in self._signature.inputs}, [a.name for a in self._signature.outputs]
+        self._names, self._output_names = (
+            {a.name for a in self._signature.inputs},
+            [a.name for a in self._signature.outputs],
+        )
         self._plain = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
         self._engine = self._given or self._on_shelf(None)
         if self._engine is None and not self._signature.open:
             self._engine = self._built({a.name: a.fixed for a in self._signature.ports})
         on_cpu = self._options.on_cpu if self._given is None else self._given.plain.target.get("arch") != "cuda"
-        if on_cpu != (chosen.target == "cpu"):                   # an entry or the engine itself says otherwise
+        if on_cpu != (chosen.target == "cpu"):  # an entry or the engine itself says otherwise
             self._chosen = replace(chosen, options={CPU: {}} if on_cpu else {CUDA: {}, CPU: {}})
         if self._profile is not None:
             self._profile.add("session_initialization", "Session", begin, time.monotonic_ns())
@@ -120,7 +133,9 @@ class InferenceSession:
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         return {name: dict(options) for name, options in self._chosen.options.items()}
 
-    def set_providers(self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None) -> None:
+    def set_providers(
+        self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
         """The session as if it were made anew for these."""
         self._begin(choose(providers, provider_options, strictly=True))
 
@@ -135,8 +150,8 @@ class InferenceSession:
         return self._profile.start if self._profile is not None else 0
 
     def end_profiling(self) -> str:
-        """Writes the trace (`enable_profiling`) and gives the name of its file, which ui.perfetto.dev and chrome://tracing open; "" where nothing was traced.
-        Runs from now on are not traced."""
+        """Writes the trace (`enable_profiling`) and gives the name of its file, which ui.perfetto.dev and
+        chrome://tracing open; "" where nothing was traced. Runs from now on are not traced."""
         profile, self._profile = self._profile, None
         return profile.write() if profile is not None else ""
 
@@ -151,16 +166,23 @@ class InferenceSession:
         return [None] * len(self._signature.inputs)
 
     def get_provider_graph_assignment_info(self) -> list[Any]:
-        raise InputError("nodes are compiled together and belong to no provider one by one; `pelton explain` and `pelton inspect` say what became of them")
+        raise InputError(
+            "nodes are compiled together and belong to no provider one by one; `pelton explain` and `pelton inspect`"
+            " say what became of them"
+        )
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
-        """None: what kernels were timed is in the cache directory, and goes from machine to machine as `pelton.timing_cache`."""
+        """None: what kernels were timed is in the cache directory, and goes from machine to machine as
+        `pelton.timing_cache`."""
         return []
 
     def set_tuning_results(self, results: Sequence[Mapping[str, Any]], *, error_on_invalid: bool = False) -> None:
         """InputError where it is to be one that they are ONNX Runtime's; else a warning."""
         if results and error_on_invalid:
-            raise InputError("tuning results are those of ONNX Runtime's kernels; times of Pelton's kernels are given as the config entry pelton.timing_cache")
+            raise InputError(
+                "tuning results are those of ONNX Runtime's kernels; times of Pelton's kernels are given as the config"
+                " entry pelton.timing_cache"
+            )
         if results:
             log.warning("tuning results of ONNX Runtime's kernels mean nothing here")
 
@@ -169,26 +191,42 @@ class InferenceSession:
 
     # --- runs
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None) -> list[np.ndarray]:
-        """The outputs of those names, of all where there are none. Lists become arrays of the input's type; arrays have to have it."""
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[np.ndarray]:
+        """The outputs of those names, of all where there are none. Lists become arrays of the input's type; arrays have
+        to have it."""
         names = self._wanted(output_names)
         check_run(run_options)
         found = self._run(self._fed(input_feed), None)
         return [found[name] for name in names]
 
-    def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], callback: Callable[[list[np.ndarray], Any, str], None],
-                  user_data: Any, run_options: RunOptions | None = None) -> None:
-        """The same in a thread of its own, which calls back with the outputs and an empty text, or with none and what went wrong."""
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[np.ndarray], Any, str], None],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """The same in a thread of its own, which calls back with the outputs and an empty text, or with none and what
+        went wrong."""
+
         def work() -> None:
             try:
                 found, wrong = self.run(output_names, input_feed, run_options), ""
-            except Exception as e:               # whoever waits for the callback is to hear of it, whatever it is
+            except Exception as e:  # whoever waits for the callback is to hear of it, whatever it is
                 found, wrong = [], str(e) or type(e).__name__
             callback(found, user_data, wrong)
+
         threading.Thread(target=work, name="pelton-session", daemon=True).start()
 
-    def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
-                            run_options: RunOptions | None = None) -> list[OrtValue]:
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
         return [OrtValue(a) for a in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> IOBinding:
@@ -197,10 +235,14 @@ class InferenceSession:
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Reads the inputs that are bound and writes the outputs that are bound."""
         if iobinding.session is not self:
-            raise InputError("an IOBinding belongs to the session that made it, this one to another; make one with io_binding()")
+            raise InputError(
+                "an IOBinding belongs to the session that made it, this one to another; make one with io_binding()"
+            )
         check_run(run_options)
         if not iobinding.outputs:
-            raise InputError("At least one output should be requested: bind one with bind_output or bind_ortvalue_output")
+            raise InputError(
+                "At least one output should be requested: bind one with bind_output or bind_ortvalue_output"
+            )
         fixed = {name: a for name, a in iobinding.outputs.items() if a is not None}
         found = self._run(self._fed(iobinding.inputs), fixed or None)
         iobinding.results = {name: found[name] for name in iobinding.outputs}
@@ -212,7 +254,9 @@ class InferenceSession:
             raise InputError(f"outputs are asked for as a list of names, got {names!r}; write [{names!r}]")
         unknown = next((name for name in names if name not in self._output_names), None)
         if unknown is not None:
-            raise InputError(f"Invalid output name: {unknown}; the outputs are {', '.join(map(repr, self._output_names))}")
+            raise InputError(
+                f"Invalid output name: {unknown}; the outputs are {', '.join(map(repr, self._output_names))}"
+            )
         return names or self._output_names
 
     def _fed(self, feed: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
@@ -236,7 +280,7 @@ class InferenceSession:
                 arrays[a.name] = _array(a, value)
             elif not isinstance(value, list):
                 raise InputError(f"input {a.name!r} is {a.type}, a list of arrays; given {type(value).__name__}")
-            else:                                                # as ports of the engine for so many
+            else:  # as ports of the engine for so many
                 arrays.update({f"{a.name}[{i}]": _array(a, v) for i, v in enumerate(value)} if value else {a.name: []})
         return arrays
 
@@ -250,14 +294,16 @@ class InferenceSession:
                     raise
         shapes = _shapes(fed)
         by_name = {a.name: a for a in self._signature.ports}
-        for name, array in fed.items():                          # says what is wrong, before anything is built for it
+        for name, array in fed.items():  # says what is wrong, before anything is built for it
             a = by_name.get(name) or by_name[name.rpartition("[")[0]]
             if array is not None and not isinstance(array, list):
                 fit(replace(a.port(shapes[name]), name=name), array)
         self._engine = engine = self._for(shapes)
         return self._call(engine, fed, out)
 
-    def _call(self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+    def _call(
+        self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None
+    ) -> dict[str, np.ndarray]:
         """A run of an engine, traced where that was asked for."""
         profile = self._profile
         if profile is None:
@@ -273,7 +319,7 @@ class InferenceSession:
         """The engine that runs these shapes, built where there is none yet."""
         found = self._kept.find(shapes)
         if found is None:
-            with self._lock:                                     # another thread may have built it meanwhile
+            with self._lock:  # another thread may have built it meanwhile
                 found = self._kept.find(shapes) or self._on_shelf(shapes) or self._built(shapes)
         return found
 
@@ -293,16 +339,19 @@ class InferenceSession:
         return None
 
     def _built(self, shapes: Shapes) -> Engine:
-        """The engine for these shapes: off the shelf where another process has built it meanwhile, else made and kept. BuildError where it is not to be
-        built."""
+        """The engine for these shapes: off the shelf where another process has built it meanwhile, else made and kept.
+        BuildError where it is not to be built."""
         options = self._ways[-1]
         with self._shelf.alone(self._key(options)):
             found = self._on_shelf(shapes)
             if found is None:
                 if self._entries.on_miss == "error":
-                    raise BuildError(f"there is no engine of {self._called} for inputs of {spelled(shapes)} in {self._shelf.folder or 'a cache directory'}, "
-                                     "and with pelton.on_miss=error none is built here; make one beforehand by a session and a run on this kind of machine "
-                                     "without that entry, or by `pelton build`, whose file a session takes as its model")
+                    raise BuildError(
+                        f"there is no engine of {self._called} for inputs of {spelled(shapes)} in"
+                        f" {self._shelf.folder or 'a cache directory'}, and with pelton.on_miss=error none is built"
+                        " here; make one beforehand by a session and a run on this kind of machine without that entry,"
+                        " or by `pelton build`, whose file a session takes as its model"
+                    )
                 found = self._made(shapes, options)
                 for part in found.parts:
                     part.start(self._chosen.device)
@@ -312,19 +361,28 @@ class InferenceSession:
                 self._shelf.keep(key, found)
                 self._shelf.enlist(self._key(options), key, taken(found))
                 self._kept.keep(found, shapes)
-                log.info("built for %s, the engine takes %s; the session has %d", spelled(shapes), spelled({p.name: p.shape for p in found.inputs}),
-                         len(self._kept))
+                log.info(
+                    "built for %s, the engine takes %s; the session has %d",
+                    spelled(shapes),
+                    spelled({p.name: p.shape for p in found.inputs}),
+                    len(self._kept),
+                )
         return found
 
     def _made(self, shapes: Shapes, options: Options) -> Engine:
         """A new engine for these shapes, and for as many others as the model allows."""
-        nothing = [a.name for a in self._signature.inputs if a.optional and not {a.name, f"{a.name}[0]"} & shapes.keys()]
+        nothing = [
+            a.name for a in self._signature.inputs if a.optional and not {a.name, f"{a.name}[0]"} & shapes.keys()
+        ]
         options = options.but(values={**(options.values or {}), **dict.fromkeys(nothing)} or None)
 
         def built(fixed: Shapes | None, usual: Shapes | None) -> Engine:
             source = read.opened(self._model, self._settings.sizes, self._settings.changes)
             with estimate.told(self._shelf, self._called, source.model, options):
-                return read.built(source, options if fixed is None else options.but(shapes=fixed), options.usual or usual, self._shows)
+                return read.built(
+                    source, options if fixed is None else options.but(shapes=fixed), options.usual or usual, self._shows
+                )
+
         if not self._signature.open:
             return built(None, None)
         reason: object = "it takes others"
@@ -342,7 +400,11 @@ class InferenceSession:
     @property
     def _ways(self) -> tuple[Options, ...]:
         """What engines of this session were built with, best first; a missing one is built with the last."""
-        return (self._options, self._options.but(level=0)) if self._entries.on_miss == "fast" and self._options.level else (self._options,)
+        return (
+            (self._options, self._options.but(level=0))
+            if self._entries.on_miss == "fast" and self._options.level
+            else (self._options,)
+        )
 
     @property
     def _shows(self) -> bool:
@@ -357,26 +419,35 @@ class InferenceSession:
         """Of the model's bytes, and of the files that hold its constants, each with where it is said to lie."""
         if isinstance(self._model, bytes):
             from hashlib import sha256
+
             return [sha256(self._model).hexdigest(), *self._settings.changes.digests()]
         model = self._model
         found = [self._shelf.digest(model), *self._settings.changes.digests()]
         for name in unread(self._shelf.details(found[0], lambda: read.external(model)), self._settings.changes.files):
             file = model.parent / name
-            found += [name, self._shelf.digest(file) if file.is_file() else ""]         # what is missing, the importer reports
+            # what is missing, the importer reports
+            found += [name, self._shelf.digest(file) if file.is_file() else ""]
         return found
 
     def _known_signature(self) -> Signature:
         key = self._key(self._options)
         found = self._shelf.signature(key)
         if found is None:
-            found = read.signature(read.opened(self._model, self._settings.sizes, self._settings.changes), self._options)
+            found = read.signature(
+                read.opened(self._model, self._settings.sizes, self._settings.changes), self._options
+            )
             self._shelf.describe(key, found)
         return found
 
 
 def _array(arg: NodeArg, value: Any) -> Any:
     """A list as an array of the input's type, bytes as texts where it takes those; everything else as it is."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "SV" and value.dtype.fields is None and arg.dtype == "string":
+    if (
+        isinstance(value, np.ndarray)
+        and value.dtype.kind in "SV"
+        and value.dtype.fields is None
+        and arg.dtype == "string"
+    ):
         return _texts(arg, value)
     if not isinstance(value, list):
         return value
@@ -393,7 +464,9 @@ def _texts(arg: NodeArg, value: np.ndarray) -> np.ndarray:
         try:
             found[at] = bytes(v).decode()
         except UnicodeDecodeError as e:
-            raise InputError(f"input {arg.name!r} needs texts, given bytes that are no UTF-8, {bytes(v)!r:.50}: {e.reason}") from None
+            raise InputError(
+                f"input {arg.name!r} needs texts, given bytes that are no UTF-8, {bytes(v)!r:.50}: {e.reason}"
+            ) from None
     return found
 
 

@@ -1,4 +1,5 @@
 """Options of sessions and runs, and the functions of the module, under the names that ONNX Runtime has for them."""
+
 from __future__ import annotations
 
 import enum
@@ -23,7 +24,8 @@ SEVERITIES = {0: logging.DEBUG, 1: logging.INFO, 2: logging.WARNING, 3: logging.
 
 
 class GraphOptimizationLevel(enum.IntEnum):
-    """Accepted and without effect: an engine is always optimized; how long its kernels are searched for is `pelton.level`."""
+    """Accepted and without effect: an engine is always optimized; how long its kernels are searched for is
+    `pelton.level`."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -49,9 +51,10 @@ class ExecutionMode(enum.IntEnum):
 
 @dataclass(slots=True, eq=False)
 class SessionOptions:
-    """What ONNX Runtime's class of that name takes. `intra_op_num_threads` is the number of threads, sizes given by name or denotation are fixed, constants are
-    replaced, `enable_profiling` traces the runs, and the config entries of `entries.READERS` (`pelton.level`, …) steer the build; what has no meaning here is
-    accepted, with a warning if somebody may wait for its effect."""
+    """What ONNX Runtime's class of that name takes. `intra_op_num_threads` is the number of threads, sizes given by
+    name or denotation are fixed, constants are replaced, `enable_profiling` traces the runs, and the config entries of
+    `entries.READERS` (`pelton.level`, …) steer the build; what has no meaning here is accepted, with a warning if
+    somebody may wait for its effect."""
 
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
@@ -99,26 +102,38 @@ class SessionOptions:
         return bool(self._providers)
 
     def register_custom_ops_library(self, path: str) -> None:
-        raise InputError(f"operators in ONNX Runtime's binary form ({os.path.basename(path)}) cannot be used here; "
-                         "put their meaning into the model as functions")
+        raise InputError(
+            f"operators in ONNX Runtime's binary form ({os.path.basename(path)}) cannot be used here; "
+            "put their meaning into the model as functions"
+        )
 
     def add_initializer(self, name: str, ort_value: OrtValue) -> None:
         """The array in place of the model's initializer of that name. It is read when a session is made."""
         if not isinstance(ort_value, OrtValue):
-            raise InputError(f"an initializer is given as an OrtValue, got {type(ort_value).__name__}; OrtValue.ortvalue_from_numpy makes one")
+            raise InputError(
+                f"an initializer is given as an OrtValue, got {type(ort_value).__name__}; OrtValue.ortvalue_from_numpy"
+                " makes one"
+            )
         self._changes.constants[name] = ort_value.numpy()
 
     def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[OrtValue]) -> None:
         """The same for several, whose data the model has in files."""
         if len(names) != len(ort_values):
-            raise InputError(f"expected as many arrays as names of initializers, got {len(ort_values)} for {len(names)}")
+            raise InputError(
+                f"expected as many arrays as names of initializers, got {len(ort_values)} for {len(names)}"
+            )
         for name, value in zip(names, ort_values):
             self.add_initializer(name, value)
 
-    def add_external_initializers_from_files_in_memory(self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]) -> None:
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
+    ) -> None:
         """The bytes of files in which the model has data, by the names that it has for them."""
         if not len(names) == len(buffers) == len(lengths):
-            raise InputError(f"expected as many bytes and lengths as names of files, got {len(buffers)} and {len(lengths)} for {len(names)}")
+            raise InputError(
+                f"expected as many bytes and lengths as names of files, got {len(buffers)} and {len(lengths)} for"
+                f" {len(names)}"
+            )
         for name, buffer, length in zip(names, buffers, lengths):
             self._changes.files[name] = bytes(memoryview(buffer).cast("B")[:length])
 
@@ -133,11 +148,15 @@ class SessionOptions:
         return self._providers
 
     def read(self, environment: Mapping[str, str], chosen: Chosen | None = None) -> Entries:
-        """What engines of such sessions are built with, for the target of the provider that was chosen unless an entry names another. InputError for what
-        cannot be read."""
+        """What engines of such sessions are built with, for the target of the provider that was chosen unless an entry
+        names another. InputError for what cannot be read."""
         more: dict[str, Any] = {}
         if chosen is not None and chosen.target != "cpu" and "pelton.target" not in self._entries:
-            more = {"target": chosen.target, "threads": None, **({"precision": chosen.precision} if chosen.precision else {})}
+            more = {
+                "target": chosen.target,
+                "threads": None,
+                **({"precision": chosen.precision} if chosen.precision else {}),
+            }
         elif self.intra_op_num_threads:
             more = {"threads": int(self.intra_op_num_threads)}
         return entries.read(self._entries, environment, **more)
@@ -152,7 +171,10 @@ class SessionOptions:
         if self.log_severity_level in SEVERITIES:
             set_default_logger_severity(self.log_severity_level)
         if self.optimized_model_filepath:
-            log.warning("optimized_model_filepath has no effect, nothing is written to %s: `pelton build` makes engine files", self.optimized_model_filepath)
+            log.warning(
+                "optimized_model_filepath has no effect, nothing is written to %s: `pelton build` makes engine files",
+                self.optimized_model_filepath,
+            )
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +189,10 @@ class RunOptions:
     _entries: dict[str, str] = field(default_factory=dict, init=False)
 
     def add_active_adapter(self, adapter: Any) -> None:
-        raise InputError("adapters (LoRA) change constants, which engines keep; SessionOptions.add_initializer gives a session other ones")
+        raise InputError(
+            "adapters (LoRA) change constants, which engines keep; SessionOptions.add_initializer gives a session other"
+            " ones"
+        )
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         self._entries[key] = str(value)
@@ -224,13 +249,16 @@ class _Callback(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             severity = max((s for s, level in SEVERITIES.items() if level <= record.levelno), default=0)
-            self.callback(severity, record.name, "", f"{record.filename}:{record.lineno} {record.funcName}", record.getMessage())
-        except Exception:                        # whatever the caller's function raises
+            self.callback(
+                severity, record.name, "", f"{record.filename}:{record.lineno} {record.funcName}", record.getMessage()
+            )
+        except Exception:  # whatever the caller's function raises
             self.handleError(record)
 
 
 def set_default_logger_callback(callback: Callable[[int, str, str, str, str], None] | None, severity: int = 2) -> None:
-    """What Pelton logs from that severity on goes to `callback(severity, category, logid, code_location, message)` instead of the console; None ends that."""
+    """What Pelton logs from that severity on goes to `callback(severity, category, logid, code_location, message)`
+    instead of the console; None ends that."""
     if callback is not None and not callable(callback):
         raise InputError(f"a callback of the log is a function or None, got {type(callback).__name__}")
     if callback is not None:

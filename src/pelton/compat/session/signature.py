@@ -1,4 +1,6 @@
-"""What a model says of itself - inputs, outputs, metadata - as ONNX Runtime's users read it, and how that is kept beside its engines."""
+"""What a model says of itself - inputs, outputs, metadata - as ONNX Runtime's users read it, and how that is kept
+beside its engines."""
+
 from __future__ import annotations
 
 import functools
@@ -14,10 +16,36 @@ if TYPE_CHECKING:
     from pelton.runtime import Engine
 
 # names of element types inside of tensor(…) → ours
-TYPES = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-         "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool", "string": "string", "complex64": "c64", "complex128": "c128",
-         "float8e4m3fn": "f8e4m3fn", "float8e4m3fnuz": "f8e4m3fnuz", "float8e5m2": "f8e5m2", "float8e5m2fnuz": "f8e5m2fnuz", "float8e8m0": "f8e8m0fnu",
-         "float4e2m1": "f4e2m1fn", "int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "float6e2m3": "f6e2m3fn", "float6e3m2": "f6e3m2fn"}
+TYPES = {
+    "float": "f32",
+    "double": "f64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "bool": "bool",
+    "string": "string",
+    "complex64": "c64",
+    "complex128": "c128",
+    "float8e4m3fn": "f8e4m3fn",
+    "float8e4m3fnuz": "f8e4m3fnuz",
+    "float8e5m2": "f8e5m2",
+    "float8e5m2fnuz": "f8e5m2fnuz",
+    "float8e8m0": "f8e8m0fnu",
+    "float4e2m1": "f4e2m1fn",
+    "int4": "i4",
+    "uint4": "u4",
+    "int2": "i2",
+    "uint2": "u2",
+    "float6e2m3": "f6e2m3fn",
+    "float6e3m2": "f6e3m2fn",
+}
 NAMES = {ours: f"tensor({theirs})" for theirs, ours in TYPES.items()}
 
 
@@ -33,7 +61,8 @@ def well_formed(type: str) -> bool:
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output of a model: sizes are numbers, the model's names for those that are open, or None. Without `ranked` it has any number of axes."""
+    """An input or output of a model: sizes are numbers, the model's names for those that are open, or None. Without
+    `ranked` it has any number of axes."""
 
     name: str
     type: str
@@ -59,7 +88,11 @@ class NodeArg:
     def entries(self) -> dict[str, Any] | None:
         """Of which ports a map consists, as `runtime.forms` says it."""
         found = _MAP.fullmatch(self.type)
-        return {"keys": f"{self.name}.keys", "values": f"{self.name}.values", "types": [TYPES[found[1]], TYPES[found[2]]]} if found else None
+        return (
+            {"keys": f"{self.name}.keys", "values": f"{self.name}.values", "types": [TYPES[found[1]], TYPES[found[2]]]}
+            if found
+            else None
+        )
 
     @property
     def parts(self) -> tuple[NodeArg, ...]:
@@ -67,7 +100,10 @@ class NodeArg:
         form = self.entries
         if form is None:
             return (self,)
-        return tuple(NodeArg(form[kind], NAMES[of], [f"{self.name}.entries"]) for kind, of in zip(("keys", "values"), form["types"]))
+        return tuple(
+            NodeArg(form[kind], NAMES[of], [f"{self.name}.entries"])
+            for kind, of in zip(("keys", "values"), form["types"])
+        )
 
     @property
     def open(self) -> bool:
@@ -80,12 +116,15 @@ class NodeArg:
         return tuple(d for d in self.shape if isinstance(d, int))
 
     def port(self, shape: tuple[int, ...]) -> Port:
-        """What has to be fed here: an array of the declared type and rank, with the sizes given where none are declared."""
+        """What has to be fed here: an array of the declared type and rank, with the sizes given where none are
+        declared."""
         if not self.ranked or self.sequence:
             return Port(self.name, self.dtype, shape)
         given: Sequence[Any] = shape if len(shape) == len(self.shape) else ["?" if d is None else d for d in self.shape]
         names = tuple(d if isinstance(d, str) else None for d in self.shape)
-        return Port(self.name, self.dtype, tuple(d if isinstance(d, int) else g for d, g in zip(self.shape, given)), names)
+        return Port(
+            self.name, self.dtype, tuple(d if isinstance(d, int) else g for d, g in zip(self.shape, given)), names
+        )
 
 
 @dataclass(frozen=True)
@@ -127,8 +166,10 @@ class Signature:
 def from_json(data: Any) -> Signature:
     """The signature that `json` made; ValueError for anything else."""
     try:
-        inputs, outputs, overridable = (tuple(NodeArg(str(a["name"]), str(a["type"]), [*a["shape"]], bool(a["ranked"])) for a in data[key])
-                                        for key in ("inputs", "outputs", "overridable"))
+        inputs, outputs, overridable = (
+            tuple(NodeArg(str(a["name"]), str(a["type"]), [*a["shape"]], bool(a["ranked"])) for a in data[key])
+            for key in ("inputs", "outputs", "overridable")
+        )
         if not all(well_formed(a.type) for a in (*inputs, *outputs)):
             raise ValueError("an element type of another form")
         return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]))
@@ -137,7 +178,8 @@ def from_json(data: Any) -> Signature:
 
 
 def of_engine(engine: Engine) -> Signature:
-    """What an engine that was built before says of itself: its ports, and what sequences, optionals and maps of the model they make up."""
+    """What an engine that was built before says of itself: its ports, and what sequences, optionals and maps of the
+    model they make up."""
     forms = engine.meta.get("forms") or {}
     info = engine.meta.get("model") or {}
 
@@ -156,8 +198,13 @@ def of_engine(engine: Engine) -> Signature:
                 for port in form[1:]:
                     del by_name[port]
         return tuple(inside.get(p.name) or NodeArg(p.name, NAMES[p.dtype], list(p.shape)) for p in by_name.values())
-    return Signature(args(engine.inputs, forms.get("inputs") or {}), args(engine.outputs, forms.get("outputs") or {}), (),
-                     ModelMetadata(str(info.get("producer", "")), engine.name))
+
+    return Signature(
+        args(engine.inputs, forms.get("inputs") or {}),
+        args(engine.outputs, forms.get("outputs") or {}),
+        (),
+        ModelMetadata(str(info.get("producer", "")), engine.name),
+    )
 
 
 def check_fed(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:
@@ -167,6 +214,11 @@ def check_fed(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: 
         raise InputError(f"Required inputs ({missing}) are missing from input feed ({[*fed]}).")
     unknown = next((name for name in fed if name not in {a.name for a in args}), None)
     if unknown in {a.name for a in overridable}:
-        raise InputError(f"input {unknown!r} has a value in the model, which engines keep as a constant; remove its initializer from the model to feed it")
+        raise InputError(
+            f"input {unknown!r} has a value in the model, which engines keep as a constant; remove its initializer from"
+            " the model to feed it"
+        )
     if unknown is not None:
-        raise InputError(f"Invalid input name: {unknown}; the inputs are {', '.join(repr(a.name) for a in args) or 'none'}")
+        raise InputError(
+            f"Invalid input name: {unknown}; the inputs are {', '.join(repr(a.name) for a in args) or 'none'}"
+        )

@@ -1,4 +1,5 @@
 """Arrays that are kept between runs: OrtValue, and the bindings of inputs and outputs to memory of the caller."""
+
 from __future__ import annotations
 
 import ctypes
@@ -18,9 +19,36 @@ if TYPE_CHECKING:
     from .session import InferenceSession
 
 # TensorProto.DataType, the numbers of the ONNX format
-_CODES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 8: "string", 9: "bool", 10: "f16", 11: "f64", 12: "u32", 13: "u64", 14: "c64",
-          15: "c128", 16: "bf16", 17: "f8e4m3fn", 18: "f8e4m3fnuz", 19: "f8e5m2", 20: "f8e5m2fnuz", 21: "u4", 22: "i4", 23: "f4e2m1fn", 24: "f8e8m0fnu",
-          25: "u2", 26: "i2", 27: "f6e2m3fn", 28: "f6e3m2fn"}
+_CODES = {
+    1: "f32",
+    2: "u8",
+    3: "i8",
+    4: "u16",
+    5: "i16",
+    6: "i32",
+    7: "i64",
+    8: "string",
+    9: "bool",
+    10: "f16",
+    11: "f64",
+    12: "u32",
+    13: "u64",
+    14: "c64",
+    15: "c128",
+    16: "bf16",
+    17: "f8e4m3fn",
+    18: "f8e4m3fnuz",
+    19: "f8e5m2",
+    20: "f8e5m2fnuz",
+    21: "u4",
+    22: "i4",
+    23: "f4e2m1fn",
+    24: "f8e8m0fnu",
+    25: "u2",
+    26: "i2",
+    27: "f6e2m3fn",
+    28: "f6e3m2fn",
+}
 _OURS = {name: ours for ours, name in (*NUMPY_NAMES.items(), *ML_DTYPES_NAMES.items())}
 
 
@@ -49,7 +77,9 @@ class OrtValue:
         self._value = value
 
     @staticmethod
-    def ortvalue_from_numpy(array: np.ndarray, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1) -> OrtValue:
+    def ortvalue_from_numpy(
+        array: np.ndarray, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
         _on_cpu(device_type)
         if not isinstance(array, np.ndarray):
             raise InputError(f"an OrtValue is made from a numpy array, got {type(array).__name__}")
@@ -57,15 +87,25 @@ class OrtValue:
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> OrtValue:
-        """The same bytes as elements of another type of as many bytes, one that numpy may not have (onnx.TensorProto.BFLOAT16 is 16)."""
+        """The same bytes as elements of another type of as many bytes, one that numpy may not have
+        (onnx.TensorProto.BFLOAT16 is 16)."""
         dtype = numpy_dtype(_named(onnx_element_type))
-        if not isinstance(data, np.ndarray) or dtype.hasobject or data.dtype.hasobject or data.dtype.itemsize != dtype.itemsize:
-            raise InputError(f"elements of type {onnx_element_type}, {dtype.itemsize} bytes each, are read from an array of such, got "
-                             f"{data.dtype if isinstance(data, np.ndarray) else type(data).__name__}")
+        if (
+            not isinstance(data, np.ndarray)
+            or dtype.hasobject
+            or data.dtype.hasobject
+            or data.dtype.itemsize != dtype.itemsize
+        ):
+            raise InputError(
+                f"elements of type {onnx_element_type}, {dtype.itemsize} bytes each, are read from an array of such,"
+                f" got {data.dtype if isinstance(data, np.ndarray) else type(data).__name__}"
+            )
         return OrtValue(np.ascontiguousarray(data).view(dtype))
 
     @staticmethod
-    def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1) -> OrtValue:
+    def ortvalue_from_shape_and_type(
+        shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
         """Zeros."""
         _on_cpu(device_type)
         return OrtValue(np.zeros(tuple(shape), numpy_dtype(_named(element_type))))
@@ -83,7 +123,9 @@ class OrtValue:
     @property
     def _array(self) -> np.ndarray:
         if not isinstance(self._value, np.ndarray):
-            raise InputError(f"Only OrtValues that are Tensors are currently supported, this one is {type(self._value).__name__}")
+            raise InputError(
+                f"Only OrtValues that are Tensors are currently supported, this one is {type(self._value).__name__}"
+            )
         return self._value
 
     def numpy(self) -> np.ndarray:
@@ -141,7 +183,9 @@ class OrtValue:
         given = data.numpy() if isinstance(data, OrtValue) else data
         if not isinstance(given, np.ndarray) or given.shape != self._array.shape or given.dtype != self._array.dtype:
             said = f"{given.dtype}{[*given.shape]}" if isinstance(given, np.ndarray) else type(given).__name__
-            raise InputError(f"an OrtValue of {self._array.dtype}{self.shape()} takes arrays of that type and shape, got {said}")
+            raise InputError(
+                f"an OrtValue of {self._array.dtype}{self.shape()} takes arrays of that type and shape, got {said}"
+            )
         self._array[...] = given
 
 
@@ -175,22 +219,31 @@ class IOBinding:
     def __init__(self, session: InferenceSession):
         self.session = session
         self.inputs: dict[str, Any] = {}
-        self.outputs: dict[str, np.ndarray | None] = {}            # None: a fresh array in every run
+        self.outputs: dict[str, np.ndarray | None] = {}  # None: a fresh array in every run
         self.results: dict[str, np.ndarray] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
         self._known(name, [a.name for a in self.session.get_inputs()])
         self.inputs[name] = arr_on_cpu
 
-    def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int) -> None:
+    def bind_input(
+        self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
+    ) -> None:
         """`buffer_ptr`: the address of as many elements as the shape has; they are read in every run."""
         self.bind_cpu_input(name, _at(buffer_ptr, device_type, element_type, shape))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         self.bind_cpu_input(name, ortvalue._value)
 
-    def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None, shape: Sequence[int] | None = None,
-                    buffer_ptr: int | None = None) -> None:
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
         """Without an address, every run gives a fresh array."""
         self._known(name, [a.name for a in self.session.get_outputs()])
         _on_cpu(device_type)
@@ -228,13 +281,19 @@ class IOBinding:
     @staticmethod
     def _known(name: str, names: Sequence[str]) -> None:
         if name not in names:
-            raise InputError(f"Failed to find NodeArg with name: {name}; there are {', '.join(map(repr, names)) or 'none'}")
+            raise InputError(
+                f"Failed to find NodeArg with name: {name}; there are {', '.join(map(repr, names)) or 'none'}"
+            )
 
 
 def _at(address: int, device_type: str, element_type: Any, shape: Sequence[int]) -> np.ndarray:
     """The array that lies at an address; its owner keeps it there."""
     _on_cpu(device_type)
-    if not isinstance(address, int) or address <= 0 or any(not isinstance(d, (int, np.integer)) or d < 0 for d in shape):
+    if (
+        not isinstance(address, int)
+        or address <= 0
+        or any(not isinstance(d, (int, np.integer)) or d < 0 for d in shape)
+    ):
         raise InputError(f"memory is bound by its address and a shape of whole numbers, got {address!r} and {shape!r}")
     dtype = numpy_dtype(_named(element_type))
     if dtype.hasobject:

@@ -1,4 +1,6 @@
-"""What is different about building for CPUs and for NVIDIA GPUs: what code is made for, what it is timed on, and how kernels become an engine's code."""
+"""What is different about building for CPUs and for NVIDIA GPUs: what code is made for, what it is timed on, and how
+kernels become an engine's code."""
+
 from __future__ import annotations
 
 import os
@@ -28,8 +30,8 @@ def kind(options: Options) -> Kind:
 
 @contextmanager
 def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
-    """What builds a program with so many bytes of weights for the target of these options. BuildError where a compiler is missing, or new times cannot be
-    kept."""
+    """What builds a program with so many bytes of weights for the target of these options. BuildError where a compiler
+    is missing, or new times cannot be kept."""
     kept = opened(options)
     try:
         with kind(options).back_end(options, weights, kept) as found:
@@ -39,23 +41,31 @@ def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
 
 
 def ready(options: Options) -> None:
-    """Whatever can be known of a build before the model is read: InputError for a target that there is not, BuildError for a compiler that is missing, and for
-    a file of times or tactics that cannot be used."""
+    """Whatever can be known of a build before the model is read: InputError for a target that there is not, BuildError
+    for a compiler that is missing, and for a file of times or tactics that cannot be used."""
     opened(options)
     kind(options).ready(options)
     if options.timing_cache is not None:
         with named(options):
             TimingCache("", options.timing_cache)
-        why = files.refused(options.timing_cache) if not os.path.exists(options.timing_cache) and os.path.isdir(Path(options.timing_cache).parent) else None
+        why = (
+            files.refused(options.timing_cache)
+            if not os.path.exists(options.timing_cache) and os.path.isdir(Path(options.timing_cache).parent)
+            else None
+        )
         if why is not None and options.level:
-            raise BuildError(f"the timing cache {options.timing_cache} cannot be written: {why}; give another file with --timing-cache")
+            raise BuildError(
+                f"the timing cache {options.timing_cache} cannot be written: {why}; give another file with"
+                " --timing-cache"
+            )
     if options.load_tactics is not None:
         replay.read(options.load_tactics, cpu.describe(options)[0].isa)
     if options.save_tactics is not None:
         why = files.refused(options.save_tactics)
         if why is not None:
-            raise BuildError(f"tactics cannot be recorded in {options.save_tactics}: {why}; "
-                             "give another file with save_tactics=")
+            raise BuildError(
+                f"tactics cannot be recorded in {options.save_tactics}: {why}; give another file with save_tactics="
+            )
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:

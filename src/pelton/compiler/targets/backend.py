@@ -1,4 +1,5 @@
 """What kinds of targets share: what a build asks of one, progress, and the times of kernels."""
+
 from __future__ import annotations
 
 import hashlib
@@ -40,8 +41,8 @@ class Kind(Protocol):
 
 
 class BackEnd(Protocol):
-    """One kind of target. `clock`: what times kernels, None where nothing is timed; `spares`: how many more tactics engines keep for each region; `meta`:
-    what engines say of how they were tuned."""
+    """One kind of target. `clock`: what times kernels, None where nothing is timed; `spares`: how many more tactics
+    engines keep for each region; `meta`: what engines say of how they were tuned."""
 
     target: Target
     clock: search.Timing | None
@@ -61,15 +62,18 @@ class BackEnd(Protocol):
 
 def teller(options: Options) -> Callable[[str, int, int], None]:
     """Tells of progress; Cancelled where whoever hears of it wants no more."""
+
     def tell(stage: str, done: int, total: int) -> None:
         if options.progress is not None and options.progress(stage, done, total) is False:
             raise Cancelled(f"the build was cancelled while in stage {stage!r} ({done} of {total})")
+
     return tell
 
 
 @contextmanager
 def timing(options: Options, machine: str, kept: Cache) -> Iterator[TimingCache]:
-    """The times of a machine, new ones kept in the end. Where the user named a file, a failure is an error; in the common cache it only costs time."""
+    """The times of a machine, new ones kept in the end. Where the user named a file, a failure is an error; in the
+    common cache it only costs time."""
     if options.timing_cache is not None:
         with named(options):
             found = TimingCache(machine, options.timing_cache)
@@ -111,8 +115,13 @@ def named(options: Options) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        raise BuildError(f"the timing cache {options.timing_cache} cannot be used: {e.strerror or e}; give another file with --timing-cache") from e
+        raise BuildError(
+            f"the timing cache {options.timing_cache} cannot be used: {e.strerror or e}; give another file with"
+            " --timing-cache"
+        ) from e
 
 
 def stopwatch(options: Options, target: Target, bench: search.Bench, times: TimingCache) -> search.Timing:
-    return search.Timing(target, bench, times, rounds=search.ROUNDS[options.level], budget=options.budget, progress=teller(options))
+    return search.Timing(
+        target, bench, times, rounds=search.ROUNDS[options.level], budget=options.budget, progress=teller(options)
+    )

@@ -1,4 +1,5 @@
 """Building for CPUs."""
+
 from __future__ import annotations
 
 import logging
@@ -37,14 +38,17 @@ class ForCpu:
         self._compiler, self._tell = compiler, teller(options)
 
     def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
-        return placed, choices, ()                                # a launch is a claim of tiles here, which takes next to nothing
+        # a launch is a claim of tiles here, which takes next to nothing
+        return placed, choices, ()
 
     def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         self._tell("link", 0, 1)
-        return choices, self._compiler.link(self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
+        return choices, self._compiler.link(
+            self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()})
+        )
 
     def agreed(self, plain: Engine) -> Engine:
-        return plain                                              # it has no others
+        return plain  # it has no others
 
 
 def ready(options: Options) -> None:
@@ -71,8 +75,10 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     lacking, times_any = lacks(target.isa), options.level > 0 and options.load_tactics is None
     if lacking and times_any:
         log.warning("nothing is timed, tactics are guessed: the engine needs %s", lacking)
-    with Compiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler, \
-            timing(options, _key(machine, target, between, options), kept) as times:
+    with (
+        Compiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler,
+        timing(options, _key(machine, target, between, options), kept) as times,
+    ):
         bench = CpuBench(compiler, target.threads, between)
         clock = stopwatch(options, target, bench, times) if times_any and not lacking else None
         yield ForCpu(options, target, compiler, clock)
@@ -82,15 +88,41 @@ def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
     """(what code is made for, the CPU here)"""
     machine = cpu.describe()
     caches = machine["caches"]
-    sizes = {name: caches.get(key, usual) for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))}
+    sizes = {
+        name: caches.get(key, usual)
+        for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))
+    }
     isa = options.target.partition(":")[2] or best(machine["features"])
     if isa not in ISAS:
         raise InputError(f"target {options.target!r}: kernels for CPUs are made for {', '.join(ISAS)}")
     of = ISAS[isa]
-    return Target(isa=isa, lanes=of.lanes, registers=of.registers, threads=options.threads or cpu.default_threads(), **sizes), machine
+    return (
+        Target(
+            isa=isa, lanes=of.lanes, registers=of.registers, threads=options.threads or cpu.default_threads(), **sizes
+        ),
+        machine,
+    )
 
 
 def _key(machine: Mapping[str, Any], target: Target, between: int, options: Options) -> str:
-    """What times depend on besides the region: the CPU, the threads, the bytes of weights between two uses of the same ones, the compiler and the templates."""
-    return "|".join(map(str, (machine["vendor"], machine["family"], machine["cpu_model"], machine["stepping"], target.isa, target.l1, target.l2, target.l3,
-                              target.threads, between, compiler_id(options.cc), search.template_hash(target.isa))))
+    """What times depend on besides the region: the CPU, the threads, the bytes of weights between two uses of the same
+    ones, the compiler and the templates."""
+    return "|".join(
+        map(
+            str,
+            (
+                machine["vendor"],
+                machine["family"],
+                machine["cpu_model"],
+                machine["stepping"],
+                target.isa,
+                target.l1,
+                target.l2,
+                target.l3,
+                target.threads,
+                between,
+                compiler_id(options.cc),
+                search.template_hash(target.isa),
+            ),
+        )
+    )

@@ -1,4 +1,5 @@
 """Building for NVIDIA GPUs."""
+
 from __future__ import annotations
 
 import logging
@@ -30,18 +31,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pelton.build")
 
-COMMON = (80, 90)                                                 # architectures to build for where no GPU says which
-TRIED = 8                                                         # tactics of a step whose kernels so far cannot be compiled
-SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}                     # level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
+COMMON = (80, 90)  # architectures to build for where no GPU says which
+# tactics of a step whose kernels so far cannot be compiled
+TRIED = 8
+# level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
+SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}
 
 
 class ForGpu:
-    """See `BackEnd`. Tactics are timed where a GPU of one of the architectures is here, otherwise guessed by a model of the oldest of them."""
+    """See `BackEnd`. Tactics are timed where a GPU of one of the architectures is here, otherwise guessed by a model of
+    the oldest of them."""
 
-    def __init__(self, options: Options, archs: Sequence[int], target: Target, device: Device | None, compiler: Any, clock: search.Timing | None):
+    def __init__(
+        self,
+        options: Options,
+        archs: Sequence[int],
+        target: Target,
+        device: Device | None,
+        compiler: Any,
+        clock: search.Timing | None,
+    ):
         self.target, self.clock, self.spares = target, clock, SPARES[options.level]
         self.runs_on: Mapping[str, Any] = gpus(archs)
-        self.meta: Mapping[str, Any] = {"multiprocessors": target.threads, "gpu": device.name if device and clock else None}
+        self.meta: Mapping[str, Any] = {
+            "multiprocessors": target.threads,
+            "gpu": device.name if device and clock else None,
+        }
         self._archs, self._compiler, self._tell = archs, compiler, teller(options)
         self._device = device if clock else None
         self._level, self._strict = options.level, options.strict
@@ -58,23 +73,37 @@ class ForGpu:
         for why in failed.values():
             log.warning("some regions are not one launch: %s", why)
         runs = [run for run, k in zip(runs, kernels) if k.symbol not in failed]
-        return *launches.joined(placed, choices, runs), [f"{run.title()}: {len(run.tasks)} in one launch ({run.told})" for run in runs]
+        return *launches.joined(placed, choices, runs), [
+            f"{run.title()}: {len(run.tasks)} in one launch ({run.told})" for run in runs
+        ]
 
     def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         from pelton.backends.cuda.bundle import pack
 
         choices = {i: c.with_kernels(partial(_lying, placed)) for i, c in choices.items()}
-        sources = {k.symbol: k.source for c in choices.values() for k in (c.kernel, *(k for _, k in c.spares)) if k.symbol not in LIBRARIES}
+        sources = {
+            k.symbol: k.source
+            for c in choices.values()
+            for k in (c.kernel, *(k for _, k in c.spares))
+            if k.symbol not in LIBRARIES
+        }
         failed: dict[str, BuildError] = {}
-        made = self._compiler.cubins(sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed)
+        made = self._compiler.cubins(
+            sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed
+        )
         for i, c in choices.items():
             if all(k.symbol in failed for k in (c.kernel, *(k for _, k in c.spares))):
                 choices[i], more = self._instead(placed, placed.tasks[i], c, failed)
                 made |= more
-        return {i: c.without(failed) for i, c in choices.items()}, pack(m.cubin for m in made.values() if m.cubin.symbol not in failed)
+        return {i: c.without(failed) for i, c in choices.items()}, pack(
+            m.cubin for m in made.values() if m.cubin.symbol not in failed
+        )
 
-    def _instead(self, placed: Placed, task: Task, choice: search.Choice, failed: dict[str, BuildError]) -> tuple[search.Choice, Mapping[Any, Made]]:
-        """A choice none of whose kernels could be compiled, by another of the first tactics, and its cubins; as it is where these cannot be, either."""
+    def _instead(
+        self, placed: Placed, task: Task, choice: search.Choice, failed: dict[str, BuildError]
+    ) -> tuple[search.Choice, Mapping[Any, Made]]:
+        """A choice none of whose kernels could be compiled, by another of the first tactics, and its cubins; as it is
+        where these cannot be, either."""
         for template, tactic in candidates(task.region, task.layouts, self.target, self._strict, TRIED)[:TRIED]:
             kernel = _lying(placed, template.emit(task.region, task.layouts, tactic, self.target))
             if kernel.symbol not in failed and kernel.symbol not in LIBRARIES:
@@ -106,6 +135,7 @@ def _lying(placed: Placed, kernel: Kernel) -> Kernel:
     def begins(x: Value | Packed | Workspace) -> bool:
         at = placed.places[x].offset * x.type.dtype.size if isinstance(x, Value) else 0
         return at // emit.ALIGNED * emit.ALIGNED == at
+
     return emit.lying(kernel, [begins(x) for x in kernel.operands])
 
 
@@ -140,11 +170,17 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     if device is None or not options.level:
         idle = [name for name in ("budget", "timing_cache") if getattr(options, name) is not None]
         if idle:
-            log.warning("%s has no effect: nothing is timed %s", " and ".join(idle), "without a GPU" if options.level else "at level 0")
+            log.warning(
+                "%s has no effect: nothing is timed %s",
+                " and ".join(idle),
+                "without a GPU" if options.level else "at level 0",
+            )
         yield ForGpu(options, archs, target, device, compiler, None)
         return
     with timing(options, _key(device, compiler.id, target), kept) as times:
-        yield ForGpu(options, archs, target, device, compiler, stopwatch(options, target, GpuBench(compiler, device), times))
+        yield ForGpu(
+            options, archs, target, device, compiler, stopwatch(options, target, GpuBench(compiler, device), times)
+        )
 
 
 def architectures(options: Options) -> tuple[tuple[int, ...], Device | None]:
@@ -152,7 +188,10 @@ def architectures(options: Options) -> tuple[tuple[int, ...], Device | None]:
     device = here()
     unknown = set(options.architectures or ()).difference(ARCHITECTURES, (device.arch,) if device else ())
     if unknown:
-        raise InputError(f"target {options.target!r}: there are no GPUs {_spelled(unknown)}; kernels are made for {_spelled(ARCHITECTURES)}")
+        raise InputError(
+            f"target {options.target!r}: there are no GPUs {_spelled(unknown)}; kernels are made for"
+            f" {_spelled(ARCHITECTURES)}"
+        )
     archs = options.architectures or ((device.arch,) if device else COMMON)
     return archs, device if device and fitting(archs, device.arch) is not None else None
 
@@ -173,17 +212,40 @@ def here() -> Device | None:
 
 
 def target_for(archs: Sequence[int], device: Device | None = None, level: int = 3, precision: str = "fp32") -> Target:
-    """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else of what stands for the oldest
-    architecture. Templates that ask for a version of Triton are those that no GPU has run yet, which only the highest level tries."""
+    """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else
+    of what stands for the oldest architecture. Templates that ask for a version of Triton are those that no GPU has run
+    yet, which only the highest level tries."""
     from pelton.codegen.triton.toolchain import release
 
     of = device or usual(min(archs))
     known = {**(device.libraries if device else {}), **({"triton": release()} if level >= max(SPARES) else {})}
-    return Target(isa=",".join(f"sm_{a}" for a in archs), lanes=32, l1=of.l1, l2=of.l2, l3=of.l2, threads=of.multiprocessors,
-                  libraries=tuple(sorted(known.items())), tf32=precision == "tf32")
+    return Target(
+        isa=",".join(f"sm_{a}" for a in archs),
+        lanes=32,
+        l1=of.l1,
+        l2=of.l2,
+        l3=of.l2,
+        threads=of.multiprocessors,
+        libraries=tuple(sorted(known.items())),
+        tf32=precision == "tf32",
+    )
 
 
 def _key(device: Device, compiler: str, target: Target) -> str:
     """What times depend on besides the region: the GPU, its driver, the compiler and the templates."""
-    return "|".join(map(str, (device.name, f"sm_{device.arch}", device.multiprocessors, device.l2, f"CUDA {device.cuda}", target.isa, compiler,
-                              search.template_hash(target.isa), *(["tf32"] if target.tf32 else []))))
+    return "|".join(
+        map(
+            str,
+            (
+                device.name,
+                f"sm_{device.arch}",
+                device.multiprocessors,
+                device.l2,
+                f"CUDA {device.cuda}",
+                target.isa,
+                compiler,
+                search.template_hash(target.isa),
+                *(["tf32"] if target.tf32 else []),
+            ),
+        )
+    )

@@ -1,4 +1,6 @@
-"""The engine of a build with every region run by its reference instead of a kernel: for the device `backends/reference`."""
+"""The engine of a build with every region run by its reference instead of a kernel: for the device
+`backends/reference`."""
+
 from __future__ import annotations
 
 import sys
@@ -11,7 +13,17 @@ from pelton.plan.place import Placed
 
 
 def by_reference(plain: Engine, placed: Placed, chosen: Sequence[Chosen]) -> Engine:
-    """The engine that was made of these tasks, each as it lies in memory, but with the text of its body as a host step. Nothing of its kernels is in it."""
+    """The engine that was made of these tasks, each as it lies in memory, but with the text of its body as a host step.
+    Nothing of its kernels is in it."""
     steps = [replace(c, kernel=None, spares=()) for c in chosen]
     target = {"os": sys.platform, "arch": "reference", "isa": "", "features": []}
-    return lower(placed, steps, b"", name=plain.name, target=target, meta=plain.meta, output_names=[p.name for p in plain.outputs], file=plain.file)
+    return lower(
+        placed,
+        steps,
+        b"",
+        name=plain.name,
+        target=target,
+        meta=plain.meta,
+        output_names=[p.name for p in plain.outputs],
+        file=plain.file,
+    )

@@ -1,4 +1,5 @@
 """ONNX models of every opset."""
+
 import os
 from typing import Any
 
@@ -12,7 +13,11 @@ from .file import Source
 
 def recognizes(source: Any) -> bool:
     """Whether a source is an ONNX model by its type or the name of its file. Bytes say nothing of their format."""
-    return isinstance(source, (onnx.ModelProto, Source)) or isinstance(source, (str, os.PathLike)) and os.fspath(source)[-5:] in (".onnx", b".onnx")
+    return (
+        isinstance(source, (onnx.ModelProto, Source))
+        or isinstance(source, (str, os.PathLike))
+        and os.fspath(source)[-5:] in (".onnx", b".onnx")
+    )
 
 
 register(Format("ONNX", recognizes, load.load, load.examined, unread.unread))

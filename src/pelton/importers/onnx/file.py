@@ -1,4 +1,5 @@
 """From a file to a ModelProto and from TensorProtos to arrays, trusting neither."""
+
 from __future__ import annotations
 
 import math
@@ -18,15 +19,17 @@ from pelton.ops.foreign import DTYPES
 
 from .names import names_in
 
-LONGEST = 1 << 14               # characters of a name: messages and engines repeat them
-LARGEST = 1 << 31               # bytes that a sparse tensor may take with its zeros, as much as protobuf lets a dense one have
+LONGEST = 1 << 14  # characters of a name: messages and engines repeat them
+# bytes that a sparse tensor may take with its zeros, as much as protobuf lets a dense one have
+LARGEST = 1 << 31
 # bits per element of types of which a byte has several: onnx unpacks them
 PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2, DType.F6E2M3FN: 6, DType.F6E3M2FN: 6}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was converted."""
+    """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was
+    converted."""
 
     model: onnx.ModelProto
     path: Path | None
@@ -51,8 +54,10 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
     path = Path(source)
     try:
         if path.is_file() and path.stat().st_size >= 2**31:
-            raise ModelError(f"{path} is larger than 2 GiB, which protobuf cannot read; keep the weights in a file of their own: "
-                             "onnx.save(model, path, save_as_external_data=True)")
+            raise ModelError(
+                f"{path} is larger than 2 GiB, which protobuf cannot read; keep the weights in a file of their own: "
+                "onnx.save(model, path, save_as_external_data=True)"
+            )
         data = _mapped(path)
     except FileNotFoundError:
         raise ModelAbsent(f"there is no file {path}", path) from None
@@ -65,7 +70,11 @@ def _mapped(path: Path) -> bytes | memoryview:
     """The bytes of a file, mapped where it can be, so that they are not in memory beside what they are parsed into."""
     with path.open("rb") as f:
         kind = os.fstat(f.fileno())
-        return memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if stat.S_ISREG(kind.st_mode) and kind.st_size else f.read()
+        return (
+            memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
+            if stat.S_ISREG(kind.st_mode) and kind.st_size
+            else f.read()
+        )
 
 
 def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
@@ -78,7 +87,10 @@ def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
     try:
         model = onnx.ModelProto.FromString(data)
     except DecodeError:
-        raise FormatError(f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another format{looks}") from None
+        raise FormatError(
+            f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another"
+            f" format{looks}"
+        ) from None
     longest = 0
     for word in (word for graph in (model.graph, *model.functions) for word in names_in(graph)):
         if not isinstance(word, str):
@@ -92,7 +104,8 @@ def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
 
 
 def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
-    """The numbers of a tensor; ModelError where they are missing, too few or of an unknown type. Large external ones stay mapped."""
+    """The numbers of a tensor; ModelError where they are missing, too few or of an unknown type. Large external ones
+    stay mapped."""
     where = f"tensor {tensor.name!r}, {source.name}"
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None:
@@ -103,12 +116,15 @@ def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
         raise ModelError(f"a constant needs sizes of at least 0, got {list(tensor.dims)} ({where})")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, dtype, source, where)
-    if math.prod(max(d, 1) for d in tensor.dims) >= 1 << 60:               # numpy counts bytes, those of other axes than an empty one as well
+    # numpy counts bytes, those of other axes than an empty one as well
+    if math.prod(max(d, 1) for d in tensor.dims) >= 1 << 60:
         raise ModelError(f"a constant of shape {list(tensor.dims)} is larger than arrays can be ({where})")
     try:
         array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError, UnicodeDecodeError) as e:
-        raise ModelError(f"the data of a constant of shape {list(tensor.dims)} and type {dtype.value} is damaged: {e} ({where})") from None
+        raise ModelError(
+            f"the data of a constant of shape {list(tensor.dims)} and type {dtype.value} is damaged: {e} ({where})"
+        ) from None
     return array.astype(dtype.numpy, copy=False)
 
 
@@ -120,39 +136,57 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     except ValueError:
         raise ModelError(f"external data needs integers as offset and length, got {entry} ({where})") from None
     if source.path is None:
-        raise ModelError(f"the data lies in a file of its own, {location!r}, but the model came without a path; give the path of the model ({where})")
+        raise ModelError(
+            f"the data lies in a file of its own, {location!r}, but the model came without a path; give the path of the"
+            f" model ({where})"
+        )
     if dtype is DType.STRING:
         raise ModelError(f"strings cannot lie in an external file ({where})")
     file = _inside(location, source.path, where)
     count = math.prod(tensor.dims)
     needed = -(-count * PACKED[dtype] // 8) if dtype in PACKED else count * dtype.size
     if length is not None and length != needed:
-        raise ModelError(f"{list(tensor.dims)} of {dtype.value} take {needed} bytes, but the model says {length} ({where})")
+        raise ModelError(
+            f"{list(tensor.dims)} of {dtype.value} take {needed} bytes, but the model says {length} ({where})"
+        )
     size = file.stat().st_size
     if offset < 0 or offset + needed > size:
-        raise ModelError(f"external file {location!r} is too short: {needed} bytes at {offset} are needed, it has {size}; copy it again ({where})")
+        raise ModelError(
+            f"external file {location!r} is too short: {needed} bytes at {offset} are needed, it has {size}; copy it"
+            f" again ({where})"
+        )
     try:
         if not needed:
             return np.zeros(tuple(tensor.dims), dtype.numpy)
         raw = np.memmap(file, np.uint8, "r", offset, (needed,))
         if dtype in PACKED:
-            return onnx.numpy_helper.to_array(onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())).astype(dtype.numpy)
+            return onnx.numpy_helper.to_array(
+                onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())
+            ).astype(dtype.numpy)
         return np.require(np.asarray(raw).view(dtype.numpy).reshape(tuple(tensor.dims)), requirements="A")
-    except ValueError as e:                                 # more axes than numpy has, or sizes beyond its integers beside one of 0
+    except ValueError as e:
+        # more axes than numpy has, or sizes beyond its integers beside one of 0
         raise ModelError(f"a constant of shape {list(tensor.dims)} cannot be held: {e} ({where})") from None
 
 
 def _inside(location: str, model: Path, where: str) -> Path:
-    """The external file, if it lies in the model's folder (or, through links, next to the file the model is a link to)."""
+    """The external file, if it lies in the model's folder (or, through links, next to the file the model is a link
+    to)."""
     if not location:
         raise ModelError(f"external data without a location ({where})")
     if os.path.isabs(location) or "\0" in location or ".." in Path(location.replace("\\", "/")).parts:
-        raise ModelError(f"external data has to lie in the folder of the model, but its location is {location!r}; refused ({where})")
+        raise ModelError(
+            f"external data has to lie in the folder of the model, but its location is {location!r}; refused ({where})"
+        )
     file = (model.parent / location).resolve()
     if not any(file.is_relative_to(folder) for folder in (model.parent.resolve(), model.resolve().parent)):
-        raise ModelError(f"external data has to lie in the folder of the model, but {location!r} leads to {file}; refused ({where})")
+        raise ModelError(
+            f"external data has to lie in the folder of the model, but {location!r} leads to {file}; refused ({where})"
+        )
     if not file.is_file():
-        raise ModelError(f"external file {location!r} is missing; it has to lie next to the model, in {model.parent} ({where})")
+        raise ModelError(
+            f"external file {location!r} is missing; it has to lie next to the model, in {model.parent} ({where})"
+        )
     return file
 
 
@@ -162,11 +196,21 @@ def dense(sparse: onnx.SparseTensorProto, source: Source) -> np.ndarray:
     where = f"sparse tensor {name!r}, {source.name}"
     values, indices = array_of(sparse.values, source), array_of(sparse.indices, source)
     shape = tuple(sparse.dims)
-    if any(d < 0 for d in shape) or values.ndim != 1 or indices.shape not in {(values.size,), (values.size, len(shape))} or indices.dtype != np.int64:
-        raise ModelError(f"n values of a tensor of shape {list(shape)} need i64 indices [n] or [n, rank], "
-                         f"got values {list(values.shape)} and indices {list(indices.shape)} ({where})")
+    if (
+        any(d < 0 for d in shape)
+        or values.ndim != 1
+        or indices.shape not in {(values.size,), (values.size, len(shape))}
+        or indices.dtype != np.int64
+    ):
+        raise ModelError(
+            f"n values of a tensor of shape {list(shape)} need i64 indices [n] or [n, rank], "
+            f"got values {list(values.shape)} and indices {list(indices.shape)} ({where})"
+        )
     if math.prod(shape) * values.dtype.itemsize > LARGEST:
-        raise ModelError(f"a sparse tensor may take at most {LARGEST} bytes with its zeros, {list(shape)} of {values.dtype} takes more ({where})")
+        raise ModelError(
+            f"a sparse tensor may take at most {LARGEST} bytes with its zeros, {list(shape)} of {values.dtype} takes"
+            f" more ({where})"
+        )
     try:
         out = np.zeros(shape, values.dtype)
         at = np.unravel_index(indices, shape) if indices.ndim == 1 else tuple(indices.T)
@@ -174,5 +218,7 @@ def dense(sparse: onnx.SparseTensorProto, source: Source) -> np.ndarray:
             raise IndexError("negative index")
         out[at] = values
     except (IndexError, ValueError, MemoryError):
-        raise ModelError(f"indices have to lie inside of shape {list(shape)}, which has to fit into memory ({where})") from None
+        raise ModelError(
+            f"indices have to lie inside of shape {list(shape)}, which has to fit into memory ({where})"
+        ) from None
     return out

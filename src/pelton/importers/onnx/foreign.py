@@ -1,4 +1,5 @@
 """Nodes that have no reader: the function body of their schema, or one step that the onnx package runs."""
+
 from __future__ import annotations
 
 import math
@@ -22,8 +23,9 @@ from .node import Reading
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
-_BAKED = 64                 # constants up to this many elements go into the model of the step: shapes may depend on them
-_EVALUATED = 1 << 28        # bytes of constants that a node may have to be evaluated at once
+# constants up to this many elements go into the model of the step: shapes may depend on them
+_BAKED = 64
+_EVALUATED = 1 << 28  # bytes of constants that a node may have to be evaluated at once
 
 
 def title(n: Reading) -> str:
@@ -40,7 +42,8 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
         types = [_type(t.type) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
         try:
             body = schema.get_context_dependent_function_with_opset_version(
-                _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types])
+                _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types]
+            )
         except onnx.shape_inference.InferenceError as e:
             raise n.refuse(f"{n.op} does not fit its inputs: {e}") from None
         return onnx.FunctionProto.FromString(body) if body else None
@@ -48,7 +51,8 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
 
 
 def _nearest(versions: list[int], opset: int) -> int:
-    """The newest body up to an opset, else the oldest: a body states its own opset, and all bodies of a schema mean the same."""
+    """The newest body up to an opset, else the oldest: a body states its own opset, and all bodies of a schema mean the
+    same."""
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
@@ -59,7 +63,8 @@ def _type(type: TensorType) -> onnx.TypeProto:
 def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:
     """The node as one foreign op. Names that its subgraphs take from around them become inputs.
 
-    `types` of outputs, and those that the model declares, help where onnx infers none; what is declared wrongly is not listened to.
+    `types` of outputs, and those that the model declares, help where onnx infers none; what is declared wrongly is not
+    listened to.
     """
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
@@ -68,15 +73,24 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
     for name in [*node.input, *sorted(names.read_by(n.node) - set(node.input))]:
         thing = n.scope.find(name) if name and n.scope.sees(name) else None
         if thing is not None and not isinstance(thing, (Value, Broken)):
-            raise OnData(f"{n.op} takes {kind_of(thing)}, which only exists while importing; it cannot become a step ({n.where})")
+            raise OnData(
+                f"{n.op} takes {kind_of(thing)}, which only exists while importing; it cannot become a step ({n.where})"
+            )
         if isinstance(thing, Value):
             given[name] = thing
     if astray(node, (v.type.rank for v in given.values())):
-        raise n.refuse(f"{n.op} names an axis that none of its inputs has: {', '.join(map(str, (v.type for v in given.values()))) or 'there are none'}")
+        raise n.refuse(
+            f"{n.op} names an axis that none of its inputs has:"
+            f" {', '.join(map(str, (v.type for v in given.values()))) or 'there are none'}"
+        )
     for i, name in enumerate(node.input):
         if name not in given:
             node.input[i] = ""
-    if lacking := [f.name for f, name in zip_longest(n.schema.inputs if n.schema else (), node.input) if f and f.option == f.option.Single and not name]:
+    if lacking := [
+        f.name
+        for f, name in zip_longest(n.schema.inputs if n.schema else (), node.input)
+        if f and f.option == f.option.Single and not name
+    ]:
         raise n.refuse(f"{n.op} needs its inputs {', '.join(lacking)}")
     arrays = {name: n.builder.constants[v] for name, v in given.items() if v in n.builder.constants}
     all_known = len(arrays) == len(given) and not n.is_random and sum(a.nbytes for a in arrays.values()) <= _EVALUATED
@@ -89,8 +103,10 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
 
     try:
         run = ops_foreign.bounded(model({}))
-    except Exception as e:                 # whatever the packages behind it raise
-        raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
+    except Exception as e:  # whatever the packages behind it raise
+        raise n.refuse(
+            f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}"
+        ) from None
     if all_known:
         values = tuple(n.builder.shared(a) for a in _evaluated(n, run, model({})))
     else:
@@ -108,23 +124,28 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
 
 
 def astray(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
-    """Whether a node names an axis far outside of its inputs: the onnx package's inference of shapes would look there."""
+    """Whether a node names an axis far outside of its inputs: the onnx package's inference of shapes would look
+    there."""
     named = [i for a in node.attribute if a.name in ("axis", "axes") for i in (a.i, *a.ints)]
     most = max(ranks, default=0) + len(named)
     return any(not -most <= i <= most for i in named)
 
 
 def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:
-    """The outputs of a node whose inputs are all known, whatever shape they turn out to have, if that is not out of proportion."""
+    """The outputs of a node whose inputs are all known, whatever shape they turn out to have, if that is not out of
+    proportion."""
     if _foreseen(model) > _EVALUATED:
         raise n.refuse(f"{n.op} of these constants would give a constant of more than {_EVALUATED >> 20} MiB")
     try:
         with np.errstate(all="ignore"):
             found = run.run(None, {})
-    except Exception as e:                 # whatever the packages behind it raise
+    except Exception as e:  # whatever the packages behind it raise
         raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
     if any(isinstance(a, (list, dict)) or a is None for a in found):
-        raise OnData(f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported ({n.where})")
+        raise OnData(
+            f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported"
+            f" ({n.where})"
+        )
     if sum(np.asarray(a).nbytes for a in found) > _EVALUATED:
         raise n.refuse(f"{n.op} of these constants gives a constant of more than {_EVALUATED >> 20} MiB")
     return [np.asarray(a) for a in found]
@@ -136,15 +157,27 @@ def _foreseen(model: onnx.ModelProto) -> int:
         inferred = ops_foreign.inferred(model)
     except ValueError:
         return 0
-    return sum(math.prod(d.dim_value for d in v.type.tensor_type.shape.dim if d.dim_value > 0) for v in inferred.graph.output)
+    return sum(
+        math.prod(d.dim_value for d in v.type.tensor_type.shape.dim if d.dim_value > 0) for v in inferred.graph.output
+    )
 
 
-def _model(n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],
-           outputs: Mapping[str, TensorType | None]) -> onnx.ModelProto:
+def _model(
+    n: Reading,
+    node: onnx.NodeProto,
+    inputs: dict[str, Value],
+    baked: dict[str, np.ndarray],
+    outputs: Mapping[str, TensorType | None],
+) -> onnx.ModelProto:
     graph = onnx.GraphProto(name=n.op, node=[node])
     graph.input.extend(onnx.ValueInfoProto(name=name, type=_type(v.type)) for name, v in inputs.items())
-    graph.initializer.extend(onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in baked.items())
+    graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in baked.items()
+    )
     graph.output.extend(onnx.ValueInfoProto(name=name, type=_type(t) if t else None) for name, t in outputs.items())
-    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in sorted({**n.scope.opsets, n.domain: n.opset}.items())]
+    opsets = [
+        onnx.helper.make_opsetid(domain, version)
+        for domain, version in sorted({**n.scope.opsets, n.domain: n.opset}.items())
+    ]
     local = list(n.program.functions.values()) if names.subgraphs(node) else []
     return onnx.helper.make_model(graph, opset_imports=opsets, functions=local, producer_name="pelton")

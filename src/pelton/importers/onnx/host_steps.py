@@ -1,4 +1,5 @@
 """Single nodes as steps of Python in a script: what the host calls, and what is known of the results."""
+
 from __future__ import annotations
 
 import json
@@ -19,7 +20,7 @@ from .file import Source
 from .node import MICROSOFT, READERS, attribute
 from .scope import domain_of
 
-_BAKED = 64                     # elements of constants that shape inference may look at
+_BAKED = 64  # elements of constants that shape inference may look at
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -32,14 +33,44 @@ OWN: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]
     ("", "Compress"): ("compress", lambda a: {"axis": a.get("axis")}),
     ("", "Unique"): ("unique", lambda a: {"axis": a.get("axis"), "sorted": bool(a.get("sorted", 1))}),
     ("", "NonMaxSuppression"): ("non_max_suppression", lambda a: {"center": bool(a.get("center_point_box", 0))}),
-    ("", "StringNormalizer"): ("normalized", lambda a: {"case": a.get("case_change_action", "NONE"), "sensitive": bool(a.get("is_case_sensitive", 0)),
-                                                        "stopwords": list(a.get("stopwords", ()))}),
-    (MICROSOFT, "Tokenizer"): ("tokens", lambda a: {"pad": a.get("pad_value", "#"), "mark": bool(a.get("mark", 0)), "separators": list(a.get("separators", ())),
-                                                    "expression": a.get("tokenexp", ""), "shortest": int(a.get("mincharnum", 1))})}
+    ("", "StringNormalizer"): (
+        "normalized",
+        lambda a: {
+            "case": a.get("case_change_action", "NONE"),
+            "sensitive": bool(a.get("is_case_sensitive", 0)),
+            "stopwords": list(a.get("stopwords", ())),
+        },
+    ),
+    (MICROSOFT, "Tokenizer"): (
+        "tokens",
+        lambda a: {
+            "pad": a.get("pad_value", "#"),
+            "mark": bool(a.get("mark", 0)),
+            "separators": list(a.get("separators", ())),
+            "expression": a.get("tokenexp", ""),
+            "shortest": int(a.get("mincharnum", 1)),
+        },
+    ),
+}
 
 
-# what the package's evaluator has wrong for some opsets or attributes, or by functions that need to know types beforehand: run as kernels do it
-OURS = {"Softmax", "LogSoftmax", "Hardmax", "BatchNormalization", "LSTM", "GRU", "RNN", "LRN", "Pad", "Resize", "Upsample", "Gelu", "GroupNormalization"}
+# what the package's evaluator has wrong for some opsets or attributes, or by functions that need to know types
+# beforehand: run as kernels do it
+OURS = {
+    "Softmax",
+    "LogSoftmax",
+    "Hardmax",
+    "BatchNormalization",
+    "LSTM",
+    "GRU",
+    "RNN",
+    "LRN",
+    "Pad",
+    "Resize",
+    "Upsample",
+    "Gelu",
+    "GroupNormalization",
+}
 
 
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> Call:
@@ -50,38 +81,59 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
     model = _model(opsets, node, {}, {})
 
     def of(kind: str) -> Call:
-        return Call(kind, foreign.packed(model), tuple(i.name for i in model.graph.input), tuple(filter(None, node.output)))
+        return Call(
+            kind, foreign.packed(model), tuple(i.name for i in model.graph.input), tuple(filter(None, node.output))
+        )
+
     if domain_of(node.domain) == "" and node.op_type in OURS:
         return of("read")
     try:
         foreign.bounded(model)
-    except Exception as e:                 # whatever the packages behind it raise
+    except Exception as e:  # whatever the packages behind it raise
         if (domain_of(node.domain), node.op_type) in READERS:
             return of("read")
-        raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
+        raise ModelError(
+            f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e}"
+            f" ({source.name})"
+        ) from None
     return of("onnx")
 
 
-def _model(opsets: Mapping[str, int], node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def _model(
+    opsets: Mapping[str, int],
+    node: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    arrays: Mapping[str, np.ndarray],
+) -> onnx.ModelProto:
     """One node; what its nested graphs read from around them are inputs, too."""
     graph = onnx.GraphProto(name=node.op_type, node=[node])
     names = dict.fromkeys([*filter(None, node.input), *sorted(onnx_names.read_by(node))])
     graph.input.extend(onnx.ValueInfoProto(name=name, type=types.get(name)) for name in names if name not in arrays)
-    graph.initializer.extend(onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in arrays.items())
+    graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in arrays.items()
+    )
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in sorted(opsets.items())], producer_name="pelton")
+    return onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in sorted(opsets.items())], producer_name="pelton"
+    )
 
 
-def types(node: onnx.NodeProto, opsets: Mapping[str, int], known: Known, declared: Mapping[str, tuple[DType, int]],
-          size: Callable[[str, int], Size]) -> list[TensorType | None]:
-    """The types of the outputs, as far as they can be told, also by the element types and ranks that the model declares; sizes that cannot are symbols of
-    their own, which `size` makes of a hint and a rank."""
+def types(
+    node: onnx.NodeProto,
+    opsets: Mapping[str, int],
+    known: Known,
+    declared: Mapping[str, tuple[DType, int]],
+    size: Callable[[str, int], Size],
+) -> list[TensorType | None]:
+    """The types of the outputs, as far as they can be told, also by the element types and ranks that the model
+    declares; sizes that cannot are symbols of their own, which `size` makes of a hint and a rank."""
+
     def fresh(i: int, axis: int, rank: int = 1) -> Size:
         return size(f"{node.output[i] or node.op_type}_{axis}", rank)
 
     given = [known.type(name) if name else None for name in node.input]
     if (domain_of(node.domain), node.op_type) in OWN and given[0] is not None:
-        return _own_types(node, given[0], fresh(0, 0))[:len(node.output)]
+        return _own_types(node, given[0], fresh(0, 0))[: len(node.output)]
     spelled, arrays = {}, {}
     for name in onnx_names.read_by(node):
         t = known.type(name)
@@ -92,7 +144,9 @@ def types(node: onnx.NodeProto, opsets: Mapping[str, int], known: Known, declare
     named = {str(d): d for t in given if t is not None for d in t.shape if isinstance(d, Dim)}
     inferred = onnx.ModelProto()
     try:
-        if not onnx_foreign.astray(node, (t.rank for name in onnx_names.read_by(node) if (t := known.type(name)) is not None)):
+        if not onnx_foreign.astray(
+            node, (t.rank for name in onnx_names.read_by(node) if (t := known.type(name)) is not None)
+        ):
             inferred = foreign.inferred(_model(opsets, node, spelled, arrays))
     except ValueError:
         pass
@@ -104,8 +158,12 @@ def types(node: onnx.NodeProto, opsets: Mapping[str, int], known: Known, declare
             dtype, rank = declared.get(name, (None, 0))
             return TensorType(dtype, tuple(fresh(i, axis, rank) for axis in range(rank))) if dtype is not None else None
         rank = len(tensor.shape.dim)
-        shape = tuple(d.dim_value if d.HasField("dim_value") else named.get(d.dim_param) or fresh(i, axis, rank) for axis, d in enumerate(tensor.shape.dim))
+        shape = tuple(
+            d.dim_value if d.HasField("dim_value") else named.get(d.dim_param) or fresh(i, axis, rank)
+            for axis, d in enumerate(tensor.shape.dim)
+        )
         return TensorType(foreign.DTYPES[tensor.elem_type], shape)
+
     return [read(i, name) for i, name in enumerate(node.output)]
 
 
@@ -113,7 +171,9 @@ def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorT
     attributes = OWN[domain_of(node.domain), node.op_type][1](_attributes(node))
     axis = attributes.get("axis")
     axis = None if axis is None else axis % max(x.rank, 1)
-    cut = TensorType(x.dtype, (count,) if axis is None else tuple(count if i == axis else d for i, d in enumerate(x.shape)))
+    cut = TensorType(
+        x.dtype, (count,) if axis is None else tuple(count if i == axis else d for i, d in enumerate(x.shape))
+    )
     vector = TensorType(I64, (count,))
     match node.op_type:
         case "NonZero":
@@ -127,4 +187,3 @@ def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorT
         case "Tokenizer":
             return [x.with_shape((*x.shape, count))]
     return [cut, vector, TensorType(I64, (x.size if axis is None else x.shape[axis],)), vector]
-

@@ -1,4 +1,6 @@
-"""The inputs of a model: which of their sizes are numbers, which a run decides, and what becomes of those that nobody gave."""
+"""The inputs of a model: which of their sizes are numbers, which a run decides, and what becomes of those that nobody
+gave."""
+
 from __future__ import annotations
 
 import re
@@ -21,25 +23,34 @@ from .ports import Given
 from .program import Program
 from .scope import Scope
 
-SHOWN = 5                       # names of a model that a message lists
-USUAL = 128                     # what programs are tuned for along axes that nobody gave sizes for, the first one aside
-NO_NAME = re.compile(r"[\W\d_]*|none|null|nil|nan|unk|unknown|undefined|dynamic", re.IGNORECASE)       # what exporters write where there is no name
+SHOWN = 5  # names of a model that a message lists
+USUAL = 128  # what programs are tuned for along axes that nobody gave sizes for, the first one aside
+# what exporters write where there is no name
+NO_NAME = re.compile(r"[\W\d_]*|none|null|nil|nan|unk|unknown|undefined|dynamic", re.IGNORECASE)
 
 
 class Inputs:
     """Binds the inputs of a model, as values whose sizes are numbers or symbols."""
 
-    def __init__(self, program: Program, scope: Scope, given: Given, settled: Mapping[str, Settled], usual: Mapping[str, Sequence[int]] | None = None):
+    def __init__(
+        self,
+        program: Program,
+        scope: Scope,
+        given: Given,
+        settled: Mapping[str, Settled],
+        usual: Mapping[str, Sequence[int]] | None = None,
+    ):
         self.values: list[Value] = []
-        self.defaulted: list[str] = []                     # the axes that nobody gave sizes for: "image[0] (batch)"
-        self.open: dict[str, str] = {}                     # names of the sizes that nobody gave and a run decides → the first such axis
+        self.defaulted: list[str] = []  # the axes that nobody gave sizes for: "image[0] (batch)"
+        # names of the sizes that nobody gave and a run decides → the first such axis
+        self.open: dict[str, str] = {}
         self._settled, self._usual = settled, usual
-        self._symbols: dict[str, str] = {}                 # what a size goes by in the model → the name of its symbol
-        self._named: dict[str, Size] = {}                  # symbol → its size
-        self._labels: dict[str, str] = {}                  # symbol of a size that nobody gave → the first such axis
-        self._guessed: set[str] = set()                    # symbols of sizes of which not even a usual one was given
-        self._asked: dict[str, int] = {}                   # what a size goes by → what it usually is
-        self.met: set[str] = set()                         # those of the open sizes whose usual one was given
+        self._symbols: dict[str, str] = {}  # what a size goes by in the model → the name of its symbol
+        self._named: dict[str, Size] = {}  # symbol → its size
+        self._labels: dict[str, str] = {}  # symbol of a size that nobody gave → the first such axis
+        self._guessed: set[str] = set()  # symbols of sizes of which not even a usual one was given
+        self._asked: dict[str, int] = {}  # what a size goes by → what it usually is
+        self.met: set[str] = set()  # those of the open sizes whose usual one was given
         declared = [i for part in given.parts for i in part.tensors]
         names = self._names(program, declared, given.shapes)
         axes = self._axes(program, declared, given.shapes, names)
@@ -48,15 +59,22 @@ class Inputs:
             try:
                 if part.problem:
                     raise ModelError(f"{part.problem} (input {part.name!r}, {program.source.name})")
-                made = [self._value(program, i, self._type(program, i, given.shapes.get(i.name), axes), given.values.get(i.name)) for i in part.tensors]
+                made = [
+                    self._value(
+                        program, i, self._type(program, i, given.shapes.get(i.name), axes), given.values.get(i.name)
+                    )
+                    for i in part.tensors
+                ]
                 program.inputs.update(made if not part.sequence else ())
                 program.bind(scope, part.name, part.thing(made))
             except ModelError as e:
                 program.problems.append(str(e))
                 program.bind(scope, part.name, BROKEN)
             if part.optional and not part.sequence and part.tensors and part.name not in given.values:
-                program.warn(f"the model takes input {part.name!r} or does without, the engine always takes it; "
-                             f"values={{{part.name!r}: None}} makes one that does without ({program.source.name})")
+                program.warn(
+                    f"the model takes input {part.name!r} or does without, the engine always takes it; "
+                    f"values={{{part.name!r}: None}} makes one that does without ({program.source.name})"
+                )
         program.dimensions.update((name, axes[place]) for place, name in names.items() if name)
 
     @property
@@ -65,32 +83,51 @@ class Inputs:
         return {name: next(iter(dims.symbols(self._named[name]))) for name in self.open}
 
     def told(self, settled: Mapping[str, Settled], model: str) -> list[str]:
-        """Warnings: what is assumed of the sizes that nobody gave. None where it was said what they usually are: others get engines as they come."""
+        """Warnings: what is assumed of the sizes that nobody gave. None where it was said what they usually are: others
+        get engines as they come."""
         if self._usual is not None:
             return []
-        sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}           # of axes: what a size is a multiple of comes after it
+        # of axes: what a size is a multiple of comes after it
+        sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}
         free = [f"{label} ({dims.usual(sizes[label])})" for label in self.open.values()]
-        found = [f"nobody gave the sizes {', '.join(free)}: any will do, the engine is tuned for those in brackets; "
-                 f"give a number or a range like 1..8..32 with shapes= ({model})"] if free else []
+        found = (
+            [
+                f"nobody gave the sizes {', '.join(free)}: any will do, the engine is tuned for those in brackets; "
+                f"give a number or a range like 1..8..32 with shapes= ({model})"
+            ]
+            if free
+            else []
+        )
         for name, s in settled.items():
             label = self._labels[name]
             if s.given_up:
-                found.append(f"nobody gave the size {label}, and the model cannot be read for any ({s.why}): {sizes[label]} is taken; give it with shapes=")
+                found.append(
+                    f"nobody gave the size {label}, and the model cannot be read for any ({s.why}): {sizes[label]} is"
+                    " taken; give it with shapes="
+                )
             elif s.step > 1:
                 found.append(f"the size {label} has to be a multiple of {s.step} ({s.why})")
             elif not isinstance(s.size, Range):
                 found.append(f"nobody gave the size {label}: it has to be {s.size} ({s.why})")
             elif name in self.open:
-                found.append(f"the size {label} is taken from {s.size.least} to {s.size.most if s.size.most < dims.UNBOUNDED else 'any'} ({s.why})")
+                found.append(
+                    f"the size {label} is taken from {s.size.least} to"
+                    f" {s.size.most if s.size.most < dims.UNBOUNDED else 'any'} ({s.why})"
+                )
         return found
 
     def assumed(self, settled: Mapping[str, Settled]) -> list[str]:
         """The sizes that were given up and that nobody gave, with what was taken for them: "x[2] (height) = 128"."""
-        return [f"{self._labels[name]} = {s.size}" for name, s in settled.items() if s.given_up and name in self._guessed]
+        return [
+            f"{self._labels[name]} = {s.size}" for name, s in settled.items() if s.given_up and name in self._guessed
+        ]
 
-    def _names(self, program: Program, declared: Iterable[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]]) -> dict[tuple[str, int], str]:
-        """(input, axis) → what the model calls its size. "" where it has no name, or one of several sizes by what was given: runtimes do not look whether
-        equal names are equal sizes, so that models are around where they are not."""
+    def _names(
+        self, program: Program, declared: Iterable[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]]
+    ) -> dict[tuple[str, int], str]:
+        """(input, axis) → what the model calls its size. "" where it has no name, or one of several sizes by what was
+        given: runtimes do not look whether equal names are equal sizes, so that models are around where they are
+        not."""
         names: dict[tuple[str, int], str] = {}
         said: dict[str, dict[int | Range, None]] = {}
         for i in declared:
@@ -102,30 +139,56 @@ class Inputs:
         several = {name: sizes for name, sizes in said.items() if len(sizes) > 1}
         for name, sizes in several.items():
             if not all(isinstance(size, int) for size in sizes):
-                raise InputError(f"the shapes given say both {' and '.join(map(str, sizes))} for the dimension {name!r}")
-            program.warn(f"the model calls several axes {name!r}, but their sizes are {' and '.join(map(str, sizes))}: each is taken for a size of its own "
-                         f"({program.source.name})")
+                raise InputError(
+                    f"the shapes given say both {' and '.join(map(str, sizes))} for the dimension {name!r}"
+                )
+            program.warn(
+                f"the model calls several axes {name!r}, but their sizes are {' and '.join(map(str, sizes))}: each is"
+                f" taken for a size of its own ({program.source.name})"
+            )
         return {place: "" if name in several else name for place, name in names.items()}
 
-    def _axes(self, program: Program, declared: Iterable[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]],
-              names: Mapping[tuple[str, int], str]) -> dict[tuple[str, int], Size]:
-        """(input, axis) → its size. One name of a dimension is one size; InputError where the shapes given contradict the ranks of the inputs."""
-        axes: dict[tuple[str, int], str] = {}              # to what the size goes by: the model's name for it, else "input[axis]"
+    def _axes(
+        self,
+        program: Program,
+        declared: Iterable[onnx.ValueInfoProto],
+        given: Mapping[str, tuple[int | Range, ...]],
+        names: Mapping[tuple[str, int], str],
+    ) -> dict[tuple[str, int], Size]:
+        """(input, axis) → its size. One name of a dimension is one size; InputError where the shapes given contradict
+        the ranks of the inputs."""
+        # to what the size goes by: the model's name for it, else "input[axis]"
+        axes: dict[tuple[str, int], str] = {}
         wanted: dict[str, int | Range] = {}
         nobody: list[tuple[str, str]] = []
-        params: dict[str, tuple[str, int]] = {}            # names and expressions → where they stand first
+        params: dict[str, tuple[str, int]] = {}  # names and expressions → where they stand first
         for i in declared:
             shape, usual, tensor = given.get(i.name), (self._usual or {}).get(i.name, ()), i.type.tensor_type
             if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
-                raise InputError(f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_spelled(tensor.shape)}), the shape given has {len(shape)}: "
-                                 f"[{', '.join(map(str, shape))}]")
-            for axis, d in enumerate(tensor.shape.dim if tensor.HasField("shape") else [onnx.TensorShapeProto.Dimension()] * len(shape or usual)):
+                raise InputError(
+                    f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_spelled(tensor.shape)}), the shape given has"
+                    f" {len(shape)}: [{', '.join(map(str, shape))}]"
+                )
+            for axis, d in enumerate(
+                tensor.shape.dim
+                if tensor.HasField("shape")
+                else [onnx.TensorShapeProto.Dimension()] * len(shape or usual)
+            ):
                 name = names.get((i.name, axis), "")
                 key = axes[i.name, axis] = name or f"{i.name}[{axis}]"
                 params.setdefault(key, (i.name, axis))
-                size = shape[axis] if shape is not None else d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
+                size = (
+                    shape[axis]
+                    if shape is not None
+                    else d.dim_value
+                    if d.HasField("dim_value") and d.dim_value >= 0
+                    else None
+                )
                 if isinstance(size, int) and size > dims.UNBOUNDED:
-                    raise InputError(f"input {i.name!r} has {size} elements along axis {axis}; at most {dims.UNBOUNDED} are supported, give a smaller size")
+                    raise InputError(
+                        f"input {i.name!r} has {size} elements along axis {axis}; at most {dims.UNBOUNDED} are"
+                        " supported, give a smaller size"
+                    )
                 if size is not None:
                     wanted.setdefault(key, size)
                 else:
@@ -137,16 +200,21 @@ class Inputs:
         expressions = [key for key in params if key in named and not key.isidentifier()]
         plain = [key for key in params if key not in expressions]
         for key in plain:
-            self._symbols[key] = identifier(key if key in named else "_".join(map(str, params[key])), self._symbols.values())
-        for key in sorted(plain, key=self._depends):       # what is made of others after those
+            self._symbols[key] = identifier(
+                key if key in named else "_".join(map(str, params[key])), self._symbols.values()
+            )
+        for key in sorted(plain, key=self._depends):  # what is made of others after those
             sizes[key] = self._size(key, *params[key], wanted.get(key), key in named)
         for key in expressions:
             sizes[key] = self._expressed(program, key, *params[key], wanted.get(key), sizes)
         self.defaulted = [text for key, text in nobody if key not in wanted and key in self._symbols]
         return {place: sizes[key] for place, key in axes.items()}
 
-    def _expressed(self, program: Program, key: str, name: str, axis: int, wanted: int | Range | None, sizes: Mapping[str, Size]) -> Size:
-        """An expression of other names ("past + sequence"), or a name that is no plain word, as is an expression that what was given contradicts."""
+    def _expressed(
+        self, program: Program, key: str, name: str, axis: int, wanted: int | Range | None, sizes: Mapping[str, Size]
+    ) -> Size:
+        """An expression of other names ("past + sequence"), or a name that is no plain word, as is an expression that
+        what was given contradicts."""
         try:
             found = parse_size(key, sizes)
         except ValueError:
@@ -155,13 +223,17 @@ class Inputs:
             self._symbols[key] = identifier(key, self._symbols.values())
             return self._size(key, name, axis, wanted, True)
         said = self._asked.get(key, wanted)
-        low, high = (0, dims.UNBOUNDED) if said is None else (said, said) if isinstance(said, int) else (said.least, said.most)
+        low, high = (
+            (0, dims.UNBOUNDED) if said is None else (said, said) if isinstance(said, int) else (said.least, said.most)
+        )
         if low <= dims.usual(found) <= high:
             return wanted if isinstance(wanted, int) else found
         if isinstance(wanted, Range):
             raise InputError(f"the shapes given say both {wanted} and {dims.usual(found)} for the dimension {key!r}")
-        program.warn(f"the model says that axis {axis} of input {name!r} is {key}, {dims.usual(found)} elements by what was given, but it is {said}: "
-                     f"it is taken for a size of its own ({program.source.name})")
+        program.warn(
+            f"the model says that axis {axis} of input {name!r} is {key}, {dims.usual(found)} elements by what was"
+            f" given, but it is {said}: it is taken for a size of its own ({program.source.name})"
+        )
         self._symbols[key] = identifier(key, self._symbols.values())
         return self._size(key, name, axis, wanted, True)
 
@@ -173,7 +245,12 @@ class Inputs:
         if wanted is not None:
             self._named[symbol] = dims.symbol(symbol, *wanted)
             return self._named[symbol]
-        return self._opened(symbol, f"{name}[{axis}]" + (f" ({key})" if named else ""), Range(1, USUAL if axis else 1), self._asked.get(key))
+        return self._opened(
+            symbol,
+            f"{name}[{axis}]" + (f" ({key})" if named else ""),
+            Range(1, USUAL if axis else 1),
+            self._asked.get(key),
+        )
 
     def _opened(self, symbol: str, label: str, range: Range, asked: int | None) -> Size:
         """A size that nobody gave, by what it was found that it has to be."""
@@ -181,19 +258,24 @@ class Inputs:
         if asked is None:
             self._guessed.add(symbol)
         settled = self._settled.get(symbol)
-        if settled is not None and isinstance(settled.size, (str, int)):                 # others may be made of it
-            self._named[symbol] = parse_size(settled.size, self._named) if isinstance(settled.size, str) else settled.size
+        if settled is not None and isinstance(settled.size, (str, int)):  # others may be made of it
+            self._named[symbol] = (
+                parse_size(settled.size, self._named) if isinstance(settled.size, str) else settled.size
+            )
         elif asked == 0:
-            self._named[symbol] = 0                        # nothing at all: most of what there is to say of other sizes does not hold for it
+            # nothing at all: most of what there is to say of other sizes does not hold for it
+            self._named[symbol] = 0
         elif settled is not None and isinstance(settled.size, Range) and settled.step > 1:
-            inner = self._opened(multiple(symbol, settled.step), label, settled.size, None if asked is None else asked // settled.step)
+            inner = self._opened(
+                multiple(symbol, settled.step), label, settled.size, None if asked is None else asked // settled.step
+            )
             self._named[symbol] = settled.step * inner
         else:
             range = settled.size if settled is not None and isinstance(settled.size, Range) else range
             if asked is not None:
                 range = range._replace(usual=min(max(asked, range.least), range.most))
             self._named[symbol] = dims.symbol(symbol, *range)
-            if not dims.is_known(self._named[symbol]):     # the bounds may leave one number
+            if not dims.is_known(self._named[symbol]):  # the bounds may leave one number
                 self.open[symbol] = label
                 if asked is not None:
                     self.met.add(symbol)
@@ -211,7 +293,13 @@ class Inputs:
         settled = self._settled.get(self._symbols[key])
         return settled is not None and isinstance(settled.size, str)
 
-    def _type(self, program: Program, i: onnx.ValueInfoProto, given: tuple[int | Range, ...] | None, axes: Mapping[tuple[str, int], Size]) -> TensorType:
+    def _type(
+        self,
+        program: Program,
+        i: onnx.ValueInfoProto,
+        given: tuple[int | Range, ...] | None,
+        axes: Mapping[tuple[str, int], Size],
+    ) -> TensorType:
         where = f"input {i.name!r}, {program.source.name}"
         tensor = i.type.tensor_type
         if tensor.elem_type not in DTYPES:
@@ -220,22 +308,36 @@ class Inputs:
         if rank is None and i.name in (self._usual or {}):
             rank = len((self._usual or {})[i.name])
         if rank is None:
-            raise ModelError(f"the model does not say how many axes this input has; give its sizes with shapes={{{i.name!r}: ...}} ({where})")
+            raise ModelError(
+                f"the model does not say how many axes this input has; give its sizes with shapes={{{i.name!r}: ...}}"
+                f" ({where})"
+            )
         for axis, d in enumerate(tensor.shape.dim):
             if given is not None and d.HasField("dim_value") and 0 <= d.dim_value != given[axis]:
                 program.resized = True
-                program.warn(f"the model says {d.dim_value} for axis {axis} of input {i.name!r}; {given[axis]} is taken, as asked")
+                program.warn(
+                    f"the model says {d.dim_value} for axis {axis} of input {i.name!r}; {given[axis]} is taken, as"
+                    " asked"
+                )
         return TensorType(DTYPES[tensor.elem_type], tuple(axes[i.name, axis] for axis in range(rank)))
 
 
 def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:
     """InputError for a name that the model does not have, with what it might have been."""
-    names = dict.fromkeys(known)                           # inputs of a model and the ports that they consist of are mostly the same
+    # inputs of a model and the ports that they consist of are mostly the same
+    names = dict.fromkeys(known)
     for name in given:
         if name not in names:
-            has = ", ".join(map(repr, [*names][:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-            raise InputError(f"{what} names {name!r}, but the model has no such name among its {kind}{near(name, names)}; it has {has}")
+            has = ", ".join(map(repr, [*names][:SHOWN])) + (
+                f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            )
+            raise InputError(
+                f"{what} names {name!r}, but the model has no such name among its {kind}{near(name, names)}; it has"
+                f" {has}"
+            )
 
 
 def _spelled(shape: onnx.TensorShapeProto) -> str:
-    return "x".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in shape.dim) or "a scalar"
+    return (
+        "x".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in shape.dim) or "a scalar"
+    )

@@ -1,4 +1,5 @@
 """ONNX models of every opset: `load` checks the interface, has the graph read and hands back the program."""
+
 from __future__ import annotations
 
 import os
@@ -27,8 +28,8 @@ from .program import Program
 from .scope import Scope, domain_of
 from .translate import Walk
 
-OLDEST = 6                      # what is older is converted
-SHOWN = 8                       # problems listed in one message
+OLDEST = 6  # what is older is converted
+SHOWN = 8  # problems listed in one message
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,20 @@ class Results:
     forms: dict[str, Any]
 
 
-def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
-         values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Imported:
-    """A model as a program. `shapes` maps names of inputs to sizes: `"1x3x224x224"`, `"1..8..32x3"` where a run decides (minimum..optimum..maximum), or
-    tuples of integers and ranges. A run decides those that nobody gives, too, as far as the model can be read that way; a warning lists them.
-    `usual` maps names of inputs to the sizes that such axes are tuned for, which is then no news. `outputs` may name inner tensors; only what they need is
-    read. `values` makes constants of inputs, where these decide the program (axes, a shape, a condition, an initializer that may be replaced), or says what
-    there is: a list of arrays for a sequence, None for an optional without a value. ModelError lists what is wrong with the model, InputError with the
-    arguments.
+def load(
+    source: str | os.PathLike | bytes | onnx.ModelProto | Source,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Iterable[str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    usual: Mapping[str, Sequence[int]] | None = None,
+) -> Imported:
+    """A model as a program. `shapes` maps names of inputs to sizes: `"1x3x224x224"`, `"1..8..32x3"` where a run decides
+    (minimum..optimum..maximum), or tuples of integers and ranges. A run decides those that nobody gives, too, as far as
+    the model can be read that way; a warning lists them. `usual` maps names of inputs to the sizes that such axes are
+    tuned for, which is then no news. `outputs` may name inner tensors; only what they need is read. `values` makes
+    constants of inputs, where these decide the program (axes, a shape, a condition, an initializer that may be
+    replaced), or says what there is: a list of arrays for a sequence, None for an optional without a value. ModelError
+    lists what is wrong with the model, InputError with the arguments.
     """
     program, found = examine(source, shapes, outputs, values, usual)
     _log(program)
@@ -55,17 +62,25 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: M
     return found
 
 
-def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
-            values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> tuple[Program, Imported | ModelError]:
-    """The same for those who want to know what became of each node: what was read, and the program, or why there is none. ModelError where not even the
-    interface of the model can be read."""
+def examine(
+    source: str | os.PathLike | bytes | onnx.ModelProto | Source,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Iterable[str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    usual: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[Program, Imported | ModelError]:
+    """The same for those who want to know what became of each node: what was read, and the program, or why there is
+    none. ModelError where not even the interface of the model can be read."""
     found = converted(read(source))
     arrays: dict[str, np.ndarray] = {}
-    given = given_inputs(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
+    given = given_inputs(
+        found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
+    )
 
     def read_with(settled: Mapping[str, Settled]) -> Outcome:
         program = Program(found, arrays)
         return Outcome(program, *_read(program, given, settled, outputs, usual), settled)
+
     best = _as_open_as_can_be(read_with)
     program, inputs, results, settled = best
     if program.problems:
@@ -74,23 +89,46 @@ def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes
         program.warn(text)
     graph = program.builder.finished(inputs.values, results.ports)
     sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
-    info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, opsets_of(program),
-                sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.lacking), given.told(), tuple(program.warnings),
-                tuple(inputs.assumed(settled)))
+    info = Info(
+        str(found.path or ""),
+        f"{found.model.producer_name} {found.model.producer_version}".strip(),
+        found.model.ir_version,
+        opsets_of(program),
+        sizes,
+        tuple(inputs.defaulted),
+        tuple(program.foreigners),
+        tuple(program.lacking),
+        given.told(),
+        tuple(program.warnings),
+        tuple(inputs.assumed(settled)),
+    )
     return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
 
 
-def examined(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
-             values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Examined:
+def examined(
+    source: str | os.PathLike | bytes | onnx.ModelProto | Source,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Iterable[str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    usual: Mapping[str, Sequence[int]] | None = None,
+) -> Examined:
     """The same for those who know no format."""
     source = read(source)
     program, found = examine(source, shapes, outputs, values, usual)
     graph = source.model.graph
     held = {t.name for t in graph.initializer}
-    sizes = {i.name: tuple(d.dim_value if d.HasField("dim_value") else USUAL if axis else 1 for axis, d in enumerate(i.type.tensor_type.shape.dim))
-             for i in graph.input if i.name not in held and i.type.tensor_type.HasField("shape")}
+    sizes = {
+        i.name: tuple(
+            d.dim_value if d.HasField("dim_value") else USUAL if axis else 1
+            for axis, d in enumerate(i.type.tensor_type.shape.dim)
+        )
+        for i in graph.input
+        if i.name not in held and i.type.tensor_type.HasField("shape")
+    }
     opsets = {domain_of(o.domain): o.version for o in source.model.opset_import}
-    return Examined(source, source.name, found, opsets, program.met, program.problems, program.warnings, program.open, sizes)
+    return Examined(
+        source, source.name, found, opsets, program.met, program.problems, program.warnings, program.open, sizes
+    )
 
 
 class Outcome(NamedTuple):
@@ -103,28 +141,37 @@ class Outcome(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What counts where one may choose: that there is a program, then that it is little that the onnx package has to run."""
-        return (2 if not self.program.only_on_data() else 1) if self.program.problems else 0, len(self.program.foreigners)
+        """What counts where one may choose: that there is a program, then that it is little that the onnx package has
+        to run."""
+        return (2 if not self.program.only_on_data() else 1) if self.program.problems else 0, len(
+            self.program.foreigners
+        )
 
 
 def _as_open_as_can_be(read_with: Callable[[Mapping[str, Settled]], Outcome]) -> Outcome:
-    """The model, read for as many sizes as it can be. Where a run's are known, sizes become numbers also where that spares steps of the onnx package, or a
-    script."""
+    """The model, read for as many sizes as it can be. Where a run's are known, sizes become numbers also where that
+    spares steps of the onnx package, or a script."""
     first = read_with({})
     best = _settled(first, read_with)
-    known = {name: Settled(x.usual, "as numbers, it is a shorter program", given_up=True) for name, x in first.inputs.free.items() if name in first.inputs.met}
+    known = {
+        name: Settled(x.usual, "as numbers, it is a shorter program", given_up=True)
+        for name, x in first.inputs.free.items()
+        if name in first.inputs.met
+    }
     if known and (best.program.problems or best.program.foreigners):
         fixed = _settled(read_with(known), read_with)
         best = fixed if fixed.rank < best.rank or best.program.problems and not best.program.only_on_data() else best
-    for name in reversed([name for name, s in best.settled.items() if s.given_up]):        # it was before others were, or without need
+    # it was before others were, or without need
+    for name in reversed([name for name, s in best.settled.items() if s.given_up]):
         again = _settled(read_with({k: s for k, s in best.settled.items() if k != name}), read_with, numbers=False)
         best = again if not again.program.problems and again.rank <= best.rank else best
     return best
 
 
 def _settled(found: Outcome, read_with: Callable[[Mapping[str, Settled]], Outcome], numbers: bool = True) -> Outcome:
-    """Settles sizes for as long as that gets further; `numbers`: also by taking for numbers what others could be, too."""
-    tries = Counter[str]()                                 # by where reading was stuck
+    """Settles sizes for as long as that gets further; `numbers`: also by taking for numbers what others could be,
+    too."""
+    tries = Counter[str]()  # by where reading was stuck
     while found.program.problems and found.program.stuck and not found.program.certain:
         program, inputs = found.program, found.inputs
         if program.only_on_data() and not any(s.question for s in program.stuck):
@@ -146,27 +193,46 @@ def _refusal(found: Outcome, name: str) -> ModelError:
         return OnData(text, lacking)
     assumed = found.inputs.assumed(found.settled)
     if assumed and not program.certain:
-        return OnSizes(f"{text}; nobody gave the size{'s' * (len(assumed) > 1)} {', '.join(assumed)}, for which the model may be another", lacking)
+        return OnSizes(
+            f"{text}; nobody gave the size{'s' * (len(assumed) > 1)} {', '.join(assumed)}, for which the model may be"
+            " another",
+            lacking,
+        )
     return ModelError(text, lacking)
 
 
-def given_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sizes], values: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Given:
-    """The inputs, with what the caller gave. A value for an input that has an initializer goes into `arrays`, in its place."""
-    stored = {t.name: list(t.dims) for t in graph.initializer} | {t.values.name: list(t.dims) for t in graph.sparse_initializer}
-    declared = [i for i in graph.input if i.name not in stored]               # before IR 4 initializers are listed, too
+def given_inputs(
+    graph: onnx.GraphProto, shapes: Mapping[str, Sizes], values: Mapping[str, Any], arrays: dict[str, np.ndarray]
+) -> Given:
+    """The inputs, with what the caller gave. A value for an input that has an initializer goes into `arrays`, in its
+    place."""
+    stored = {t.name: list(t.dims) for t in graph.initializer} | {
+        t.values.name: list(t.dims) for t in graph.sparse_initializer
+    }
+    declared = [i for i in graph.input if i.name not in stored]  # before IR 4 initializers are listed, too
     check_names("values", values, [i.name for i in graph.input], "inputs")
     replaced = apart([i for i in graph.input if i.name in stored and i.name in values], {}, values)
     for name, array in replaced.values.items():
         if list(array.shape) != stored[name]:
-            raise InputError(f"the value of input {name!r} has shape {list(array.shape)}, the initializer in its place has {stored[name]}")
+            raise InputError(
+                f"the value of input {name!r} has shape {list(array.shape)}, the initializer in its place has"
+                f" {stored[name]}"
+            )
     arrays.update(replaced.values)
     given = apart(declared, shapes, values)
-    check_names("shapes", shapes, [*(i.name for i in declared), *(t.name for p in given.parts for t in p.tensors)], "inputs")
+    check_names(
+        "shapes", shapes, [*(i.name for i in declared), *(t.name for p in given.parts for t in p.tensors)], "inputs"
+    )
     return replace(given, replaced=replaced.values)
 
 
-def _read(program: Program, given: Given, settled: Mapping[str, Settled], outputs: Iterable[str] | None,
-          usual: Mapping[str, Sequence[int]] | None) -> tuple[Inputs, Results]:
+def _read(
+    program: Program,
+    given: Given,
+    settled: Mapping[str, Settled],
+    outputs: Iterable[str] | None,
+    usual: Mapping[str, Sequence[int]] | None,
+) -> tuple[Inputs, Results]:
     """The inputs, and what the outputs stand for; problems are noted."""
     found, graph = program.source, program.source.model.graph
     if found.opset is not None:
@@ -195,8 +261,12 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], output
             results.ports[name] = thing
         elif thing is None and scope.sees(name) and name in optional:
             results.forms[name] = None
-        elif thing is not BROKEN and not program.stuck:        # reading stops where it is stuck
-            what = "is a sequence of tensors whose sizes depend on the data" if isinstance(thing, Items) else "is made by no node"
+        elif thing is not BROKEN and not program.stuck:  # reading stops where it is stuck
+            what = (
+                "is a sequence of tensors whose sizes depend on the data"
+                if isinstance(thing, Items)
+                else "is made by no node"
+            )
             program.problems.append(f"output {name!r} {what} ({found.name})")
     return inputs, results
 
@@ -220,9 +290,17 @@ def converted(found: Source) -> Source:
         return found
     try:
         model = onnx.version_converter.convert_version(found.model, OLDEST)
-    except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError, onnx.shape_inference.InferenceError) as e:
-        raise ModelError(f"opsets {OLDEST} and up are supported, {found.name} has {version}, and the onnx package cannot convert it: {str(e).strip()}; "
-                         "export it again") from None
+    except (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        onnx.version_converter.ConvertError,
+        onnx.shape_inference.InferenceError,
+    ) as e:
+        raise ModelError(
+            f"opsets {OLDEST} and up are supported, {found.name} has {version}, and the onnx package cannot convert it:"
+            f" {str(e).strip()}; export it again"
+        ) from None
     return replace(found, model=model, opset=version)
 
 
@@ -230,8 +308,10 @@ def opsets_of(program: Program) -> dict[str, int]:
     opsets = {domain_of(o.domain): o.version for o in program.source.model.opset_import}
     version, newest = opsets.get("", OLDEST), onnx.defs.onnx_opset_version()
     if version > newest:
-        program.warn(f"{program.source.name} has opset {version}, the installed onnx package knows {newest} and older: "
-                     f"its operators are read as of {newest}; a newer onnx may do better")
+        program.warn(
+            f"{program.source.name} has opset {version}, the installed onnx package knows {newest} and older: "
+            f"its operators are read as of {newest}; a newer onnx may do better"
+        )
     return opsets
 
 

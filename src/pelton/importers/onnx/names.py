@@ -1,4 +1,5 @@
 """Who reads and who makes which name in ONNX graphs: order, free names, and attributes of function bodies filled in."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,13 +54,20 @@ def read_by(node: onnx.NodeProto) -> set[str]:
 
 def free(graph: onnx.GraphProto) -> set[str]:
     """The names that a subgraph reads from around it."""
-    own = {i.name for i in graph.input} | {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    own = (
+        {i.name for i in graph.input}
+        | {t.name for t in graph.initializer}
+        | {t.values.name for t in graph.sparse_initializer}
+    )
     own.update(o for node in graph.node for o in node.output)
     return {o.name for o in graph.output}.union(*map(read_by, graph.node)) - own
 
 
-def ordered(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], known: Callable[[str], bool]) -> list[onnx.NodeProto]:
-    """The nodes that the outputs need, in the order of the file as far as that can be executed; ModelError for a cycle or a name made twice."""
+def ordered(
+    nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], known: Callable[[str], bool]
+) -> list[onnx.NodeProto]:
+    """The nodes that the outputs need, in the order of the file as far as that can be executed; ModelError for a cycle
+    or a name made twice."""
     titles = [node.name or node.op_type for node in nodes]
     return [nodes[i] for i in order(titles, list(map(read_by, nodes)), [node.output for node in nodes], outputs, known)]
 
@@ -86,4 +94,6 @@ def with_attributes(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProt
 
 
 def _refers(node: onnx.NodeProto) -> bool:
-    return any(a.ref_attr_name for a in node.attribute) or any(_refers(inner) for g in subgraphs(node) for inner in g.node)
+    return any(a.ref_attr_name for a in node.attribute) or any(
+        _refers(inner) for g in subgraphs(node) for inner in g.node
+    )

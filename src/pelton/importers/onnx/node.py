@@ -1,4 +1,5 @@
 """One ONNX node as its reader sees it, and the table of readers that every file of `ops/` adds to."""
+
 from __future__ import annotations
 
 import functools
@@ -30,8 +31,8 @@ from .scope import Scope, called
 MICROSOFT = "com.microsoft"
 ADVICE = "give numbers, or ranges that decide it, with shapes="
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-FILLED = 1 << 20                       # elements that a constant made of nothing may have
-Schema = Any                           # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
+FILLED = 1 << 20  # elements that a constant made of nothing may have
+Schema = Any  # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
 
 
 class Reported(Exception):
@@ -39,7 +40,8 @@ class Reported(Exception):
 
 
 class Branches(OnData):
-    """What the data decides is what runs, or how much of it there is: a script can do that, one step of an engine cannot."""
+    """What the data decides is what runs, or how much of it there is: a script can do that, one step of an engine
+    cannot."""
 
 
 class Reader(Protocol):
@@ -61,10 +63,12 @@ READERS: dict[tuple[str, str], Reader] = {}
 
 def reads(*ops: str, domain: str = "") -> Callable[[Reader], Reader]:
     """Declares a function as the reader of ONNX ops: it emits our ops and gives a thing per output."""
+
     def declare(reader: Reader) -> Reader:
         for op in ops:
             READERS[domain, op] = reader
         return reader
+
     return declare
 
 
@@ -88,7 +92,7 @@ class Reading:
     node: onnx.NodeProto
     domain: str
     opset: int
-    schema: Schema                     # None where the onnx package has none
+    schema: Schema  # None where the onnx package has none
     things: tuple[Thing, ...]
 
     @property
@@ -142,7 +146,10 @@ class Reading:
             raise self.refuse(f"{self.op} needs a sequence as input {i}")
         known = tuple(v for v in thing.values if v is not None)
         if len(known) < len(thing.values):
-            raise OnData(f"{self.op} needs the parts of a sequence whose sizes depend on the data; give the model fixed sizes ({self.where})")
+            raise OnData(
+                f"{self.op} needs the parts of a sequence whose sizes depend on the data; give the model fixed sizes"
+                f" ({self.where})"
+            )
         return known
 
     def length(self, i: int) -> int:
@@ -171,8 +178,11 @@ class Reading:
         if array is None:
             self.program.asked.append(self.input(i))
             inputs = self.program.lacks(self.input(i))
-            reason = (f"on {_inputs(inputs)} of the model; give what it is with values={{{inputs[0]!r}: ...}}" if inputs else
-                      "on the data; give the model fixed sizes, or declare the shapes of its outputs")
+            reason = (
+                f"on {_inputs(inputs)} of the model; give what it is with values={{{inputs[0]!r}: ...}}"
+                if inputs
+                else "on the data; give the model fixed sizes, or declare the shapes of its outputs"
+            )
             raise OnData(f"{self.op} needs a constant as its {what}, but it depends {reason} ({self.where})", inputs)
         return array
 
@@ -226,7 +236,9 @@ class Reading:
             # what is written out later is named like the last of its steps
             last = written(op, inputs, op.complete(attrs)).nodes[-1].op if op.stepwise else op
             hint = f"{next(filter(None, self.node.output), '')}.{last.name}"
-            return self.builder.emit(op, inputs, attrs, names=repeat(hint), node_name=called(self.node), random=self.is_random)
+            return self.builder.emit(
+                op, inputs, attrs, names=repeat(hint), node_name=called(self.node), random=self.is_random
+            )
         except Undecided as e:
             raise self.refuse(f"{e}; {ADVICE}") from e
         except Untyped as e:
@@ -264,12 +276,18 @@ class Reading:
 
     def count(self, size: Size, dtype: DType = I64) -> Value:
         """0, 1, … size − 1."""
-        return self.constant(np.arange(size), dtype) if is_known(size) and size <= FILLED else self.emit("iota", size=size, dtype=dtype)
+        return (
+            self.constant(np.arange(size), dtype)
+            if is_known(size) and size <= FILLED
+            else self.emit("iota", size=size, dtype=dtype)
+        )
 
     def reshape(self, x: Value, shape: Iterable[Size]) -> Value:
         shape = tuple(shape)
         if is_known(*shape, *x.type.shape) and math.prod(shape) != x.type.size:
-            raise self.refuse(f"{self.op} would have to make {list(shape)} of {x.type}, which has another number of elements")
+            raise self.refuse(
+                f"{self.op} would have to make {list(shape)} of {x.type}, which has another number of elements"
+            )
         return x if shape == x.type.shape else self.emit("reshape", x, shape=shape)
 
     def transpose(self, x: Value, perm: Iterable[int]) -> Value:
@@ -283,7 +301,11 @@ class Reading:
         return x if shape == x.type.shape else self.emit("expand", x, shape=shape)
 
     def slice(self, x: Value, axis: int, start: Size, end: Size) -> Value:
-        return x if (start, end) == (0, x.type.shape[axis]) else self.emit("slice", x, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))
+        return (
+            x
+            if (start, end) == (0, x.type.shape[axis])
+            else self.emit("slice", x, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))
+        )
 
     # --- checks
 
@@ -319,7 +341,10 @@ class Reading:
             if given is None and spec.required:
                 raise self.refuse(f"{self.op} needs attribute {name!r}")
             if given is not None and given.type != spec.type.value:
-                raise self.refuse(f"{self.op} needs attribute {name!r} as {spec.type.name}, got {onnx.AttributeProto.AttributeType.Name(given.type)}")
+                raise self.refuse(
+                    f"{self.op} needs attribute {name!r} as {spec.type.name}, got"
+                    f" {onnx.AttributeProto.AttributeType.Name(given.type)}"
+                )
         for name in sorted(self.attributes.keys() - schema.attributes.keys()):
             self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.where})")
 

@@ -1,4 +1,6 @@
-"""Inputs that are sequences or optionals as the tensors they consist of, and the values that a caller gives of inputs as arrays."""
+"""Inputs that are sequences or optionals as the tensors they consist of, and the values that a caller gives of inputs
+as arrays."""
+
 from __future__ import annotations
 
 import json
@@ -17,23 +19,23 @@ from pelton.ir.things import Entries, Items, Thing
 from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
-
 Sizes = tuple[int | Range, ...]
-NOTHING = "none"                # how a text says that an optional is without a value
-SHOWN = 16                      # elements of a value that are written out
-LONGEST = 1024                  # tensors of a sequence
+NOTHING = "none"  # how a text says that an optional is without a value
+SHOWN = 16  # elements of a value that are written out
+LONGEST = 1024  # tensors of a sequence
 
 
 @dataclass(frozen=True)
 class Part:
-    """An input of the model as tensors: itself, those of a sequence in order ("x[0]", "x[1]", …), or none, an optional without a value."""
+    """An input of the model as tensors: itself, those of a sequence in order ("x[0]", "x[1]", …), or none, an optional
+    without a value."""
 
     name: str
     tensors: tuple[onnx.ValueInfoProto, ...] = ()
     sequence: bool = False
     optional: bool = False
-    problem: str = ""                                           # why it cannot be taken
-    map: bool = False                                           # of two tensors: its keys, and its values
+    problem: str = ""  # why it cannot be taken
+    map: bool = False  # of two tensors: its keys, and its values
 
     def thing(self, values: Sequence[Value]) -> Thing:
         """What the name of the input stands for, given what its tensors do."""
@@ -44,27 +46,34 @@ class Part:
 
 @dataclass(frozen=True)
 class Given:
-    """The inputs of a model, and what the caller gave, by the names of tensors: sizes of inputs, and arrays of those that become constants."""
+    """The inputs of a model, and what the caller gave, by the names of tensors: sizes of inputs, and arrays of those
+    that become constants."""
 
     parts: Sequence[Part]
     shapes: Mapping[str, Sizes]
     values: Mapping[str, np.ndarray]
-    replaced: Mapping[str, np.ndarray] = field(default_factory=dict)             # arrays for inputs that the model has initializers for
+    # arrays for inputs that the model has initializers for
+    replaced: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def told(self) -> dict[str, str]:
         """What is known of inputs, for people."""
         absent = [p.name for p in self.parts if not p.tensors and not p.sequence]
-        return {name: spelled(array) for name, array in (*self.values.items(), *self.replaced.items())} | dict.fromkeys(absent, "nothing")
+        return {name: spelled(array) for name, array in (*self.values.items(), *self.replaced.items())} | dict.fromkeys(
+            absent, "nothing"
+        )
 
     def forms(self) -> dict[str, Any]:
         """Of which ports the inputs consist that are no single tensor."""
-        return {p.name: _entries(p) if p.map else [t.name for t in p.tensors] if p.sequence else None for p in self.parts
-                if (p.sequence or p.map or not p.tensors) and not any(t.name in self.values for t in p.tensors)}
+        return {
+            p.name: _entries(p) if p.map else [t.name for t in p.tensors] if p.sequence else None
+            for p in self.parts
+            if (p.sequence or p.map or not p.tensors) and not any(t.name in self.values for t in p.tensors)
+        }
 
 
 def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], values: Mapping[str, Any]) -> Given:
-    """The inputs as tensors. A sequence has the tensors that sizes or values are given of; sizes () stand for an empty one. InputError where what is given
-    does not fit."""
+    """The inputs as tensors. A sequence has the tensors that sizes or values are given of; sizes () stand for an empty
+    one. InputError where what is given does not fit."""
     parts, sizes, arrays = [], dict(shapes), dict[str, np.ndarray]()
     for i in declared:
         type, optional = i.type, i.type.WhichOneof("value") == "optional_type"
@@ -79,7 +88,10 @@ def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], 
                 arrays[i.name] = _array(i.name, known, type.tensor_type)
         elif kind == "map_type" and known is ... and type.map_type.value_type.HasField("tensor_type"):
             of = type.map_type
-            tensors = (_column(f"{i.name}.keys", of.key_type, i.name), _column(f"{i.name}.values", of.value_type.tensor_type.elem_type, i.name))
+            tensors = (
+                _column(f"{i.name}.keys", of.key_type, i.name),
+                _column(f"{i.name}.values", of.value_type.tensor_type.elem_type, i.name),
+            )
             parts.append(Part(i.name, tensors, optional=optional, map=True))
         elif kind == "sequence_type":
             items = known if known is ... else _items(i.name, known)
@@ -87,18 +99,42 @@ def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], 
             of = type.sequence_type.elem_type.tensor_type
             names = [f"{i.name}[{k}]" for k in range(count or 0)]
             sizes.pop(i.name, None)
-            parts.append(Part(i.name, tuple(_element(name, of) for name in names), True, optional, "" if count is not None else
-                              f"input {i.name!r} is a sequence; give the sizes of each of its tensors with shapes={{'{i.name}[0]': ..., '{i.name}[1]': ...}}, "
-                              f"or shapes={{{i.name!r}: ()}} for an empty one"))
+            parts.append(
+                Part(
+                    i.name,
+                    tuple(_element(name, of) for name in names),
+                    True,
+                    optional,
+                    (
+                        ""
+                        if count is not None
+                        else (
+                            f"input {i.name!r} is a sequence; give the sizes of each of its tensors with"
+                            f" shapes={{'{i.name}[0]': ..., '{i.name}[1]': ...}}, or shapes={{{i.name!r}: ()}} for an"
+                            " empty one"
+                        )
+                    ),
+                )
+            )
             if items is not ...:
                 arrays.update((name, _array(name, item, of)) for name, item in zip(names, items))
         else:
-            parts.append(Part(i.name, optional=optional, problem=f"inputs have to be tensors, sequences or optionals, this one is declared as "
-                                                                 f"{kind.removesuffix('_type').replace('_', ' ')}"))
+            parts.append(
+                Part(
+                    i.name,
+                    optional=optional,
+                    problem=(
+                        "inputs have to be tensors, sequences or optionals, this one is declared as "
+                        f"{kind.removesuffix('_type').replace('_', ' ')}"
+                    ),
+                )
+            )
     for name, array in arrays.items():
         if sizes.setdefault(name, array.shape) != array.shape:
-            raise InputError(f"the value of input {name!r} has shape {list(array.shape)}, but its shape is given as [{', '.join(map(str, sizes[name]))}]; "
-                             "leave out the shape")
+            raise InputError(
+                f"the value of input {name!r} has shape {list(array.shape)}, but its shape is given as"
+                f" [{', '.join(map(str, sizes[name]))}]; leave out the shape"
+            )
     return Given(parts, sizes, arrays)
 
 
@@ -117,24 +153,36 @@ def _column(name: str, dtype: int, of: str) -> onnx.ValueInfoProto:
 
 def _entries(part: Part) -> dict[str, Any]:
     keys, values = part.tensors
-    return {"keys": keys.name, "values": values.name, "types": [DTYPES[t.type.tensor_type.elem_type].value for t in part.tensors]}
+    return {
+        "keys": keys.name,
+        "values": values.name,
+        "types": [DTYPES[t.type.tensor_type.elem_type].value for t in part.tensors],
+    }
 
 
 def _count(name: str, shapes: Mapping[str, Sizes]) -> int | None:
     """How many tensors of a sequence sizes are given of."""
     if name in shapes:
         if shapes[name]:
-            raise InputError(f"input {name!r} is a sequence: its tensors have shapes, '{name}[0]', '{name}[1]', …, and () stands for none of them")
+            raise InputError(
+                f"input {name!r} is a sequence: its tensors have shapes, '{name}[0]', '{name}[1]', …, and () stands for"
+                " none of them"
+            )
         return 0
     places = sorted(int(found[1]) for key in shapes if (found := re.fullmatch(re.escape(name) + r"\[(\d{1,6})\]", key)))
     if places != list(range(len(places))) or len(places) > LONGEST:
-        raise InputError(f"the tensors of sequence {name!r} are counted from 0, at most {LONGEST}; shapes are given for {places[:SHOWN]}")
+        raise InputError(
+            f"the tensors of sequence {name!r} are counted from 0, at most {LONGEST}; shapes are given for"
+            f" {places[:SHOWN]}"
+        )
     return len(places) or None
 
 
 def _items(name: str, given: Any) -> Sequence[Any]:
     if not isinstance(given, (list, tuple)) or len(given) > LONGEST:
-        raise InputError(f"input {name!r} is a sequence, its value a list of at most {LONGEST} arrays; got {type(given).__name__}")
+        raise InputError(
+            f"input {name!r} is a sequence, its value a list of at most {LONGEST} arrays; got {type(given).__name__}"
+        )
     return given
 
 
@@ -147,7 +195,9 @@ def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray
     if typed and dtype is not STRING and given.dtype != dtype.numpy:
         raise InputError(f"{where} has to be {dtype.value}, got {given.dtype.name}; convert it with .astype")
     try:
-        array = np.asarray(_parsed(given, len(declared.shape.dim)) if isinstance(given, str) and dtype is not STRING else given)
+        array = np.asarray(
+            _parsed(given, len(declared.shape.dim)) if isinstance(given, str) and dtype is not STRING else given
+        )
         if dtype is STRING:
             if array.dtype.kind not in "OUT" or not all(isinstance(s, str) for s in array.flat):
                 raise TypeError
@@ -156,7 +206,9 @@ def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray
         if not typed and not dtype.is_float and not np.array_equal(found, array):
             raise TypeError
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{where} has to be an array of {dtype.value}, or numbers that make one, got {given!r:.80}") from None
+        raise InputError(
+            f"{where} has to be an array of {dtype.value}, or numbers that make one, got {given!r:.80}"
+        ) from None
     return np.array(found, order="C")
 
 
@@ -169,9 +221,15 @@ def _parsed(text: str, rank: int) -> Any:
 
 def spelled(array: np.ndarray) -> str:
     """A value for people: its type and its first elements."""
-    return f"{TensorType.of(array)} = {np.array2string(array, separator=', ', threshold=SHOWN, edgeitems=4, max_line_width=10**6)}".replace("\n", "")
+    return (
+        f"{TensorType.of(array)} ="
+        f" {np.array2string(array, separator=', ', threshold=SHOWN, edgeitems=4, max_line_width=10**6)}".replace(
+            "\n", ""
+        )
+    )
 
 
 def decides(dtype: DType, rank: int) -> bool:
-    """Whether an input of this type may be one that says what to do (axes, a shape, a count, a condition), not one of data."""
+    """Whether an input of this type may be one that says what to do (axes, a shape, a count, a condition), not one of
+    data."""
     return rank <= 1 and (dtype is BOOL or dtype.is_integer or dtype.is_float)

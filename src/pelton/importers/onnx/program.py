@@ -1,4 +1,6 @@
-"""What an import has found out so far: the program that is being written, good names for its values, problems, warnings and open questions."""
+"""What an import has found out so far: the program that is being written, good names for its values, problems, warnings
+and open questions."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -24,7 +26,8 @@ from .file import Source, array_of, dense
 from .ports import decides
 from .scope import Scope, called, domain_of
 
-WRITTEN = (20_000, 50)                 # nodes that functions and loops may be written out to: so many, and so many for each in the file
+# nodes that functions and loops may be written out to: so many, and so many for each in the file
+WRITTEN = (20_000, 50)
 
 
 class Mark(NamedTuple):
@@ -42,7 +45,7 @@ class Program:
     def __init__(self, source: Source, arrays: dict[str, np.ndarray] | None = None):
         self.source = source
         self.builder = Builder(source.model.graph.name or "main", folds=True)
-        self._arrays = {} if arrays is None else arrays    # initializers of the main graph that have been read already
+        self._arrays = {} if arrays is None else arrays  # initializers of the main graph that have been read already
         self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
         self._named_in_main: set[Value] = set()
         self.problems: list[str] = []
@@ -50,16 +53,19 @@ class Program:
         self.foreigners: list[str] = []
         self.stuck: list[Stuck] = []
         self.met: list[Met] = []
-        self.by_readers: set[str] = set()                  # those of the problems that readers had with what a node reads: for other sizes there may be none
-        self.on_data: set[str] = set()                     # those of the problems that are no more than that something depends on the data
-        self.asked: list[Value] = []                       # what readers wanted to know the numbers of, and could not
-        self.inputs: set[Value] = set()                    # values that are inputs of the model, whole
-        self.lacking: dict[str, None] = {}                 # inputs whose values a reader wanted to know, in order
-        self.open: Mapping[str, str] = {}                  # the symbols of sizes that nobody gave
-        self.silent: Collection[str] = ()                  # nodes that have asked for them in vain
-        self.told: Collection[str] = ()                    # those of them for which it is known what a run has
-        self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
-        self.resized = False                               # whether inputs got other sizes than the model says: so do inner tensors
+        # those of the problems that readers had with what a node reads: for other sizes there may be none
+        self.by_readers: set[str] = set()
+        # those of the problems that are no more than that something depends on the data
+        self.on_data: set[str] = set()
+        self.asked: list[Value] = []  # what readers wanted to know the numbers of, and could not
+        self.inputs: set[Value] = set()  # values that are inputs of the model, whole
+        self.lacking: dict[str, None] = {}  # inputs whose values a reader wanted to know, in order
+        self.open: Mapping[str, str] = {}  # the symbols of sizes that nobody gave
+        self.silent: Collection[str] = ()  # nodes that have asked for them in vain
+        self.told: Collection[str] = ()  # those of them for which it is known what a run has
+        self.dimensions: dict[str, Size] = {}  # what the model's names of dimensions stand for
+        # whether inputs got other sizes than the model says: so do inner tensors
+        self.resized = False
         self.left = WRITTEN[0] + WRITTEN[1] * sum(map(names.nodes_in, (source.model.graph, *source.model.functions)))
 
     # --- what is said of it
@@ -91,7 +97,9 @@ class Program:
         """Notes which sizes a node met that could not be read."""
         read = [thing for name in sorted(names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
         met = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
-        self.stuck.append(Stuck(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None))
+        self.stuck.append(
+            Stuck(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None)
+        )
 
     def mark(self) -> Mark:
         """Where the program stands, for `rewind`."""
@@ -99,7 +107,12 @@ class Program:
 
     def rewind(self, mark: Mark) -> None:
         """Takes back the nodes written and the problems noted since."""
-        del self.builder.nodes[mark.nodes:], self.foreigners[mark.foreigners:], self.problems[mark.problems:], self.stuck[mark.stuck:]
+        del (
+            self.builder.nodes[mark.nodes :],
+            self.foreigners[mark.foreigners :],
+            self.problems[mark.problems :],
+            self.stuck[mark.stuck :],
+        )
 
     # --- names
 
@@ -132,14 +145,19 @@ class Program:
             self.bind(scope, name, value)
 
     def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:
-        """The types that a graph states for its tensors, those of which every size is a number or made of the sizes of inputs."""
+        """The types that a graph states for its tensors, those of which every size is a number or made of the sizes of
+        inputs."""
         if self.resized:
             return {}
         found = {}
         for v in (*graph.value_info, *graph.output):
             tensor = v.type.tensor_type
             sizes = [d.dim_value if d.HasField("dim_value") else self.dimension(d.dim_param) for d in tensor.shape.dim]
-            if tensor.elem_type in DTYPES and tensor.HasField("shape") and all(d is not None and (isinstance(d, dims.Dim) or d >= 0) for d in sizes):
+            if (
+                tensor.elem_type in DTYPES
+                and tensor.HasField("shape")
+                and all(d is not None and (isinstance(d, dims.Dim) or d >= 0) for d in sizes)
+            ):
                 found[v.name] = TensorType(DTYPES[tensor.elem_type], tuple(cast(Size, d) for d in sizes))
         return found
 
@@ -155,7 +173,8 @@ class Program:
     # --- what decides a value
 
     def ask(self, value: Value, where: str) -> None:
-        """Raises the question of what the sizes of a run are, where these alone decide a value and those are known: it is answered for sizes around them."""
+        """Raises the question of what the sizes of a run are, where these alone decide a value and those are known: it
+        is answered for sizes around them."""
         if where in self.silent:
             return
         found = list[Undecided]()
@@ -170,7 +189,8 @@ class Program:
                 raise question
 
     def lacks(self, value: Value) -> tuple[str, ...]:
-        """The inputs of the model that decide a value which a reader would have to know, and notes them; none where data has a part in it."""
+        """The inputs of the model that decide a value which a reader would have to know, and notes them; none where
+        data has a part in it."""
         found = list[str]()
         for v, maker in self.builder.behind(value, self.inputs):
             if v in self.inputs:
@@ -178,6 +198,7 @@ class Program:
                     return ()
                 found.append(v.name)
             elif maker is None:
-                return ()                                   # of a sequence, or of a body that is read once for all of its turns
+                # of a sequence, or of a body that is read once for all of its turns
+                return ()
         self.lacking.update(dict.fromkeys(sorted(found)))
         return tuple(sorted(found))

@@ -1,4 +1,5 @@
 """What the names of a model stand for, one scope within another."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,12 +16,13 @@ class Scope:
     """The names that the nodes of one graph, branch or function body see."""
 
     opsets: Mapping[str, int]
-    outer: Scope | None = None                             # a branch sees the names around it, a function body does not
-    title: str = ""                                        # for messages: "function Gelu, called by 'node 5'"
-    calls: tuple[str, ...] = ()                            # the functions being expanded
+    outer: Scope | None = None  # a branch sees the names around it, a function body does not
+    title: str = ""  # for messages: "function Gelu, called by 'node 5'"
+    calls: tuple[str, ...] = ()  # the functions being expanded
     bound: dict[str, Thing | Broken] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
-    declared: Mapping[str, TensorType] = field(default_factory=dict)       # as far as the model states types of full shape
+    # as far as the model states types of full shape
+    declared: Mapping[str, TensorType] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:

@@ -1,4 +1,5 @@
 """Walks ONNX graphs, branches and function bodies: every node by its reader, which writes ops of ours."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from .node import ADVICE, READERS, Branches, Reader, Reading, Reported, schema_o
 from .program import WRITTEN, Program
 from .scope import Scope, called, domain_of
 
-DEEPEST = 64                           # functions within functions
+DEEPEST = 64  # functions within functions
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
@@ -40,21 +41,33 @@ class Walk:
             raise ModelError(f"{e} ({', '.join(p for p in (scope.title, self.program.source.name) if p)})") from None
         scope.wanted = frozenset(outputs).union(*map(names.read_by, ordered))
         for node in ordered:
-            if scope.main and self.program.stuck and self.program.open:     # it will be tried again, with less left open
+            # it will be tried again, with less left open
+            if scope.main and self.program.stuck and self.program.open:
                 return
             made, wrong = len(self.program.builder.nodes), len(self.program.problems)
             things = self.node(node, scope)
             if scope.main:
                 inputs = [scope.find(name) if name and scope.sees(name) else None for name in node.input]
-                self.program.met.append(Met(called(node), domain_of(node.domain), node.op_type, inputs, self.program.builder.nodes[made:],
-                                            self.program.problems[wrong:], self.program.where(node, scope)))
+                self.program.met.append(
+                    Met(
+                        called(node),
+                        domain_of(node.domain),
+                        node.op_type,
+                        inputs,
+                        self.program.builder.nodes[made:],
+                        self.program.problems[wrong:],
+                        self.program.where(node, scope),
+                    )
+                )
             for name, thing in zip(node.output, things):
                 if name:
                     self.program.bind(scope, name, thing)
 
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]:
         """A subgraph written in place: what its outputs stand for."""
-        inner = Scope(n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given), declared=self.program.declared(graph))
+        inner = Scope(
+            n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given), declared=self.program.declared(graph)
+        )
         self.program.constants_of(graph, inner)
         outputs = [o.name for o in graph.output]
         self.read(graph.node, inner, outputs)
@@ -71,16 +84,26 @@ class Walk:
             found.append(thing)
         return tuple(found)
 
-    def call(self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto]) -> tuple[Thing, ...]:
+    def call(
+        self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto]
+    ) -> tuple[Thing, ...]:
         """A function body written in place of the node that calls it."""
         key = f"{function.domain}::{function.name}:{function.overload}"
         if key in n.scope.calls or len(n.scope.calls) >= DEEPEST:
-            raise n.refuse(f"function {function.name} calls itself, or functions call each other more than {DEEPEST} deep")
+            raise n.refuse(
+                f"function {function.name} calls itself, or functions call each other more than {DEEPEST} deep"
+            )
         attributes = {**defaults, **{a.name: a for a in function.attribute_proto}, **n.attributes}
         opsets = {**n.scope.opsets, **{domain_of(o.domain): o.version for o in function.opset_import}}
         given = {name: n.things[i] if i < len(n.things) else None for i, name in enumerate(function.input)}
-        inner = Scope(opsets, None, f"function {function.name} called by {called(n.node)!r}", (*n.scope.calls, key), dict(given),
-                      declared={function.output[i]: t for i, t in n.declared().items()})
+        inner = Scope(
+            opsets,
+            None,
+            f"function {function.name} called by {called(n.node)!r}",
+            (*n.scope.calls, key),
+            dict(given),
+            declared={function.output[i]: t for i, t in n.declared().items()},
+        )
         wanted = [name if n.wants(i) else "" for i, name in enumerate(function.output)]
         self.read([names.with_attributes(node, attributes) for node in function.node], inner, filter(None, wanted))
         return self._results(n, inner, wanted)
@@ -91,24 +114,33 @@ class Walk:
         """What the outputs of a node stand for; BROKEN, with the problem noted, where it cannot be read."""
         broken = (BROKEN,) * len(node.output)
         self.program.left -= 1
-        if self.program.left < 0:            # functions that call each other twice, loops within loops: a small file may stand for anything
-            raise ModelError(f"the functions and loops of the model, written out, are more than {WRITTEN[0]} nodes and {WRITTEN[1]} for each in the file "
-                             f"({self.program.where(node, scope)})")
+        # functions that call each other twice, loops within loops: a small file may stand for anything
+        if self.program.left < 0:
+            raise ModelError(
+                f"the functions and loops of the model, written out, are more than {WRITTEN[0]} nodes and {WRITTEN[1]}"
+                f" for each in the file ({self.program.where(node, scope)})"
+            )
         read = names.read_by(node)
         for name in sorted(read):
             if not scope.sees(name):
                 where = self.program.where(node, scope)
-                self.program.problems.append(f"{node.op_type} reads {name!r}, which is no input, no constant and no output of a node ({where})")
+                self.program.problems.append(
+                    f"{node.op_type} reads {name!r}, which is no input, no constant and no output of a node ({where})"
+                )
                 return broken
         if any(scope.find(name) is BROKEN for name in read):
             return broken
         try:
-            read_it = self._reader(node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input))
+            read_it = self._reader(
+                node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input)
+            )
         except ModelError as e:
             self.program.problems.append(str(e))
             return broken
-        except _RAISED as e:                                # an opset that no number of the onnx package can be
-            self.program.problems.append(f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.program.where(node, scope)})")
+        except _RAISED as e:  # an opset that no number of the onnx package can be
+            self.program.problems.append(
+                f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.program.where(node, scope)})"
+            )
             return broken
         try:
             return read_it()
@@ -120,10 +152,10 @@ class Walk:
         except Undecided as e:
             self.program.is_stuck(node, scope, e)
             self.program.problem(f"{node.op_type}: {e}; {ADVICE} ({self.program.where(node, scope)})", True)
-        except _RAISED as e:                                # attributes that fit the schema, but not each other
+        except _RAISED as e:  # attributes that fit the schema, but not each other
             self.program.is_stuck(node, scope)
             text = f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.program.where(node, scope)})"
-            self.program.problem(text, bool(self.program.stuck[-1].met))   # they may fit for the sizes of a run
+            self.program.problem(text, bool(self.program.stuck[-1].met))  # they may fit for the sizes of a run
         return broken
 
     def _reader(self, node: onnx.NodeProto, scope: Scope, things: tuple[Thing, ...]) -> Callable[[], Sequence[Thing]]:
@@ -135,18 +167,25 @@ class Walk:
             return partial(self.call, n, local, {})
         reader = READERS.get((domain, node.op_type))
         if not n.opset and (reader is None or not domain):
-            raise n.refuse(f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its opset_import should list it")
+            raise n.refuse(
+                f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its"
+                " opset_import should list it"
+            )
         n = replace(n, schema=schema_of(node.op_type, n.opset, domain))
         if n.schema is not None and n.schema.since_version > n.opset:
-            self.program.warn(f"{n.op} exists from opset {n.schema.since_version} on, but the model imports {n.opset}; "
-                      f"read as of {n.schema.since_version} ({self.program.where(node, scope)})")
+            self.program.warn(
+                f"{n.op} exists from opset {n.schema.since_version} on, but the model imports {n.opset}; "
+                f"read as of {n.schema.since_version} ({self.program.where(node, scope)})"
+            )
             n = replace(n, opset=n.schema.since_version)
         n.verify()
         if reader is not None:
             return partial(self._by, reader, n)
         if n.schema is None:
-            raise n.refuse(f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
-                           "if it is an extension, put its meaning into the model as a function")
+            raise n.refuse(
+                f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
+                "if it is an extension, put its meaning into the model as a function"
+            )
         return partial(self.body, n)
 
     def _by(self, reader: Reader, n: Reading) -> tuple[Thing, ...]:
@@ -171,9 +210,11 @@ class Walk:
             return self.foreign(n, {})
         mark = self.program.mark()
         try:
-            return self.call(n, function, {k: a.default_value for k, a in n.schema.attributes.items() if a.default_value.type})
-        except Reported:                                   # a part of it cannot be read: the whole may still run
-            problems = self.program.problems[mark.problems:]
+            return self.call(
+                n, function, {k: a.default_value for k, a in n.schema.attributes.items() if a.default_value.type}
+            )
+        except Reported:  # a part of it cannot be read: the whole may still run
+            problems = self.program.problems[mark.problems :]
             self.program.rewind(mark)
         try:
             return self.foreign(n, {})
@@ -182,7 +223,8 @@ class Walk:
             raise Reported from None
 
     def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Thing, ...]:
-        """The node as one step of the onnx package; `types` of outputs as far as the reader knows better than the model and onnx."""
+        """The node as one step of the onnx package; `types` of outputs as far as the reader knows better than the model
+        and onnx."""
         found = onnx_foreign.step(n, types)
         if any(v is not None and v not in self.program.builder.constants for v in found):
             self.program.foreigners.append(f"{onnx_foreign.title(n)} (node {called(n.node)!r})")

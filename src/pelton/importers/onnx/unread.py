@@ -1,4 +1,6 @@
-"""An ONNX model before its nodes are read, as `pelton.partition` takes it: where the data decides what runs, parts of it are read one by one."""
+"""An ONNX model before its nodes are read, as `pelton.partition` takes it: where the data decides what runs, parts of
+it are read one by one."""
+
 from __future__ import annotations
 
 import os
@@ -81,14 +83,21 @@ class UnreadNode:
 
         def graph(name: str) -> UnreadGraph:
             return UnreadGraph(a[name], self.source, self.opset)
+
         match self.proto.domain, self.proto.op_type:
             case "", "If":
                 return Branches(graph("then_branch"), graph("else_branch"))
             case "", "Loop":
                 return Repeated(graph("body"))
             case "", "Scan" if self.opset >= 9:
-                return Scanned(graph("body"), a["num_scan_inputs"], *(a.get(f"scan_{name}") or () for name in (
-                    "input_axes", "input_directions", "output_axes", "output_directions")))
+                return Scanned(
+                    graph("body"),
+                    a["num_scan_inputs"],
+                    *(
+                        a.get(f"scan_{name}") or ()
+                        for name in ("input_axes", "input_directions", "output_axes", "output_directions")
+                    ),
+                )
         return None
 
 
@@ -122,7 +131,9 @@ class UnreadGraph:
         program.constants_of(self.proto, scope)
         if program.problems:
             raise ModelError(program.problems[0])
-        return {name: program.builder.constants[value] for name, value in scope.bound.items() if isinstance(value, Value)}
+        return {
+            name: program.builder.constants[value] for name, value in scope.bound.items() if isinstance(value, Value)
+        }
 
 
 class Reader:
@@ -163,16 +174,25 @@ class Reader:
 class Unread:
     """An ONNX model that nobody has read yet, with what its caller gave of its inputs."""
 
-    def __init__(self, source: Source, given: Given, arrays: dict[str, np.ndarray], outputs: Iterable[str] | None,
-                 usual: Mapping[str, Sequence[int]] | None):
+    def __init__(
+        self,
+        source: Source,
+        given: Given,
+        arrays: dict[str, np.ndarray],
+        outputs: Iterable[str] | None,
+        usual: Mapping[str, Sequence[int]] | None,
+    ):
         self._source, self._given, self._arrays, self._usual = source, given, arrays, usual
         self._outputs = outputs if outputs is None or isinstance(outputs, str) else list(outputs)
         self.name = source.name
         self.opsets = opsets_of(Program(source))
         self.graph = UnreadGraph(source.model.graph, source, self.opsets.get("", 9))
         # element types and ranks that the model states; its sizes may be those of one example
-        self._declared = {v.name: (DTYPES[t.elem_type], len(t.shape.dim)) for v in (*source.model.graph.value_info, *source.model.graph.output)
-                          if (t := v.type.tensor_type).elem_type in DTYPES and t.HasField("shape")}
+        self._declared = {
+            v.name: (DTYPES[t.elem_type], len(t.shape.dim))
+            for v in (*source.model.graph.value_info, *source.model.graph.output)
+            if (t := v.type.tensor_type).elem_type in DTYPES and t.HasField("shape")
+        }
 
     def interface(self, settled: Mapping[str, Settled]) -> Interface:
         """What goes in and comes out where open sizes are settled so. ModelError where it cannot be read."""
@@ -185,10 +205,29 @@ class Unread:
         wanted = check_outputs(program, scope, self._outputs)
         held = program.builder.constants
         constants = {name: held[v] for name, v in scope.bound.items() if isinstance(v, Value) and v in held}
-        sizes = {s.name: (s.least, s.usual, s.most if s.most < dims.UNBOUNDED else None) for s in dims.symbols([v.type.shape for v in inputs.values])}
-        info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, scope.opsets,
-                    sizes, tuple(inputs.defaulted), values=self._given.told())
-        return Interface(tuple(inputs.values), constants, tuple(wanted), inputs.open, inputs.met, program.warnings, inputs.told(settled, found.name), info)
+        sizes = {
+            s.name: (s.least, s.usual, s.most if s.most < dims.UNBOUNDED else None)
+            for s in dims.symbols([v.type.shape for v in inputs.values])
+        }
+        info = Info(
+            str(found.path or ""),
+            f"{found.model.producer_name} {found.model.producer_version}".strip(),
+            found.model.ir_version,
+            scope.opsets,
+            sizes,
+            tuple(inputs.defaulted),
+            values=self._given.told(),
+        )
+        return Interface(
+            tuple(inputs.values),
+            constants,
+            tuple(wanted),
+            inputs.open,
+            inputs.met,
+            program.warnings,
+            inputs.told(settled, found.name),
+            info,
+        )
 
     def reader(self, wanted: Iterable[str]) -> Reader:
         """Reads nodes into a program of their own; `wanted` are the names that somebody reads."""
@@ -199,8 +238,11 @@ class Unread:
         for v in (*self._source.model.graph.output, *self._source.model.graph.value_info):
             type = v.type
             while type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type", None):
-                type = type.map_type.value_type if type.HasField("map_type") else (type.optional_type if type.HasField("optional_type") else
-                                                                                   type.sequence_type).elem_type
+                type = (
+                    type.map_type.value_type
+                    if type.HasField("map_type")
+                    else (type.optional_type if type.HasField("optional_type") else type.sequence_type).elem_type
+                )
             if v.name == name and type.tensor_type.elem_type in DTYPES:
                 return DTYPES[type.tensor_type.elem_type]
         return None
@@ -214,19 +256,27 @@ class Unread:
         return host_steps.types(node.proto, self.opsets, known, self._declared, fresh)
 
 
-def unread(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
-           values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Unread:
+def unread(
+    source: str | os.PathLike | bytes | onnx.ModelProto | Source,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Iterable[str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    usual: Mapping[str, Sequence[int]] | None = None,
+) -> Unread:
     """A model whose nodes are still to be read. Arguments and errors are those of `load`."""
     found = converted(read(source))
     if found.model.functions:
         found = _in_place(found)
     arrays: dict[str, np.ndarray] = {}
-    given = given_inputs(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
+    given = given_inputs(
+        found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
+    )
     return Unread(found, given, arrays, outputs, usual)
 
 
 def _in_place(found: Source) -> Source:
-    """Functions in place of their calls. The onnx package leaves those of another opset alone, although their operators may be the same in both."""
+    """Functions in place of their calls. The onnx package leaves those of another opset alone, although their operators
+    may be the same in both."""
     model = onnx.ModelProto()
     model.CopyFrom(found.model)
     opsets = {domain_of(o.domain): o.version for o in model.opset_import}

@@ -1,4 +1,5 @@
 """The package that is stood in for, and its version."""
+
 from pelton.onnxruntime.about import VERSION as __version__
 
 __all__ = ["__version__", "package_name"]

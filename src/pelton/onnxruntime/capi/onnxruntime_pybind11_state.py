@@ -1,8 +1,10 @@
 """ONNX Runtime's exceptions as kinds of Pelton's, and the names that its native module has besides.
 
-Where ONNX Runtime raises one of these, the stand-in raises one that is caught by the same `except`. Three are Pelton's own under other
-names; what is wrong with a model is an InvalidGraph and a Fail at once, since which of the two ONNX Runtime says depends on where it notices.
+Where ONNX Runtime raises one of these, the stand-in raises one that is caught by the same `except`. Three are Pelton's
+own under other names; what is wrong with a model is an InvalidGraph and a Fail at once, since which of the two ONNX
+Runtime says depends on where it notices.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -61,5 +63,6 @@ class DeviceReset(Fail):
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pelton.onnxruntime                                  # which needs the exceptions first
+    import pelton.onnxruntime  # which needs the exceptions first
+
     return getattr(pelton.onnxruntime, name)

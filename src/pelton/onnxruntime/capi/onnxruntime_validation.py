@@ -1,4 +1,5 @@
 """What ONNX Runtime asks of its own installation."""
+
 from pelton.onnxruntime.about import VERSION
 
 

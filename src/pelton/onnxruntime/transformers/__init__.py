@@ -1,4 +1,6 @@
-"""Of ONNX Runtime's tools for transformers, what other libraries need to run models; the rest is missing, unless ONNX Runtime is installed beside Pelton."""
+"""Of ONNX Runtime's tools for transformers, what other libraries need to run models; the rest is missing, unless ONNX
+Runtime is installed beside Pelton."""
+
 from pelton.onnxruntime.missing import named
 
 __getattr__ = named("onnxruntime.transformers")

@@ -1,4 +1,5 @@
 """Which types of numpy and torch the element types of inputs and outputs are."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -13,8 +14,18 @@ from pelton.compat.session.signature import NAMES
 __getattr__ = named("onnxruntime.transformers.io_binding_helper")
 
 # torch calls float and double by their sizes, and the narrow ones with underscores
-_TORCH = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz",
-          "f8e5m2": "float8_e5m2", "f8e5m2fnuz": "float8_e5m2fnuz", "c64": "complex64", "c128": "complex128"}
+_TORCH = {
+    "f32": "float32",
+    "f64": "float64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2": "float8_e5m2",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "c64": "complex64",
+    "c128": "complex128",
+}
 
 
 def _ours(ort_type: str) -> str:
@@ -25,7 +36,8 @@ def _ours(ort_type: str) -> str:
 
 
 class TypeHelper:
-    """Element types as `NodeArg.type` spells them, in other libraries' words. InputError, a ValueError, for types that they do not have."""
+    """Element types as `NodeArg.type` spells them, in other libraries' words. InputError, a ValueError, for types that
+    they do not have."""
 
     @staticmethod
     def get_input_type(ort_session: Any, name: str) -> str:
@@ -42,6 +54,7 @@ class TypeHelper:
     @staticmethod
     def ort_type_to_torch_type(ort_type: str) -> Any:
         import torch
+
         ours = _ours(ort_type)
         found = getattr(torch, _TORCH.get(ours, np.dtype(numpy_dtype(ours)).name), None)
         if found is None:

@@ -1,4 +1,5 @@
 """In which element types a program is computed and kept: passes in their order, of which a target names some."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -51,18 +52,15 @@ def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 
 
 # Before all rules, which are about f32 then, as kernels are.
-FIRST: tuple[tuple[str, PrecisionPass], ...] = (
-    ("quantized", quantized_in_f32),
-    ("halves", wide_halves),
-)
+FIRST: tuple[tuple[str, PrecisionPass], ...] = (("quantized", quantized_in_f32), ("halves", wide_halves))
 
 # After all rules, which may ask what a constant is exactly.
 PASSES: tuple[tuple[str, PrecisionPass], ...] = (
     ("fp16", kept(F16)),
     ("bf16", kept(BF16)),
-    ("recurrent", recurrent),                                     # layers are kept in one type, but round as products
+    ("recurrent", recurrent),  # layers are kept in one type, but round as products
     ("tf32", tf32_weights),
-    ("widen", widen_nodes),                                       # last: of what has come to be narrow
+    ("widen", widen_nodes),  # last: of what has come to be narrow
 )
 
 

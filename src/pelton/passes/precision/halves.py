@@ -1,4 +1,6 @@
-"""Models in half precision on CPUs: computed and kept in f32, in which CPUs are faster; inputs, outputs and what the model casts by itself are rounded."""
+"""Models in half precision on CPUs: computed and kept in f32, in which CPUs are faster; inputs, outputs and what the
+model casts by itself are rounded."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -24,19 +26,22 @@ def in_f32(graph: Graph) -> Graph:
 
 
 class _Draft:
-    """The nodes and constants of the graph that is being made. `wide`: values in f32; those of them that are in `only` are there in no other way."""
+    """The nodes and constants of the graph that is being made. `wide`: values in f32; those of them that are in `only`
+    are there in no other way."""
 
     def __init__(self, graph: Graph):
         self.nodes: list[Node] = []
         self.constants: dict[Value, np.ndarray] = dict(graph.constants)
         self.wide: dict[Value, Value] = {}
         self.only: set[Value] = set()
-        self._names = {v.name for v in (*graph.inputs, *graph.constants)} | {v.name for n in graph.nodes for v in n.outputs}
+        self._names = {v.name for v in (*graph.inputs, *graph.constants)} | {
+            v.name for n in graph.nodes for v in n.outputs
+        }
 
     def add(self, node: Node) -> None:
         """A node, in f32 where it computes with halves."""
         halves = any(v.type.dtype in HALVES for v in (*node.inputs, *node.outputs))
-        moves = node.op.moves and not self.only.intersection(node.inputs)          # as narrow as what it moves
+        moves = node.op.moves and not self.only.intersection(node.inputs)  # as narrow as what it moves
         keeps = node.op.kind == "foreign" or node.op.bits or moves
         if not halves or keeps or not self._in_f32(node):
             for v in node.inputs:
@@ -50,7 +55,7 @@ class _Draft:
         types = {v: v.type.with_dtype(F32) for v in rounded}
         try:
             found = node.op.infer_types(tuple(types.get(v, v.type) for v in node.inputs), node.attrs)
-        except (TypeError, ValueError):           # takes halves alone
+        except (TypeError, ValueError):  # takes halves alone
             return False
         if any(t != v.type and t != v.type.with_dtype(F32) for v, t in zip(node.outputs, found)):
             return False

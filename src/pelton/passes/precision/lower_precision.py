@@ -1,4 +1,6 @@
-"""A program of f32 with its values kept in a narrower float: weights and what lies between nodes; inputs and outputs stay as they are."""
+"""A program of f32 with its values kept in a narrower float: weights and what lies between nodes; inputs and outputs
+stay as they are."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,11 +12,13 @@ from pelton.ops import get
 
 
 def keep(graph: Graph, dtype: DType) -> Graph:
-    """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype` stays in f32, between two casts,
-    and so do steps of the onnx package; so do places, angles and what becomes an integer, and what these are computed of element by element.
+    """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype`
+    stays in f32, between two casts, and so do steps of the onnx package; so do places, angles and what becomes an
+    integer, and what these are computed of element by element.
 
-    Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the largest number become that number.
-    Values that stand for those of the program keep their names, outputs behind the last cast.
+    Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the
+    largest number become that number. Values that stand for those of the program keep their names, outputs behind the
+    last cast.
     """
     b = Builder(graph.name)
     taken = {v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))}
@@ -36,7 +40,10 @@ def keep(graph: Graph, dtype: DType) -> Graph:
     def emit(node: Node, to: DType) -> tuple[Value, ...] | None:
         """The node with what was f32 as `to`; None where it cannot be so."""
         attrs = {k: to if a is F32 else a for k, a in node.attrs.items()}
-        types = tuple(v.type.with_dtype(to) if v.type.dtype is F32 and i != _place(node) else v.type for i, v in enumerate(node.inputs))
+        types = tuple(
+            v.type.with_dtype(to) if v.type.dtype is F32 and i != _place(node) else v.type
+            for i, v in enumerate(node.inputs)
+        )
         wanted = tuple(v.type.with_dtype(to) if v.type.dtype is F32 else v.type for v in node.outputs)
         try:
             if node.op.infer_types(types, attrs) != wanted:
@@ -48,7 +55,8 @@ def keep(graph: Graph, dtype: DType) -> Graph:
         return b.emit(node.op, inputs, attrs, names=names, node_name=node.name)
 
     for node in graph.nodes:
-        whole = node.op.kind == "foreign" or not exact.isdisjoint(node.outputs)            # foreign: run by references that do not all know narrow floats
+        # foreign: run by references that do not all know narrow floats
+        whole = node.op.kind == "foreign" or not exact.isdisjoint(node.outputs)
         made = None if whole else emit(node, dtype)
         made = made or emit(node, F32)
         if made is None:
@@ -67,7 +75,9 @@ def _exact(graph: Graph) -> set[Value]:
     """Values of f32 that stay so."""
     found: set[Value] = set()
     for node in reversed(graph.nodes):
-        spreads = not found.isdisjoint(node.outputs) and (node.op.kind == "pointwise" or node.op.kind == "structured" and node.op.flops is None)
+        spreads = not found.isdisjoint(node.outputs) and (
+            node.op.kind == "pointwise" or node.op.kind == "structured" and node.op.flops is None
+        )
         found.update(v for i, v in enumerate(node.inputs) if v.type.dtype is F32 and (spreads or i == _place(node)))
     return found
 

@@ -1,4 +1,5 @@
 """Conversions to and from few bits as the arithmetic that they stand for, done already where they are of constants."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,8 +11,8 @@ from pelton.ir.folding import worth
 from pelton.ir.graph import Graph, Node, Value, live, unique
 from pelton.ir.types import TensorType
 
-SMALL = 1 << 20                # elements that a constant may come to have, as in imports, or as many as its operands
-FEW = 64                       # elements: constants that are compared with those of expansions
+SMALL = 1 << 20  # elements that a constant may come to have, as in imports, or as many as its operands
+FEW = 64  # elements: constants that are compared with those of expansions
 
 
 def converts(node: Node) -> bool:
@@ -39,7 +40,7 @@ class _Writing:
         for v, array in graph.constants.items():
             if array.size <= FEW and array.dtype.kind not in "OUST":
                 self._numbers.setdefault(_key(array), v)
-        self._new: set[Value] = set()                        # constants that nodes written out read or give
+        self._new: set[Value] = set()  # constants that nodes written out read or give
 
     def graph(self) -> Graph:
         for node in self.source.nodes:
@@ -78,8 +79,9 @@ class _Writing:
             return False
         if dims.symbols((*node.attrs.values(), *(t.shape for t in types))):
             return False
-        return (all(t.size <= max(SMALL, *(g.size for g in given)) for t in types)
-                and worth(node.op, given, types, node.attrs))
+        return all(t.size <= max(SMALL, *(g.size for g in given)) for t in types) and worth(
+            node.op, given, types, node.attrs
+        )
 
     def _number(self, array: np.ndarray) -> Value:
         """A constant of an expansion, one for all of them that are equal."""

@@ -1,4 +1,6 @@
-"""Weights of products that GPUs make as TF32, rounded while building: GPUs cut off what is past ten bits behind the point."""
+"""Weights of products that GPUs make as TF32, rounded while building: GPUs cut off what is past ten bits behind the
+point."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,16 +8,19 @@ import numpy as np
 from pelton.ir.graph import Graph, Node, Value, live, unique
 from pelton.ir.types import F32
 
-CUT = 13                       # bits
+CUT = 13  # bits
 
 
 def round_weights(graph: Graph) -> Graph:
-    """The same program with constant factors of products as the nearest TF32 (halves to even). What others read, too, stays for them as it is."""
+    """The same program with constant factors of products as the nearest TF32 (halves to even). What others read, too,
+    stays for them as it is."""
     constants, to = dict(graph.constants), dict[Value, Value]()
     taken = {v.name for v in (*graph.inputs, *constants, *(v for n in graph.nodes for v in n.outputs))}
     nodes = []
     for node in graph.nodes:
-        factors = {v for v in node.inputs[:2] if v in graph.constants and v.type.dtype is F32} if node.op.product else set()
+        factors = (
+            {v for v in node.inputs[:2] if v in graph.constants and v.type.dtype is F32} if node.op.product else set()
+        )
         for v in factors - to.keys():
             to[v] = Value(v.type, unique(v.name + "_tf32", taken))
             taken.add(to[v].name)

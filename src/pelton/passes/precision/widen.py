@@ -1,4 +1,5 @@
 """Narrow floats that no kernel takes as they are, computed in f32 between two casts."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -15,15 +16,22 @@ def narrow(dtype: DType) -> bool:
 
 
 def widen(graph: Graph, takes: Callable[[Graph, Node], bool]) -> Graph:
-    """The graph with every structured or composite node on narrow floats that `takes` says no to, but yes to in f32, in f32: every tactic of f32 serves it,
-    and what it gives is rounded once, as it would have been. Casts join the pointwise code around them; those of constants are done here.
+    """The graph with every structured or composite node on narrow floats that `takes` says no to, but yes to in f32, in
+    f32: every tactic of f32 serves it, and what it gives is rounded once, as it would have been. Casts join the
+    pointwise code around them; those of constants are done here.
     """
     draft = _Draft(graph)
     for node in graph.nodes:
-        concerned = node.op.kind in ("structured", "composite") and any(narrow(v.type.dtype) for v in (*node.inputs, *node.outputs))
+        concerned = node.op.kind in ("structured", "composite") and any(
+            narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)
+        )
         if not concerned or takes(graph, node) or not draft.wide(node, takes):
             draft.nodes.append(node)
-    return graph if len(draft.nodes) == len(graph.nodes) else live(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
+    return (
+        graph
+        if len(draft.nodes) == len(graph.nodes)
+        else live(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
+    )
 
 
 class _Draft:
@@ -33,13 +41,23 @@ class _Draft:
         self.graph = graph
         self.nodes: list[Node] = []
         self.constants: dict[Value, np.ndarray] = dict(graph.constants)
-        self._names = {v.name for v in (*graph.inputs, *graph.constants)} | {v.name for n in graph.nodes for v in n.outputs}
+        self._names = {v.name for v in (*graph.inputs, *graph.constants)} | {
+            v.name for n in graph.nodes for v in n.outputs
+        }
         self._wide: dict[Value, Value] = {}
 
     def wide(self, node: Node, takes: Callable[[Graph, Node], bool]) -> bool:
         """Adds the node in f32, if that can be had."""
-        held = {v: self._wide.get(v) or self._fresh(v.type.with_dtype(F32), v.name) for v in node.inputs if narrow(v.type.dtype)}
-        constants = {w: self.constants[v].astype(np.float32) for v, w in held.items() if v in self.constants and w not in self.constants}
+        held = {
+            v: self._wide.get(v) or self._fresh(v.type.with_dtype(F32), v.name)
+            for v in node.inputs
+            if narrow(v.type.dtype)
+        }
+        constants = {
+            w: self.constants[v].astype(np.float32)
+            for v, w in held.items()
+            if v in self.constants and w not in self.constants
+        }
         inputs = tuple(held.get(v, v) for v in node.inputs)
         try:
             types = node.op.infer_types(tuple(v.type for v in inputs), node.attrs)

@@ -1,4 +1,5 @@
 """A graph while it is being rewritten: nodes come and go, and who makes and who reads each value stays known."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -16,7 +17,8 @@ def joined(names: Iterable[str]) -> str:
 
 
 class Draft:
-    """The editable form of a graph. Values are shared with the graph it came from, so a value that survives keeps its identity."""
+    """The editable form of a graph. Values are shared with the graph it came from, so a value that survives keeps its
+    identity."""
 
     def __init__(self, graph: Graph):
         self.source = graph
@@ -24,9 +26,13 @@ class Draft:
         self.constants = dict(graph.constants)
         self.producer: dict[Value, Node] = {}
         self.users: dict[Value, dict[Node, None]] = {}
-        self.added: list[Node] = []                                       # every node that came in, for whoever walks the draft
-        self._place: dict[Node, int] = {}                                 # position in the source of what the node stands for
-        self._builder = Builder(taken=[v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))])
+        # every node that came in, for whoever walks the draft
+        self.added: list[Node] = []
+        # position in the source of what the node stands for
+        self._place: dict[Node, int] = {}
+        self._builder = Builder(
+            taken=[v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))]
+        )
         self._builder.constants = self.constants
         for place, node in enumerate(live(graph).nodes):
             self._add(node, place)
@@ -49,7 +55,9 @@ class Draft:
 
     def uses(self, value: Value) -> int:
         """How many readers a value has, a graph output counting as one."""
-        return sum(sum(v is value for v in n.inputs) for n in self.users.get(value, ())) + sum(v is value for v in self.outputs)
+        return sum(sum(v is value for v in n.inputs) for n in self.users.get(value, ())) + sum(
+            v is value for v in self.outputs
+        )
 
     def fresh(self, hint: str) -> str:
         return self._builder.fresh(hint)
@@ -59,15 +67,27 @@ class Draft:
 
     def graph(self) -> Graph:
         """The finished graph, in an order that follows the source's where there is a choice."""
-        return live(self.source.replace(nodes=topological(self.nodes, self.source.inputs), constants=self.constants, outputs=tuple(self.outputs)))
+        return live(
+            self.source.replace(
+                nodes=topological(self.nodes, self.source.inputs), constants=self.constants, outputs=tuple(self.outputs)
+            )
+        )
 
     # --- building
 
-    def build(self, thing: Any, *, at: Node | None = None, name: str = "", outputs: tuple[Value, ...] | None = None,
-              memo: dict[int, tuple[Value, ...]] | None = None) -> tuple[Value, ...]:
+    def build(
+        self,
+        thing: Any,
+        *,
+        at: Node | None = None,
+        name: str = "",
+        outputs: tuple[Value, ...] | None = None,
+        memo: dict[int, tuple[Value, ...]] | None = None,
+    ) -> tuple[Value, ...]:
         """The values of a Value, Term, array or number; a Term that occurs twice is built once.
 
-        `at` is the node whose position in the graph the new ones take; with `outputs` given, the outermost node makes those values.
+        `at` is the node whose position in the graph the new ones take; with `outputs` given, the outermost node makes
+        those values.
         """
         try:
             return self._builder.build(thing, node_name=name, outputs=outputs, memo=memo)
@@ -79,10 +99,12 @@ class Draft:
     # --- editing
 
     def replace(self, node: Node, new: Any, name: str) -> bool:
-        """Puts a Term, value, array or a tuple of them (one per output) where a node was; what nobody reads any more goes.
+        """Puts a Term, value, array or a tuple of them (one per output) where a node was; what nobody reads any more
+        goes.
 
-        False, with nothing changed, where a graph output would become an alias of an input, a constant or another output.
-        Raises ValueError where the types do not agree, Undecided, with nothing changed, where sizes of a run say whether they do.
+        False, with nothing changed, where a graph output would become an alias of an input, a constant or another
+        output. Raises ValueError where the types do not agree, Undecided, with nothing changed, where sizes of a run
+        say whether they do.
         """
         results = new if isinstance(new, tuple) else (new,)
         if any(old in self.outputs and not self._may_be_output(r) for old, r in zip(node.outputs, results)):
@@ -109,7 +131,10 @@ class Draft:
         if len(results) == 1:
             values = self.build(results[0], at=node, name=name, outputs=node.outputs, memo=memo)
         else:
-            values = tuple(self.build(r, at=node, name=name, outputs=node.outputs[i:i + 1], memo=memo)[0] for i, r in enumerate(results))
+            values = tuple(
+                self.build(r, at=node, name=name, outputs=node.outputs[i : i + 1], memo=memo)[0]
+                for i, r in enumerate(results)
+            )
         before, after = tuple(v.type for v in node.outputs), tuple(v.type for v in values)
         if before != after:
             reason = f"gave {', '.join(map(str, after))} for {', '.join(map(str, before))}"
@@ -117,15 +142,27 @@ class Draft:
         return values
 
     def _may_be_output(self, thing: Any) -> bool:
-        return isinstance(thing, Term) or (isinstance(thing, Value) and thing in self.producer and thing not in self.outputs)
+        return isinstance(thing, Term) or (
+            isinstance(thing, Value) and thing in self.producer and thing not in self.outputs
+        )
 
     def _redirect(self, old: Value, new: Value) -> None:
-        """Every reader of `old` reads `new`; where `old` is a graph output, the maker of `new` makes `old` instead, so that it keeps its name."""
+        """Every reader of `old` reads `new`; where `old` is a graph output, the maker of `new` makes `old` instead, so
+        that it keeps its name."""
         if old in self.outputs and self._may_be_output(new):
             maker = self.producer[new]
             place = self._place[maker]
             self._forget(maker)
-            self._add(Node(maker.op, maker.inputs, maker.attrs, tuple(old if v is new else v for v in maker.outputs), maker.name), place)
+            self._add(
+                Node(
+                    maker.op,
+                    maker.inputs,
+                    maker.attrs,
+                    tuple(old if v is new else v for v in maker.outputs),
+                    maker.name,
+                ),
+                place,
+            )
             old, new = new, old
         for user in tuple(self.users.get(old, ())):
             self._exchange(user, tuple(new if v is old else v for v in user.inputs))

@@ -1,4 +1,5 @@
 """The program that a rule's own example stands for: its pattern, with something real in the place of every name."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -25,11 +26,11 @@ def draw(type: TensorType, rng: np.random.Generator, low: float, high: float) ->
 
 
 class Example:
-    """Makes a graph out of terms whose leaves are texts: `f32[2, 3]` is an input, `=f32[2, 3]` a constant, arrays and numbers are themselves;
-    `x: f32[2, 3]` is the same input wherever it stands.
+    """Makes a graph out of terms whose leaves are texts: `f32[2, 3]` is an input, `=f32[2, 3]` a constant, arrays and
+    numbers are themselves; `x: f32[2, 3]` is the same input wherever it stands.
 
-    `dtype` takes the place of f32, where given: the algebra of a rule shows best in float64. Constants are drawn from 0.5 to 2, which suits
-    variances and divisors.
+    `dtype` takes the place of f32, where given: the algebra of a rule shows best in float64. Constants are drawn from
+    0.5 to 2, which suits variances and divisors.
     """
 
     def __init__(self, seed: int = 0, dtype: DType | None = None):
@@ -48,7 +49,8 @@ class Example:
         if text.strip().startswith("="):
             return self._draft.constant(draw(type, self._rng, 0.5, 2.0))
         self._inputs.append(Value(type, self._draft.fresh(name or f"x{len(self._inputs)}")))
-        (value,) = self._draft.build(copy(self._inputs[-1]))              # a rule may give back what it met, which no input can replace
+        # a rule may give back what it met, which no input can replace
+        (value,) = self._draft.build(copy(self._inputs[-1]))
         if name:
             self._named[name] = value
         return value
@@ -59,7 +61,7 @@ class Example:
             return self.leaf(thing)
         key = thing.name if isinstance(thing, (Variable, Many)) else id(thing)
         if key not in memo:
-            memo[key] = self._filled(thing, given, memo), thing            # held, so that its id stays its own
+            memo[key] = self._filled(thing, given, memo), thing  # held, so that its id stays its own
         return memo[key][0]
 
     def _filled(self, thing: Any, given: Mapping[str, Any], memo: dict[Any, Any]) -> Any:

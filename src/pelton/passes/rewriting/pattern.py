@@ -1,4 +1,5 @@
 """Patterns: programs with variables, traced once from a function, and how they are found in a graph."""
+
 from __future__ import annotations
 
 import inspect
@@ -44,13 +45,14 @@ class Rest:
 
 @dataclass(frozen=True)
 class Family:
-    """Stands for any op of a kind; a rule that needs to know which one asks for its `node`. Examples put `example` in its place."""
+    """Stands for any op of a kind; a rule that needs to know which one asks for its `node`. Examples put `example` in
+    its place."""
 
     kind: str
     example: Op
 
     def __call__(self, *args, **attrs) -> Term:
-        return Term(self, args, attrs)                                    # type: ignore[arg-type]
+        return Term(self, args, attrs)  # type: ignore[arg-type]
 
     @property
     def name(self) -> str:
@@ -62,7 +64,8 @@ class _Any:
         return "ANY"
 
 
-ANY = _Any()                                                              # any value of an attribute, bound under the attribute's own name
+# any value of an attribute, bound under the attribute's own name
+ANY = _Any()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +93,12 @@ class Pattern:
     needed: frozenset[str]
 
 
-Bound = dict[Any, Any]          # name → value, tuple of values or attribute; Applied → the value that it met
+Bound = dict[Any, Any]  # name → value, tuple of values or attribute; Applied → the value that it met
 
 
 def trace(fn: Callable) -> Pattern:
-    """Calls a pattern function with variables for its parameters. Parameters with a default are left alone (they capture, in loops).
+    """Calls a pattern function with variables for its parameters. Parameters with a default are left alone (they
+    capture, in loops).
 
     Keyword-only parameters are attributes, `**rest` the attributes not spelled out, but for those that are absent by
     default (None): these have to be absent. `*xs` is all further inputs. An attribute that is neither must have its
@@ -151,8 +155,8 @@ def matches(pattern: Applied, node: Node, draft: Draft, bound: Bound | None = No
     if pattern.args and isinstance(pattern.args[-1], Many):
         fixed, many = pattern.args[:-1], pattern.args[-1].name
         if len(node.inputs) >= len(fixed):
-            for b in _arguments(fixed, node.inputs[:len(fixed)], node, draft, bound):
-                yield {**b, many: node.inputs[len(fixed):]}
+            for b in _arguments(fixed, node.inputs[: len(fixed)], node, draft, bound):
+                yield {**b, many: node.inputs[len(fixed) :]}
     elif len(pattern.args) == len(node.inputs):
         for args in pattern.orders:
             yield from _arguments(args, node.inputs, node, draft, bound)
@@ -209,9 +213,11 @@ def _argument(pattern: Any, value: Value, draft: Draft, bound: Bound) -> Iterato
 
 
 def is_number(array: np.ndarray | None, number: float) -> bool:
-    """Whether a constant is this number: exactly so for plain ones (1, 0.5, 6), for others (√½) as well as exporters and the type write them.
+    """Whether a constant is this number: exactly so for plain ones (1, 0.5, 6), for others (√½) as well as exporters
+    and the type write them.
 
-    Only constants of rank 0 are numbers: they never change the shape of what they meet (the rule `numbers` makes them so).
+    Only constants of rank 0 are numbers: they never change the shape of what they meet (the rule `numbers` makes them
+    so).
     """
     if array is None or array.ndim or (array.dtype.kind == "b") != isinstance(number, bool):
         return False
@@ -219,18 +225,26 @@ def is_number(array: np.ndarray | None, number: float) -> bool:
         return bool(array == number)
     try:
         return abs(float(array) - number) <= 8 * abs(number) * _epsilon(array.dtype)
-    except (TypeError, ValueError):                                       # strings and complex numbers
+    except (TypeError, ValueError):  # strings and complex numbers
         return False
 
 
 def _equal_numbers(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """Whether two constants are one number; larger ones are one value where they are equal (the pass `equal` sees to it)."""
-    return one is not None and other is not None and one.ndim == other.ndim == 0 and one.dtype == other.dtype and one.item() == other.item()
+    """Whether two constants are one number; larger ones are one value where they are equal (the pass `equal` sees to
+    it)."""
+    return (
+        one is not None
+        and other is not None
+        and one.ndim == other.ndim == 0
+        and one.dtype == other.dtype
+        and one.item() == other.item()
+    )
 
 
 def _epsilon(dtype: np.dtype) -> float:
     if dtype.kind == "f":
-        return max(float(np.finfo(dtype).eps), 2.0 ** -26)                # written-out decimals seldom have more than nine digits
+        # written-out decimals seldom have more than nine digits
+        return max(float(np.finfo(dtype).eps), 2.0**-26)
     import ml_dtypes
 
     return float(ml_dtypes.finfo(dtype).eps)

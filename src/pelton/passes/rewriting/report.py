@@ -1,4 +1,5 @@
 """What the passes did and what they refused to do, as plain data."""
+
 from __future__ import annotations
 
 from collections.abc import Container
@@ -7,14 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass
 class PassReport:
-    """One pass over one graph. Nodes go by the names they have in the model file (`conv1+bn1` where several became one)."""
+    """One pass over one graph. Nodes go by the names they have in the model file (`conv1+bn1` where several became
+    one)."""
 
     name: str
-    before: int = 0                                                       # nodes
+    before: int = 0  # nodes
     after: int = 0
-    fired: dict[str, list[str]] = field(default_factory=dict)             # rule → the nodes that it made, in order
-    refused: dict[str, dict[str, str]] = field(default_factory=dict)      # rule → node → why not
-    says: str = ""                                                        # what a pass did all in all, for people
+    fired: dict[str, list[str]] = field(default_factory=dict)  # rule → the nodes that it made, in order
+    refused: dict[str, dict[str, str]] = field(default_factory=dict)  # rule → node → why not
+    says: str = ""  # what a pass did all in all, for people
 
     def fire(self, rule: str, node: str) -> None:
         self.fired.setdefault(rule, []).append(node)
@@ -50,7 +52,8 @@ class Report:
         return total
 
     def refused(self) -> dict[str, dict[str, str]]:
-        """rule → node → reason, by the last pass that looked: what an earlier pass refused and a later one did is no refusal."""
+        """rule → node → reason, by the last pass that looked: what an earlier pass refused and a later one did is no
+        refusal."""
         last: dict[str, dict[str, str]] = {}
         for p in self.passes:
             for rule in (*p.fired, *p.refused):

@@ -1,4 +1,6 @@
-"""The rewriting engine: a rule is data, before and after; rules are tried until none applies, and say what they did and refused."""
+"""The rewriting engine: a rule is data, before and after; rules are tried until none applies, and say what they did and
+refused."""
+
 from __future__ import annotations
 
 import inspect
@@ -21,7 +23,8 @@ from .pattern import Applied, Bound, Family, Pattern, matches, trace
 from .report import PassReport
 
 RULES: dict[str, Rule] = {}
-_draft: ContextVar[Draft] = ContextVar("draft")                           # what the rule that is being applied may ask about
+# what the rule that is being applied may ask about
+_draft: ContextVar[Draft] = ContextVar("draft")
 
 
 class Refused(Exception):
@@ -32,8 +35,9 @@ class Refused(Exception):
 class Rule:
     """Before (patterns: spellings of one program) and after (a function of what was bound, to a term).
 
-    `inexact` marks what rounds differently beyond folding constants; `shared` allows inner values to have other readers (they then stay).
-    `examples` and `refusals` are what the rule is tested on: what to put for each name (see `pelton.passes.rewriting.example`).
+    `inexact` marks what rounds differently beyond folding constants; `shared` allows inner values to have other readers
+    (they then stay). `examples` and `refusals` are what the rule is tested on: what to put for each name (see
+    `pelton.passes.rewriting.example`).
     """
 
     name: str
@@ -70,25 +74,48 @@ class Rule:
         return self.after(*args, **attrs)
 
 
-def rule(*patterns: Callable, stage: str = "", inexact: bool = False, shared: bool = False,
-         examples: Iterable[Mapping[str, Any]] = (), refusals: Iterable[tuple[Mapping[str, Any], str]] = ()):
-    """Declares a rule from its patterns and the function below it, which gets what was bound, by name, and the matched `node` if it asks.
+def rule(
+    *patterns: Callable,
+    stage: str = "",
+    inexact: bool = False,
+    shared: bool = False,
+    examples: Iterable[Mapping[str, Any]] = (),
+    refusals: Iterable[tuple[Mapping[str, Any], str]] = (),
+):
+    """Declares a rule from its patterns and the function below it, which gets what was bound, by name, and the matched
+    `node` if it asks.
 
-    It gives the replacement: a term, value, array, or a tuple of them for a root with several outputs. Numbers and float64 arrays are rounded
-    once to the element type around them. `require` refuses with a reason, `when` without, and so does what is Undecided, of sizes that a run
-    decides. The stage is the file's name unless said.
+    It gives the replacement: a term, value, array, or a tuple of them for a root with several outputs. Numbers and
+    float64 arrays are rounded once to the element type around them. `require` refuses with a reason, `when` without,
+    and so does what is Undecided, of sizes that a run decides. The stage is the file's name unless said.
     """
+
     def declare(fn: Callable) -> Rule:
         if fn.__name__ in RULES:
             raise ValueError(f"rule {fn.__name__} is declared twice")
         traced = tuple(map(trace, patterns))
         for p in inspect.signature(fn).parameters.values():
-            if p.kind is not p.VAR_KEYWORD and p.default is p.empty and p.name != "node" and any(p.name not in t.names for t in traced):
+            if (
+                p.kind is not p.VAR_KEYWORD
+                and p.default is p.empty
+                and p.name != "node"
+                and any(p.name not in t.names for t in traced)
+            ):
                 raise TypeError(f"rule {fn.__name__} asks for {p.name}, which not every pattern binds")
-        made = Rule(fn.__name__, stage or fn.__module__.rpartition(".")[2], traced, fn, inexact, shared, tuple(examples), tuple(refusals),
-                    inspect.getdoc(fn) or "")
+        made = Rule(
+            fn.__name__,
+            stage or fn.__module__.rpartition(".")[2],
+            traced,
+            fn,
+            inexact,
+            shared,
+            tuple(examples),
+            tuple(refusals),
+            inspect.getdoc(fn) or "",
+        )
         RULES[made.name] = made
         return made
+
     return declare
 
 
@@ -98,6 +125,7 @@ def rules(*stages: str) -> tuple[Rule, ...]:
 
 
 # --- what a rule may ask and say
+
 
 def when(condition: bool) -> None:
     """Unless this holds, the rule has nothing to do here."""
@@ -125,7 +153,8 @@ def constant(*values: Value) -> bool:
 
 
 def array(value: Value) -> np.ndarray:
-    """A constant's elements, floats as float64: rules compute in it, and the result is rounded once. Refuses what is not constant."""
+    """A constant's elements, floats as float64: rules compute in it, and the result is rounded once. Refuses what is
+    not constant."""
     found = elements(value)
     return found.astype(np.float64) if value.type.dtype.is_float else found
 
@@ -162,15 +191,18 @@ def uses(value: Value) -> int:
 
 # --- the engine
 
+
 def called(node: Node) -> str:
     """What reports call a node: its name in the model file, else what it makes."""
     return node.name or "%" + node.outputs[0].name
 
 
 def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = None, *, strict: bool = False) -> Graph:
-    """Applies rules until none applies. `strict` leaves out the inexact ones. The very same graph comes back where nothing applied.
+    """Applies rules until none applies. `strict` leaves out the inexact ones. The very same graph comes back where
+    nothing applied.
 
-    Raises BuildError, naming the rule, where a replacement has another type than what it replaces, or the rules never come to rest.
+    Raises BuildError, naming the rule, where a replacement has another type than what it replaces, or the rules never
+    come to rest.
     """
     draft, index = Draft(graph), _Index(r for r in rules if not (strict and r.inexact))
     report = PassReport("rewrite") if report is None else report
@@ -179,17 +211,21 @@ def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = Non
     try:
         while not swept:
             swept, queue = True, deque(draft.nodes)
-            refused.clear()                                               # the last sweep sees every node as it stays
+            refused.clear()  # the last sweep sees every node as it stays
             while queue:
                 node = queue.popleft()
                 fired = node in draft and _fire(node, draft, index, report, refused)
                 if not fired:
                     continue
                 swept, changed, patience = False, True, patience - 1
-                queue.extendleft(reversed(draft.added))                   # what is new may be the beginning of something
+                # what is new may be the beginning of something
+                queue.extendleft(reversed(draft.added))
                 draft.added.clear()
                 if patience < 0:
-                    raise BuildError(f"internal error: the rules do not come to rest, the last one was {fired} (please report this model)")
+                    raise BuildError(
+                        f"internal error: the rules do not come to rest, the last one was {fired} (please report this"
+                        " model)"
+                    )
     finally:
         _draft.reset(token)
     for (name, node), reason in refused.items():
@@ -206,8 +242,11 @@ class _Index:
 
     def __getitem__(self, op: Op) -> list[tuple[Rule, Pattern]]:
         if op not in self._of:
-            self._of[op] = [(r, p) for r, p in self._roots
-                            if p.root.op is op or (isinstance(p.root.op, Family) and p.root.op.kind == op.kind)]
+            self._of[op] = [
+                (r, p)
+                for r, p in self._roots
+                if p.root.op is op or (isinstance(p.root.op, Family) and p.root.op.kind == op.kind)
+            ]
         return self._of[op]
 
 
@@ -222,16 +261,22 @@ def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: 
                     _check_inner(met, draft)
                 name = joined(n.name for n in sorted(met, key=draft.place))
                 if not draft.replace(node, new, name):
-                    refuse(f"%{node.outputs[0].name} is a graph output and would become another name of an input, a constant or an output")
+                    refuse(
+                        f"%{node.outputs[0].name} is a graph output and would become another name of an input, a"
+                        " constant or an output"
+                    )
             except Refused as refusal:
                 if str(refusal):
                     refused.setdefault((r.name, node), str(refusal))
                 continue
-            except Undecided as unknown:                                  # it would have to know a size that a run decides
+            except Undecided as unknown:
+                # it would have to know a size that a run decides
                 refused.setdefault((r.name, node), str(unknown))
                 continue
             except (ValueError, TypeError) as e:
-                raise BuildError(f"internal error: rule {r.name} {e} (node {called(node)!r}; please report this model)") from e
+                raise BuildError(
+                    f"internal error: rule {r.name} {e} (node {called(node)!r}; please report this model)"
+                ) from e
             report.fire(r.name, name or called(node))
             return r.name
     return ""

@@ -1,4 +1,6 @@
-"""Folding into neighbours: what scales or shifts the channels of a convolution or product by constants moves into its weights and bias."""
+"""Folding into neighbours: what scales or shifts the channels of a convolution or product by constants moves into its
+weights and bias."""
+
 from __future__ import annotations
 
 import math
@@ -11,8 +13,20 @@ from pelton.ir.types import broadcast_shapes
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import array, constant, require, rule, when
 from pelton.ops.words import (
-    add, batch_norm, conv_transpose, convolution, matmul, mul, neg, reduce_max, reduce_mean, reduce_min, reduce_prod,
-    reduce_sum, reshape, sub
+    add,
+    batch_norm,
+    conv_transpose,
+    convolution,
+    matmul,
+    mul,
+    neg,
+    reduce_max,
+    reduce_mean,
+    reduce_min,
+    reduce_prod,
+    reduce_sum,
+    reshape,
+    sub,
 )
 
 WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1))
@@ -27,7 +41,10 @@ STATISTICS_GROUPED = dict(g="=f32[6]", s="=f32[6]", m="=f32[6]", v="=f32[6]", ep
 def per_channel(c: Value, rank: int, channels: int) -> np.ndarray:
     """A constant that varies along axis 1 alone, as a vector over the channels; refuses any other."""
     shape = (*[1] * (rank - c.type.rank), *c.type.shape)
-    require(len(shape) == rank and math.prod(shape) == shape[1] and shape[1] in (1, channels), f"%{c.name} varies within a channel")
+    require(
+        len(shape) == rank and math.prod(shape) == shape[1] and shape[1] in (1, channels),
+        f"%{c.name} varies within a channel",
+    )
     return np.broadcast_to(array(c).reshape(-1), (channels,))
 
 
@@ -44,6 +61,7 @@ def _planes(w: np.ndarray, factor: np.ndarray, group: int) -> np.ndarray:
 
 # --- batch norms
 
+
 def _as_affine(g: Value, s: Value, m: Value, v: Value, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """A batch norm with constant statistics as a factor and a shift per channel."""
     require(constant(g, s, m, v), "the statistics are not constant")
@@ -51,10 +69,14 @@ def _as_affine(g: Value, s: Value, m: Value, v: Value, epsilon: float) -> tuple[
     return factor, array(s) - array(m) * factor
 
 
-@rule(lambda x, w, b, g, s, m, v, **conv: batch_norm(convolution(x, w, b, **conv), g, s, m, v, epsilon=ANY),
-      examples=[dict(DENSE, **STATISTICS), dict(GROUPED, **STATISTICS_GROUPED)],
-      refusals=[(dict(DENSE, **STATISTICS, w="f32[3, 4, 3, 2]"), "the weights are not constant"),
-                (dict(DENSE, **dict(STATISTICS, v="f32[3]")), "the statistics are not constant")])
+@rule(
+    lambda x, w, b, g, s, m, v, **conv: batch_norm(convolution(x, w, b, **conv), g, s, m, v, epsilon=ANY),
+    examples=[dict(DENSE, **STATISTICS), dict(GROUPED, **STATISTICS_GROUPED)],
+    refusals=[
+        (dict(DENSE, **STATISTICS, w="f32[3, 4, 3, 2]"), "the weights are not constant"),
+        (dict(DENSE, **dict(STATISTICS, v="f32[3]")), "the statistics are not constant"),
+    ],
+)
 def conv_batch_norm(x, w, b, g, s, m, v, epsilon, **conv):
     """A batch norm with constant statistics is a scaling of the filters before it, and a shift of the bias."""
     factor, shift = _as_affine(g, s, m, v, epsilon)
@@ -62,9 +84,11 @@ def conv_batch_norm(x, w, b, g, s, m, v, epsilon, **conv):
     return convolution(x, _filters(array(w), factor), array(b) * factor + shift, **conv)
 
 
-@rule(lambda x, w, b, g, s, m, v, **conv: batch_norm(conv_transpose(x, w, b, **conv), g, s, m, v, epsilon=ANY),
-      examples=[dict(UP, **STATISTICS), dict(UP_GROUPED, **STATISTICS_GROUPED)],
-      refusals=[(dict(UP, **STATISTICS, b="f32[3]"), "the weights are not constant")])
+@rule(
+    lambda x, w, b, g, s, m, v, **conv: batch_norm(conv_transpose(x, w, b, **conv), g, s, m, v, epsilon=ANY),
+    examples=[dict(UP, **STATISTICS), dict(UP_GROUPED, **STATISTICS_GROUPED)],
+    refusals=[(dict(UP, **STATISTICS, b="f32[3]"), "the weights are not constant")],
+)
 def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
     """The same for a transposed convolution: its output channels lie along the second axis of the weights."""
     factor, shift = _as_affine(g, s, m, v, epsilon)
@@ -72,20 +96,33 @@ def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
     return conv_transpose(x, _planes(array(w), factor, group), array(b) * factor + shift, group=group, **conv)
 
 
-@rule(lambda x, g, s, m, v: batch_norm(x, g, s, m, v, epsilon=ANY), examples=[dict(STATISTICS, x="f32[2, 3, 5]"), dict(STATISTICS, x="f32[2, 3]")],
-      refusals=[(dict(STATISTICS, x="f32[2, 3, 5]", m="f32[3]"), "the statistics are not constant")])
+@rule(
+    lambda x, g, s, m, v: batch_norm(x, g, s, m, v, epsilon=ANY),
+    examples=[dict(STATISTICS, x="f32[2, 3, 5]"), dict(STATISTICS, x="f32[2, 3]")],
+    refusals=[(dict(STATISTICS, x="f32[2, 3, 5]", m="f32[3]"), "the statistics are not constant")],
+)
 def batch_norm_alone(x, g, s, m, v, epsilon):
     """A batch norm with nothing to fold it into is a factor and a shift per channel."""
-    factor, shift, mean, bias = (c.reshape(-1, *[1] * (x.type.rank - 2)) for c in (*_as_affine(g, s, m, v, epsilon), array(m), array(s)))
-    if x.type.dtype.size < 4:                                        # the mean cancels what narrow floats would have rounded away
+    factor, shift, mean, bias = (
+        c.reshape(-1, *[1] * (x.type.rank - 2)) for c in (*_as_affine(g, s, m, v, epsilon), array(m), array(s))
+    )
+    # the mean cancels what narrow floats would have rounded away
+    if x.type.dtype.size < 4:
         return add(mul(sub(x, mean), factor), bias)
     return add(mul(x, factor), shift)
 
 
 # --- factors and shifts around convolutions
 
-@rule(lambda x, w, b, c, **conv: mul(convolution(x, w, b, **conv), c), examples=[dict(DENSE, c="=f32[3, 1, 1]"), dict(GROUPED, c=0.3)],
-      refusals=[(dict(DENSE, c="=f32[4, 1]"), "varies within a channel"), (dict(DENSE, w="f32[3, 4, 3, 2]", c=2.0), "the weights are not constant")])
+
+@rule(
+    lambda x, w, b, c, **conv: mul(convolution(x, w, b, **conv), c),
+    examples=[dict(DENSE, c="=f32[3, 1, 1]"), dict(GROUPED, c=0.3)],
+    refusals=[
+        (dict(DENSE, c="=f32[4, 1]"), "varies within a channel"),
+        (dict(DENSE, w="f32[3, 4, 3, 2]", c=2.0), "the weights are not constant"),
+    ],
+)
 def conv_scale(x, w, b, c, **conv):
     """A factor per channel behind a convolution is one of its filters and its bias."""
     when(constant(c))
@@ -101,8 +138,11 @@ def conv_neg(x, w, b, **conv):
     return convolution(x, -array(w), -array(b), **conv)
 
 
-@rule(lambda x, w, b, c, **conv: add(convolution(x, w, b, **conv), c), examples=[dict(DENSE, c="=f32[1, 3, 1, 1]"), dict(GROUPED, c=0.3)],
-      refusals=[(dict(DENSE, c="=f32[4, 1]"), "varies within a channel")])
+@rule(
+    lambda x, w, b, c, **conv: add(convolution(x, w, b, **conv), c),
+    examples=[dict(DENSE, c="=f32[1, 3, 1, 1]"), dict(GROUPED, c=0.3)],
+    refusals=[(dict(DENSE, c="=f32[4, 1]"), "varies within a channel")],
+)
 def conv_shift(x, w, b, c, **conv):
     """A shift per channel behind a convolution joins its bias."""
     when(constant(c))
@@ -110,7 +150,10 @@ def conv_shift(x, w, b, c, **conv):
     return convolution(x, w, array(b) + per_channel(c, x.type.rank, w.type.shape[0]), **conv)
 
 
-@rule(lambda x, w, b, c, **conv: mul(conv_transpose(x, w, b, **conv), c), examples=[dict(UP, c="=f32[3, 1, 1]"), dict(UP_GROUPED, c="=f32[6, 1, 1]")])
+@rule(
+    lambda x, w, b, c, **conv: mul(conv_transpose(x, w, b, **conv), c),
+    examples=[dict(UP, c="=f32[3, 1, 1]"), dict(UP_GROUPED, c="=f32[6, 1, 1]")],
+)
 def conv_transpose_scale(x, w, b, c, group, **conv):
     """A factor per channel behind a transposed convolution is one of its weights and its bias."""
     when(constant(c))
@@ -133,8 +176,14 @@ def _per_input(c: Value, x: Value, group: int) -> np.ndarray:
     return per_channel(c, x.type.rank, x.type.shape[1]).reshape(group, -1)
 
 
-@rule(lambda x, w, b, c, **conv: convolution(mul(x, c), w, b, **conv), examples=[dict(DENSE, c="=f32[4, 1, 1]"), dict(GROUPED, c="=f32[4, 1, 1]")],
-      refusals=[(dict(DENSE, x="f32[2, 1, 5, 6]", c="=f32[4, 1, 1]"), "is broadcast"), (dict(DENSE, c="=f32[6]"), "varies within a channel")])
+@rule(
+    lambda x, w, b, c, **conv: convolution(mul(x, c), w, b, **conv),
+    examples=[dict(DENSE, c="=f32[4, 1, 1]"), dict(GROUPED, c="=f32[4, 1, 1]")],
+    refusals=[
+        (dict(DENSE, x="f32[2, 1, 5, 6]", c="=f32[4, 1, 1]"), "is broadcast"),
+        (dict(DENSE, c="=f32[6]"), "varies within a channel"),
+    ],
+)
 def scale_conv(x, w, b, c, group, **conv):
     """A factor per input channel joins the weights that meet that channel."""
     when(constant(c))
@@ -144,9 +193,11 @@ def scale_conv(x, w, b, c, group, **conv):
     return convolution(x, filters.reshape(held.shape), b, group=group, **conv)
 
 
-@rule(lambda x, w, b, c, **conv: convolution(add(x, c), w, b, **conv), examples=[
-    dict(DENSE, c="=f32[4, 1, 1]", pads=(0, 0, 0, 0)), dict(GROUPED, c="=f32[4, 1, 1]", pads=(0, 0, 0, 0))],
-      refusals=[(dict(DENSE, c="=f32[4, 1, 1]"), "the padding would be shifted")])
+@rule(
+    lambda x, w, b, c, **conv: convolution(add(x, c), w, b, **conv),
+    examples=[dict(DENSE, c="=f32[4, 1, 1]", pads=(0, 0, 0, 0)), dict(GROUPED, c="=f32[4, 1, 1]", pads=(0, 0, 0, 0))],
+    refusals=[(dict(DENSE, c="=f32[4, 1, 1]"), "the padding would be shifted")],
+)
 def shift_conv(x, w, b, c, pads, group, **conv):
     """A shift per input channel is one of the bias, where there is no padding that it does not meet."""
     when(constant(c))
@@ -154,7 +205,14 @@ def shift_conv(x, w, b, c, pads, group, **conv):
     require(not any(pads), "the padding would be shifted, too")
     shift, held = _per_input(c, x, group), array(w)
     taps = held.reshape(group, -1, held.shape[1], math.prod(held.shape[2:])).sum(axis=-1, dtype=held.dtype)
-    return convolution(x, w, array(b) + (taps * shift[:, None, :]).sum(axis=-1, dtype=held.dtype).reshape(-1), pads=pads, group=group, **conv)
+    return convolution(
+        x,
+        w,
+        array(b) + (taps * shift[:, None, :]).sum(axis=-1, dtype=held.dtype).reshape(-1),
+        pads=pads,
+        group=group,
+        **conv,
+    )
 
 
 # --- factors and shifts around matrix products
@@ -167,16 +225,22 @@ def _per_column(c: Value, columns: int) -> np.ndarray:
     return array(c)
 
 
-@rule(lambda x, w, c: mul(matmul(x, w), c), examples=[dict(LINEAR, c="=f32[3]"), dict(LINEAR, c=0.3)],
-      refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")])
+@rule(
+    lambda x, w, c: mul(matmul(x, w), c),
+    examples=[dict(LINEAR, c="=f32[3]"), dict(LINEAR, c=0.3)],
+    refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")],
+)
 def matmul_scale(x, w, c):
     """A factor per column behind a product is one of the columns of its matrix."""
     when(constant(w, c) and w.type.rank >= 2)
     return matmul(x, array(w) * _per_column(c, w.type.shape[-1]))
 
 
-@rule(lambda x, w, c: matmul(mul(x, c), w), examples=[dict(LINEAR, c="=f32[4]"), dict(LINEAR, c=0.3)],
-      refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")])
+@rule(
+    lambda x, w, c: matmul(mul(x, c), w),
+    examples=[dict(LINEAR, c="=f32[4]"), dict(LINEAR, c=0.3)],
+    refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")],
+)
 def scale_matmul(x, w, c):
     """A factor per column of the rows joins the rows of the matrix that they meet."""
     when(constant(w, c) and w.type.rank >= 2)
@@ -184,7 +248,10 @@ def scale_matmul(x, w, c):
     return matmul(x, array(w) * _per_column(c, w.type.shape[-2]).reshape(-1, 1))
 
 
-@rule(lambda x, w, b, c: mul(add(matmul(x, w), b), c), examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b=1.5, c="=f32[3]")])
+@rule(
+    lambda x, w, b, c: mul(add(matmul(x, w), b), c),
+    examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b=1.5, c="=f32[3]")],
+)
 def linear_scale(x, w, b, c):
     """A factor behind a product and its bias is one of both."""
     when(constant(w, b, c) and w.type.rank >= 2)
@@ -192,7 +259,10 @@ def linear_scale(x, w, b, c):
     return add(matmul(x, array(w) * factor), _per_column(b, w.type.shape[-1]) * factor)
 
 
-@rule(lambda x, w, b, c: add(add(matmul(x, w), b), c), examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b="=f32[3]", c=0.5)])
+@rule(
+    lambda x, w, b, c: add(add(matmul(x, w), b), c),
+    examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b="=f32[3]", c=0.5)],
+)
 def linear_shift(x, w, b, c):
     """Two biases are one."""
     when(constant(b, c))
@@ -205,8 +275,18 @@ def linear_shift(x, w, b, c):
 _REDUCTIONS = (reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod)
 
 
-@rule(*[lambda x, *, inner, kept, axes, keepdims, op=op: op(op(x, axes=inner, keepdims=kept), axes=axes, keepdims=keepdims) for op in _REDUCTIONS], examples=[
-    dict(x="f32[2, 3, 4]", inner=(1,), kept=False, axes=(1,), keepdims=True), dict(x="f32[2, 3, 4]", inner=(1,), kept=True, axes=(0, 1), keepdims=True)])
+@rule(
+    *[
+        lambda x, *, inner, kept, axes, keepdims, op=op: op(
+            op(x, axes=inner, keepdims=kept), axes=axes, keepdims=keepdims
+        )
+        for op in _REDUCTIONS
+    ],
+    examples=[
+        dict(x="f32[2, 3, 4]", inner=(1,), kept=False, axes=(1,), keepdims=True),
+        dict(x="f32[2, 3, 4]", inner=(1,), kept=True, axes=(0, 1), keepdims=True),
+    ],
+)
 def reduce_reduce(x, inner, kept, axes, node):
     """A reduction of a reduction is one over the axes of both."""
     when(x.type.dtype.is_float or node.op is not reduce_mean)
@@ -216,4 +296,6 @@ def reduce_reduce(x, inner, kept, axes, node):
     whole = tuple(1 if a in both else d for a, d in enumerate(x.type.shape))
     if shape == whole:
         return node.op(x, axes=both, keepdims=True)
-    return found if shape == tuple(d for a, d in enumerate(x.type.shape) if a not in both) else reshape(found, shape=shape)
+    return (
+        found if shape == tuple(d for a, d in enumerate(x.type.shape) if a not in both) else reshape(found, shape=shape)
+    )

@@ -1,4 +1,6 @@
-"""Recognition of rotary embeddings: pairs of elements turned by angles, in the spellings of the models that exporters write down."""
+"""Recognition of rotary embeddings: pairs of elements turned by angles, in the spellings of the models that exporters
+write down."""
+
 from __future__ import annotations
 
 from functools import cache
@@ -15,14 +17,28 @@ from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import constant, elements, made_by, refuse, require, rule, when
 from .views import Cut, full, sliced
 from pelton.ops.words import (
-    add, concat, cos, expand, gather, gather_nd, mul, neg, reshape, rotary, sin, slice_, sub, transpose
+    add,
+    concat,
+    cos,
+    expand,
+    gather,
+    gather_nd,
+    mul,
+    neg,
+    reshape,
+    rotary,
+    sin,
+    slice_,
+    sub,
+    transpose,
 )
-
 
 # --- which elements are pairs
 
+
 def _part(x: Value) -> tuple[Value, list[Cut], range]:
-    """What a value is a part of, and what it takes of that: along all axes but the last, and along the last, whose size has to be known."""
+    """What a value is a part of, and what it takes of that: along all axes but the last, and along the last, whose size
+    has to be known."""
     maker = made_by(x)
     source, cuts = x, [Cut(0, d) for d in x.type.shape]
     if maker is not None and maker.op is slice_:
@@ -39,7 +55,7 @@ def _run(first: int, step: int, count: int) -> range:
 
 def _pairs(places: range, interleaved: bool) -> tuple[range, range]:
     """The places of the first and of the second elements of all pairs."""
-    return (places[::2], places[1::2]) if interleaved else (places[:len(places) // 2], places[len(places) // 2:])
+    return (places[::2], places[1::2]) if interleaved else (places[: len(places) // 2], places[len(places) // 2 :])
 
 
 def _is_pairs(x: Value, a: Value, b: Value, interleaved: bool) -> bool:
@@ -62,15 +78,18 @@ def _whole(a: Value, b: Value, interleaved: bool) -> Any:
 
 # --- angles
 
+
 def _once(c: Value, pairs: int, interleaved: bool) -> Any:
-    """Cosines or sines per pair, out of what has them per element; refuses where the elements of a pair are not seen to share them."""
+    """Cosines or sines per pair, out of what has them per element; refuses where the elements of a pair are not seen to
+    share them."""
+
     @cache
     def once(v: Value) -> Any:
         if v.type.shape[-1:] in ((), (1,)):
-            return v                                                        # one for all
+            return v  # one for all
         shape, last = (*v.type.shape[:-1], pairs), v.type.rank - 1
         if constant(v):
-            one, other = (elements(v)[..., p.start:p.stop:p.step] for p in _pairs(range(2 * pairs), interleaved))
+            one, other = (elements(v)[..., p.start : p.stop : p.step] for p in _pairs(range(2 * pairs), interleaved))
             require(np.array_equal(one, other), f"%{v.name} has different angles for the elements of a pair")
             return one.copy()
         maker = made_by(v)
@@ -83,15 +102,27 @@ def _once(c: Value, pairs: int, interleaved: bool) -> Any:
             return x
         if maker.op is reshape and interleaved and x.type.shape == (*shape, 2):
             twice = made_by(x)
-            if twice is not None and (twice.op is expand or twice.op is concat and len(set(twice.inputs)) == 1) and twice.inputs[0].type.shape == (*shape, 1):
+            if (
+                twice is not None
+                and (twice.op is expand or twice.op is concat and len(set(twice.inputs)) == 1)
+                and twice.inputs[0].type.shape == (*shape, 1)
+            ):
                 return reshape(twice.inputs[0], shape=shape)
         if maker.op in (reshape, expand) and x.type.shape[-1:] == (2 * pairs,):
             return maker.op(once(x), shape=shape)
-        if (maker.op is transpose and attrs["perm"][-1] == last or maker.op is slice_ and last not in attrs["axes"]
-                or maker.op is gather and attrs["axis"] < x.type.rank - 1
-                or maker.op is gather_nd and attrs["batch_dims"] + others[0].type.shape[-1] < x.type.rank):
+        if (
+            maker.op is transpose
+            and attrs["perm"][-1] == last
+            or maker.op is slice_
+            and last not in attrs["axes"]
+            or maker.op is gather
+            and attrs["axis"] < x.type.rank - 1
+            or maker.op is gather_nd
+            and attrs["batch_dims"] + others[0].type.shape[-1] < x.type.rank
+        ):
             return maker.op(once(x), *others, **attrs)
         refuse(f"%{v.name} is not seen to have one angle per pair")
+
     return once(c)
 
 
@@ -101,6 +132,7 @@ def _same(c: Value, d: Value) -> bool:
 
 
 # --- angles per element: x · cos + rotated(x) · sin
+
 
 def _per_element(x: Value, a: Value, b: Value, c: Value, s: Value, interleaved: bool) -> Term:
     pairs = a.type.shape[-1]
@@ -129,26 +161,51 @@ _LOOKED_UP = reshape(gather(concat(_T, _T, axis=1), np.array([4, 0, 2, 2, 6]), a
 _CUT = transpose(slice_(_angles(4, False, (6, 2)), starts=(0,), ends=(5,), axes=(0,), steps=(1,)), perm=(1, 0, 2))
 
 
-@rule(lambda x, a, b, c, s, *, axis: add(mul(x, c), mul(concat(neg(b), a, axis=axis), s)), stage="recognize", examples=[
-    dict(_HALVES, c=_angles(4, False, (5,)), s=_angles(4, False, (2, 1, 5))), dict(_PART, c=_angles(3, False), s=_angles(3, False, (3, 1))),
-    dict(_HALVES, c=cos(_TWICE), s=mul(sin(_TWICE), 0.5)), dict(_HALVES, c=_LOOKED_UP, s=reshape(_CUT, shape=(2, 1, 5, 8)))],
-    refusals=[(dict(_HALVES, c=_angles(4, True), s=_angles(4, False)), "different angles"), (dict(_HALVES, c=_angles(4, False), s=0.5), "an angle per"),
-              (dict(_HALVES, c=_angles(4, False), s="f32[8]"), "not seen")])
+@rule(
+    lambda x, a, b, c, s, *, axis: add(mul(x, c), mul(concat(neg(b), a, axis=axis), s)),
+    stage="recognize",
+    examples=[
+        dict(_HALVES, c=_angles(4, False, (5,)), s=_angles(4, False, (2, 1, 5))),
+        dict(_PART, c=_angles(3, False), s=_angles(3, False, (3, 1))),
+        dict(_HALVES, c=cos(_TWICE), s=mul(sin(_TWICE), 0.5)),
+        dict(_HALVES, c=_LOOKED_UP, s=reshape(_CUT, shape=(2, 1, 5, 8))),
+    ],
+    refusals=[
+        (dict(_HALVES, c=_angles(4, True), s=_angles(4, False)), "different angles"),
+        (dict(_HALVES, c=_angles(4, False), s=0.5), "an angle per"),
+        (dict(_HALVES, c=_angles(4, False), s="f32[8]"), "not seen"),
+    ],
+)
 def rotary_halves(x, a, b, c, s, axis):
     """x · cos + (−x₂, x₁) · sin, x₁ and x₂ the halves of x"""
     when(axis == x.type.rank - 1)
     return _per_element(x, a, b, c, s, False)
 
 
-_PAIRS = dict(x=_X, a=_places(_X, 0, 7, 2), b=_places(_X, 1, 8, 2), one=(2, 3, 5, 4, 1), two=(2, 3, 5, 4, 1), axis=4, shape=(2, 3, 5, 8))
+_PAIRS = dict(
+    x=_X,
+    a=_places(_X, 0, 7, 2),
+    b=_places(_X, 1, 8, 2),
+    one=(2, 3, 5, 4, 1),
+    two=(2, 3, 5, 4, 1),
+    axis=4,
+    shape=(2, 3, 5, 8),
+)
 _STACKED = reshape(concat(*[reshape(_F, shape=(2, 1, 5, 4, 1))] * 2, axis=4), shape=(2, 1, 5, 8))
 _REPEATED = reshape(expand(reshape(_F, shape=(2, 1, 5, 4, 1)), shape=(2, 1, 5, 4, 2)), shape=(2, 1, 5, 8))
 
 
-@rule(lambda x, a, b, c, s, *, one, two, axis, shape:
-      add(mul(x, c), mul(reshape(concat(reshape(neg(b), shape=one), reshape(a, shape=two), axis=axis), shape=shape), s)), stage="recognize",
-      examples=[dict(_PAIRS, c=_angles(4, True, (5,)), s=_angles(4, True, (3, 1))), dict(_PAIRS, c=cos(_REPEATED), s=_STACKED)],
-      refusals=[(dict(_PAIRS, c=_angles(4, False), s=_angles(4, True)), "different angles")])
+@rule(
+    lambda x, a, b, c, s, *, one, two, axis, shape: add(
+        mul(x, c), mul(reshape(concat(reshape(neg(b), shape=one), reshape(a, shape=two), axis=axis), shape=shape), s)
+    ),
+    stage="recognize",
+    examples=[
+        dict(_PAIRS, c=_angles(4, True, (5,)), s=_angles(4, True, (3, 1))),
+        dict(_PAIRS, c=cos(_REPEATED), s=_STACKED),
+    ],
+    refusals=[(dict(_PAIRS, c=_angles(4, False), s=_angles(4, True)), "different angles")],
+)
 def rotary_pairs(x, a, b, c, s, one, two, axis, shape):
     """x · cos + (−x₁, x₀, −x₃, x₂, …) · sin"""
     when(shape == x.type.shape and one == two == (*a.type.shape, 1) and axis == x.type.rank)
@@ -157,22 +214,31 @@ def rotary_pairs(x, a, b, c, s, one, two, axis, shape):
 
 # --- angles per pair: (a · cos − b · sin, b · cos + a · sin)
 
+
 def _turned(a, b, c, s, c2, s2):
     return sub(mul(a, c), mul(b, s)), add(mul(b, c2), mul(a, s2))
 
 
 def _per_pair(a: Value, b: Value, c: Value, s: Value, c2: Value, s2: Value, interleaved: bool) -> Term:
     when(_same(c, c2) and _same(s, s2) and a.type.dtype.is_float)
-    when(c.type.shape[-1:] == s.type.shape[-1:] == a.type.shape[-1:] and broadcast_shapes(a.type.shape, c.type.shape, s.type.shape) == a.type.shape)
+    when(
+        c.type.shape[-1:] == s.type.shape[-1:] == a.type.shape[-1:]
+        and broadcast_shapes(a.type.shape, c.type.shape, s.type.shape) == a.type.shape
+    )
     return rotary(_whole(a, b, interleaved), c, s, interleaved=interleaved)
 
 
 _INPUTS = dict(c="c: f32[5, 4]", s="s: f32[2, 1, 5, 4]", c2="c: f32[5, 4]", s2="s: f32[2, 1, 5, 4]")
-_CONSTANTS = dict(zip(("c", "s", "c2", "s2"), (np.linspace(k, 1, 20, dtype=np.float32).reshape(5, 4) for k in (0, -1, 0, -1))))
+_CONSTANTS = dict(
+    zip(("c", "s", "c2", "s2"), (np.linspace(k, 1, 20, dtype=np.float32).reshape(5, 4) for k in (0, -1, 0, -1)))
+)
 
 
-@rule(lambda a, b, c, s, c2, s2, *rest, axis: concat(*_turned(a, b, c, s, c2, s2), *rest, axis=axis), stage="recognize",
-      examples=[dict(_HALVES, **_INPUTS, rest=()), dict(_HALVES, **_CONSTANTS, rest=("f32[2, 3, 5, 1]",))])
+@rule(
+    lambda a, b, c, s, c2, s2, *rest, axis: concat(*_turned(a, b, c, s, c2, s2), *rest, axis=axis),
+    stage="recognize",
+    examples=[dict(_HALVES, **_INPUTS, rest=()), dict(_HALVES, **_CONSTANTS, rest=("f32[2, 3, 5, 1]",))],
+)
 def rotary_split(a, b, c, s, c2, s2, *rest, axis):
     """(x₁ · cos − x₂ · sin, x₂ · cos + x₁ · sin), x₁ and x₂ the halves of x; what is joined behind them stays so."""
     when(axis == a.type.rank - 1)
@@ -180,20 +246,42 @@ def rotary_split(a, b, c, s, c2, s2, *rest, axis):
     return concat(turned, *rest, axis=axis) if rest else turned
 
 
-@rule(lambda a, b, c, s, c2, s2, *, one, two, axis, shape:
-      reshape(concat(*(reshape(t, shape=n) for t, n in zip(_turned(a, b, c, s, c2, s2), (one, two))), axis=axis), shape=shape), stage="recognize",
-      examples=[dict(_PAIRS, **_INPUTS), dict(_PAIRS, **_CONSTANTS)])
+@rule(
+    lambda a, b, c, s, c2, s2, *, one, two, axis, shape: reshape(
+        concat(*(reshape(t, shape=n) for t, n in zip(_turned(a, b, c, s, c2, s2), (one, two))), axis=axis), shape=shape
+    ),
+    stage="recognize",
+    examples=[dict(_PAIRS, **_INPUTS), dict(_PAIRS, **_CONSTANTS)],
+)
 def rotary_split_pairs(a, b, c, s, c2, s2, one, two, axis, shape):
     """The same with x₁ and x₂ the even and the odd places of x, put back to where they came from."""
-    when(one == two == (*a.type.shape, 1) and axis == a.type.rank and shape == (*a.type.shape[:-1], 2 * a.type.shape[-1]))
+    when(
+        one == two == (*a.type.shape, 1) and axis == a.type.rank and shape == (*a.type.shape[:-1], 2 * a.type.shape[-1])
+    )
     return _per_pair(a, b, c, s, c2, s2, True)
 
 
 # --- a part of the elements
 
-@rule(lambda x, c, s, rest, *more, axis: concat(rotary(x, c, s, interleaved=ANY), rest, *more, axis=axis), stage="recognize", examples=[
-    dict(x=_places(_X, 0, 4), c="f32[5, 2]", s="f32[5, 2]", interleaved=True, rest=_places(_X, 4, 8), more=(), axis=3),
-    dict(x=_places(_X, 1, 5), c="f32[5, 1]", s="f32[5, 1]", interleaved=False, rest=_places(_X, 5, 7), more=("f32[2, 3, 5, 2]",), axis=3)])
+
+@rule(
+    lambda x, c, s, rest, *more, axis: concat(rotary(x, c, s, interleaved=ANY), rest, *more, axis=axis),
+    stage="recognize",
+    examples=[
+        dict(
+            x=_places(_X, 0, 4), c="f32[5, 2]", s="f32[5, 2]", interleaved=True, rest=_places(_X, 4, 8), more=(), axis=3
+        ),
+        dict(
+            x=_places(_X, 1, 5),
+            c="f32[5, 1]",
+            s="f32[5, 1]",
+            interleaved=False,
+            rest=_places(_X, 5, 7),
+            more=("f32[2, 3, 5, 2]",),
+            axis=3,
+        ),
+    ],
+)
 def rotary_part(x, c, s, rest, *more, axis, interleaved):
     """What follows the turned elements and is handed through belongs to them."""
     when(axis == x.type.rank - 1)
@@ -202,5 +290,7 @@ def rotary_part(x, c, s, rest, *more, axis, interleaved):
     count = len(first)
     places = _run(first[0], first.step, count + len(left))
     when(first.step > 0 and (places[:count], places[count:]) == (first, left))
-    whole = rotary(sliced(source, [*around, Cut(places.start, places.stop, places.step)]), c, s, interleaved=interleaved)
+    whole = rotary(
+        sliced(source, [*around, Cut(places.start, places.stop, places.step)]), c, s, interleaved=interleaved
+    )
     return concat(whole, *more, axis=axis) if more else whole

@@ -1,4 +1,6 @@
-"""Algebra: what pointwise ops do with certain constants, with their inverses and with their like. Exact unless marked."""
+"""Algebra: what pointwise ops do with certain constants, with their inverses and with their like. Exact unless
+marked."""
+
 from __future__ import annotations
 
 import math
@@ -10,11 +12,40 @@ from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shape
 
 from pelton.passes.rewriting.pattern import ANY, Family
 from pelton.passes.rewriting.rule import (
-    array, constant, elements, everywhere, made_by, require, rule, scalar, skip, when
+    array,
+    constant,
+    elements,
+    everywhere,
+    made_by,
+    require,
+    rule,
+    scalar,
+    skip,
+    when,
 )
 from pelton.ops.words import (
-    abs_, add, cast, clip, div, exp, logical_not, matmul, maximum, minimum, mul, neg, pow_, reciprocal, relu, reshape,
-    sigmoid, softplus, sqrt, sub, transpose, where
+    abs_,
+    add,
+    cast,
+    clip,
+    div,
+    exp,
+    logical_not,
+    matmul,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    pow_,
+    reciprocal,
+    relu,
+    reshape,
+    sigmoid,
+    softplus,
+    sqrt,
+    sub,
+    transpose,
+    where,
 )
 
 POINTWISE = Family("pointwise", add)
@@ -22,27 +53,40 @@ X, C = "f32[2, 3]", "=f32[3]"
 INF = math.inf
 
 
-@rule(lambda *xs, **attrs: POINTWISE(*xs, **attrs), examples=[dict(xs=(X, "=f32[1, 1]")), dict(xs=("=f32[1, 1, 1, 5]", "f32[2, 4, 3, 1]"))])
+@rule(
+    lambda *xs, **attrs: POINTWISE(*xs, **attrs),
+    examples=[dict(xs=(X, "=f32[1, 1]")), dict(xs=("=f32[1, 1, 1, 5]", "f32[2, 4, 3, 1]"))],
+)
 def numbers(*xs, node, **attrs):
     """A constant keeps no leading axes of one that the result has anyway: a number has rank 0."""
     for i, x in enumerate(xs):
         ones = next((k for k, d in enumerate(x.type.shape) if d != 1), x.type.rank)
-        others = [y.type.shape for y in xs[:i] + xs[i + 1:]]
+        others = [y.type.shape for y in xs[:i] + xs[i + 1 :]]
         if ones and constant(x) and broadcast_shapes(*others, x.type.shape[ones:]) == node.output.type.shape:
-            return node.op(*xs[:i], elements(x).reshape(x.type.shape[ones:]), *xs[i + 1:], **attrs)
+            return node.op(*xs[:i], elements(x).reshape(x.type.shape[ones:]), *xs[i + 1 :], **attrs)
     skip()
 
 
 # --- neutral elements
 
-@rule(lambda x, c: add(x, c), lambda x, c: sub(x, c), examples=[dict(x=X, c=np.zeros(3, np.float32)), dict(x="i32[2]", c=0)])
+
+@rule(
+    lambda x, c: add(x, c),
+    lambda x, c: sub(x, c),
+    examples=[dict(x=X, c=np.zeros(3, np.float32)), dict(x="i32[2]", c=0)],
+)
 def add_zero(x, c, node):
     """x ± 0 = x"""
     when(everywhere(c, 0) and x.type == node.output.type)
     return x
 
 
-@rule(lambda x, c: mul(x, c), lambda x, c: div(x, c), lambda x, c: pow_(x, c), examples=[dict(x=X, c=np.ones((2, 1), np.float32)), dict(x=X, c=1)])
+@rule(
+    lambda x, c: mul(x, c),
+    lambda x, c: div(x, c),
+    lambda x, c: pow_(x, c),
+    examples=[dict(x=X, c=np.ones((2, 1), np.float32)), dict(x=X, c=1)],
+)
 def mul_one(x, c, node):
     """x · 1 = x / 1 = x¹ = x"""
     when(everywhere(c, 1) and x.type == node.output.type)
@@ -69,7 +113,10 @@ def where_same(c, x, node):
     return x
 
 
-@rule(lambda c, x, y: where(c, x, y), examples=[dict(c=np.ones(3, bool), x=X, y="f32[]"), dict(c=np.zeros(3, bool), x="f32[]", y=X)])
+@rule(
+    lambda c, x, y: where(c, x, y),
+    examples=[dict(c=np.ones(3, bool), x=X, y="f32[]"), dict(c=np.zeros(3, bool), x="f32[]", y=X)],
+)
 def where_known(c, x, y, node):
     """A choice that is known beforehand is made."""
     chosen = x if everywhere(c, True) else y
@@ -91,6 +138,7 @@ def not_not(x):
 
 
 # --- signs
+
 
 @rule(lambda x, y: sub(x, neg(y)), examples=[dict(x=X, y="f32[3]")])
 def sub_neg(x, y):
@@ -131,6 +179,7 @@ def abs_abs(x):
 
 
 # --- powers and quotients
+
 
 @rule(lambda x: pow_(x, 2), examples=[dict(x=X)])
 def pow_two(x):
@@ -180,7 +229,10 @@ def _inverse(c: Value) -> tuple[np.ndarray, bool]:
 
 def _normal(held: np.ndarray) -> bool:
     """Whether all are numbers that kernels do not take for zero."""
-    return bool(np.isfinite(held).all() and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all())
+    return bool(
+        np.isfinite(held).all()
+        and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all()
+    )
 
 
 @rule(lambda x, c: div(x, c), examples=[dict(x=X, c=8), dict(x=X, c=np.array([0.5, 2, 4], np.float32))])
@@ -192,9 +244,15 @@ def div_power_of_two(x, c):
     return mul(x, inverse)
 
 
-@rule(lambda x, c: div(x, c), inexact=True, examples=[dict(x=X, c=0.3), dict(x=X, c=C)], refusals=[(dict(x=X, c=3), "a whole number")])
+@rule(
+    lambda x, c: div(x, c),
+    inexact=True,
+    examples=[dict(x=X, c=0.3), dict(x=X, c=C)],
+    refusals=[(dict(x=X, c=3), "a whole number")],
+)
 def div_constant(x, c):
-    """A product is several times cheaper than a quotient, and at most one rounding apart: too far where that rounding decides which whole number it is."""
+    """A product is several times cheaper than a quotient, and at most one rounding apart: too far where that rounding
+    decides which whole number it is."""
     when(constant(c) and not constant(x) and c.type.dtype.is_float and array(c).all())
     require(c.type.dtype.size >= 4, "narrow floats round inverses too coarsely")
     require((array(c) != np.round(array(c))).all(), "a quotient by a whole number may have to be one")
@@ -214,9 +272,13 @@ def mul_mul(x, c, d):
     return mul(x, factor)
 
 
-@rule(lambda a, b: matmul(a, b), examples=[dict(a="f32[7]", b="f32[2, 7, 5]"), dict(a="f32[2, 3, 7]", b="f32[7]"), dict(a="f32[7]", b="f32[7]")])
+@rule(
+    lambda a, b: matmul(a, b),
+    examples=[dict(a="f32[7]", b="f32[2, 7, 5]"), dict(a="f32[2, 3, 7]", b="f32[7]"), dict(a="f32[7]", b="f32[7]")],
+)
 def matmul_vector(a, b, node):
-    """A vector is a matrix of one row; on the right, of the product turned around, in which the rows of all matrices are columns."""
+    """A vector is a matrix of one row; on the right, of the product turned around, in which the rows of all matrices
+    are columns."""
     when(1 in (a.type.rank, b.type.rank))
     k = b.type.shape[0] if b.type.rank == 1 else a.type.shape[0]
     if b.type.rank == 1:
@@ -229,15 +291,20 @@ def matmul_vector(a, b, node):
 
 @rule(lambda a, b: matmul(a, b), examples=[dict(a="f32[2, 5, 1]", b="f32[1, 3]")])
 def matmul_outer(a, b):
-    """A matrix product with nothing to sum is one of every row with every column: of constants (positions · frequencies) it can be folded."""
+    """A matrix product with nothing to sum is one of every row with every column: of constants (positions ·
+    frequencies) it can be folded."""
     when(a.type.rank > 1 and b.type.rank > 1 and a.type.shape[-1] == 1)
     return mul(a, b)
 
 
 # --- limits
 
-CLAMPS = {relu: lambda x, a, b: relu(x), maximum: lambda x, a, b: maximum(x, a), minimum: lambda x, a, b: minimum(x, b),
-          clip: lambda x, a, b: clip(x, a, b)}
+CLAMPS = {
+    relu: lambda x, a, b: relu(x),
+    maximum: lambda x, a, b: maximum(x, a),
+    minimum: lambda x, a, b: minimum(x, b),
+    clip: lambda x, a, b: clip(x, a, b),
+}
 
 
 def _limits(node: Node) -> tuple[float, float]:
@@ -262,8 +329,11 @@ def _clamped(x: Value, low: float, high: float):
     return minimum(x, high) if low == -INF else clip(x, low, high)
 
 
-@rule(lambda x, low, high: clip(x, low, high), lambda x, low: maximum(x, low), examples=[
-    dict(x=X, low=0, high=INF), dict(x=X, low=-INF, high=1.5), dict(x=X, low=-INF, high=INF)])
+@rule(
+    lambda x, low, high: clip(x, low, high),
+    lambda x, low: maximum(x, low),
+    examples=[dict(x=X, low=0, high=INF), dict(x=X, low=-INF, high=1.5), dict(x=X, low=-INF, high=INF)],
+)
 def clamp(x, node):
     """A limit at infinity is none, and a lower limit of zero is a relu."""
     plain = _clamped(x, *_limits(node))
@@ -271,8 +341,18 @@ def clamp(x, node):
     return plain
 
 
-@rule(*[lambda x, a, b, c, d, outer=outer, inner=inner: outer(inner(x, a, b), c, d) for outer in CLAMPS.values() for inner in CLAMPS.values()],
-      examples=[dict(x=X, a=-1.25, b=2.5, c=-0.75, d=0.5), dict(x=X, a=0, b=6, c=-8, d=-3), dict(x="i32[5]", a=1, b=5, c=2, d=9)])
+@rule(
+    *[
+        lambda x, a, b, c, d, outer=outer, inner=inner: outer(inner(x, a, b), c, d)
+        for outer in CLAMPS.values()
+        for inner in CLAMPS.values()
+    ],
+    examples=[
+        dict(x=X, a=-1.25, b=2.5, c=-0.75, d=0.5),
+        dict(x=X, a=0, b=6, c=-8, d=-3),
+        dict(x="i32[5]", a=1, b=5, c=2, d=9),
+    ],
+)
 def clamp_clamp(x, node):
     """Limits of limits are limits."""
     when(not constant(x))
@@ -288,6 +368,7 @@ def relu_positive(x, node):
 
 
 # --- element types
+
 
 def _holds(dtype: DType, other: DType) -> bool:
     """Whether `dtype` has every number of `other`."""
@@ -308,8 +389,15 @@ def cast_same(x, to):
     return x
 
 
-@rule(lambda x, *, between, to: cast(cast(x, to=between), to=to), shared=True, examples=[
-    dict(x="f32[5]", between=F64, to=I32), dict(x="u8[5]", between=I32, to=F32), dict(x="bool[5]", between=F32, to=U8)])
+@rule(
+    lambda x, *, between, to: cast(cast(x, to=between), to=to),
+    shared=True,
+    examples=[
+        dict(x="f32[5]", between=F64, to=I32),
+        dict(x="u8[5]", between=I32, to=F32),
+        dict(x="bool[5]", between=F32, to=U8),
+    ],
+)
 def cast_cast(x, between, to):
     """What goes through a type that holds all of it goes there at once."""
     when(_holds(between, x.type.dtype))

@@ -1,4 +1,5 @@
 """Attention: softmax(scale · Q·Kᵀ + mask) · V as one kernel, with heads read and written where they lie."""
+
 from __future__ import annotations
 
 import math
@@ -40,7 +41,16 @@ class Heads:
     def block(self, layouts: Layouts, **more: Size) -> Text:
         """The region block up to the tail: sizes, row strides, and where a head begins."""
         rows = {name: layouts[v][-2] for name, v in (("QR", self.q), ("KR", self.k), ("VR", self.v))}
-        text = constants(SQ=self.sq, SK=self.sk, D=self.d, DV=self.dv, **rows, CAUSAL=self.node.attrs["causal"], MASKED=self.masked, **more)
+        text = constants(
+            SQ=self.sq,
+            SK=self.sk,
+            D=self.d,
+            DV=self.dv,
+            **rows,
+            CAUSAL=self.node.attrs["causal"],
+            MASKED=self.masked,
+            **more,
+        )
         text += f"#define SCALE {float(np.float32(self.node.attrs['scale']))!r}f\n"
         for name, v in (("Q_AT", self.q), ("K_AT", self.k), ("V_AT", self.v)):
             shape = (*self.lead, *v.type.shape[-2:])
@@ -96,7 +106,9 @@ class Few(Attention):
 
     def refuses_node(self, region: Region) -> str | None:
         reason = super().refuses_node(region)
-        return reason or ("more queries than pay without packed keys" if usual(region.anchor.output.type.shape[-2]) > 4 else None)
+        return reason or (
+            "more queries than pay without packed keys" if usual(region.anchor.output.type.shape[-2]) > 4 else None
+        )
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         vectors = divide(region.anchor.output.type.shape[-1], target.lanes)
@@ -107,8 +119,15 @@ class Few(Attention):
         h = Heads(region)
         operands = self.operands(h)
         end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
-        return kernel("attention_few.c", region, tactic, h.block(layouts) + end.text,
-                      (*operands, *end.operands), h.batch * h.sq, scratch=4 * divide(h.sk, target.lanes) * target.lanes)
+        return kernel(
+            "attention_few.c",
+            region,
+            tactic,
+            h.block(layouts) + end.text,
+            (*operands, *end.operands),
+            h.batch * h.sq,
+            scratch=4 * divide(h.sk, target.lanes) * target.lanes,
+        )
 
 
 @template
@@ -137,5 +156,12 @@ class Blocked(Attention):
         keys, cols = divide(h.sk, nr) * nr, divide(h.dv, nr) * nr
         running, row = bounds(h.sk)[1] > tactic["KB"], tactic["KB"] + (0 if tactic["KB"] % 256 else target.lanes)
         scratch = 4 * (keys * h.d + h.sk * cols + mb * (h.d + row + (cols if running else 0) + 3))
-        return kernel("attention.c", region, tactic, h.block(layouts, RUNNING=running) + end.text,
-                      (*operands, *end.operands), h.batch * divide(h.sq, mb), scratch=scratch)
+        return kernel(
+            "attention.c",
+            region,
+            tactic,
+            h.block(layouts, RUNNING=running) + end.text,
+            (*operands, *end.operands),
+            h.batch * divide(h.sq, mb),
+            scratch=scratch,
+        )

@@ -1,4 +1,5 @@
 """Blends: weighted sums of elements that are picked along an axis, out of tensors that lie in any order."""
+
 from __future__ import annotations
 
 from pelton.ir import dims
@@ -46,8 +47,11 @@ class Blend(Moving):
         x, *tables = node.inputs
         axis, batch = node.attrs["axis"], node.attrs["batch_dims"]
         places = tables[0].type.rank - batch - 1
-        found = [(*layouts[v][:batch], *[0] * (axis - batch), *layouts[v][batch:-1], *[0] * (x.type.rank - axis - 1)) for v in tables]
-        return (*layouts[x][:axis], *[0] * places, *layouts[x][axis + 1:]), found[0], found[1]
+        found = [
+            (*layouts[v][:batch], *[0] * (axis - batch), *layouts[v][batch:-1], *[0] * (x.type.rank - axis - 1))
+            for v in tables
+        ]
+        return (*layouts[x][:axis], *[0] * places, *layouts[x][axis + 1 :]), found[0], found[1]
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return swept(region, layouts, self.walked(region, layouts))
@@ -65,11 +69,28 @@ class Blend(Moving):
         xc, ic, wc = map(grid.step, walked)
         lane = register(x.type.dtype).value
         row = Grid(grid.shape, (), grid.r, ())
-        block = constants(ROWS=rows, COLS=cols, TAPS=indices.type.shape[-1], SIZE=x.type.shape[axis], STEP=layouts[x][axis], IK=layouts[indices][-1],
-                          WK=layouts[weights][-1], PICK=cols != 1 and not (xc == 1 and ic == 0 and wc == 0), XC=xc, IC=ic, WC=wc)
+        block = constants(
+            ROWS=rows,
+            COLS=cols,
+            TAPS=indices.type.shape[-1],
+            SIZE=x.type.shape[axis],
+            STEP=layouts[x][axis],
+            IK=layouts[indices][-1],
+            WK=layouts[weights][-1],
+            PICK=cols != 1 and not (xc == 1 and ic == 0 and wc == 0),
+            XC=xc,
+            IC=ic,
+            WC=wc,
+        )
         block += join("", [macro(f"{name}_AT(r)", row.address(strides)) for name, strides in zip("XIW", walked)])
         block += f"#define ZERO(w) {lane}_eq(w, (vec)0)\n#define WEIGHTS(p, stride, n) ldg_{lane}(p, stride, n)\n"
         block += f"typedef {memory(indices.type.dtype)} index;\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=3)
-        return kernel("blend.c", region, tactic, block + end.text, (x, indices, weights, *end.operands),
-                      divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel(
+            "blend.c",
+            region,
+            tactic,
+            block + end.text,
+            (x, indices, weights, *end.operands),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+        )

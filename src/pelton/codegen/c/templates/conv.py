@@ -1,4 +1,5 @@
 """Convolutions, channels-last: direct, Winograd and depthwise; and the first layer's, which reads planes."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,12 +11,21 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, tail
 from .gemm import is_product, pack_panels
-from pelton.codegen.grid import (all_f32, constant, divide, even, even_rows, fits_grid, grid_of, register_tiles,
-                                 tail_refusal)
+from pelton.codegen.grid import (
+    all_f32,
+    constant,
+    divide,
+    even,
+    even_rows,
+    fits_grid,
+    grid_of,
+    register_tiles,
+    tail_refusal,
+)
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
-
-L3 = 32 << 20                                  # a few cores' part at most: the rest of a server's 300 MB belongs to the others
+# a few cores' part at most: the rest of a server's 300 MB belongs to the others
+L3 = 32 << 20
 
 
 class Window:
@@ -40,8 +50,24 @@ class Window:
 
     def sizes(self, strides: Strides) -> dict[str, Size]:
         xn, xh, xw = strides[0], strides[2] if len(strides) == 4 else 0, strides[-1]
-        return dict(BATCH=self.n, H=self.h, W=self.w, OH=self.oh, OW=self.ow, KH=self.kh, KW=self.kw, SH=self.sh, SW=self.sw,
-                    PT=self.pt, PL=self.pl, DH=self.dh, DW=self.dw, XN=xn, XH=xh, XW=xw)
+        return dict(
+            BATCH=self.n,
+            H=self.h,
+            W=self.w,
+            OH=self.oh,
+            OW=self.ow,
+            KH=self.kh,
+            KW=self.kw,
+            SH=self.sh,
+            SW=self.sw,
+            PT=self.pt,
+            PL=self.pl,
+            DH=self.dh,
+            DW=self.dw,
+            XN=xn,
+            XH=xh,
+            XW=xw,
+        )
 
 
 def window(region: Region) -> Window:
@@ -55,7 +81,7 @@ class ChannelsLast(Template):
     """What all templates over pictures share: channels-last operands, the pixel grid, a pointwise tail."""
 
     anchors: tuple[str, ...] = ("convolution",)
-    packs = True                                # whether filters have to be constants, packed when the engine is built
+    packs = True  # whether filters have to be constants, packed when the engine is built
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
@@ -95,7 +121,8 @@ class ChannelsLast(Template):
         return shape[1] == 1 or strides[1] == 1
 
     def shares(self, region: Region, pixels: int, panels: int, batch: int, target: Target, mr: int):
-        """(pixels per task, panels per task) worth trying. Filters that tasks have to pack themselves are packed for many pixels."""
+        """(pixels per task, panels per task) worth trying. Filters that tasks have to pack themselves are packed for
+        many pixels."""
         if constant(region, region.anchor.inputs[1]):
             yield from shares(pixels, panels, batch, target.threads, mr)
         else:
@@ -105,14 +132,16 @@ class ChannelsLast(Template):
 
 
 def filters_lie(packed: bool, group: Size, output: Size, channel: Size, space: Strides) -> dict[str, Size]:
-    """How a kernel finds filters that it has to pack: what is between groups, output channels, channels, rows and columns."""
+    """How a kernel finds filters that it has to pack: what is between groups, output channels, channels, rows and
+    columns."""
     if packed:
         return dict(PACKED=True, WG=0, WO=0, WC=0, WH=0, WW=0)
     return dict(PACKED=False, WG=group, WO=output, WC=channel, WH=space[0] if len(space) == 2 else 0, WW=space[-1])
 
 
 def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
-    """(pixels per task, panels per task) worth trying, the best guess first: some tasks for each thread, large enough to keep operands in cache."""
+    """(pixels per task, panels per task) worth trying, the best guess first: some tasks for each thread, large enough
+    to keep operands in cache."""
     tasks = 6 * threads
     for goal in (48, 96, 192, 24, *([divide(pixels, threads)] if threads > 1 else [])):
         mb = min(divide(goal, mr) * mr, divide(pixels, mr) * mr)
@@ -147,22 +176,26 @@ class Winograd(ChannelsLast):
         return (tactic["F"],)
 
     def margin(self, tactic: Tactic) -> float:
-        """F(6×6) has four times the error of F(4×4) for, at best, 15 % fewer products: two layers with it made three times the error of a whole YOLOv2
-        out of 0.5 % of its time."""
+        """F(6×6) has four times the error of F(4×4) for, at best, 15 % fewer products: two layers with it made three
+        times the error of a whole YOLOv2 out of 0.5 % of its time."""
         return 0.05 if tactic["F"] == 6 else super().margin(tactic)
 
     def _blocks(self, s: Window, f: int, target: Target):
-        """Tiles and output channels per task, by a rough model of what a core waits for: products or weights, which the first block reads from memory and
-        the others from L3, blocks that leave L2, the pixels that every share of the channels transforms again. Of 72 layers the first choice took 13 % longer
-        than the best of all, the better of two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3, 2 threads)."""
+        """Tiles and output channels per task, by a rough model of what a core waits for: products or weights, which the
+        first block reads from memory and the others from L3, blocks that leave L2, the pixels that every share of the
+        channels transforms again. Of 72 layers the first choice took 13 % longer than the best of all, the better of
+        two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3, 2 threads)."""
         nr, points, tiles = 2 * target.lanes, (f + 2) ** 2, divide(s.oh, f) * divide(s.ow, f)
-        most, unit = (6, 6) if target.registers < 32 else (13, 1)         # rows of a register tile; 13 for 6: 256 on 14 × 14 by F(2×2) 0.74 → 0.67 ms
+        # rows of a register tile; 13 for 6: 256 on 14 × 14 by F(2×2) 0.74 → 0.67 ms
+        most, unit = (6, 6) if target.registers < 32 else (13, 1)
 
         def high(tb: int) -> int:
             return 6 if most == 6 else even_rows(tb, most)
+
         panels = divide(s.oc, nr)
         weights = 4 * points * s.c * panels * nr
-        again = 12 if weights <= min(target.l3, L3) // 4 else 4                                     # bytes per cycle and core: L3, memory
+        # bytes per cycle and core: L3, memory
+        again = 12 if weights <= min(target.l3, L3) // 4 else 4
 
         def cycles(choice: tuple[int, int]) -> float:
             tb, nb = choice
@@ -174,10 +207,16 @@ class Winograd(ChannelsLast):
             spilled = 0 if held <= target.l2 * 3 // 4 else 2 * held * blocks * splits / 16
             transforms = splits * tiles * points * s.c * 2
             tasks = blocks * splits * s.n
-            return (max(products, reads) + spilled + transforms) * divide(tasks, target.threads) * target.threads / tasks
+            return (
+                (max(products, reads) + spilled + transforms) * divide(tasks, target.threads) * target.threads / tasks
+            )
 
         splits = [n for n in (1, 2, 4, 8, 16) if n <= panels]
-        choices = {(min(even(tiles, tb, unit), tiles), divide(panels, n) * nr) for tb in (6, 12, 18, 24, 36, 48, 64) for n in splits}
+        choices = {
+            (min(even(tiles, tb, unit), tiles), divide(panels, n) * nr)
+            for tb in (6, 12, 18, 24, 36, 48, 64)
+            for n in splits
+        }
         for tb, nb in sorted(choices, key=lambda c: (cycles(c), c)):
             yield Tactic(self.name, target.isa, (("F", f), ("MR", high(tb)), ("NV", 2), ("TB", tb), ("NB", nb)))
 
@@ -185,43 +224,92 @@ class Winograd(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         f, nr, tb = tactic["F"], tactic["NV"] * target.lanes, tactic["TB"]
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
+        end = tail(
+            region,
+            layouts,
+            grid_of(node.output.type.shape, "pixels"),
+            (node.output,),
+            first=2,
+            add=bias,
+            unit=target.lanes,
+        )
         sizes = s.sizes(layouts[x])
-        block = constants(C=s.c, OC=s.oc, **{k: sizes[k] for k in ("BATCH", "H", "W", "OH", "OW", "PT", "PL", "XN", "XH", "XW")}) + end.text
+        block = (
+            constants(
+                C=s.c, OC=s.oc, **{k: sizes[k] for k in ("BATCH", "H", "W", "OH", "OW", "PT", "PL", "XN", "XH", "XW")}
+            )
+            + end.text
+        )
         padded = divide(s.oc, nr) * nr
         width = min(tactic["NB"], padded)
         points, cp = (f + 2) ** 2, divide(s.c, target.lanes) * target.lanes
         row = cp if cp % 256 else cp + target.lanes
         tiles = s.n * divide(divide(s.oh, f) * divide(s.ow, f), tb) * divide(padded, width)
         array = region.body.constants[w]
-        packed = Packed((w,), f"winograd{f}x{nr}", (points, padded // nr, s.c, nr), lambda out: transform_filters(array, f, out))
-        return kernel("winograd.c", region, tactic, block, (x, packed, *end.operands), tiles, scratch=4 * points * tb * (row + width))
+        packed = Packed(
+            (w,), f"winograd{f}x{nr}", (points, padded // nr, s.c, nr), lambda out: transform_filters(array, f, out)
+        )
+        return kernel(
+            "winograd.c",
+            region,
+            tactic,
+            block,
+            (x, packed, *end.operands),
+            tiles,
+            scratch=4 * points * tb * (row + width),
+        )
 
 
-_A, _B = .5 ** .5, 2 ** .5
-# G of F(2×2) at 0, ±1, ∞ and F(6×6) at 0, ±1, ±2, ±½, ∞ (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015) and of F(4×4) at
-# 0, ±√½, ±√2, ∞, where the error is a third of that at 0, ±1, ±2, ∞ (on points: Alam et al., "Winograd convolution for deep neural networks: efficient
+_A, _B = 0.5**0.5, 2**0.5
+# G of F(2×2) at 0, ±1, ∞ and F(6×6) at 0, ±1, ±2, ±½, ∞ (Lavin and Gray, "Fast algorithms for convolutional neural
+# networks", 2015) and of F(4×4) at
+# 0, ±√½, ±√2, ∞, where the error is a third of that at 0, ±1, ±2, ∞ (on points: Alam et al., "Winograd convolution for
+# deep neural networks: efficient
 # point selection", 2022)
-G = {2: np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]]),
-     4: np.array([[1, 0, 0], [-1 / 1.5, -_A / 1.5, -.5 / 1.5], [-1 / 1.5, _A / 1.5, -.5 / 1.5], [1 / 6, _B / 6, 2 / 6], [1 / 6, -_B / 6, 2 / 6], [0, 0, 1]]),
-     6: np.array([[1, 0, 0], *([1 / n, p / n, p * p / n] for p, n in ((1, -4.5), (-1, -4.5), (2, 90), (-2, 90), (.5, 1.40625), (-.5, 1.40625))), [0, 0, 1]])}
+G = {
+    2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+    4: np.array(
+        [
+            [1, 0, 0],
+            [-1 / 1.5, -_A / 1.5, -0.5 / 1.5],
+            [-1 / 1.5, _A / 1.5, -0.5 / 1.5],
+            [1 / 6, _B / 6, 2 / 6],
+            [1 / 6, -_B / 6, 2 / 6],
+            [0, 0, 1],
+        ]
+    ),
+    6: np.array(
+        [
+            [1, 0, 0],
+            *(
+                [1 / n, p / n, p * p / n]
+                for p, n in ((1, -4.5), (-1, -4.5), (2, 90), (-2, 90), (0.5, 1.40625), (-0.5, 1.40625))
+            ),
+            [0, 0, 1],
+        ]
+    ),
+}
 
 
 def transform_filters(w: np.ndarray, f: int, out: np.ndarray) -> None:
-    """[OC, C, 3, 3] to U[point, panel, C, nr], computed in float64 and rounded once; sums written out so that every machine gets the same bytes."""
+    """[OC, C, 3, 3] to U[point, panel, C, nr], computed in float64 and rounded once; sums written out so that every
+    machine gets the same bytes."""
     g, (panels, _, nr) = G[f], out.shape[1:]
     e = len(g)
-    for p in range(panels):                                                     # one at a time: what lies between stays in the caches
-        part = w[p * nr:(p + 1) * nr]
-        taps = np.ascontiguousarray(part.transpose(2, 3, 1, 0), np.float64)     # [3, 3, C, n]
+    # one at a time: what lies between stays in the caches
+    for p in range(panels):
+        part = w[p * nr : (p + 1) * nr]
+        taps = np.ascontiguousarray(part.transpose(2, 3, 1, 0), np.float64)  # [3, 3, C, n]
         for a in range(e):
             rows = g[a, 0] * taps[0] + g[a, 1] * taps[1] + g[a, 2] * taps[2]
             for b in range(e):
-                out[a * e + b, p, :, :len(part)] = g[b, 0] * rows[0] + g[b, 1] * rows[1] + g[b, 2] * rows[2]
+                out[a * e + b, p, :, : len(part)] = g[b, 0] * rows[0] + g[b, 1] * rows[1] + g[b, 2] * rows[2]
 
 
-CHAINS = 6                                      # sums side by side, from which on a depthwise kernel waits for loads rather than for its own last sum
-UNROLLED = 1536                                 # multiply-adds that a depthwise kernel may write out for blocks at the edges and between them
+# sums side by side, from which on a depthwise kernel waits for loads rather than for its own last sum
+CHAINS = 6
+# multiply-adds that a depthwise kernel may write out for blocks at the edges and between them
+UNROLLED = 1536
 
 
 @template
@@ -242,11 +330,17 @@ class Depthwise(ChannelsLast):
         s = window(region)
 
         def waiting(tw: int) -> int:
-            """Pixels that a row would have the time for: blocks of few have too few sums under way to keep the multipliers busy."""
+            """Pixels that a row would have the time for: blocks of few have too few sums under way to keep the
+            multipliers busy."""
             return s.ow // tw * max(tw, CHAINS) + (max(s.ow % tw, CHAINS) if s.ow % tw else 0)
-        # Two vectors of 8 are a line of the caches, and where channels are many, neighbouring pixels share so few sets that the L1 loses a line before its
-        # other half is read: 256 channels of 10 × 20, 5 × 5, one thread, 40 → 33 µs, 96 of 112 × 112 with strides of two 179 → 136.
-        for nv, widths in ((2, (4, 5, 6)), (1, sorted((6, 7, 8, 10, 4), key=waiting)))[::1 if target.lanes < 16 else -1]:
+
+        # Two vectors of 8 are a line of the caches, and where channels are many, neighbouring pixels share so few sets
+        # that the L1 loses a line before its
+        # other half is read: 256 channels of 10 × 20, 5 × 5, one thread, 40 → 33 µs, 96 of 112 × 112 with strides of
+        # two 179 → 136.
+        for nv, widths in ((2, (4, 5, 6)), (1, sorted((6, 7, 8, 10, 4), key=waiting)))[
+            :: 1 if target.lanes < 16 else -1
+        ]:
             if nv == 1 or s.c >= nv * target.lanes:
                 for tw in dict.fromkeys(min(tw, s.ow) for tw in widths):
                     for rb in (1, 4):
@@ -256,11 +350,25 @@ class Depthwise(ChannelsLast):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
+        end = tail(
+            region,
+            layouts,
+            grid_of(node.output.type.shape, "pixels"),
+            (node.output,),
+            first=2,
+            add=bias,
+            unit=target.lanes,
+        )
         per_tap = tactic["NV"] * (3 * tactic["TW"] + (s.kw - 1) * s.dw // s.sw)
         edges = isinstance(s.ow, int) and isinstance(s.w, int) and s.kh * s.kw * per_tap <= UNROLLED
-        return kernel("depthwise.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + f"#define EDGES {int(edges)}\n" + end.text,
-                      (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+        return kernel(
+            "depthwise.c",
+            region,
+            tactic,
+            constants(C=s.c, **s.sizes(layouts[x])) + f"#define EDGES {int(edges)}\n" + end.text,
+            (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands),
+            s.n * divide(s.oh, tactic["RB"]),
+        )
 
 
 def pack_taps(w: Value, array: np.ndarray, lanes: int) -> Packed:
@@ -270,12 +378,15 @@ def pack_taps(w: Value, array: np.ndarray, lanes: int) -> Packed:
 
     def pack(out: np.ndarray) -> None:
         out[:, :c] = array.reshape(c, -1).T
+
     return Packed((w,), f"taps{lanes}", (taps, width), pack)
 
 
-PLACES = 4096                                   # that a task with several groups may look up
-# Channels of a group that is found its places with others; for more, finding them again is nothing. Against group by group, 3 × 3, 2 threads, AVX-512: four
-# of 16 channels on 112 × 112 with strides of two 613 → 337 µs, 32 of 4 on 56 × 56 1136 → 571, 9 of 16 on 28 × 28 235 → 173, 16 of 32 on 14 × 14 254 → 225.
+PLACES = 4096  # that a task with several groups may look up
+# Channels of a group that is found its places with others; for more, finding them again is nothing. Against group by
+# group, 3 × 3, 2 threads, AVX-512: four
+# of 16 channels on 112 × 112 with strides of two 613 → 337 µs, 32 of 4 on 56 × 56 1136 → 571, 9 of 16 on 28 × 28 235 →
+# 173, 16 of 32 on 14 × 14 254 → 225.
 NARROW = 128
 
 
@@ -304,7 +415,8 @@ class Direct(ChannelsLast):
                 if choice not in seen:
                     seen.add(choice)
                     together = s.c // groups <= NARROW and s.kh * s.kw * mb <= PLACES and constant(region, w)
-                    enough = divide(groups, divide(6 * target.threads, divide(s.oh * s.ow, mb) * s.n))     # for tasks of all threads
+                    # for tasks of all threads
+                    enough = divide(groups, divide(6 * target.threads, divide(s.oh * s.ow, mb) * s.n))
                     for gb in dict.fromkeys((enough, groups) if together else (1,)):
                         yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "GB"), (*choice, gb))))
 
@@ -313,20 +425,48 @@ class Direct(ChannelsLast):
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, taps = w.type.shape[1], w.type.shape[0] // groups, s.kh * s.kw
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
-                   unit=None if groups > 1 and oc % target.lanes else target.lanes)
+        end = tail(
+            region,
+            layouts,
+            grid_of(node.output.type.shape, "pixels"),
+            (node.output,),
+            first=2,
+            add=bias,
+            unit=None if groups > 1 and oc % target.lanes else target.lanes,
+        )
         array, panels = region.body.constants.get(w), divide(oc, nr)
         between, channel, *space = layouts[w]
-        block = constants(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, **s.sizes(layouts[x]),
-                          **filters_lie(array is not None, between * oc, between, channel, tuple(space))) + end.text
-        tiles = s.n * divide(groups, tactic["GB"]) * divide(s.oh * s.ow, tactic["MB"]) * divide(panels * nr, tactic["NB"])
+        block = (
+            constants(
+                C=c,
+                OC=oc,
+                GROUPS=groups,
+                PADDED=s.padded,
+                **s.sizes(layouts[x]),
+                **filters_lie(array is not None, between * oc, between, channel, tuple(space)),
+            )
+            + end.text
+        )
+        tiles = (
+            s.n * divide(groups, tactic["GB"]) * divide(s.oh * s.ow, tactic["MB"]) * divide(panels * nr, tactic["NB"])
+        )
         if array is None:
-            return kernel("conv.c", region, tactic, block, (x, w, *end.operands), tiles, scratch=4 * tactic["NB"] * taps * c)
+            return kernel(
+                "conv.c", region, tactic, block, (x, w, *end.operands), tiles, scratch=4 * tactic["NB"] * taps * c
+            )
 
         def pack(out: np.ndarray) -> None:
             pack_panels(array.reshape(groups, oc, c, taps).transpose(0, 3, 2, 1).reshape(groups, taps * c, oc), out)
-        return kernel("conv.c", region, tactic, block, (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles,
-                      scratch=8 * taps * tactic["MB"] if tactic["GB"] > 1 else 0)
+
+        return kernel(
+            "conv.c",
+            region,
+            tactic,
+            block,
+            (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands),
+            tiles,
+            scratch=8 * taps * tactic["MB"] if tactic["GB"] > 1 else 0,
+        )
 
 
 @template
@@ -341,13 +481,18 @@ class Planar(ChannelsLast):
         if node.attrs["group"] != 1 or node.inputs[0].type.rank != 4:
             return "not one picture of all its channels"
         if node.inputs[1].type.shape[1] > 4:
-            return "more than four planes: rows of every plane are copied by every task, and what kernels of ours write has its channels last"
+            return (
+                "more than four planes: rows of every plane are copied by every task, and what kernels of ours write"
+                " has its channels last"
+            )
         if any(node.inputs[0] in n.inputs for n in region.tail):
             return "what follows reads the picture as well, as vectors of channels"
         return None
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return row_major(value.type.rank) if value is region.anchor.inputs[0] else super().wanted(region, value, layouts)
+        return (
+            row_major(value.type.rank) if value is region.anchor.inputs[0] else super().wanted(region, value, layouts)
+        )
 
     def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
         return shape[-1] == 1 or strides[-1] == 1
@@ -361,16 +506,35 @@ class Planar(ChannelsLast):
             panels = divide(s.oc, nv * target.lanes)
             for rb in dict.fromkeys(min(rb, s.oh) for rb in (2, 4, 1)):
                 per = max(1, min(panels, panels * divide(s.oh, rb) * s.n // (6 * target.threads)))
-                yield Tactic(self.name, target.isa, (("MR", min(mr, s.ow)), ("NV", nv), ("RB", rb), ("NB", per * nv * target.lanes)))
+                yield Tactic(
+                    self.name,
+                    target.isa,
+                    (("MR", min(mr, s.ow)), ("NV", nv), ("RB", rb), ("NB", per * nv * target.lanes)),
+                )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         nr, rb, taps = tactic["NV"] * target.lanes, tactic["RB"], s.c * s.kh * s.kw
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
+        end = tail(
+            region,
+            layouts,
+            grid_of(node.output.type.shape, "pixels"),
+            (node.output,),
+            first=2,
+            add=bias,
+            unit=target.lanes,
+        )
         block = constants(C=s.c, OC=s.oc, XC=layouts[x][1], **s.sizes(layouts[x])) + end.text
         array = region.body.constants[w]
         rows, columns = (rb - 1) * s.sh + (s.kh - 1) * s.dh + 1, (s.ow - 1) * s.sw + (s.kw - 1) * s.dw + 1
-        weights = Packed((w,), f"panels{nr}planar", (divide(s.oc, nr), taps, nr), lambda out: pack_panels(array.reshape(s.oc, taps).T, out))
+        weights = Packed(
+            (w,),
+            f"panels{nr}planar",
+            (divide(s.oc, nr), taps, nr),
+            lambda out: pack_panels(array.reshape(s.oc, taps).T, out),
+        )
         tiles = s.n * divide(s.oh, rb) * divide(s.oc, tactic["NB"])
-        return kernel("conv_planar.c", region, tactic, block, (x, weights, *end.operands), tiles, scratch=4 * s.c * rows * columns)
+        return kernel(
+            "conv_planar.c", region, tactic, block, (x, weights, *end.operands), tiles, scratch=4 * s.c * rows * columns
+        )

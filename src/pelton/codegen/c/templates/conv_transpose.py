@@ -1,4 +1,5 @@
 """Transposed convolutions, channels-last: gathered phase by phase, and depthwise."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -25,14 +26,30 @@ class DepthwiseTranspose(ChannelsLast):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= s.c][:2]:
-            yield Tactic(self.name, target.isa, (("NV", nv), ("RB", max(1, min(4, s.n * s.oh // (8 * target.threads))))))
+            yield Tactic(
+                self.name, target.isa, (("NV", nv), ("RB", max(1, min(4, s.n * s.oh // (8 * target.threads)))))
+            )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
-        return kernel("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
-                      (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+        end = tail(
+            region,
+            layouts,
+            grid_of(node.output.type.shape, "pixels"),
+            (node.output,),
+            first=2,
+            add=bias,
+            unit=target.lanes,
+        )
+        return kernel(
+            "depthwise_transpose.c",
+            region,
+            tactic,
+            constants(C=s.c, **s.sizes(layouts[x])) + end.text,
+            (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands),
+            s.n * divide(s.oh, tactic["RB"]),
+        )
 
 
 @template
@@ -51,7 +68,9 @@ class ConvTranspose(ChannelsLast):
         for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
             nr = nv * target.lanes
             mr = min(mr, pixels)
-            for mb, per in self.shares(region, pixels, divide(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target, mr):
+            for mb, per in self.shares(
+                region, pixels, divide(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target, mr
+            ):
                 choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
@@ -62,17 +81,54 @@ class ConvTranspose(ChannelsLast):
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, taps = w.type.shape[0] // groups, w.type.shape[1], s.kh * s.kw
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
-                   unit=None if groups > 1 and oc % target.lanes else target.lanes)
+        end = tail(
+            region,
+            layouts,
+            grid_of(node.output.type.shape, "pixels"),
+            (node.output,),
+            first=2,
+            add=bias,
+            unit=None if groups > 1 and oc % target.lanes else target.lanes,
+        )
         array, panels = region.body.constants.get(w), divide(oc, nr)
         channel, between, *space = layouts[w]
-        block = constants(C=c, OC=oc, GROUPS=groups, **s.sizes(layouts[x]),
-                          **filters_lie(array is not None, channel * c, between, channel, tuple(space))) + end.text
-        tiles = s.n * groups * s.sh * s.sw * divide(divide(s.oh, s.sh) * divide(s.ow, s.sw), tactic["MB"]) * divide(panels * nr, tactic["NB"])
+        block = (
+            constants(
+                C=c,
+                OC=oc,
+                GROUPS=groups,
+                **s.sizes(layouts[x]),
+                **filters_lie(array is not None, channel * c, between, channel, tuple(space)),
+            )
+            + end.text
+        )
+        tiles = (
+            s.n
+            * groups
+            * s.sh
+            * s.sw
+            * divide(divide(s.oh, s.sh) * divide(s.ow, s.sw), tactic["MB"])
+            * divide(panels * nr, tactic["NB"])
+        )
         if array is None:
-            return kernel("conv_transpose.c", region, tactic, block, (x, w, *end.operands), tiles, scratch=4 * tactic["NB"] * taps * c)
+            return kernel(
+                "conv_transpose.c",
+                region,
+                tactic,
+                block,
+                (x, w, *end.operands),
+                tiles,
+                scratch=4 * tactic["NB"] * taps * c,
+            )
 
         def pack(out: np.ndarray) -> None:
             pack_panels(array.reshape(groups, c, oc, taps).transpose(0, 3, 1, 2).reshape(groups, taps * c, oc), out)
-        return kernel("conv_transpose.c", region, tactic, block,
-                      (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)
+
+        return kernel(
+            "conv_transpose.c",
+            region,
+            tactic,
+            block,
+            (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands),
+            tiles,
+        )

@@ -1,4 +1,5 @@
 """Probabilities of classes from those of pairs of them, a row to a tile."""
+
 from __future__ import annotations
 
 from pelton.ir.graph import Value
@@ -27,5 +28,8 @@ class Coupled(Template):
         x, y = region.anchor.inputs[0], region.output
         rows, classes = y.type.shape
         (xr, xp), (yr, yc) = layouts[x], layouts[y]
-        block = constants(CLASSES=classes, ROUNDS=max(ROUNDS, classes), XR=xr, XP=xp, YR=yr, YC=yc) + f"typedef {memory(x.type.dtype)} element;\n"
+        block = (
+            constants(CLASSES=classes, ROUNDS=max(ROUNDS, classes), XR=xr, XP=xp, YR=yr, YC=yc)
+            + f"typedef {memory(x.type.dtype)} element;\n"
+        )
         return kernel("coupled.c", region, tactic, block, (x, y), rows, scratch=8 * classes * (classes + 2))

@@ -1,4 +1,5 @@
 """Determinants, a matrix to a tile."""
+
 from __future__ import annotations
 
 import math
@@ -32,4 +33,6 @@ class Det(Template):
         block = constants(N=shape[-1], ROW=strides[-2], COLUMN=strides[-1])
         block += macro("X_AT(b)", lead.address(strides[:rank])) + macro("Y_AT(b)", lead.address(layouts[y]))
         block += f"typedef {memory(x.type.dtype)} element;\n"
-        return kernel("det.c", region, tactic, block, (x, y), math.prod(y.type.shape), scratch=8 * shape[-1] * shape[-1])
+        return kernel(
+            "det.c", region, tactic, block, (x, y), math.prod(y.type.shape), scratch=8 * shape[-1] * shape[-1]
+        )

@@ -1,4 +1,5 @@
 """Matrix products of few rows with a matrix that is no constant: vectors, and queries of one step."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, tail
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
-_MOST = 4                                      # rows: with more, packing the matrix for register tiles pays
+_MOST = 4  # rows: with more, packing the matrix for register tiles pays
 
 
 @template
@@ -48,7 +49,8 @@ class Few(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
         p = Product(region, layouts)
-        if not is_known(p.m) or p.m > _MOST:                               # rows of all batches that do not lie one stride apart
+        # rows of all batches that do not lie one stride apart
+        if not is_known(p.m) or p.m > _MOST:
             return
         share = divide(divide(p.n * p.batch, 2 * target.threads), 64) * 64
         for most in (1024, 256):
@@ -65,10 +67,17 @@ class Few(Template):
         runs = lying.runs(lying.r, a)
         bk, bn = (1 if d == 1 else s for d, s in zip(b_shape[-2:], b[-2:]))
         if p.n == 1 and bk == 1:
-            bn = 0                                                         # the one column lies whole
+            bn = 0  # the one column lies whole
         block = constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=runs[0][1] if runs else 0, BK=bk, BN=bn)
         block += macro("A_AT(b)", Grid(a_shape, grid.b, (), ()).address(a))
         block += macro("B_AT(b)", Grid(b_shape, grid.b, (), ()).address(b))
         end = tail(region, layouts, grid, (p.node.output,), first=2, unit=target.lanes)
-        return kernel("few.c", region, tactic, block + end.text, (p.a, p.b, *end.operands), p.batch * divide(p.n, tactic["NB"]),
-                      scratch=8 * p.m * tactic["NB"])
+        return kernel(
+            "few.c",
+            region,
+            tactic,
+            block + end.text,
+            (p.a, p.b, *end.operands),
+            p.batch * divide(p.n, tactic["NB"]),
+            scratch=8 * p.m * tactic["NB"],
+        )

@@ -1,4 +1,5 @@
 """Gathers: rows, elements and index tuples, out of tensors of any element size."""
+
 from __future__ import annotations
 
 from pelton.ir import dims
@@ -23,26 +24,27 @@ def gathered(node: Node) -> range:
 
 
 class Picks:
-    """A gather over the axes of its output: how input and indices are walked, and what one number of an index tuple is worth."""
+    """A gather over the axes of its output: how input and indices are walked, and what one number of an index tuple is
+    worth."""
 
     def __init__(self, region: Region, layouts: Layouts):
         node = region.anchor
         x, indices = node.inputs
         xs, ids, shape = layouts[x], layouts[indices], x.type.shape
         rank = indices.type.rank
-        self.between = 0                                                   # between the numbers of an index tuple
+        self.between = 0  # between the numbers of an index tuple
         if node.op.name == "gather_nd":
             batch, depth = node.attrs["batch_dims"], indices.type.shape[-1]
-            self.x: Strides = (*xs[:batch], *[0] * (rank - 1 - batch), *xs[batch + depth:])
+            self.x: Strides = (*xs[:batch], *[0] * (rank - 1 - batch), *xs[batch + depth :])
             self.indices: Strides = (*ids[:-1], *[0] * (x.type.rank - batch - depth))
             self.between = ids[-1]
         else:
             axis = node.attrs["axis"]
             if node.op.name == "gather":
-                self.x = (*xs[:axis], *[0] * rank, *xs[axis + 1:])
+                self.x = (*xs[:axis], *[0] * rank, *xs[axis + 1 :])
                 self.indices = (*[0] * axis, *ids, *[0] * (x.type.rank - axis - 1))
             else:
-                self.x = (*xs[:axis], 0, *xs[axis + 1:])
+                self.x = (*xs[:axis], 0, *xs[axis + 1 :])
                 self.indices = ids
         axes = gathered(node)
         self.sizes, self.steps = [shape[a] for a in axes], [xs[a] for a in axes]
@@ -93,9 +95,24 @@ class Gather(Moving):
         xc, ic = grid.step(p.x), grid.step(p.indices)
         moved = plain(region, layouts)
         row = Grid(grid.shape, (), grid.r, ())
-        block = constants(ROWS=rows, COLS=cols, DEPTH=len(p.sizes), IK=p.between, PICK=bool(ic) or (xc != 1 and cols != 1), XC=xc, IC=ic)
+        block = constants(
+            ROWS=rows,
+            COLS=cols,
+            DEPTH=len(p.sizes),
+            IK=p.between,
+            PICK=bool(ic) or (xc != 1 and cols != 1),
+            XC=xc,
+            IC=ic,
+        )
         block += macro("X_AT(r)", row.address(p.x)) + macro("I_AT(r)", row.address(p.indices))
         block += listed("SIZES", p.sizes) + listed("STEPS", p.steps)
         block += f"typedef {memory(indices.type.dtype)} index;\n" + held(moved.dtype)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=2)
-        return kernel("gather.c", region, tactic, block + end.text, (x, indices, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel(
+            "gather.c",
+            region,
+            tactic,
+            block + end.text,
+            (x, indices, *moved.operands(end)),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+        )

@@ -1,4 +1,5 @@
 """Matrix products: matmul with either operand, and 1×1 convolutions of stride one, which are products over pixels."""
+
 from __future__ import annotations
 
 import math
@@ -17,14 +18,15 @@ from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, grid
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
-KC = 384                                       # 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak on Zen 3)
+# 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak on Zen 3)
+KC = 384
 
 
 def pack_panels(b: np.ndarray, out: np.ndarray) -> None:
     """[…, K, N] to […, panel, K, nr], columns past N left as they are."""
     for p in range(out.shape[-3]):
-        part = b[..., p * out.shape[-1]:(p + 1) * out.shape[-1]]
-        out[..., p, :, :part.shape[-1]] = part
+        part = b[..., p * out.shape[-1] : (p + 1) * out.shape[-1]]
+        out[..., p, :, : part.shape[-1]] = part
 
 
 @template
@@ -44,7 +46,9 @@ class Gemm(Template):
                 return "the filters are not constant"
         elif min(len(v.type.shape) for v in node.inputs) < 2:
             return "an operand is a vector"
-        return tail_refusal(region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1)
+        return tail_refusal(
+            region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1
+        )
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
@@ -52,7 +56,11 @@ class Gemm(Template):
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
-        return last_of(channels_last(region.anchor.output.type.rank), rank) if region.anchor.op.name == "convolution" else row_major(rank)
+        return (
+            last_of(channels_last(region.anchor.output.type.rank), rank)
+            if region.anchor.op.name == "convolution"
+            else row_major(rank)
+        )
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         p, shape, strides = Product(region), value.type.shape, layouts[value]
@@ -62,7 +70,12 @@ class Gemm(Template):
             return (shape[1] == 1 or strides[1] == 1) and len(runs) <= 1
         if value is p.a and shape[-1] != 1 and strides[-1] != 1:
             return False
-        if value is p.b and not constant(region, value) and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] and shape[-2:] != (1, 1):
+        if (
+            value is p.b
+            and not constant(region, value)
+            and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1]
+            and shape[-2:] != (1, 1)
+        ):
             return False
         return fits_grid(region, p.grid, value, strides)
 
@@ -83,28 +96,40 @@ class Gemm(Template):
                 yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "KC"), choice)))
 
     def _choices(self, p: Product, target: Target):
-        if p.m <= 2:                                                       # bound by reading B: wide panels, K in one go
+        # bound by reading B: wide panels, K in one go
+        if p.m <= 2:
             for nv in (4, 8, 2):
                 yield p.m, nv, p.m, nv * target.lanes * 2, 1 << 20
             return
-        tasks = target.threads * 6                                          # enough to even out, few enough to be cheap
+        tasks = target.threads * 6  # enough to even out, few enough to be cheap
         choices = list[tuple[int, int, int, int, int]]()
         for mr, nv in register_tiles(p.n, p.m, target):
             cols = divide(p.n, nv * target.lanes)
-            # All rows at once only where they stay in a cache between two panels: 10816 × 128 by 64 took 1.16 ms alone (by blocks 1.22), 2.2 in YOLOv2 (1.4).
-            # Blocks of one size (`even`), 66, 66 and 64 rows in place of 96, 96 and 4, here and in direct convolutions, with Winograd's: BERT 1 to 4 % faster,
+            # All rows at once only where they stay in a cache between two panels: 10816 × 128 by 64 took 1.16 ms alone
+            # (by blocks 1.22), 2.2 in YOLOv2 (1.4).
+            # Blocks of one size (`even`), 66, 66 and 64 rows in place of 96, 96 and 4, here and in direct convolutions,
+            # with Winograd's: BERT 1 to 4 % faster,
             # resnet50 1 % slower than with none of them, while Winograd's alone make it 2 % faster.
             small = 4 * p.m * p.k <= 2 * target.l2
-            for mb in (96, 48, 192, *([divide(p.m, 6) * 6, divide(divide(p.m, target.threads), mr) * mr] if small else [])):
+            for mb in (
+                96,
+                48,
+                192,
+                *([divide(p.m, 6) * 6, divide(divide(p.m, target.threads), mr) * mr] if small else []),
+            ):
                 per = max(1, min(cols, cols * divide(p.m, mb) * p.batch // tasks))
-                # All columns at once: what a thread needs of A is then what it made itself, where threads share out rows in the step before as well.
+                # All columns at once: what a thread needs of A is then what it made itself, where threads share out
+                # rows in the step before as well.
                 for columns in (per, cols) if divide(p.m, mb) >= target.threads else (per,):
-                    choices += [(mr, nv, mb, columns * nv * target.lanes, kc) for kc in ((KC, 256, p.k) if p.k > KC else (p.k,))]
+                    choices += [
+                        (mr, nv, mb, columns * nv * target.lanes, kc) for kc in ((KC, 256, p.k) if p.k > KC else (p.k,))
+                    ]
         yield from sorted(choices, key=lambda c: self._cycles(p, target, *c))
 
     def _cycles(self, p: Product, target: Target, mr: int, nv: int, mb: int, nb: int, kc: int) -> float:
-        """A rough model of what a core waits for: products, tiles and tasks that begin, panels of B that leave L1, blocks of A that leave L2. Of 65 products,
-        by both register tiles, the first choice took 15 % longer than the best of all, the better of two 4 %, the best of four 1 % (Zen 3, 2 threads)."""
+        """A rough model of what a core waits for: products, tiles and tasks that begin, panels of B that leave L1,
+        blocks of A that leave L2. Of 65 products, by both register tiles, the first choice took 15 % longer than the
+        best of all, the better of two 4 %, the best of four 1 % (Zen 3, 2 threads)."""
         nr = nv * target.lanes
         panels, blocks = divide(p.n, nr), divide(p.m, mb)
         tiles, splits, kn = panels * blocks * divide(mb, mr), divide(panels * nr, nb), min(kc, p.k)
@@ -112,7 +137,9 @@ class Gemm(Template):
         panel = 4 * nr * p.k * tiles / 64 if 4 * kn * (nr + mr) > target.l1 * 0.9 else 0
         block = 4 * p.m * p.k * panels / 4 if 4 * mb * kn > target.l2 / 4 else 0
         tasks = p.batch * blocks * splits
-        return (products + panel + block + 1000 * blocks * splits) * divide(tasks, target.threads) * target.threads / tasks
+        return (
+            (products + panel + block + 1000 * blocks * splits) * divide(tasks, target.threads) * target.threads / tasks
+        )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p = Product(region, layouts)
@@ -137,7 +164,9 @@ class Gemm(Template):
             b_shape = (*grid.shape[:-2], p.k, p.n)
             shape = p.b.type.shape
             if packed:
-                dense = tuple(math.prod([divide(shape[-1], nr) * nr, *shape[i + 1:-1]]) for i in range(len(shape) - 2))
+                dense = tuple(
+                    math.prod([divide(shape[-1], nr) * nr, *shape[i + 1 : -1]]) for i in range(len(shape) - 2)
+                )
                 b = broadcast(shape, (*dense, 0, 0), b_shape)
                 bk = bn = 0
             else:
@@ -145,8 +174,12 @@ class Gemm(Template):
                 bk, bn = b[-2:]
             b_at = Grid(b_shape, grid.b, (), ()).address(b)
         end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias, unit=target.lanes)
-        block = (constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
-                 + macro("A_AT(b)", a_at) + macro("B_AT(b)", b_at) + end.text)
+        block = (
+            constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
+            + macro("A_AT(b)", a_at)
+            + macro("B_AT(b)", b_at)
+            + end.text
+        )
         mb, nb, kc = tactic["MB"], tactic["NB"], tactic["KC"]
         mbs, nbs = divide(p.m, mb), divide(p.n, nb)
         scratch = 4 * ((mb * nb if bounds(p.k)[1] > kc else 0) + (0 if packed else nb * p.k))
@@ -155,9 +188,23 @@ class Gemm(Template):
             array = region.body.constants[p.b]
             panels = (divide(p.n, nr), p.k, nr)
             if node.op.name == "convolution":
-                weights = Packed((p.b,), f"panels{nr}t", panels, lambda out: pack_panels(array.reshape(array.shape[0], array.shape[1]).T, out))
+                weights = Packed(
+                    (p.b,),
+                    f"panels{nr}t",
+                    panels,
+                    lambda out: pack_panels(array.reshape(array.shape[0], array.shape[1]).T, out),
+                )
             else:
-                weights = Packed((p.b,), f"panels{nr}", (*array.shape[:-2], *panels), lambda out: pack_panels(array, out))
-        return kernel("gemm.c", region, tactic, block, (p.a, weights, *end.operands), p.batch * mbs * nbs, grain=1, scratch=scratch)
-
-
+                weights = Packed(
+                    (p.b,), f"panels{nr}", (*array.shape[:-2], *panels), lambda out: pack_panels(array, out)
+                )
+        return kernel(
+            "gemm.c",
+            region,
+            tactic,
+            block,
+            (p.a, weights, *end.operands),
+            p.batch * mbs * nbs,
+            grain=1,
+            scratch=scratch,
+        )

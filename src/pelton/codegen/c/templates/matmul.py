@@ -1,4 +1,6 @@
-"""Matrix products that the f32 one has no tactics for: of f64, of integers, whose sums wrap, and of constants from the left."""
+"""Matrix products that the f32 one has no tactics for: of f64, of integers, whose sums wrap, and of constants from the
+left."""
+
 from __future__ import annotations
 
 from pelton.ir.graph import Value
@@ -12,7 +14,8 @@ from .gemm import Product
 from pelton.codegen.grid import Grid, constant, divide, fits_grid, tail_refusal
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
-MR = 4                                         # rows whose sums stay in registers, also where each of the two vectors of columns takes two
+# rows whose sums stay in registers, also where each of the two vectors of columns takes two
+MR = 4
 
 
 @template
@@ -58,5 +61,11 @@ class MatMul(Template):
         block += macro("B_AT(b)", Grid(b_shape, grid.b, (), ()).address(b))
         block += held(dtype) + f"#define ONE(p) bc_{dtype.value}(*(p))\n#define ADDED(acc, x, y) {added}\n"
         end = tail(region, layouts, grid, (p.node.output,), first=2)
-        return kernel("matmul.c", region, tactic, block + end.text, (p.a, p.b, *end.operands),
-                      p.batch * divide(p.m, tactic["MB"]) * divide(p.n, tactic["NB"]))
+        return kernel(
+            "matmul.c",
+            region,
+            tactic,
+            block + end.text,
+            (p.a, p.b, *end.operands),
+            p.batch * divide(p.m, tactic["MB"]) * divide(p.n, tactic["NB"]),
+        )

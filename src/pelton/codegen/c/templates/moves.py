@@ -1,4 +1,6 @@
-"""Elements moved without computing on them: padding, repetition, triangles, nearest neighbours. And what all templates that move share."""
+"""Elements moved without computing on them: padding, repetition, triangles, nearest neighbours. And what all templates
+that move share."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -27,7 +29,7 @@ class Moved:
     region: Region
     layouts: Layouts
     dtype: DType
-    stands: dict[Value, Value]                                             # stand-in → what it stands for
+    stands: dict[Value, Value]  # stand-in → what it stands for
 
     def operands(self, end: Tail) -> tuple[Value, ...]:
         return tuple(self.stands.get(v, v) for v in end.operands)
@@ -63,8 +65,9 @@ class Map:
     the index itself."""
 
     place: Callable[[Text], Text] | None
-    first: Size = 0                                                        # elements of the input that are left out at the start
-    holes: bool = False                                                    # whether some indices have no element
+    # elements of the input that are left out at the start
+    first: Size = 0
+    holes: bool = False  # whether some indices have no element
     table: tuple[int, ...] = ()
 
     @property
@@ -87,7 +90,7 @@ def maps(node: Node) -> list[Map]:
         return [Map(None if r == 1 else place("wrapped({}, {})", d)) for d, r in zip(x.shape, a["repeats"])]
     if name == "pad":
         out = []
-        for d, before, after in zip(x.shape, a["pads"][:x.rank], a["pads"][x.rank:]):
+        for d, before, after in zip(x.shape, a["pads"][: x.rank], a["pads"][x.rank :]):
             first, moved = maximum(0, -before), maximum(0, before, after) != 0
             n = d - first - maximum(0, -after)
             found = place(NAMES[a["mode"]] + "({} - {}, {})", maximum(0, before), n) if moved else None
@@ -99,7 +102,16 @@ def maps(node: Node) -> list[Map]:
             if size == new and scale == 1:
                 out.append(Map(None))
                 continue
-            (places, _), = axis_taps(size, new, scale, mode="nearest", coordinates=a["coordinates"], nearest=a["nearest"], cubic_a=0., exclude_outside=False)
+            ((places, _),) = axis_taps(
+                size,
+                new,
+                scale,
+                mode="nearest",
+                coordinates=a["coordinates"],
+                nearest=a["nearest"],
+                cubic_a=0.0,
+                exclude_outside=False,
+            )
             out.append(Map(place(f"table{axis}[{{}}]"), table=tuple(map(int, places))))
         return out
     return [Map(None)] * x.rank
@@ -119,9 +131,18 @@ class Move(Moving):
             if node.attrs["roi"]:
                 return "a part of the input"
             x, y = node.inputs[0].type.shape, node.output.type.shape
-            if not all(is_known(old, new) or (old == new and scale == 1) for old, new, scale in zip(x, y, node.attrs["scales"])):
+            if not all(
+                is_known(old, new) or (old == new and scale == 1) for old, new, scale in zip(x, y, node.attrs["scales"])
+            ):
                 return "the size of a resized axis varies"
-            if sum(new for old, new, scale in zip(x, y, node.attrs["scales"]) if is_known(old, new) and (old != new or scale != 1)) > TABLED:
+            if (
+                sum(
+                    new
+                    for old, new, scale in zip(x, y, node.attrs["scales"])
+                    if is_known(old, new) and (old != new or scale != 1)
+                )
+                > TABLED
+            ):
                 return "the tables of where elements come from are too long for a kernel's source"
         return None
 
@@ -129,7 +150,9 @@ class Move(Moving):
         """The axes that do not keep their index."""
         node = region.anchor
         rank = node.inputs[0].type.rank
-        return (rank - 2, rank - 1) if node.op.name == "trilu" else tuple(a for a, m in enumerate(maps(node)) if m.place)
+        return (
+            (rank - 2, rank - 1) if node.op.name == "trilu" else tuple(a for a, m in enumerate(maps(node)) if m.place)
+        )
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         """Columns are axes that keep their index, or the one innermost axis that does not."""
@@ -155,14 +178,31 @@ class Move(Moving):
         strides = layouts[x]
         inner = next((axes[a] for a in grid.c if axes[a].place), None)
         step = grid.step(strides)
-        block = constants(ROWS=rows, COLS=cols, XC=step, STEADY=(inner is None or inner.steady) and (step == 1 or cols == 1), FILLED=filled)
-        block += "".join(f"static const int table{a}[] = {{{', '.join(map(str, m.table))}}};\n" for a, m in enumerate(axes) if m.table)
+        block = constants(
+            ROWS=rows,
+            COLS=cols,
+            XC=step,
+            STEADY=(inner is None or inner.steady) and (step == 1 or cols == 1),
+            FILLED=filled,
+        )
+        block += "".join(
+            f"static const int table{a}[] = {{{', '.join(map(str, m.table))}}};\n"
+            for a, m in enumerate(axes)
+            if m.table
+        )
         block += self._row(node, grid, axes, strides)
         column = inner.place("(o)") if inner else "((o) >= l.lo && (o) < l.hi ? (o) : -1)"
         block += code("#define COLUMN(l, o) {}\n", column) + held(moved.dtype)
         operands = (x, node.inputs[1]) if filled else (x,)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=len(operands))
-        return kernel("move.c", region, tactic, block + end.text, (*operands, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel(
+            "move.c",
+            region,
+            tactic,
+            block + end.text,
+            (*operands, *moved.operands(end)),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+        )
 
     def _row(self, node: Node, grid: Grid, axes: list[Map], strides: Strides) -> Text:
         """C: the row of the input that belongs to row r of the output."""

@@ -1,4 +1,5 @@
 """Normalisations: layer and RMS norm over trailing axes, instance and group norm, and local response."""
+
 from __future__ import annotations
 
 import math
@@ -34,7 +35,8 @@ def floats(region: Region) -> str | None:
 def scaled(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Value]]:
     """The region with scale and bias written as pointwise nodes behind the anchor, so that they belong to the tail.
 
-    spread: they are one number per channel, and stand in the tail as [C, 1, …]: (region, stand-in → what it stands for).
+    spread: they are one number per channel, and stand in the tail as [C, 1, …]: (region, stand-in → what it stands
+    for).
     """
     node = region.anchor
     x, *factors = node.inputs
@@ -43,13 +45,18 @@ def scaled(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Va
         for f in factors:
             stands[Value(f.type.with_shape((*f.type.shape, *[1] * (x.type.rank - 2))), f.name)] = f
         factors = list(stands)
-    names = ["mul", "add"][:len(factors)]
+    names = ["mul", "add"][: len(factors)]
     made = [*(Value(node.output.type, op) for op in ("normalised", *names[:-1])), node.output]
     nodes = [Node(node.op, (x,), node.attrs, (made[0],), node.name)]
     nodes += [Node(get(op), (made[i], f), {}, (made[i + 1],)) for i, (op, f) in enumerate(zip(names, factors))]
     body = region.body.replace(nodes=(*nodes, *(n for n in region.body.nodes if n is not node)))
     if spread:
-        body = body.replace(constants={**body.constants, **{s: body.constants[f].reshape(s.type.shape) for s, f in stands.items() if f in body.constants}})
+        body = body.replace(
+            constants={
+                **body.constants,
+                **{s: body.constants[f].reshape(s.type.shape) for s, f in stands.items() if f in body.constants},
+            }
+        )
     return Region(body, (nodes[0],)), stands
 
 
@@ -83,13 +90,18 @@ class RowNorm(Sweep):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
-        yield Tactic(self.name, target.isa, (("RB", shares(extent(grid, grid.b), 1, 2 * extent(grid, grid.c), target, 1)[0]),))
+        yield Tactic(
+            self.name, target.isa, (("RB", shares(extent(grid, grid.b), 1, 2 * extent(grid, grid.c), target, 1)[0]),)
+        )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, batch = node.inputs[0], extent(grid, grid.b)
         whole, _ = scaled(region)
-        block = constants(BATCH=batch, N=extent(grid, grid.c), CENTRED=node.op.name == "layer_norm") + f"#define EPSILON {number(node.attrs['epsilon'])}\n"
+        block = (
+            constants(BATCH=batch, N=extent(grid, grid.c), CENTRED=node.op.name == "layer_norm")
+            + f"#define EPSILON {number(node.attrs['epsilon'])}\n"
+        )
         block += macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x])) + held(x.type.dtype)
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         return kernel("norm.c", region, tactic, block + end.text, (x, *end.operands), divide(batch, tactic["RB"]))
@@ -127,7 +139,9 @@ class ChannelNorm(Sweep):
         grid = self.grid(region, layouts)
         channels, pixels = extent(grid, grid.c), extent(grid, grid.r)
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= channels][:2]:
-            _, cb = shares(1, channels, 3 * pixels * extent(grid, grid.b), target, math.lcm(nv * target.lanes, self.group(region)))
+            _, cb = shares(
+                1, channels, 3 * pixels * extent(grid, grid.b), target, math.lcm(nv * target.lanes, self.group(region))
+            )
             yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -141,8 +155,15 @@ class ChannelNorm(Sweep):
         block += macro("X_AT(b)", code("(b) * {}", layouts[x][0]))
         block += macro("PIXEL_AT(r)", Grid(grid.shape, (), grid.r, ()).address(layouts[x])) + held(x.type.dtype)
         operands = (x, *(stands.get(v, v) for v in end.operands))
-        return kernel("norm_across.c", region, tactic, block + end.text, operands, sizes["BATCH"] * divide(sizes["C"], tactic["CB"]),
-                      scratch=8 * (tactic["CB"] + target.lanes))
+        return kernel(
+            "norm_across.c",
+            region,
+            tactic,
+            block + end.text,
+            operands,
+            sizes["BATCH"] * divide(sizes["C"], tactic["CB"]),
+            scratch=8 * (tactic["CB"] + target.lanes),
+        )
 
 
 @template
@@ -171,11 +192,23 @@ class LocalResponse(Sweep):
         node, grid = region.anchor, self.grid(region, layouts)
         x, a = node.inputs[0], node.attrs
         beta = a["beta"]
-        roots = {.5: "(1 / f32_sqrt(v))", .75: "(1 / (f32_sqrt(v) * f32_sqrt(f32_sqrt(v))))", 1.: "(1 / (v))"}
+        roots = {0.5: "(1 / f32_sqrt(v))", 0.75: "(1 / (f32_sqrt(v) * f32_sqrt(f32_sqrt(v))))", 1.0: "(1 / (v))"}
         power = roots.get(beta, f"f32_exp(f32_log(v) * bc_f32({number(-beta)}))")
         sizes = dict(PIXELS=extent(grid, grid.r), C=x.type.shape[1], SIZE=a["size"])
-        block = constants(**sizes) + f"#define BIAS {number(a['bias'])}\n#define ALPHA {number(a['alpha'] / a['size'])}\n#define INVERSE_POWER(v) {power}\n"
+        block = (
+            constants(**sizes)
+            + f"#define BIAS {number(a['bias'])}\n#define ALPHA {number(a['alpha'] / a['size'])}\n#define"
+            f" INVERSE_POWER(v) {power}\n"
+        )
         block += macro("X_AT(r)", Grid(grid.shape, (), grid.r, ()).address(layouts[x])) + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
         scratch = x.type.dtype.size * (2 * sizes["SIZE"] + 2 * target.lanes)
-        return kernel("lrn.c", region, tactic, block + end.text, (x, *end.operands), divide(sizes["PIXELS"], tactic["RB"]), scratch=scratch)
+        return kernel(
+            "lrn.c",
+            region,
+            tactic,
+            block + end.text,
+            (x, *end.operands),
+            divide(sizes["PIXELS"], tactic["RB"]),
+            scratch=scratch,
+        )

@@ -1,4 +1,6 @@
-"""What depends on the order of elements along an axis: where extremes lie, cumulative sums and products, the k largest."""
+"""What depends on the order of elements along an axis: where extremes lie, cumulative sums and products, the k
+largest."""
+
 from __future__ import annotations
 
 from pelton.ir.dims import Size, bounds
@@ -36,16 +38,26 @@ class Arg(Reducing):
         node = region.anchor
         block, rows, cols = self.sizes(region, layouts)
         largest = node.op.name == "arg_max"
-        block += f"#define PLACE {place(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST {int(node.attrs['select_last_index'])}\n"
+        block += (
+            f"#define PLACE {place(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST"
+            f" {int(node.attrs['select_last_index'])}\n"
+        )
         block += f"#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
-        return kernel("arg.c", region, tactic, block + joined("max" if largest else "min", node.inputs[0].type.dtype) + end.text,
-                      (node.inputs[0], *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel(
+            "arg.c",
+            region,
+            tactic,
+            block + joined("max" if largest else "min", node.inputs[0].type.dtype) + end.text,
+            (node.inputs[0], *end.operands),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+        )
 
 
 @template
 class CumSum(Sweep):
-    """The axis is a coordinate of its own: b are the other rows, r the axis (none where it has unit stride and the columns run along it)."""
+    """The axis is a coordinate of its own: b are the other rows, r the axis (none where it has unit stride and the
+    columns run along it)."""
 
     name = "cumsum"
     dynamic = True
@@ -60,7 +72,7 @@ class CumSum(Sweep):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
         cols = extent(grid, grid.c)
-        for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= cols][:2 if grid.r else 1]:
+        for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= cols][: 2 if grid.r else 1]:
             _, cb = shares(1, cols, extent(grid, grid.r) * extent(grid, grid.b), target, nv * target.lanes)
             yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
 
@@ -68,16 +80,34 @@ class CumSum(Sweep):
         node, grid = region.anchor, self.grid(region, layouts)
         x, axis = node.inputs[0], node.attrs["axis"]
         batch, cols = extent(grid, grid.b), extent(grid, grid.c)
-        block = constants(BATCH=batch, COLS=cols, N=x.type.shape[axis], XN=layouts[x][axis], ALONG=not grid.r,
-                          EXCLUSIVE=node.attrs["exclusive"], REVERSE=node.attrs["reverse"])
+        block = constants(
+            BATCH=batch,
+            COLS=cols,
+            N=x.type.shape[axis],
+            XN=layouts[x][axis],
+            ALONG=not grid.r,
+            EXCLUSIVE=node.attrs["exclusive"],
+            REVERSE=node.attrs["reverse"],
+        )
         block += macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x]))
-        block += joined("prod" if node.op.name == "cumprod" else "sum", x.type.dtype) + f"#define START {int(node.op.name == 'cumprod')}\n"
+        block += (
+            joined("prod" if node.op.name == "cumprod" else "sum", x.type.dtype)
+            + f"#define START {int(node.op.name == 'cumprod')}\n"
+        )
         end = tail(region, layouts, grid, (node.output,), first=1)
-        return kernel("cumsum.c", region, tactic, block + end.text, (x, *end.operands), batch * (divide(cols, tactic["CB"]) if grid.r else 1))
+        return kernel(
+            "cumsum.c",
+            region,
+            tactic,
+            block + end.text,
+            (x, *end.operands),
+            batch * (divide(cols, tactic["CB"]) if grid.r else 1),
+        )
 
 
 def along_or_across(region: Region, layouts: Layouts, axis: int) -> Grid:
-    """The grid of what works on one axis: b the other rows, then either columns along the axis (no r), or r the axis and columns across it."""
+    """The grid of what works on one axis: b the other rows, then either columns along the axis (no r), or r the axis
+    and columns across it."""
     x = region.anchor.inputs[0]
     shape = region.output.type.shape
     moving = [a for a in lying(shape, layouts[region.output]) if shape[a] != 1]
@@ -118,13 +148,25 @@ class TopK(Sweep):
         written = [v in region.body.outputs for v in (values, indices)]
         lies = {v: layouts[v] if v in layouts else dense(v.type.shape) for v in (x, values, indices)}
         rows = Grid(shape, (), tuple(a for a in lying(shape, lies[x]) if a != axis), ())
-        block = constants(ROWS=extent(rows, rows.r), N=shape[axis], K=k, XN=lies[x][axis], VALUES_N=lies[values][axis], INDICES_N=lies[indices][axis],
-                          VALUES=written[0], INDICES=written[1])
+        block = constants(
+            ROWS=extent(rows, rows.r),
+            N=shape[axis],
+            K=k,
+            XN=lies[x][axis],
+            VALUES_N=lies[values][axis],
+            INDICES_N=lies[indices][axis],
+            VALUES=written[0],
+            INDICES=written[1],
+        )
         block += macro("X_AT(r)", rows.address(lies[x])) + macro("VALUES_AT(r)", rows.address(lies[values]))
         block += macro("INDICES_AT(r)", rows.address(lies[indices]))
         at = place(shape[axis])
-        block += f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define PLACE {at.value}\ntypedef {memory(x.type.dtype)} element;\n"
+        block += (
+            f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define PLACE {at.value}\ntypedef"
+            f" {memory(x.type.dtype)} element;\n"
+        )
         operands = (x, *(v for v, w in zip((values, indices), written) if w))
         item = 16 if 8 in (x.type.dtype.size, at.size) else 8
-        return kernel("top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * item)
-
+        return kernel(
+            "top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * item
+        )

@@ -1,4 +1,5 @@
 """Pointwise regions, and copies between layouts."""
+
 from __future__ import annotations
 
 import math
@@ -13,11 +14,13 @@ from pelton.codegen.grid import Grid, computable, divide, scalar_constant
 from pelton.codegen.tail import operands
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
-TILE = 16 << 10                                # elements per task: large enough to hide claiming it, small enough to share out
+# elements per task: large enough to hide claiming it, small enough to share out
+TILE = 16 << 10
 
 
 def flattened(region: Region, layouts: Layouts) -> tuple[Grid, Layouts]:
-    """The index space of the region with its axes joined where all operands allow: rows × columns, and the strides over it."""
+    """The index space of the region with its axes joined where all operands allow: rows × columns, and the strides over
+    it."""
     shape = region.output.type.shape
     order = order_of(shape, layouts[region.output])
     values = operands(region)
@@ -43,7 +46,8 @@ class Transpose(Template):
         return None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        return self._axes(region, layouts) is not None         # of sizes that vary it may be one at the usual ones alone
+        # of sizes that vary it may be one at the usual ones alone
+        return self._axes(region, layouts) is not None
 
     def _axes(self, region: Region, layouts: Layouts) -> tuple[list[int], list[int], list[int]] | None:
         (x,), y = region.body.inputs, region.output
@@ -64,11 +68,21 @@ class Transpose(Template):
         rest = [a for a in range(len(sizes)) if a not in (i, j)]
         outer = Grid(tuple(sizes), tuple(rest), (), ())
         count, dtype = math.prod(sizes[a] for a in rest), region.output.type.dtype
-        block = (constants(OUTER=count, I=sizes[i], J=sizes[j], XI=1, XJ=xs[j], YI=ys[i], YJ=1)
-                 + f"typedef {memory(dtype)} element;\n" + macro("X_AT(b)", outer.address(tuple(xs)))
-                 + macro("Y_AT(b)", outer.address(tuple(ys)))
-                 + ("#define TURN transpose_f32\n" if dtype.size == 4 else ""))
-        return kernel("transpose.c", region, tactic, block, (region.body.inputs[0], region.output), count * divide(sizes[j], tactic["JB"]))
+        block = (
+            constants(OUTER=count, I=sizes[i], J=sizes[j], XI=1, XJ=xs[j], YI=ys[i], YJ=1)
+            + f"typedef {memory(dtype)} element;\n"
+            + macro("X_AT(b)", outer.address(tuple(xs)))
+            + macro("Y_AT(b)", outer.address(tuple(ys)))
+            + ("#define TURN transpose_f32\n" if dtype.size == 4 else "")
+        )
+        return kernel(
+            "transpose.c",
+            region,
+            tactic,
+            block,
+            (region.body.inputs[0], region.output),
+            count * divide(sizes[j], tactic["JB"]),
+        )
 
 
 @template
@@ -94,7 +108,9 @@ class Pointwise(Template):
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         shape = value.type.shape
-        full = [v for v in operands(region) if v.type.shape == shape and v in layouts and v not in region.body.constants]
+        full = [
+            v for v in operands(region) if v.type.shape == shape and v in layouts and v not in region.body.constants
+        ]
         for v in full:
             if is_dense(shape, layouts[v]):
                 return order_of(shape, layouts[v])
@@ -111,7 +127,7 @@ class Pointwise(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid, _ = flattened(region, layouts)
-        cols = max(grid.shape[-1], 1)                      # nothing at the usual sizes may be something at others
+        cols = max(grid.shape[-1], 1)  # nothing at the usual sizes may be something at others
         rows = math.prod(grid.shape[:-1])
         goal = max(256, min(TILE, divide(rows * cols, 4 * target.threads)))
         cb = max(1, divide(cols, target.lanes)) * target.lanes if cols <= goal else divide(goal, 64) * 64
@@ -121,5 +137,11 @@ class Pointwise(Template):
         grid, flat = flattened(region, layouts)
         end = tail(region, flat, grid, (), first=0, flat=True)
         rows, cols = math.prod(grid.shape[:-1]), grid.shape[-1]
-        return kernel("pointwise.c", region, tactic, constants(ROWS=rows, COLS=cols) + end.text,
-                      end.operands, divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel(
+            "pointwise.c",
+            region,
+            tactic,
+            constants(ROWS=rows, COLS=cols) + end.text,
+            end.operands,
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+        )

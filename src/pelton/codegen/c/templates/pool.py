@@ -1,4 +1,5 @@
 """Max and average pooling, channels-last."""
+
 from __future__ import annotations
 
 from pelton.ir.types import F32
@@ -10,20 +11,31 @@ from pelton.codegen.c.fold import joined
 from pelton.codegen.grid import computable, divide, grid_of, tail_refusal
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
-WIDEST = {"max_pool": 11, "average_pool": 13}  # columns of the picture that are held in registers; maxima need two for sums
+# columns of the picture that are held in registers; maxima need two for sums
+WIDEST = {"max_pool": 11, "average_pool": 13}
 
 
 def windows_at_once(s: Window, widest: int) -> list[tuple[int, int]]:
-    """(windows, vectors of channels) that may be computed together, the best guess first; no windows: one by one, as wide as can be."""
+    """(windows, vectors of channels) that may be computed together, the best guess first; no windows: one by one, as
+    wide as can be."""
+
     def columns(n: int) -> int:
         return (n - 1) * s.sw + (s.kw - 1) * s.dw + 1 if n else 0
+
     def cost(choice: tuple[int, int]) -> float:
         n, nv = choice
-        return (s.ow // n * columns(n) + columns(s.ow % n)) * (1 if nv == 2 else 1.5)         # a vector is half a cache line
+        # a vector is half a cache line
+        return (s.ow // n * columns(n) + columns(s.ow % n)) * (1 if nv == 2 else 1.5)
+
     alone = [(0, nv) for nv in (8, 4) if s.c >= 8 * nv] or [(0, 1)]
     if s.ow == 1:
         return alone
-    fitting = [(n, nv) for n in range(1, min(s.ow, 8) + 1) for nv in (2, 1) if columns(n) * nv <= widest and (nv == 1 or s.c >= 16)]
+    fitting = [
+        (n, nv)
+        for n in range(1, min(s.ow, 8) + 1)
+        for nv in (2, 1)
+        if columns(n) * nv <= widest and (nv == 1 or s.c >= 16)
+    ]
     return sorted(fitting, key=cost)[:4] or alone
 
 
@@ -56,9 +68,24 @@ class Pool(ChannelsLast):
         spatial = x.type.rank - 2
         pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
         counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1, unit=target.lanes)
-        block = constants(C=s.c, **s.sizes(layouts[x]), FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
-                          END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3])
+        end = tail(
+            region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1, unit=target.lanes
+        )
+        block = constants(
+            C=s.c,
+            **s.sizes(layouts[x]),
+            FIRST_ROW=-counted[0],
+            FIRST_COLUMN=-counted[1],
+            END_ROW=s.h + counted[2],
+            END_COLUMN=s.w + counted[3],
+        )
         block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n"
         block += joined("sum" if mean else "max", x.type.dtype) + end.text
-        return kernel("pool.c", region, tactic, block, (x, *end.operands), s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]))
+        return kernel(
+            "pool.c",
+            region,
+            tactic,
+            block,
+            (x, *end.operands),
+            s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]),
+        )

@@ -1,4 +1,5 @@
 """Reductions over any axes in any layout: sums, means, products and extremes."""
+
 from __future__ import annotations
 
 import math
@@ -26,10 +27,12 @@ class Reduced:
         shape, strides = self.x.type.shape, layouts[self.x]
         out = node.outputs[0].type.rank
         kept = [a for a in range(len(shape)) if a not in axes]
-        self.place = {a: a for a in kept} if out == len(shape) else {a: i for i, a in enumerate(kept)}       # kept axis → output axis
+        # kept axis → output axis
+        self.place = {a: a for a in kept} if out == len(shape) else {a: i for i, a in enumerate(kept)}
         self.kept: Strides = tuple(next((strides[a] for a, i in self.place.items() if i == o), 0) for o in range(out))
         order = [a for a in lying(shape, strides) if a in axes]
-        self.runs = Grid(shape, (), tuple(order), ()).runs(tuple(order), strides) or [(1, 1)]              # outermost first
+        # outermost first
+        self.runs = Grid(shape, (), tuple(order), ()).runs(tuple(order), strides) or [(1, 1)]
 
     @property
     def outer(self) -> int:
@@ -43,7 +46,8 @@ class Reduced:
 
 
 class Reducing(Sweep):
-    """What reductions share: rows and columns are those of the output, and the unit stride of the input is either kept or reduced."""
+    """What reductions share: rows and columns are those of the output, and the unit stride of the input is either kept
+    or reduced."""
 
     def axes(self, region: Region) -> tuple[int, ...]:
         return region.anchor.attrs["axes"]
@@ -92,8 +96,16 @@ class Reducing(Sweep):
         r = Reduced(region, layouts, self.axes(region))
         rows, cols = extent(grid, grid.r), extent(grid, grid.c)
         n, step = r.runs[-1]
-        text = constants(ROWS=rows, COLS=cols, OUTER=r.outer, N=n, XN=step, XC=grid.step(r.kept) or 0, COUNT=r.outer * n,
-                         ALONG=bool(self.runs_along(region, grid, layouts)))
+        text = constants(
+            ROWS=rows,
+            COLS=cols,
+            OUTER=r.outer,
+            N=n,
+            XN=step,
+            XC=grid.step(r.kept) or 0,
+            COUNT=r.outer * n,
+            ALONG=bool(self.runs_along(region, grid, layouts)),
+        )
         text += macro("X_AT(r)", Grid(grid.shape, (), grid.r, ()).address(r.kept)) + macro("OUTER_AT(r)", r.outer_at())
         return text, rows, cols
 
@@ -121,7 +133,17 @@ class Reduce(Reducing):
         result = "v"
         if mean:
             within = F32 if dtype in (F16, BF16) else dtype
-            result = f"((v) / {'COUNT' if dtype is F64 else '(float)COUNT'})" if dtype.is_float else f"cast_i64_{within.value}(i64_div(v, bc_i64(COUNT)))"
+            result = (
+                f"((v) / {'COUNT' if dtype is F64 else '(float)COUNT'})"
+                if dtype.is_float
+                else f"cast_i64_{within.value}(i64_div(v, bc_i64(COUNT)))"
+            )
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
-        return kernel("reduce.c", region, tactic, block + f"#define RESULT(v) {result}\n" + end.text,
-                      (x, *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel(
+            "reduce.c",
+            region,
+            tactic,
+            block + f"#define RESULT(v) {result}\n" + end.text,
+            (x, *end.operands),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+        )

@@ -1,4 +1,6 @@
-"""Linear and cubic interpolation over one or two spatial axes, channels-last. (The nearest neighbour only moves elements: moves.py.)"""
+"""Linear and cubic interpolation over one or two spatial axes, channels-last. (The nearest neighbour only moves
+elements: moves.py.)"""
+
 from __future__ import annotations
 
 import numpy as np
@@ -19,10 +21,15 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 def table(kind: str, name: str, rows: np.ndarray) -> str:
     """A constant table in C, one brace per output place."""
+
     def text(x) -> str:
         return f"{float(np.float32(x))!r}f" if kind == "float" else str(int(x))
+
     places, taps = rows.shape
-    return f"static const {kind} {name}[{places}][{taps}] = {{{', '.join('{' + ', '.join(map(text, row)) + '}' for row in rows)}}};\n"
+    return (
+        f"static const {kind} {name}[{places}][{taps}] ="
+        f" {{{', '.join('{' + ', '.join(map(text, row)) + '}' for row in rows)}}};\n"
+    )
 
 
 @template
@@ -52,14 +59,22 @@ class Resize(Sweep):
         return channels_last(value.type.rank)
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return channels_last(value.type.rank) if value is region.anchor.inputs[0] else super().wanted(region, value, layouts)
+        return (
+            channels_last(value.type.rank)
+            if value is region.anchor.inputs[0]
+            else super().wanted(region, value, layouts)
+        )
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return grid_of(region.output.type.shape, "pixels")
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         n, c, *space = region.output.type.shape
-        yield Tactic(self.name, target.isa, (("RB", shares(n * (space[0] if len(space) == 2 else 1), 1, 4 * c * space[-1], target, 1)[0]),))
+        yield Tactic(
+            self.name,
+            target.isa,
+            (("RB", shares(n * (space[0] if len(space) == 2 else 1), 1, 4 * c * space[-1], target, 1)[0]),),
+        )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
@@ -70,16 +85,39 @@ class Resize(Sweep):
             if size == new and scale == 1:
                 picked.append((np.arange(new)[:, None], np.ones((new, 1))))
             else:
-                taps = axis_taps(size, new, scale, mode=a["mode"], coordinates=a["coordinates"], nearest=a["nearest"], cubic_a=a["cubic_a"],
-                                 exclude_outside=a["exclude_outside"])
+                taps = axis_taps(
+                    size,
+                    new,
+                    scale,
+                    mode=a["mode"],
+                    coordinates=a["coordinates"],
+                    nearest=a["nearest"],
+                    cubic_a=a["cubic_a"],
+                    exclude_outside=a["exclude_outside"],
+                )
                 picked.append((np.stack([at for at, _ in taps], 1), np.stack([by for _, by in taps], 1)))
         if len(space) == 1:
             space, picked = [1, *space], [(np.zeros((1, 1)), np.ones((1, 1))), *picked]
         (rows, row_weights), (columns, column_weights) = picked
         strides = layouts[x]
-        block = constants(BATCH=n, C=c, OH=space[0], OW=space[1], TH=rows.shape[1], TW=columns.shape[1],
-                          XN=strides[0], XH=strides[2] if len(strides) == 4 else 0, XW=strides[-1])
+        block = constants(
+            BATCH=n,
+            C=c,
+            OH=space[0],
+            OW=space[1],
+            TH=rows.shape[1],
+            TW=columns.shape[1],
+            XN=strides[0],
+            XH=strides[2] if len(strides) == 4 else 0,
+            XW=strides[-1],
+        )
         block += table("int", "rows", rows) + table("int", "columns", columns)
-        block += table("float", "row_weights", row_weights) + table("float", "column_weights", column_weights) + held(x.type.dtype)
+        block += (
+            table("float", "row_weights", row_weights)
+            + table("float", "column_weights", column_weights)
+            + held(x.type.dtype)
+        )
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
-        return kernel("resize.c", region, tactic, block + end.text, (x, *end.operands), n * divide(space[0], tactic["RB"]))
+        return kernel(
+            "resize.c", region, tactic, block + end.text, (x, *end.operands), n * divide(space[0], tactic["RB"])
+        )

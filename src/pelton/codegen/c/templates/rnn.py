@@ -1,4 +1,5 @@
 """Recurrent layers: all time steps as one kernel, directions and rows of the batch side by side."""
+
 from __future__ import annotations
 
 import zlib
@@ -16,24 +17,25 @@ from pelton.codegen.c.emit import constants, kernel, memory
 from pelton.codegen.grid import all_f32, constant, divide
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
-TRIAL, MOST_OFF = 32, 5e-4                        # time steps; a quarter of what an output may be off by
-_OFF: dict[tuple, float] = {}                     # per layer, as templates are asked again and again
+TRIAL, MOST_OFF = 32, 5e-4  # time steps; a quarter of what an output may be off by
+_OFF: dict[tuple, float] = {}  # per layer, as templates are asked again and again
 
 
 def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
-    """[direction, gate · unit, old unit] to [direction, block of units, old unit, gate, unit of the block], units past the last one left as they are."""
+    """[direction, gate · unit, old unit] to [direction, block of units, old unit, gate, unit of the block], units past
+    the last one left as they are."""
     directions, blocks, hidden, gates, width = out.shape
     gate = r.reshape(directions, gates, hidden, hidden)
     for i in range(blocks):
-        part = gate[:, :, i * width:(i + 1) * width]
-        out[:, i, :, :, :part.shape[2]] = part.transpose(0, 3, 1, 2)
+        part = gate[:, :, i * width : (i + 1) * width]
+        out[:, i, :, :, : part.shape[2]] = part.transpose(0, 3, 1, 2)
 
 
 class Recurrent(Template):
-    """What the recurrent templates share: gates of all steps given, recurrent weights packed at build time or, where they are no constants, in scratch
-    before the first step; states and outputs of any outer strides."""
+    """What the recurrent templates share: gates of all steps given, recurrent weights packed at build time or, where
+    they are no constants, in scratch before the first step; states and outputs of any outer strides."""
 
-    dynamic = True                              # the time and the batch; hidden units are as many as the weights have
+    dynamic = True  # the time and the batch; hidden units are as many as the weights have
     alone = True
     weights = F32
 
@@ -50,10 +52,16 @@ class Recurrent(Template):
         return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        return constant(region, value) and value is region.anchor.inputs[1] or value.type.shape[-1] == 1 or layouts[value][-1] == 1
+        return (
+            constant(region, value)
+            and value is region.anchor.inputs[1]
+            or value.type.shape[-1] == 1
+            or layouts[value][-1] == 1
+        )
 
     def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
-        """(rows of the batch, vectors of units) worth trying: 8 to 12 sums in flight hide the latency of multiply-adds."""
+        """(rows of the batch, vectors of units) worth trying: 8 to 12 sums in flight hide the latency of
+        multiply-adds."""
         raise NotImplementedError
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
@@ -64,52 +72,88 @@ class Recurrent(Template):
             for mr, uv in self.registers(region, bb):
                 mr, uv = min(mr, bb), min(uv, most)
                 rows = divide(bb, mr) * mr
-                shares = target.threads // (directions * divide(batch, rows))        # for threads that have no rows
+                shares = target.threads // (directions * divide(batch, rows))  # for threads that have no rows
                 for split in (1, max(1, min(shares, divide(most, uv)))):
                     choice = (mr, uv, rows, split)
                     if choice not in seen:
                         seen.add(choice)
                         yield Tactic(self.name, target.isa, tuple(zip(("MR", "UV", "BB", "SPLIT"), choice)))
 
-    def recurrent(self, file: str, region: Region, layouts: Layouts, tactic: Tactic, weights: Packed, roles: dict[str, Value], states: Size,
-                  passes: int = 1, **sizes: Size) -> Kernel:
-        """The kernel of a file. roles: field of the kernel's operands → value; what is not in layouts stays a null pointer. states: elements of what a tile
-        holds from step to step. passes: over the units at a step, of which one has to be done before the next."""
+    def recurrent(
+        self,
+        file: str,
+        region: Region,
+        layouts: Layouts,
+        tactic: Tactic,
+        weights: Packed,
+        roles: dict[str, Value],
+        states: Size,
+        passes: int = 1,
+        **sizes: Size,
+    ) -> Kernel:
+        """The kernel of a file. roles: field of the kernel's operands → value; what is not in layouts stays a null
+        pointer. states: elements of what a tile holds from step to step. passes: over the units at a step, of which one
+        has to be done before the next."""
         node = region.anchor
         time, directions, batch, hidden = node.outputs[0].type.shape
         for name, v in roles.items():
-            axes = {"gates": "TB", "y": "TDB"}.get(name, "DB"[:v.type.rank - 1])
+            axes = {"gates": "TB", "y": "TDB"}.get(name, "DB"[: v.type.rank - 1])
             sizes |= {f"{name}_{axis}".upper(): step for axis, step in zip(axes, layouts.get(v, (0,) * len(axes)))}
         r = node.inputs[1]
         packed = constant(region, r)
         sizes |= {"PACKED": packed, "R_D": 0 if packed else layouts[r][0], "R_R": 0 if packed else layouts[r][1]}
-        here: dict[str, Value | Packed | Workspace] = {"r": weights if packed else r, **{name: v for name, v in roles.items() if v in layouts}}
-        states += 0 if packed else weights.bytes // weights.shape[0] // 4          # packed while the kernel runs
+        here: dict[str, Value | Packed | Workspace] = {
+            "r": weights if packed else r,
+            **{name: v for name, v in roles.items() if v in layouts},
+        }
+        states += 0 if packed else weights.bytes // weights.shape[0] // 4  # packed while the kernel runs
         tiles, split = directions * divide(batch, tactic["BB"]), tactic["SPLIT"]
         if split > 1:
             here["own"] = Workspace((tiles * states,), F32)
-        text = constants(TIME=time, DIRECTIONS=directions, BATCH=batch, H=hidden, REVERSE=node.attrs["direction"] == "reverse", **sizes)
+        text = constants(
+            TIME=time,
+            DIRECTIONS=directions,
+            BATCH=batch,
+            H=hidden,
+            REVERSE=node.attrs["direction"] == "reverse",
+            **sizes,
+        )
         clip = node.attrs["clip"]
-        text += f"#define CLIP {float(np.float32(clip)) if clip <= float(np.finfo(np.float32).max) else 0.}f\n"
+        text += f"#define CLIP {float(np.float32(clip)) if clip <= float(np.finfo(np.float32).max) else 0.0}f\n"
         written = [name for name, v in roles.items() if v in node.outputs]
         read = [name for name in roles if name not in written]
         if "activation" in node.attrs:
             text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
         text += f"#define HALF {int(weights.dtype is F16)}\ntypedef {memory(weights.dtype)} weight;\n"
-        text += f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float *{', *'.join([*written, 'own'])}; }} operands;\n"
-        text += f"AI operands open(const args *a) {{ return (operands){{ {', '.join(f'.{name} = a[{i}].p' for i, name in enumerate(here))} }}; }}\n"
-        return kernel(file, region, tactic, text, tuple(here.values()), tiles * split, scratch=4 * states if split == 1 else 0,
-                      phases=1 if split == 1 else 1 + time * passes)
+        text += (
+            f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float"
+            f" *{', *'.join([*written, 'own'])}; }} operands;\n"
+        )
+        text += (
+            "AI operands open(const args *a) { return (operands){"
+            f" {', '.join(f'.{name} = a[{i}].p' for i, name in enumerate(here))} }}; }}\n"
+        )
+        return kernel(
+            file,
+            region,
+            tactic,
+            text,
+            tuple(here.values()),
+            tiles * split,
+            scratch=4 * states if split == 1 else 0,
+            phases=1 if split == 1 else 1 + time * passes,
+        )
 
 
 class Half(Recurrent):
-    """Recurrent weights in half precision: every step reads them all, out of a cache that gives less than two bytes per operation."""
+    """Recurrent weights in half precision: every step reads them all, out of a cache that gives less than two bytes per
+    operation."""
 
     inexact = True
     weights = F16
 
     def margin(self, tactic: Tactic) -> float:
-        return 0.1                              # its error is a hundred times that of Winograd
+        return 0.1  # its error is a hundred times that of Winograd
 
     def refuses_node(self, region: Region) -> str | None:
         """Also for weights without a large one: below 2⁻¹⁴ the steps of a half no longer shrink."""
@@ -127,14 +171,20 @@ class Half(Recurrent):
 
 
 def rounded_off(node: Node, weights: np.ndarray) -> float:
-    """How far rounding its recurrent weights to halves takes what a layer says on normal gates, relative to the largest of it: layers that amplify what they
-    remember amplify that, too."""
+    """How far rounding its recurrent weights to halves takes what a layer says on normal gates, relative to the largest
+    of it: layers that amplify what they remember amplify that, too."""
     key = node.op.name, tuple(sorted(node.attrs.items())), weights.shape, zlib.crc32(np.ascontiguousarray(weights).data)
     if key not in _OFF:
         directions, width, hidden = weights.shape
         gates = np.random.default_rng(0).standard_normal((TRIAL, 1, directions * width))
-        rest = [np.zeros((directions, 1, hidden) if v.type.rank == 3 else (directions, *v.type.shape[1:])) for v in node.inputs[2:]]
-        exact, rounded = (node.op.reference(gates, w.astype(np.float64), *rest, **node.attrs)[0] for w in (weights, weights.astype(np.float16)))
+        rest = [
+            np.zeros((directions, 1, hidden) if v.type.rank == 3 else (directions, *v.type.shape[1:]))
+            for v in node.inputs[2:]
+        ]
+        exact, rounded = (
+            node.op.reference(gates, w.astype(np.float64), *rest, **node.attrs)[0]
+            for w in (weights, weights.astype(np.float16))
+        )
         _OFF[key] = float(np.abs(rounded - exact).max() / max(np.abs(exact).max(), 1e-30))
     return _OFF[key]
 
@@ -153,13 +203,27 @@ class Lstm(Recurrent):
         y, last_h, last_c = node.outputs
         array, width, hidden = region.body.constants.get(r), tactic["UV"] * target.lanes, r.type.shape[2]
         blocks = divide(hidden, width)
-        weights = Packed((r,), f"lstm{width}{self.weights.value}", (r.type.shape[0], blocks, hidden, 4, width),
-                         lambda out: pack_recurrent(array, out), self.weights)
+        weights = Packed(
+            (r,),
+            f"lstm{width}{self.weights.value}",
+            (r.type.shape[0], blocks, hidden, 4, width),
+            lambda out: pack_recurrent(array, out),
+            self.weights,
+        )
         peepholes = not constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         read = layouts if peepholes else Layouts({v: s for v, s in layouts.items() if v is not p})
-        return self.recurrent("lstm.c", region, read, tactic, weights, roles,
-                              3 * tactic["BB"] * blocks * width, PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
+        return self.recurrent(
+            "lstm.c",
+            region,
+            read,
+            tactic,
+            weights,
+            roles,
+            3 * tactic["BB"] * blocks * width,
+            PEEPHOLES=peepholes,
+            INPUT_FORGET=node.attrs["input_forget"],
+        )
 
 
 @template
@@ -180,22 +244,47 @@ class Gru(Recurrent):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
         gates, r, b, h = node.inputs
-        linear, width, (directions, _, hidden) = node.attrs["linear_before_reset"], tactic["UV"] * target.lanes, r.type.shape
+        linear, width, (directions, _, hidden) = (
+            node.attrs["linear_before_reset"],
+            tactic["UV"] * target.lanes,
+            r.type.shape,
+        )
         array, cut = region.body.constants.get(r), 2 * hidden
         padded = divide(hidden, 2 * width) * 2 * width
         if linear:
-            weights = Packed((r,), f"gru{width}{self.weights.value}", (directions, divide(hidden, width), hidden, 3, width),
-                             lambda out: pack_recurrent(array, out), self.weights)
+            weights = Packed(
+                (r,),
+                f"gru{width}{self.weights.value}",
+                (directions, divide(hidden, width), hidden, 3, width),
+                lambda out: pack_recurrent(array, out),
+                self.weights,
+            )
         else:
+
             def pack(out: np.ndarray) -> None:
-                two = hidden * 2 * divide(hidden, width) * width                # what the first two gates take
+                two = hidden * 2 * divide(hidden, width) * width  # what the first two gates take
                 pack_recurrent(array[:, :cut], out[:, :two].reshape(directions, -1, hidden, 2, width))
                 pack_recurrent(array[:, cut:], out[:, two:].reshape(directions, -1, hidden, 1, 2 * width))
-            weights = Packed((r,), f"gru{width}+{2 * width}{self.weights.value}", (directions, hidden * (2 * divide(hidden, width) * width + padded)), pack,
-                             self.weights)
+
+            weights = Packed(
+                (r,),
+                f"gru{width}+{2 * width}{self.weights.value}",
+                (directions, hidden * (2 * divide(hidden, width) * width + padded)),
+                pack,
+                self.weights,
+            )
         roles = dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1])
-        return self.recurrent("gru.c", region, layouts, tactic, weights, roles, (2 if linear else 4) * tactic["BB"] * padded, passes=1 if linear else 2,
-                              LINEAR_BEFORE_RESET=linear)
+        return self.recurrent(
+            "gru.c",
+            region,
+            layouts,
+            tactic,
+            weights,
+            roles,
+            (2 if linear else 4) * tactic["BB"] * padded,
+            passes=1 if linear else 2,
+            LINEAR_BEFORE_RESET=linear,
+        )
 
 
 @template
@@ -216,8 +305,13 @@ class Rnn(Recurrent):
         gates, r, h = node.inputs
         width, (directions, _, hidden) = tactic["UV"] * target.lanes, r.type.shape
         array, blocks = region.body.constants.get(r), divide(hidden, width)
-        weights = Packed((r,), f"rnn{width}{self.weights.value}", (directions, blocks, hidden, 1, width),
-                         lambda out: pack_recurrent(array, out), self.weights)
+        weights = Packed(
+            (r,),
+            f"rnn{width}{self.weights.value}",
+            (directions, blocks, hidden, 1, width),
+            lambda out: pack_recurrent(array, out),
+            self.weights,
+        )
         roles = dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1])
         return self.recurrent("rnn.c", region, layouts, tactic, weights, roles, 2 * tactic["BB"] * blocks * width)
 

@@ -1,4 +1,6 @@
-"""Regions of pictures brought to one size, channels-last: bins of points between the elements, or the largest elements."""
+"""Regions of pictures brought to one size, channels-last: bins of points between the elements, or the largest
+elements."""
+
 from __future__ import annotations
 
 from pelton.ir.graph import Value
@@ -51,10 +53,38 @@ class Rois(Template):
         half = not touched and a["half_pixel"]
         n, c, h, w = x.type.shape
         xn, _, xh, xw = layouts[x]
-        block = constants(C=c, H=h, W=w, N=n, PH=a["height"], PW=a["width"], SAMPLES=0 if touched else a["samples"], XN=xn, XH=xh, XW=xw,
-                          RN=layouts[rois][0], RC=layouts[rois][1], BN=layouts[batch][0])
-        block += f"#define SCALE {float(a['scale'])!r}\n#define OFFSET {0.5 * half}\n#define LEAST {'(-1e300)' if half else '1.0'}\n"
-        block += f"#define TOUCHED {int(touched)}\n#define LARGEST {int(touched or a['mode'] == 'max')}\ntypedef {memory(batch.type.dtype)} index;\n"
+        block = constants(
+            C=c,
+            H=h,
+            W=w,
+            N=n,
+            PH=a["height"],
+            PW=a["width"],
+            SAMPLES=0 if touched else a["samples"],
+            XN=xn,
+            XH=xh,
+            XW=xw,
+            RN=layouts[rois][0],
+            RC=layouts[rois][1],
+            BN=layouts[batch][0],
+        )
+        block += (
+            f"#define SCALE {float(a['scale'])!r}\n#define OFFSET {0.5 * half}\n#define LEAST"
+            f" {'(-1e300)' if half else '1.0'}\n"
+        )
+        block += (
+            f"#define TOUCHED {int(touched)}\n#define LARGEST {int(touched or a['mode'] == 'max')}\ntypedef"
+            f" {memory(batch.type.dtype)} index;\n"
+        )
         block += "#define MAXIMUM(a, b) f32_maximum(a, b)\n" + held(x.type.dtype)
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=3, unit=target.lanes)
-        return kernel("roi.c", region, tactic, block + end.text, (x, rois, batch, *end.operands), batch.type.shape[0] * a["height"])
+        end = tail(
+            region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=3, unit=target.lanes
+        )
+        return kernel(
+            "roi.c",
+            region,
+            tactic,
+            block + end.text,
+            (x, rois, batch, *end.operands),
+            batch.type.shape[0] * a["height"],
+        )

@@ -1,4 +1,5 @@
 """Rotary embedding as one pass over the rows: heads are read and written where they lie."""
+
 from __future__ import annotations
 
 from pelton.ir.dims import is_known
@@ -30,7 +31,8 @@ class Rotary(Sweep):
         return (*(a for a in lying(x.type.shape, layouts[x]) if a != last), last)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        """Columns are the last axis; the innermost axis of the others is walked by steps, the rest is found by division."""
+        """Columns are the last axis; the innermost axis of the others is walked by steps, the rest is found by
+        division."""
         shape = region.output.type.shape
         last = len(shape) - 1
         lead = [a for a in lying(shape, layouts[region.output]) if a != last]
@@ -51,10 +53,23 @@ class Rotary(Sweep):
         node, grid = region.anchor, self.grid(region, layouts)
         x, cos, _ = node.inputs
         rows = extent(grid, (*grid.b, *grid.r))
-        block = constants(ROWS=rows, INNER=extent(grid, grid.r), D=extent(grid, grid.c), PAIRS=cos.type.shape[-1], INTERLEAVED=node.attrs["interleaved"])
+        block = constants(
+            ROWS=rows,
+            INNER=extent(grid, grid.r),
+            D=extent(grid, grid.c),
+            PAIRS=cos.type.shape[-1],
+            INTERLEAVED=node.attrs["interleaved"],
+        )
         row = Grid(grid.shape, grid.b, grid.r, ())
         for name, v in zip(("X", "COS", "SIN"), node.inputs):
             strides = broadcast(v.type.shape, layouts[v], (*grid.shape[:-1], v.type.shape[-1]))
             block += macro(f"{name}_AT(b, r)", row.address(strides))
         end = tail(region, layouts, grid, (node.output,), first=3)
-        return kernel("rotary.c", region, tactic, block + held(x.type.dtype) + end.text, (*node.inputs, *end.operands), divide(rows, tactic["RB"]))
+        return kernel(
+            "rotary.c",
+            region,
+            tactic,
+            block + held(x.type.dtype) + end.text,
+            (*node.inputs, *end.operands),
+            divide(rows, tactic["RB"]),
+        )

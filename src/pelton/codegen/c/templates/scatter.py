@@ -1,4 +1,5 @@
 """Scatters: elements, and slices by index tuples, written or joined into a copy of a tensor."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -19,14 +20,15 @@ JOINS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 class Places:
-    """The updates of a scatter as rows × columns: how updates, indices and output are walked, and what one number of an index tuple is worth."""
+    """The updates of a scatter as rows × columns: how updates, indices and output are walked, and what one number of an
+    index tuple is worth."""
 
     def __init__(self, region: Region, layouts: Layouts):
         node = region.anchor
         x, indices, updates = node.inputs
         ys, ids, self.updates = layouts[node.output], layouts[indices], layouts[updates]
         rank = indices.type.rank
-        self.between: Size = 0                                             # between the numbers of an index tuple
+        self.between: Size = 0  # between the numbers of an index tuple
         if node.op.name == "scatter_nd":
             depth = indices.type.shape[-1]
             self.y: Strides = (*[0] * (rank - 1), *ys[depth:])
@@ -34,14 +36,17 @@ class Places:
             self.between, axes = ids[-1], range(depth)
         else:
             axis = node.attrs["axis"]
-            self.y, self.indices, axes = (*ys[:axis], 0, *ys[axis + 1:]), ids, range(axis, axis + 1)
+            self.y, self.indices, axes = (*ys[:axis], 0, *ys[axis + 1 :]), ids, range(axis, axis + 1)
         self.sizes, self.steps = [x.type.shape[a] for a in axes], [ys[a] for a in axes]
         self.grid = self._grid(updates.type.shape)
 
     def _grid(self, shape: tuple[Size, ...]) -> Grid:
         """Columns are the last axes, as many as everything passes in equal steps."""
         first = len(shape)
-        while first > 0 and all(Grid(shape, (), (), tuple(range(first - 1, len(shape)))).step(s) is not None for s in (self.y, self.indices, self.updates)):
+        while first > 0 and all(
+            Grid(shape, (), (), tuple(range(first - 1, len(shape)))).step(s) is not None
+            for s in (self.y, self.indices, self.updates)
+        ):
             first -= 1
         return Grid(shape, (), tuple(range(first)), tuple(range(first, len(shape))))
 
@@ -78,8 +83,18 @@ class Scatter(Template):
         grid, reduction = p.grid, node.attrs["reduction"]
         ic, uc, yc = (grid.step(s) for s in (p.indices, p.updates, p.y))
         cols, row = extent(grid, grid.c), Grid(grid.shape, (), grid.r, ())
-        block = constants(SIZE=x.type.size, ROWS=extent(grid, grid.r), COLS=cols, DEPTH=len(p.sizes), IK=p.between, IC=ic, UC=uc, YC=yc,
-                          PICK=cols != 1 and (bool(ic) or uc != 1 or yc != 1), REPLACES=reduction == "none")
+        block = constants(
+            SIZE=x.type.size,
+            ROWS=extent(grid, grid.r),
+            COLS=cols,
+            DEPTH=len(p.sizes),
+            IK=p.between,
+            IC=ic,
+            UC=uc,
+            YC=yc,
+            PICK=cols != 1 and (bool(ic) or uc != 1 or yc != 1),
+            REPLACES=reduction == "none",
+        )
         block += macro("Y_AT(r)", row.address(p.y)) + macro("I_AT(r)", row.address(p.indices))
         block += macro("U_AT(r)", row.address(p.updates))
         block += listed("SIZES", p.sizes) + listed("STEPS", p.steps)

@@ -1,4 +1,5 @@
 """Softmax and log-softmax along any axis."""
+
 from __future__ import annotations
 
 from pelton.plan.region import Region
@@ -10,7 +11,7 @@ from .order import along_or_across
 from pelton.codegen.sweep import Sweep, extent, shares
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
-COST = 4                                       # an exponential costs as much as reading some elements
+COST = 4  # an exponential costs as much as reading some elements
 
 
 @template
@@ -30,22 +31,39 @@ class Softmax(Sweep):
         grid = self.grid(region, layouts)
         batch, n, cols = (extent(grid, axes) for axes in (grid.b, grid.r, grid.c))
         rb, _ = shares(batch, 1, cols * COST, target, 1)
-        for nv in [nv for nv in (2, 4, 1) if nv == 1 or nv * target.lanes <= cols][:2 if grid.r else 1]:
+        for nv in [nv for nv in (2, 4, 1) if nv == 1 or nv * target.lanes <= cols][: 2 if grid.r else 1]:
             _, cb = shares(1, cols, batch * n * COST, target, nv * target.lanes)
             yield Tactic(self.name, target.isa, (("RB", rb), ("NV", nv), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, axis = node.inputs[0], node.attrs["axis"]
-        batch, n, cols, log = extent(grid, grid.b), x.type.shape[axis], extent(grid, grid.c), node.op.name == "log_softmax"
-        sizes = dict(BATCH=batch, N=n, LOG=log) if not grid.r else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
+        batch, n, cols, log = (
+            extent(grid, grid.b),
+            x.type.shape[axis],
+            extent(grid, grid.c),
+            node.op.name == "log_softmax",
+        )
+        sizes = (
+            dict(BATCH=batch, N=n, LOG=log)
+            if not grid.r
+            else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
+        )
         block = constants(**sizes) + macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x]))
         block += held(x.type.dtype)
         kind = register(x.type.dtype)
         block += f"#define REAL(name) {kind.value}_##name\n#define WHOLE(name) h##name##_{kind.value}\n"
         end = tail(region, layouts, grid, (node.output,), first=1)
         if grid.r:
-            file, tiles, scratch = "softmax_across.c", batch * divide(cols, tactic["CB"]), kind.size * n * tactic["NV"] * target.lanes
+            file, tiles, scratch = (
+                "softmax_across.c",
+                batch * divide(cols, tactic["CB"]),
+                kind.size * n * tactic["NV"] * target.lanes,
+            )
         else:
-            file, tiles, scratch = "softmax.c", divide(batch, tactic["RB"]), kind.size * divide(n, target.lanes) * target.lanes
+            file, tiles, scratch = (
+                "softmax.c",
+                divide(batch, tactic["RB"]),
+                kind.size * divide(n, target.lanes) * target.lanes,
+            )
         return kernel(file, region, tactic, block + end.text, (x, *end.operands), tiles, scratch=scratch)

@@ -1,4 +1,6 @@
-"""Chains of a 1×1 convolution, a depthwise one and another 1×1, computed depth first: strips of rows whose intermediate values never leave the caches."""
+"""Chains of a 1×1 convolution, a depthwise one and another 1×1, computed depth first: strips of rows whose intermediate
+values never leave the caches."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -18,7 +20,8 @@ from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Tem
 
 @dataclass(frozen=True)
 class Chain:
-    """A region taken apart: each anchor with the pointwise nodes after it is a region of its own. `expand` or `project` may be missing."""
+    """A region taken apart: each anchor with the pointwise nodes after it is a region of its own. `expand` or `project`
+    may be missing."""
 
     expand: Region | None
     filter: Region
@@ -34,7 +37,11 @@ def parts(region: Region) -> tuple[Region, ...]:
     after: dict[Value, int] = {}
     nodes: list[list[Node]] = [[] for _ in region.anchors]
     for n in region.body.nodes:
-        k = region.anchors.index(n) if n in region.anchors else max((after[v] for v in n.inputs if v in after), default=0)
+        k = (
+            region.anchors.index(n)
+            if n in region.anchors
+            else max((after[v] for v in n.inputs if v in after), default=0)
+        )
         nodes[k].append(n)
         after.update(dict.fromkeys(n.outputs, k))
     return tuple(cut(region.body, tuple(own), (a,)) for own, a in zip(nodes, region.anchors))
@@ -51,14 +58,13 @@ def chain(region: Region) -> Chain:
     return Chain(found[0] if k else None, found[k], found[k + 1] if len(found) > k + 1 else None)
 
 
-
-
 @template
 class Strips(Template):
-    """Which chains are worth it is decided by the clock (`tune/chains.py`). Against the kernels of the parts, which write what lies between to L3 and read
-    it back (MobileNetV2, 2 threads, interleaved): expand, filter and project 1.1 to 1.5 times as fast down to pictures of 28 × 28, 0.9 to 1.0 times at 14 × 14
-    and 7 × 7, where all of it fits L2; filter and project at 112 × 112 × 32 1.3 times; expand and filter with SiLU (EfficientNet) 0.8 to 1.05 times: rows that
-    two strips need are computed twice, and there it is arithmetic that takes the time.
+    """Which chains are worth it is decided by the clock (`tune/chains.py`). Against the kernels of the parts, which
+    write what lies between to L3 and read it back (MobileNetV2, 2 threads, interleaved): expand, filter and project 1.1
+    to 1.5 times as fast down to pictures of 28 × 28, 0.9 to 1.0 times at 14 × 14 and 7 × 7, where all of it fits L2;
+    filter and project at 112 × 112 × 32 1.3 times; expand and filter with SiLU (EfficientNet) 0.8 to 1.05 times: rows
+    that two strips need are computed twice, and there it is arithmetic that takes the time.
     """
 
     name = "strips"
@@ -85,7 +91,9 @@ class Strips(Template):
         s = window(chain(region).filter)
         if (s.dh, s.dw) != (1, 1) or s.sh > s.kh or s.sw > s.kw or s.pt >= s.kh or s.pl >= s.kw:
             return "filters with gaps between their elements or their places, or filters all outside of the picture"
-        return next((reason for part in found if (reason := tail_refusal(part, part.anchors[0].output.type.shape, 1))), None)
+        return next(
+            (reason for part in found if (reason := tail_refusal(part, part.anchors[0].output.type.shape, 1))), None
+        )
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank)
@@ -96,7 +104,10 @@ class Strips(Template):
         shape, strides = value.type.shape, layouts[value]
         if value is region.anchors[0].inputs[0] and shape[1] != 1 and strides[1] != 1:
             return False
-        return all(fits_grid(part, grid_of(part.anchors[0].output.type.shape, "pixels"), value, strides) for part in parts(region))
+        return all(
+            fits_grid(part, grid_of(part.anchors[0].output.type.shape, "pixels"), value, strides)
+            for part in parts(region)
+        )
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         it = chain(region)
@@ -106,7 +117,8 @@ class Strips(Template):
         mr, nv = min(tiles, key=lambda t: divide(s.w, t[0]) * t[0] * divide(s.c, t[1] * lanes) * t[1])
         pm, pv = min(tiles, key=lambda t: divide(out, t[1] * lanes) * t[1]) if it.project else tiles[0]
         seen = set()
-        for rows, strips in ((2, 2), (2, 1), (1, 2)):                      # rows of the first product at a time, strips per thread
+        # rows of the first product at a time, strips per thread
+        for rows, strips in ((2, 2), (2, 1), (1, 2)):
             rb = divide(s.oh, divide(strips * target.threads, s.n))
             choice = (mr, nv, min(6, s.ow), pm, pv, rb, min(rb, max(1, rows // s.sh)))
             tactic = Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "TW", "PM", "PV", "RB", "G"), choice)))
@@ -125,20 +137,54 @@ class Strips(Template):
         if it.project:
             operands.append(panels(region, it.project.anchors[0], tactic["PV"] * lanes))
         text: Text = ""
-        for part, name in ((it.expand, "expanded"), (it.filter if it.project else None, "filtered"), (it.project or it.filter, "")):
+        for part, name in (
+            (it.expand, "expanded"),
+            (it.filter if it.project else None, "filtered"),
+            (it.project or it.filter, ""),
+        ):
             if part is None:
-                text += (f"typedef struct {{}} {name}_tail;\nAI {name}_tail {name}_tail_open(const args *a) {{ return ({name}_tail){{}}; }}\n"
-                         f"AI vf32 {name}(const {name}_tail *t, vf32 x, idx b, idx r, idx c, int n) {{ return x; }}\n")
+                text += (
+                    f"typedef struct {{}} {name}_tail;\nAI {name}_tail {name}_tail_open(const args *a) {{ return"
+                    f" ({name}_tail){{}}; }}\nAI vf32 {name}(const {name}_tail *t, vf32 x, idx b, idx r, idx c, int n)"
+                    " { return x; }\n"
+                )
                 continue
             made = part.anchors[0].output
-            own = tail(part, layouts, grid_of(made.type.shape, "pixels"), (made,), first=len(operands), add=part.anchors[0].inputs[2], unit=lanes, inner=name)
+            own = tail(
+                part,
+                layouts,
+                grid_of(made.type.shape, "pixels"),
+                (made,),
+                first=len(operands),
+                add=part.anchors[0].inputs[2],
+                unit=lanes,
+                inner=name,
+            )
             text, operands = text + own.text, [*operands, *own.operands]
         sizes = s.sizes(layouts[x])
-        block = constants(EXPAND=it.expand is not None, PROJECT=it.project is not None, C=s.c, IN=x.type.shape[1], OUT=region.anchors[-1].output.type.shape[1],
-                          **{k: v for k, v in sizes.items() if k not in ("DH", "DW")}) + text
-        common = replace(tactic, params=tuple(p for p in tactic.params if p[0] != "RB"))                 # of all heights, which are compiled once
-        return kernel("strips.c", region, common, block, operands, s.n * divide(s.oh, tactic["RB"]),
-                      scratch=scratch(s, tactic, lanes, it.project is not None), told={"RB": tactic["RB"]})
+        block = (
+            constants(
+                EXPAND=it.expand is not None,
+                PROJECT=it.project is not None,
+                C=s.c,
+                IN=x.type.shape[1],
+                OUT=region.anchors[-1].output.type.shape[1],
+                **{k: v for k, v in sizes.items() if k not in ("DH", "DW")},
+            )
+            + text
+        )
+        # of all heights, which are compiled once
+        common = replace(tactic, params=tuple(p for p in tactic.params if p[0] != "RB"))
+        return kernel(
+            "strips.c",
+            region,
+            common,
+            block,
+            operands,
+            s.n * divide(s.oh, tactic["RB"]),
+            scratch=scratch(s, tactic, lanes, it.project is not None),
+            told={"RB": tactic["RB"]},
+        )
 
 
 def panels(region: Region, node: Node, nr: int) -> Packed:

@@ -1,4 +1,5 @@
 """Decision trees, their nodes packed so that one step reads one place."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -14,7 +15,8 @@ from pelton.codegen.c.emit import constants, kernel, literal, memory
 from pelton.codegen.grid import constant, divide
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
-_MOST = 128                                    # rows of a tile: with thirty features each they and a tree of a thousand nodes are about what L1 holds
+# rows of a tile: with thirty features each they and a tree of a thousand nodes are about what L1 holds
+_MOST = 128
 _JOINS = {"sum": "((a) + (b))", "min": "((b) < (a) ? (b) : (a))", "max": "((b) > (a) ? (b) : (a))"}
 
 
@@ -32,14 +34,22 @@ class Trees(Template):
         if node.inputs[0].type.dtype not in (F32, F64) or node.inputs[-1].type.dtype not in (F32, F64):
             return "not f32 or f64"
         tables = [region.body.constants[v] for v in node.inputs[1:]]
-        return None if sound(*tables, features=node.inputs[0].type.shape[1], targets=node.attrs["targets"]) else "its tables lead out of themselves"
+        return (
+            None
+            if sound(*tables, features=node.inputs[0].type.shape[1], targets=node.attrs["targets"])
+            else "its tables lead out of themselves"
+        )
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
         parts, rows, _ = region.output.type.shape
-        yield Tactic(self.name, target.isa, (("RB", max(8, min(_MOST, divide(divide(rows, divide(4 * target.threads, parts)), 8) * 8))),))
+        yield Tactic(
+            self.name,
+            target.isa,
+            (("RB", max(8, min(_MOST, divide(divide(rows, divide(4 * target.threads, parts)), 8) * 8))),),
+        )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
@@ -48,33 +58,71 @@ class Trees(Template):
         (xr, xf), (yp, yr, yt), (parts, rows, _) = layouts[x], layouts[node.output], node.output.type.shape
         leaves: tuple[Value | Packed, ...] = (leaf, start, targets, weight)
         of_tree = _target_of_tree(*(table[v] for v in (child, depth, leaf, start, targets)))
-        if of_tree is not None:                # then a leaf's one weight lies in the node itself, on a line that is there already
-            leaves = (Packed((targets,), "targets by tree", of_tree.shape, lambda out: np.copyto(out, of_tree), I32, leads=True),)
-        kind = np.dtype([("threshold", x.type.dtype.numpy), ("feature", np.int32), ("child", np.int32),
-                         ("weight", weight.type.dtype.numpy, (int(of_tree is not None),))], align=True)
+        # then a leaf's one weight lies in the node itself, on a line that is there already
+        if of_tree is not None:
+            leaves = (
+                Packed(
+                    (targets,), "targets by tree", of_tree.shape, lambda out: np.copyto(out, of_tree), I32, leads=True
+                ),
+            )
+        kind = np.dtype(
+            [
+                ("threshold", x.type.dtype.numpy),
+                ("feature", np.int32),
+                ("child", np.int32),
+                ("weight", weight.type.dtype.numpy, (int(of_tree is not None),)),
+            ],
+            align=True,
+        )
 
         def pack(out: np.ndarray) -> None:
             packed = out.view(kind)
             packed["threshold"], packed["feature"], packed["child"] = table[threshold], table[feature], table[child]
             if of_tree is not None:
                 packed["weight"][:, 0] = table[weight][np.minimum(table[start][table[leaf]], weight.type.size - 1)]
+
         nodes = Packed(tuple(node.inputs[1:]), "nodes", (threshold.type.size * kind.itemsize,), pack, U8, leads=True)
         join = node.attrs["join"]
-        block = constants(ROWS=rows, TREES=depth.type.size, PARTS=parts, TARGETS=node.attrs["targets"], XR=xr, XF=xf, YP=yp, YR=yr, YT=yt,
-                          MISSING=bool((table[feature] < 0).any()), SINGLE=of_tree is not None)
+        block = constants(
+            ROWS=rows,
+            TREES=depth.type.size,
+            PARTS=parts,
+            TARGETS=node.attrs["targets"],
+            XR=xr,
+            XF=xf,
+            YP=yp,
+            YR=yr,
+            YT=yt,
+            MISSING=bool((table[feature] < 0).any()),
+            SINGLE=of_tree is not None,
+        )
         block += f"typedef {memory(x.type.dtype)} element;\ntypedef {memory(weight.type.dtype)} value;\n"
-        block += f"#define START {literal(of_nothing(join), weight.type.dtype).partition('(')[2][:-1]}\n#define JOIN(a, b) {_JOINS[join]}\n"
-        return kernel("trees.c", region, tactic, block, (x, nodes, depth, *leaves, node.output), parts * divide(rows, tactic["RB"]))
+        block += (
+            f"#define START {literal(of_nothing(join), weight.type.dtype).partition('(')[2][:-1]}\n#define JOIN(a, b)"
+            f" {_JOINS[join]}\n"
+        )
+        return kernel(
+            "trees.c",
+            region,
+            tactic,
+            block,
+            (x, nodes, depth, *leaves, node.output),
+            parts * divide(rows, tactic["RB"]),
+        )
 
 
-def _target_of_tree(child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, start: np.ndarray, target: np.ndarray) -> np.ndarray | None:
-    """The target of each tree whose leaves hold one weight each, all for that target; None where a tree has other leaves."""
+def _target_of_tree(
+    child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, start: np.ndarray, target: np.ndarray
+) -> np.ndarray | None:
+    """The target of each tree whose leaves hold one weight each, all for that target; None where a tree has other
+    leaves."""
     found = np.full(depth.size, -1, np.int32)
     at = tree = np.arange(depth.size)
     for _ in range(int(depth.max(initial=0)) + 1):
         ends = child[at] == at - 1
         held, of = leaf[at[ends]], tree[ends]
-        if at.size > child.size or (start[held + 1] - start[held] != 1).any():          # nodes that many paths lead to are not gone through path by path
+        # nodes that many paths lead to are not gone through path by path
+        if at.size > child.size or (start[held + 1] - start[held] != 1).any():
             return None
         told = target[start[held]]
         found[of[found[of] < 0]] = told[found[of] < 0]
@@ -84,10 +132,31 @@ def _target_of_tree(child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, star
     return found
 
 
-def sound(threshold: np.ndarray, feature: np.ndarray, child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, start: np.ndarray, target: np.ndarray,
-          weight: np.ndarray, *, features: int, targets: int) -> bool:
+def sound(
+    threshold: np.ndarray,
+    feature: np.ndarray,
+    child: np.ndarray,
+    depth: np.ndarray,
+    leaf: np.ndarray,
+    start: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray,
+    *,
+    features: int,
+    targets: int,
+) -> bool:
     """Whether every number in the tables of trees points to a place that there is."""
     slots, column = threshold.size, np.where(feature < 0, ~feature, feature)
-    return bool(depth.size <= slots and (column < features).all() and (child >= -1).all() and (child < slots - 1).all()
-                and (leaf >= 0).all() and (leaf < start.size - 1).all() and start[0] >= 0 and (np.diff(start) >= 0).all() and start[-1] <= weight.size
-                and (target >= 0).all() and (target < targets).all())
+    return bool(
+        depth.size <= slots
+        and (column < features).all()
+        and (child >= -1).all()
+        and (child < slots - 1).all()
+        and (leaf >= 0).all()
+        and (leaf < start.size - 1).all()
+        and start[0] >= 0
+        and (np.diff(start) >= 0).all()
+        and start[-1] <= weight.size
+        and (target >= 0).all()
+        and (target < targets).all()
+    )

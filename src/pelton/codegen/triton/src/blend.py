@@ -1,5 +1,6 @@
-"""Weighted sums of elements that are picked along an axis. A weight of zero picks nothing; indices count from the end where they are negative, and become
-the nearest there is where they are out of range."""
+"""Weighted sums of elements that are picked along an axis. A weight of zero picks nothing; indices count from the end
+where they are negative, and become the nearest there is where they are out of range."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -12,6 +13,7 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 ROWS, COLS, TAPS, SIZE, STEP, IK, WK = (tl.constexpr(x) for x in (6, 37, 2, 10, 37, 1, 1))
 KIND = tl.constexpr(tl.float32)
@@ -35,6 +37,8 @@ def w_at(b, r, c, a):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[3] + r * COLS + c, x0, mask=rows & cols)
+
+
 # </region>
 
 

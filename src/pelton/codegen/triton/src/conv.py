@@ -1,5 +1,6 @@
-"""Convolutions as matrix products: rows are pixels, sums run over the taps of a filter and channels. So are transposed ones, by phases: pixels that are
-congruent modulo the strides are reached by the same taps."""
+"""Convolutions as matrix products: rows are pixels, sums run over the taps of a filter and channels. So are transposed
+ones, by phases: pixels that are congruent modulo the strides are reached by the same taps."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -15,11 +16,13 @@ FLAT = tl.constexpr(0)
 STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
-WIDE = tl.constexpr(BN.value // 2 if BN.value >= 128 else BN.value)                    # by halves: what comes after the sums takes registers beside them
+# by halves: what comes after the sums takes registers beside them
+WIDE = tl.constexpr(BN.value // 2 if BN.value >= 128 else BN.value)
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
 
 from scalars import *
+
 # <region>
 BATCH, GROUPS, C, OUT, DEEP, K_STEP = (tl.constexpr(x) for x in (1, 1, 64, 64, 64, 576))
 H, W, OH, OW, ROWS, COLUMNS = (tl.constexpr(x) for x in (14, 14, 14, 14, 14, 14))
@@ -34,14 +37,18 @@ ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[2] + r * OUT + c, x0, mask=rows & cols)
+
+
 # </region>
 
 
 @triton.jit
 def reached(at, tap, size, taps, stride, dilation, common, turn):
-    """Along one axis, what pixels of a transposed convolution meet that lie at `at` modulo the stride, padding counted: the element that the first of them
-    meets by the first tap that reaches it, and how far from that it is by a later tap; past the picture where there is none."""
-    apart = stride // common                    # taps that reach the same pixels; `turn` times the dilation is one modulo that
+    """Along one axis, what pixels of a transposed convolution meet that lie at `at` modulo the stride, padding counted:
+    the element that the first of them meets by the first tap that reaches it, and how far from that it is by a later
+    tap; past the picture where there is none."""
+    # taps that reach the same pixels; `turn` times the dilation is one modulo that
+    apart = stride // common
     first = at // common * turn % apart
     there = (at % common == 0) & (first + tap * apart < taps)
     return (at - first * dilation) // stride, tl.where(there, -tap * (dilation // common), size + taps * dilation)
@@ -61,13 +68,14 @@ def write(acc, r, o, rows, there, a):
 
 @triton.jit
 def convolved(tile, first, until, program, one, last, lying, filters, a):
-    """A tile's sums from one place to another, stored; where they are a part, of those that programs from `one` to `last` make, by the last of them."""
+    """A tile's sums from one place to another, stored; where they are a part, of those that programs from `one` to
+    `last` make, by the last of them."""
     picture, across = ROWS * COLUMNS, tl.cdiv(OUT, BN)
     down = picture * tl.cdiv(BATCH, BM) if PICTURES else tl.cdiv(BATCH * picture, BM)
     part, tile = tile // (down * across), tile % (down * across)
     phase, group = part // GROUPS, part % GROUPS
     i, j = grouped(tile, down, across, TALL)
-    if PICTURES:                                # the same pixel of many pictures
+    if PICTURES:  # the same pixel of many pictures
         begin = i // picture * BM
         n, p, q = begin + tl.arange(0, BM), i % picture // COLUMNS, i % COLUMNS
     else:
@@ -76,7 +84,10 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
         n, p, q = r // picture, r % picture // COLUMNS, r % COLUMNS
     if TRANSPOSED:
         above, before = phase // SW, phase % SW
-        top, left = p + reached(above + PT, 0, H, KH, SH, DH, COMMON_H, TURN_H)[0], q + reached(before + PL, 0, W, KW, SW, DW, COMMON_W, TURN_W)[0]
+        top, left = (
+            p + reached(above + PT, 0, H, KH, SH, DH, COMMON_H, TURN_H)[0],
+            q + reached(before + PL, 0, W, KW, SW, DW, COMMON_W, TURN_W)[0],
+        )
         p, q = p * SH + above, q * SW + before
     else:
         top, left = p * SH - PT, q * SW - PL
@@ -91,9 +102,11 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
     k = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(first, until, BK):
-        place = start + k                       # u taps down and v across; each division is by itself, so that Triton sees which places lie together
-        if WHOLE:                               # a step stays within one tap
-            u, v, c = start // DEEP // RIGHT, start // DEEP % RIGHT, tl.multiple_of(start % DEEP, BK)      # which Triton 3.6 does not see
+        # u taps down and v across; each division is by itself, so that Triton sees which places lie together
+        place = start + k
+        if WHOLE:  # a step stays within one tap
+            # which Triton 3.6 does not see
+            u, v, c = start // DEEP // RIGHT, start // DEEP % RIGHT, tl.multiple_of(start % DEEP, BK)
         elif PLANES:
             u, v, c = place // RIGHT % DOWN, place % RIGHT, place // (RIGHT * DOWN)
         else:
@@ -103,11 +116,21 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             right_by = reached(before + PL, v, W, KW, SW, DW, COMMON_W, TURN_W)[1]
         else:
             down_by, right_by = u * DH, v * DW
-        if DESCRIBED and FLAT:                  # rows of pixels one behind the other, and what lies between the pictures' own, which is zero
-            pixels = lying.load([(begin + (down_by - PT) * COLUMNS + right_by - PL).to(tl.int32), (group * C + c).to(tl.int32)])
+        # rows of pixels one behind the other, and what lies between the pictures' own, which is zero
+        if DESCRIBED and FLAT:
+            pixels = lying.load(
+                [(begin + (down_by - PT) * COLUMNS + right_by - PL).to(tl.int32), (group * C + c).to(tl.int32)]
+            )
             taps = filters.load([(part * OUT + j * BN).to(tl.int32), start]).T
-        elif DESCRIBED:                         # what lies outside of the pictures reads as zero
-            pixels = lying.load([(top + down_by).to(tl.int32), (left + right_by).to(tl.int32), begin.to(tl.int32), (group * C + c).to(tl.int32)])
+        elif DESCRIBED:  # what lies outside of the pictures reads as zero
+            pixels = lying.load(
+                [
+                    (top + down_by).to(tl.int32),
+                    (left + right_by).to(tl.int32),
+                    begin.to(tl.int32),
+                    (group * C + c).to(tl.int32),
+                ]
+            )
             pixels = pixels.reshape(BM, BK)
             taps = filters.load([(part * OUT + j * BN).to(tl.int32), start]).T
         elif WHOLE:
@@ -143,10 +166,14 @@ def KERNEL(a):
     program = tl.program_id(0).to(INDEX)
     if DESCRIBED:
         if FLAT:
-            lying = tl.make_tensor_descriptor(a[0], [((BATCH - 1) * ROWS + H - 1) * COLUMNS + W, GROUPS * C], [XW, 1], [BM, BK])
+            lying = tl.make_tensor_descriptor(
+                a[0], [((BATCH - 1) * ROWS + H - 1) * COLUMNS + W, GROUPS * C], [XW, 1], [BM, BK]
+            )
         else:
             lying = tl.make_tensor_descriptor(a[0], [H, W, BATCH, GROUPS * C], [XH, XW, XN, 1], [1, 1, BM, BK])
-        filters = tl.make_tensor_descriptor(a[1], [SH * SW * GROUPS * OUT if TRANSPOSED else GROUPS * OUT, K_STEP], [K_STEP, 1], [BN, BK])
+        filters = tl.make_tensor_descriptor(
+            a[1], [SH * SW * GROUPS * OUT if TRANSPOSED else GROUPS * OUT, K_STEP], [K_STEP, 1], [BN, BK]
+        )
     else:
         lying, filters = a[0], a[1]
     if STREAM:

@@ -1,4 +1,5 @@
 """Products of few rows with a matrix, as sums: nothing but the speed at which the matrix is read counts."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -13,6 +14,7 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 M, N, K, AK, BK_STEP = (tl.constexpr(x) for x in (1, 768, 768, 1, 1))
 
@@ -30,6 +32,8 @@ def b_at(b, r, c, a):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[2] + r * N + c, x0, mask=rows & cols)
+
+
 # </region>
 
 

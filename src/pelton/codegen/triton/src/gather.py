@@ -1,4 +1,6 @@
-"""Elements picked by indices; negative ones count from the end, those that are out of range become the nearest that is not."""
+"""Elements picked by indices; negative ones count from the end, those that are out of range become the nearest that is
+not."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -11,6 +13,7 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 ROWS, COLS = tl.constexpr(64), tl.constexpr(256)
 
@@ -38,6 +41,8 @@ def held(x):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[2] + r * COLS + c, x0, mask=rows & cols)
+
+
 # </region>
 
 

@@ -1,4 +1,6 @@
-"""Matrix products C[b, m, n] = A[b, m, k] · B[b, k, n], summed in f32; operands lie in any strides, or are copied as tiles by the TMA of an H100."""
+"""Matrix products C[b, m, n] = A[b, m, k] · B[b, k, n], summed in f32; operands lie in any strides, or are copied as
+tiles by the TMA of an H100."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -14,11 +16,13 @@ PERSISTENT = tl.constexpr(0)
 STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
-WIDE = tl.constexpr(BN.value // 2 if BN.value >= 128 else BN.value)                    # by halves: what comes after the sums takes registers beside them
+# by halves: what comes after the sums takes registers beside them
+WIDE = tl.constexpr(BN.value // 2 if BN.value >= 128 else BN.value)
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
 
 from scalars import *
+
 # <region>
 BATCH = tl.constexpr(1)
 M = tl.constexpr(256)
@@ -27,9 +31,11 @@ K = tl.constexpr(256)
 AK = tl.constexpr(1)
 BK_STEP = tl.constexpr(256)
 EVEN = tl.constexpr(True)
-SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)                                        # what programs of a stream tell each other, among the pointers
+# what programs of a stream tell each other, among the pointers
+SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
 ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
-ROW_A, ROW_B, TURNED = tl.constexpr(256), tl.constexpr(256), tl.constexpr(False)       # of descriptors: steps from row to row; whether those of B are columns
+# of descriptors: steps from row to row; whether those of B are columns
+ROW_A, ROW_B, TURNED = tl.constexpr(256), tl.constexpr(256), tl.constexpr(False)
 
 
 @triton.jit
@@ -45,6 +51,8 @@ def b_at(b, r, c, a):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[2] + r * N + c, x0, mask=rows & cols)
+
+
 # </region>
 
 
@@ -101,7 +109,8 @@ def summed(x, w, b, i, j, begin, end, a):
 
 @triton.jit
 def streamed(program, x, w, a):
-    """One program's share of the steps of all tiles, one tile after the other. Whoever is the last to be done with its part of a tile adds up all of them."""
+    """One program's share of the steps of all tiles, one tile after the other. Whoever is the last to be done with its
+    part of a tile adds up all of them."""
     steps = tl.cdiv(K, BK)
     total = BATCH * tl.cdiv(M, BM) * tl.cdiv(N, BN) * steps
     begin, end = share(program, total)
@@ -130,7 +139,7 @@ def whole(tile, x, w, a):
 @triton.jit
 def KERNEL(a):
     program = tl.program_id(0).to(INDEX)
-    if DESCRIBED:                                                              # of a batch of one
+    if DESCRIBED:  # of a batch of one
         x = tl.make_tensor_descriptor(a[0], [M, K], [ROW_A, 1], [BM, BK])
         if TURNED:
             w = tl.make_tensor_descriptor(a[1], [N, K], [ROW_B, 1], [BN, BK])

@@ -1,9 +1,17 @@
-"""Convolutions as matrix products whose rows, the pixels that a tap meets, the GPU's units for copies gather by themselves, zeros outside of the pictures
-included (TMA in im2col mode). Written in Gluon, where Triton does not have them."""
+"""Convolutions as matrix products whose rows, the pixels that a tap meets, the GPU's units for copies gather by
+themselves, zeros outside of the pictures included (TMA in im2col mode). Written in Gluon, where Triton does not have
+them."""
+
 import triton.experimental.gluon.language as gl
 import triton.language as tl
 from triton.experimental import gluon as triton
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 from triton.language.extra.cuda import libdevice
 
 # <tactic>
@@ -16,12 +24,16 @@ HIGH = tl.constexpr(8)
 STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
-HELD = tl.constexpr(gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[HIGH.value, 1], instr_shape=[16, BN.value, 16]))
-WIDE = tl.constexpr(min(BN.value // 8, 16))                # threads of a warp side by side, each with 16 bytes of what is stored
+HELD = tl.constexpr(
+    gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[HIGH.value, 1], instr_shape=[16, BN.value, 16])
+)
+# threads of a warp side by side, each with 16 bytes of what is stored
+WIDE = tl.constexpr(min(BN.value // 8, 16))
 ENDS = tl.constexpr(gl.BlockedLayout([1, 8], [32 // WIDE.value, WIDE.value], [HIGH.value, 1], [1, 0]))
 
 
 from scalars import *
+
 # <region>
 BATCH, GROUPS, C, OUT, DEEP = (tl.constexpr(x) for x in (1, 1, 64, 64, 64))
 SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
@@ -31,6 +43,8 @@ OH, OW, KH, KW, SH, SW, DH, DW, PT, PL = (tl.constexpr(x) for x in (14, 14, 3, 3
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[2] + r * OUT + c, x0, mask=rows & cols)
+
+
 # </region>
 STEPS = tl.constexpr(KH.value * KW.value * DEEP.value // BK.value)
 
@@ -46,12 +60,16 @@ def tile_of(tile):
 @triton.jit
 def block_of(begin, left, how: tl.constexpr):
     """Rows and columns of a tile that lies so."""
-    return begin + gl.arange(0, BM, gl.SliceLayout(1, how))[:, None], left + gl.arange(0, BN, gl.SliceLayout(0, how))[None, :]
+    return (
+        begin + gl.arange(0, BM, gl.SliceLayout(1, how))[:, None],
+        left + gl.arange(0, BN, gl.SliceLayout(0, how))[None, :],
+    )
 
 
 @triton.jit
 def fetch(step, turn, begin, group, left, pixels, taps, barriers, a):
-    """Asks for what a step needs: BM pixels as a tap meets them, and the BN outputs' weights of it. turn: how many steps the program has asked for before."""
+    """Asks for what a step needs: BM pixels as a tap meets them, and the BN outputs' weights of it. turn: how many
+    steps the program has asked for before."""
     tap, c, place = step * BK // DEEP, step * BK % DEEP, turn % RING
     n, top, side = begin // (OH * OW), begin // OW % OH * SH - PT, begin % OW * SW - PL
     offsets = [tl.cast(tap // KW * DH, tl.int16), tl.cast(tap % KW * DW, tl.int16)]
@@ -73,12 +91,13 @@ def summed(first, until, turn, begin, group, left, pixels, taps, barriers, a):
         at = turn + step - first
         mbarrier.wait(barriers.index(at % RING), at // RING & 1)
         acc = warpgroup_mma(pixels.index(at % RING), taps.index(at % RING).permute((1, 0)), acc, is_async=True)
-        acc = warpgroup_mma_wait(1, deps=[acc])             # the product of the step before has read what the next fetch overwrites
-        gl.barrier()                                        # by all warps
+        # the product of the step before has read what the next fetch overwrites
+        acc = warpgroup_mma_wait(1, deps=[acc])
+        gl.barrier()  # by all warps
         if step + RING - 1 < until:
             fetch(step + RING - 1, at + RING - 1, begin, group, left, pixels, taps, barriers, a)
     acc = warpgroup_mma_wait(0, deps=[acc])
-    gl.barrier()                                            # the next tile's fetches overwrite what all warps have read
+    gl.barrier()  # the next tile's fetches overwrite what all warps have read
     return acc
 
 
@@ -97,8 +116,13 @@ def KERNEL(a):
         for tile in range(start // STEPS, tl.cdiv(end, STEPS)):
             begin, group, left = tile_of(tl.cast(tile, INDEX))
             one, last = sharers(tile, STEPS, total)
-            first, until = tl.maximum(start - tile * STEPS, 0).to(tl.int32), tl.minimum(end - tile * STEPS, STEPS).to(tl.int32)
-            acc = summed(first, until, (first - start + tile * STEPS).to(tl.int32), begin, group, left, pixels, taps, barriers, a)
+            first, until = (
+                tl.maximum(start - tile * STEPS, 0).to(tl.int32),
+                tl.minimum(end - tile * STEPS, STEPS).to(tl.int32),
+            )
+            acc = summed(
+                first, until, (first - start + tile * STEPS).to(tl.int32), begin, group, left, pixels, taps, barriers, a
+            )
             u, v = block_of(0, 0, HELD)
             if parted(acc, u * BN + v, BM * BN, program, one, last, a[SUMS], a[ARRIVED]):
                 r, c = block_of(0, 0, ENDS)

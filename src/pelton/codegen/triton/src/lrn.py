@@ -1,4 +1,5 @@
 """Local response: each element by a power of the squares in the channels around it."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -11,9 +12,16 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 ROWS, COLS, XC = tl.constexpr(64), tl.constexpr(64), tl.constexpr(1)
-SIZE, BEFORE, SCALE, BETA, BIAS = tl.constexpr(5), tl.constexpr(2), tl.constexpr(2e-5), tl.constexpr(0.75), tl.constexpr(1.0)
+SIZE, BEFORE, SCALE, BETA, BIAS = (
+    tl.constexpr(5),
+    tl.constexpr(2),
+    tl.constexpr(2e-5),
+    tl.constexpr(0.75),
+    tl.constexpr(1.0),
+)
 
 
 @triton.jit
@@ -24,6 +32,8 @@ def x_at(b, r, c, a):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[1] + r * COLS + c, x0, mask=rows & cols)
+
+
 # </region>
 
 

@@ -1,4 +1,6 @@
-"""Matrix products without tensor cores, of any element type: in the type that registers hold it in, where integers wrap."""
+"""Matrix products without tensor cores, of any element type: in the type that registers hold it in, where integers
+wrap."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -12,6 +14,7 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 M, N, K, AK, BK_STEP = tl.constexpr(64), tl.constexpr(64), tl.constexpr(64), tl.constexpr(1), tl.constexpr(64)
 KIND = tl.constexpr(tl.float64)
@@ -30,6 +33,8 @@ def b_at(b, r, c, a):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[2] + r * N + c, x0, mask=rows & cols)
+
+
 # </region>
 
 

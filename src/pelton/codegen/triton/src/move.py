@@ -1,4 +1,5 @@
 """Elements moved to other places: padding, repetition, triangles, and bits taken for those of another type."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -11,9 +12,12 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
+
 @triton.jit
 def wrap(i, n):
-    """Where an index lies that goes on beyond the ends of an axis from its other end; as a mirror image; at its edge."""
+    """Where an index lies that goes on beyond the ends of an axis from its other end; as a mirror image; at its
+    edge."""
     return (i % n + n) % n
 
 
@@ -47,6 +51,8 @@ def held(x):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[2] + r * COLS + c, x0, mask=rows & cols)
+
+
 # </region>
 
 

@@ -1,4 +1,5 @@
 """What is computed element by element, and copies between layouts."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -11,6 +12,7 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 ROWS = tl.constexpr(1)
 COLS = tl.constexpr(4096)
@@ -19,6 +21,8 @@ COLS = tl.constexpr(4096)
 @triton.jit
 def finish(b, r, c, rows, cols, a):
     tl.store(a[1] + c, tl.load(a[0] + c, mask=cols), mask=rows & cols)
+
+
 # </region>
 
 

@@ -1,12 +1,16 @@
-"""Recurrent layers, given the input's part of all gates: LSTM, GRU and the plain one. A program has some units of some rows of the batch, in one direction.
+"""Recurrent layers, given the input's part of all gates: LSTM, GRU and the plain one. A program has some units of some
+rows of the batch, in one direction.
 
-PHASED 0: it has all units and goes through all time steps; what its threads exchange goes through memory, with barriers of the one program.
-PHASED 1 and 2: it has few of them. A time step is a phase, or two where the reset comes before a product; a launch goes through phases from one to another, and
-keeps in memory what the next launch goes on with. In 1 a launch is one phase: what is written in one is there in the next. In 2 it is any number, for which all
-programs have to be on the GPU at once: each holds its weights in registers and takes the states from words in which a state lies beside the number of the phase
-that it is for, as the programs that have its unit send them. A word is there or not, so that nothing has to be fenced or counted. A program that sends into a
-word for the second time has received what others made of the first.
+PHASED 0: it has all units and goes through all time steps; what its threads exchange goes through memory, with barriers
+of the one program. PHASED 1 and 2: it has few of them. A time step is a phase, or two where the reset comes before a
+product; a launch goes through phases from one to another, and keeps in memory what the next launch goes on with. In 1 a
+launch is one phase: what is written in one is there in the next. In 2 it is any number, for which all programs have to
+be on the GPU at once: each holds its weights in registers and takes the states from words in which a state lies beside
+the number of the phase that it is for, as the programs that have its unit send them. A word is there or not, so that
+nothing has to be fenced or counted. A program that sends into a word for the second time has received what others made
+of the first.
 """
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -25,13 +29,22 @@ MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
 
 from scalars import *
+
 # <region>
 WHAT, KIND, CLIP = tl.constexpr("lstm"), tl.constexpr(tl.float32), tl.constexpr(0.0)
 GATES, EACH, USED, PASSES = (tl.constexpr(x) for x in (4, 4, 4, 1))
 LINEAR, INPUT_FORGET, RELU, REVERSE = (tl.constexpr(x) for x in (False, False, False, False))
-R, GIVEN, OLD_H, OLD_C, PEEP, BIAS, Y, LAST_H, LAST_C, OWN, SENT, COUNT = (tl.constexpr(x) for x in (0, 1, 2, 3, 4, -1, 5, 6, 7, -1, -1, -1))
+R, GIVEN, OLD_H, OLD_C, PEEP, BIAS, Y, LAST_H, LAST_C, OWN, SENT, COUNT = (
+    tl.constexpr(x) for x in (0, 1, 2, 3, 4, -1, 5, 6, 7, -1, -1, -1)
+)
 TIME, DIRECTIONS, BATCH, H = tl.constexpr(5), tl.constexpr(1), tl.constexpr(4), tl.constexpr(19)
-R_D, R_R, R_K, GIVEN_T, GIVEN_B = tl.constexpr(1444), tl.constexpr(19), tl.constexpr(1), tl.constexpr(608), tl.constexpr(152)
+R_D, R_R, R_K, GIVEN_T, GIVEN_B = (
+    tl.constexpr(1444),
+    tl.constexpr(19),
+    tl.constexpr(1),
+    tl.constexpr(608),
+    tl.constexpr(152),
+)
 OLD_H_D, OLD_H_B, OLD_C_D, OLD_C_B, PEEP_D, BIAS_D = (tl.constexpr(x) for x in (76, 19, 76, 19, 57, 0))
 Y_T, Y_D, Y_B, LAST_H_D, LAST_H_B, LAST_C_D, LAST_C_B = (tl.constexpr(x) for x in (152, 76, 19, 76, 19, 76, 19))
 # </region>
@@ -39,8 +52,8 @@ Y_T, Y_D, Y_B, LAST_H_D, LAST_H_B, LAST_C_D, LAST_C_B = (tl.constexpr(x) for x i
 
 @triton.jit
 def rows_of(first, each: tl.constexpr, used: tl.constexpr):
-    """The rows of a direction's weights for the units from the first on, their gates side by side, and which of them there are: `used` gates of `each`, a power
-    of two."""
+    """The rows of a direction's weights for the units from the first on, their gates side by side, and which of them
+    there are: `used` gates of `each`, a power of two."""
     j = tl.arange(0, each * BU)
     return j % each * H + first + j // each, (first + j // each < H) & (j % each < used)
 
@@ -54,14 +67,21 @@ def sums(state, weights, first, each: tl.constexpr, used: tl.constexpr):
         acc = tl.zeros((BM, w.shape[0]), KIND)
         for start in range(0, H, BK):
             left = tl.load(state + (start + k)[None, :], mask=(start + k < H)[None, :], other=0)
-            right = tl.load(w[None, :] + (start + k)[:, None] * R_K, mask=known[None, :] & (start + k < H)[:, None], other=0)
+            right = tl.load(
+                w[None, :] + (start + k)[:, None] * R_K, mask=known[None, :] & (start + k < H)[:, None], other=0
+            )
             acc = tl.dot(left, right, acc, input_precision=MODE)
         return acc
     else:
         part = tl.zeros((w.shape[0], BK), KIND)
         for start in range(0, H, BK):
             here = tl.load(state + (start + k)[None, :], mask=(start + k < H)[None, :], other=0).to(KIND)
-            part += tl.load(w[:, None] + (start + k)[None, :] * R_K, mask=known[:, None] & (start + k < H)[None, :], other=0).to(KIND) * here
+            part += (
+                tl.load(
+                    w[:, None] + (start + k)[None, :] * R_K, mask=known[:, None] & (start + k < H)[None, :], other=0
+                ).to(KIND)
+                * here
+            )
         return tl.sum(part, 1)[None, :]
 
 
@@ -73,7 +93,9 @@ def held(weights, first, each: tl.constexpr, used: tl.constexpr):
     if DOT:
         return tl.load(weights + at[None, :] * R_R + k[:, None] * R_K, mask=known[None, :] & (k < H)[:, None], other=0)
     else:
-        return tl.load(weights + at[:, None] * R_R + k[None, :] * R_K, mask=known[:, None] & (k < H)[None, :], other=0).to(KIND)
+        return tl.load(
+            weights + at[:, None] * R_R + k[None, :] * R_K, mask=known[:, None] & (k < H)[None, :], other=0
+        ).to(KIND)
 
 
 @triton.jit
@@ -82,14 +104,16 @@ def held_sums(states, w):
     if DOT:
         left = states.to(w.dtype)
         return tl.dot(left, w, input_precision=MODE).to(KIND)
-    else:                                       # gathered, states go to the threads that hold their weights: products would go to theirs otherwise
+    else:
+        # gathered, states go to the threads that hold their weights: products would go to theirs otherwise
         here = tl.gather(tl.reshape(states, (BK,)), tl.arange(0, BK), 0)
         return tl.sum(w * here[None, :], 1)[None, :]
 
 
 @triton.jit
 def received(phase, first, d, b, rows, a):
-    """The states [BM, BK] that a phase begins with: the given ones, or what was sent to it, as soon as all of it is there."""
+    """The states [BM, BK] that a phase begins with: the given ones, or what was sent to it, as soon as all of it is
+    there."""
     k = tl.arange(0, BK)[None, :]
     known = rows & (k < H)
     if phase == 0:
@@ -111,7 +135,9 @@ def send(phase, h, d, b, u, inside, a):
         tl.store(a[SENT] + at, h, mask=inside)
     else:
         h = h.to(a[R].dtype.element_ty).to(KIND)
-        tl.atomic_xchg(a[SENT] + at, (h.to(tl.int32, bitcast=True).to(tl.int64) << 32) | (phase + 1), mask=inside, sem="relaxed")
+        tl.atomic_xchg(
+            a[SENT] + at, (h.to(tl.int32, bitcast=True).to(tl.int64) << 32) | (phase + 1), mask=inside, sem="relaxed"
+        )
 
 
 @triton.jit
@@ -175,8 +201,10 @@ def plain(x):
 @triton.jit
 def fresh_parts(given, b, d, u, inside, a):
     """The input's part of a GRU's new states, and the bias of the states' part."""
-    return (tl.load(given + b * GIVEN_B + 2 * H + u, mask=inside, other=0).to(KIND),
-            tl.load(a[BIAS] + d * BIAS_D + u, mask=inside, other=0).to(KIND))
+    return (
+        tl.load(given + b * GIVEN_B + 2 * H + u, mask=inside, other=0).to(KIND),
+        tl.load(a[BIAS] + d * BIAS_D + u, mask=inside, other=0).to(KIND),
+    )
 
 
 @triton.jit
@@ -195,7 +223,7 @@ def gru(x, h, given, bias):
 
 @triton.jit
 def time_of(step, d, a):
-    t = step + tl.zeros([], INDEX)              # offsets of long sequences pass 2³¹
+    t = step + tl.zeros([], INDEX)  # offsets of long sequences pass 2³¹
     return TIME - 1 - t if REVERSE else tl.where(d == 1, TIME - 1 - t, t)
 
 
@@ -219,7 +247,7 @@ def whole(weights, d, first, b, u, rows, inside, a):
             fresh, bias = fresh_parts(given, b, d, u, inside, a)
             if LINEAR:
                 h = gru(sums(old, weights, first, 4, 3) + inputs(given, first, b, rows, 4, 2, a), h, fresh, bias)
-            else:                               # the product of n waits for r of all units
+            else:  # the product of n waits for r of all units
                 z, r = two(sums(old, weights, first, 2, 2) + inputs(given, first, b, rows, 2, 2, a))
                 tl.debug_barrier()
                 tl.store(here + u, sigmoid(limited(r)) * h, mask=inside)
@@ -227,7 +255,7 @@ def whole(weights, d, first, b, u, rows, inside, a):
                 h = mixed(sigmoid(limited(z)), h, fresh + sums(here, weights + 2 * H * R_R, first, 1, 1) + bias)
         else:
             h = plain(sums(old, weights, first, 1, 1) + inputs(given, first, b, rows, 1, 1, a))
-        tl.debug_barrier()                      # all have read what was there
+        tl.debug_barrier()  # all have read what was there
         tl.store(here + u, h, mask=inside)
         tl.debug_barrier()
         old = here
@@ -253,7 +281,7 @@ def phased(weights, d, first, b, u, rows, inside, a):
     begin, end, phases = a[PHASE], a[PHASE + 1], TIME * PASSES
     old = a[OLD_H] + d * OLD_H_D + b * OLD_H_B
     own, each = (d * BATCH + b) * H + u, DIRECTIONS * BATCH * H
-    h, c = tl.zeros((BM, BU), KIND), tl.zeros((BM, BU), KIND)                  # of a GRU in two passes, c is its z
+    h, c = tl.zeros((BM, BU), KIND), tl.zeros((BM, BU), KIND)  # of a GRU in two passes, c is its z
     if begin == 0:
         h = tl.load(old + u, mask=inside, other=0).to(KIND)
         if WHAT == "lstm":
@@ -308,7 +336,8 @@ def phased(weights, d, first, b, u, rows, inside, a):
         if LAST_C >= 0:
             tl.store(a[LAST_C] + d * LAST_C_D + b * LAST_C_B + u, c, mask=inside)
         if PHASED == 2:
-            if last_to_arrive(a[COUNT], tl.num_programs(0) - 1):               # all have received all: the words are for the next run
+            # all have received all: the words are for the next run
+            if last_to_arrive(a[COUNT], tl.num_programs(0) - 1):
                 k = tl.arange(0, 1024)
                 for start in range(0, 2 * each, 1024):
                     tl.store(a[SENT] + start + k, tl.zeros((1024,), tl.int64), mask=start + k < 2 * each)

@@ -1,5 +1,7 @@
-"""Regions of interest, channels-last: a bin is the mean or the maximum of points between the elements of a picture, evenly spread over it, or the largest
-element that it touches. Where points lie is computed in f64; those off the picture, however many, are not looked at one by one. A program has one bin."""
+"""Regions of interest, channels-last: a bin is the mean or the maximum of points between the elements of a picture,
+evenly spread over it, or the largest element that it touches. Where points lie is computed in f64; those off the
+picture, however many, are not looked at one by one. A program has one bin."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -8,10 +10,11 @@ from triton.language.extra.cuda import libdevice
 CB = tl.constexpr(256)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
-FAR = tl.constexpr(1e15)                        # what is farther away is as good as there
+FAR = tl.constexpr(1e15)  # what is farther away is as good as there
 
 
 from scalars import *
+
 # <region>
 C, H, W, N, PH, PW, RN, RC, BN = (tl.constexpr(x) for x in (13, 9, 11, 2, 2, 3, 4, 1, 1))
 XN, XH, XW, XC = (tl.constexpr(x) for x in (1287, 143, 13, 1))
@@ -22,6 +25,8 @@ TOUCHED, LARGEST = tl.constexpr(False), tl.constexpr(False)
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[3] + r * C + c, x0, mask=rows & cols)
+
+
 # </region>
 
 
@@ -48,12 +53,19 @@ def away(x):
 
 @triton.jit
 def along(begin, end, bins, i, size):
-    """The points of one axis of a bin: the first, how far apart they are, how many, and from which on to before which they may lie on the picture."""
+    """The points of one axis of a bin: the first, how far apart they are, how many, and from which on to before which
+    they may lie on the picture."""
     if TOUCHED:
         start = away(begin)
         each = tl.maximum(away(end) - start + 1, 1.0) / bins
         zero = start * 0
-        return zero, zero, zero + 1, limited(start + down(i * each), 0, size).to(tl.int32), limited(start + up((i + 1) * each), 0, size).to(tl.int32)
+        return (
+            zero,
+            zero,
+            zero + 1,
+            limited(start + down(i * each), 0, size).to(tl.int32),
+            limited(start + up((i + 1) * each), 0, size).to(tl.int32),
+        )
     else:
         each = tl.where(end - begin > LEAST, end - begin, LEAST) / bins
         if SAMPLES > 0:
@@ -93,7 +105,10 @@ def KERNEL(a):
     said = tl.minimum(tl.maximum(tl.where(said < 0, said + N, said), 0), N - 1)
     x = a[0] + said * XN + c * XC
     left, top = tl.load(box).to(tl.float64) * SCALE - OFFSET, tl.load(box + RC).to(tl.float64) * SCALE - OFFSET
-    right, bottom = tl.load(box + 2 * RC).to(tl.float64) * SCALE - OFFSET, tl.load(box + 3 * RC).to(tl.float64) * SCALE - OFFSET
+    right, bottom = (
+        tl.load(box + 2 * RC).to(tl.float64) * SCALE - OFFSET,
+        tl.load(box + 3 * RC).to(tl.float64) * SCALE - OFFSET,
+    )
     y_first, y_step, y_count, y_low, y_high = along(top, bottom, PH, r // PW % PH, H)
     z_first, z_step, z_count, z_low, z_high = along(left, right, PW, r % PW, W)
     v = tl.full((1, CB), float("-inf") if LARGEST and not TOUCHED else 0.0, tl.float32)
@@ -103,7 +118,7 @@ def KERNEL(a):
         y0, y1, by, on_row = between(y_first, y_step, zero + k, H)
         for m in range(z_low, z_high):
             z0, z1, bz, on_column = between(z_first, z_step, zero + m, W)
-            on = on_row & on_column & (zero < N) & (zero < H) & (zero < W)    # there is a picture
+            on = on_row & on_column & (zero < N) & (zero < H) & (zero < W)  # there is a picture
             one = tl.load(x + (y0 * XH + z0 * XW), mask=cols & on, other=0).to(tl.float32)
             if TOUCHED:
                 v = tl.where(met > 0, maximum(v, one), one)

@@ -1,4 +1,6 @@
-"""Rows that are reduced to a number each, or normalised: reductions, places of extremes, softmax, layer and RMS norm."""
+"""Rows that are reduced to a number each, or normalised: reductions, places of extremes, softmax, layer and RMS
+norm."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -12,10 +14,17 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 ROWS, COLS, ONE = tl.constexpr(64), tl.constexpr(200), tl.constexpr(True)
-WHAT, EPSILON, NEUTRAL, KIND = tl.constexpr("softmax"), tl.constexpr(1e-5), tl.constexpr(float("-inf")), tl.constexpr(tl.float32)
-LEAST, LAST = tl.constexpr(False), tl.constexpr(False)                       # which extreme is looked for, and which of equals
+WHAT, EPSILON, NEUTRAL, KIND = (
+    tl.constexpr("softmax"),
+    tl.constexpr(1e-5),
+    tl.constexpr(float("-inf")),
+    tl.constexpr(tl.float32),
+)
+# which extreme is looked for, and which of equals
+LEAST, LAST = tl.constexpr(False), tl.constexpr(False)
 FOUND, ARRIVED = tl.constexpr(2), tl.constexpr(3)
 
 
@@ -32,6 +41,8 @@ def join(x, y):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[1] + r * COLS + c, x0, mask=rows & cols)
+
+
 # </region>
 
 
@@ -42,7 +53,8 @@ def load(r, c, rows, a):
 
 @triton.jit
 def extreme(r, c, rows, a):
-    """The extreme of some columns, whether there is NaN among them, which comes before numbers as in numpy, and where it lies."""
+    """The extreme of some columns, whether there is NaN among them, which comes before numbers as in numpy, and where
+    it lies."""
     x = load(r, c, rows, a)
     if LEAST:
         found = tl.min(x, 1, keep_dims=True).to(KIND)
@@ -75,16 +87,21 @@ def written(found, r, rows, a):
 @triton.jit
 def KERNEL(a):
     program = tl.program_id(0).to(INDEX)
-    if PARTS:                                                                # of a reduction; whoever is the last to be done with one joins them all
+    # of a reduction; whoever is the last to be done with one joins them all
+    if PARTS:
         part, program = program % PARTS, program // PARTS
     r = program * RB + tl.arange(0, RB)[:, None]
     rows, c = r < ROWS, tl.arange(0, CB)[None, :].to(INDEX)
     if WHAT == "reduce" and PARTS:
         each = tl.cdiv(tl.cdiv(COLS, CB), PARTS) * CB
-        tl.store(a[FOUND] + part * ROWS + r, reduced(r, part * each, tl.minimum((part + 1) * each, COLS), rows, a), mask=rows)
+        tl.store(
+            a[FOUND] + part * ROWS + r, reduced(r, part * each, tl.minimum((part + 1) * each, COLS), rows, a), mask=rows
+        )
         if last_to_arrive(a[ARRIVED] + program, PARTS - 1):
             parts = tl.arange(0, triton.next_power_of_2(PARTS))[None, :]
-            found = tl.load(a[FOUND] + parts * ROWS + r, mask=rows & (parts < PARTS), other=NEUTRAL, cache_modifier=".cg")
+            found = tl.load(
+                a[FOUND] + parts * ROWS + r, mask=rows & (parts < PARTS), other=NEUTRAL, cache_modifier=".cg"
+            )
             written(tl.reduce(found, 1, join, keep_dims=True), r, rows, a)
     elif WHAT == "reduce":
         written(reduced(r, 0, COLS, rows, a), r, rows, a)

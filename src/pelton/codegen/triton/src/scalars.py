@@ -1,4 +1,5 @@
 """What kernels share: where a program's tile is, and scalar functions that Triton has not, or means differently."""
+
 import triton
 import triton.language as tl
 
@@ -13,7 +14,8 @@ def block(tile, columns, high: tl.constexpr, wide: tl.constexpr):
 
 @triton.jit
 def grouped(tile, down, across, tall: tl.constexpr):
-    """Which of the tiles down and across a tile is: `tall` of them go side by side through the columns, so that what they read there stays in the L2 cache."""
+    """Which of the tiles down and across a tile is: `tall` of them go side by side through the columns, so that what
+    they read there stays in the L2 cache."""
     first = tile // (tall * across) * tall
     high = tl.minimum(down - first, tall)
     return first + tile % (tall * across) % high, tile % (tall * across) // high
@@ -27,7 +29,8 @@ def halves(sums, rows: tl.constexpr, columns: tl.constexpr):
 
 @triton.jit
 def share(program, total):
-    """From where to where a program goes through all steps of all tiles, one tile after the other, of which each program has as many as the others."""
+    """From where to where a program goes through all steps of all tiles, one tile after the other, of which each
+    program has as many as the others."""
     programs = tl.num_programs(0)
     return program * total // programs, (program + 1) * total // programs
 
@@ -41,8 +44,9 @@ def sharers(tile, steps, total):
 
 @triton.jit
 def last_to_arrive(counter, others):
-    """Counts this program; true for the last one to be counted, behind so many others: what they stored before is there for it. The counter is left zero."""
-    tl.debug_barrier()                          # all threads have stored theirs before one of them says so
+    """Counts this program; true for the last one to be counted, behind so many others: what they stored before is there
+    for it. The counter is left zero."""
+    tl.debug_barrier()  # all threads have stored theirs before one of them says so
     ended = tl.atomic_add(counter, 1, sem="acq_rel") == others
     if ended:
         tl.store(counter, 0)
@@ -58,9 +62,10 @@ def places(rows: tl.constexpr, columns: tl.constexpr, left, wide: tl.constexpr):
 
 @triton.jit
 def parted(acc, at, size, program, one, last, sums, arrived):
-    """Lays down a program's part of a tile's sums, of so many elements in all at these places, of which the programs from `one` to `last` have parts, for
-    `joined`; true for the last of them to do so, whichever that is. `arrived` counts those of a tile in a place of its first program, and is left zero; `sums`
-    has two tiles for each program: a part of the tile that it begins in the middle of, and one of the tile that it is the first of."""
+    """Lays down a program's part of a tile's sums, of so many elements in all at these places, of which the programs
+    from `one` to `last` have parts, for `joined`; true for the last of them to do so, whichever that is. `arrived`
+    counts those of a tile in a place of its first program, and is left zero; `sums` has two tiles for each program: a
+    part of the tile that it begins in the middle of, and one of the tile that it is the first of."""
     tl.store(sums + (2 * program + (program == one)) * size + at, acc)
     return last_to_arrive(arrived + one, last - one)
 
@@ -69,16 +74,17 @@ def parted(acc, at, size, program, one, last, sums, arrived):
 def joined(one, last, at, size, sums):
     """Some of a tile's elements: all parts of the sums, in the order of the programs that made them."""
     total = (at * 0).to(tl.float32)
-    for program in tl.range(one, last + 1, num_stages=4):                      # several are on their way
+    for program in tl.range(one, last + 1, num_stages=4):  # several are on their way
         total += tl.load(sums + (2 * program + (program == one)) * size + at, cache_modifier=".cg")
     return total
 
 
 @triton.jit
 def nearest(x, wanted: tl.constexpr):
-    """Floats that become the nearest TF32, halves away from zero, where a GPU cuts off what is past ten bits behind the point, as it does with factors."""
-    if wanted:                                  # half of the last bit that stays; infinities and NaN stay
-        x += (x.to(tl.uint32, bitcast=True) & 0xFF800000).to(tl.float32, bitcast=True) * 2.0 ** -11
+    """Floats that become the nearest TF32, halves away from zero, where a GPU cuts off what is past ten bits behind the
+    point, as it does with factors."""
+    if wanted:  # half of the last bit that stays; infinities and NaN stay
+        x += (x.to(tl.uint32, bitcast=True) & 0xFF800000).to(tl.float32, bitcast=True) * 2.0**-11
     return x
 
 
@@ -156,5 +162,3 @@ def shr(x, n):
     inside = (n >= 0) & (n < x.dtype.primitive_bitwidth)
     past = tl.where(x < 0, tl.full([], -1, tl.int32).to(x.dtype), tl.full([], 0, x.dtype))
     return tl.where(inside, x >> tl.where(inside, n, 0).to(x.dtype), past)
-
-

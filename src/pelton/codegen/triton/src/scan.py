@@ -1,4 +1,5 @@
 """Sums and products of all elements up to each place along rows."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -11,9 +12,15 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 ROWS, COLS = tl.constexpr(64), tl.constexpr(200)
-PRODUCTS, EXCLUSIVE, REVERSE, KIND = tl.constexpr(False), tl.constexpr(False), tl.constexpr(False), tl.constexpr(tl.float32)
+PRODUCTS, EXCLUSIVE, REVERSE, KIND = (
+    tl.constexpr(False),
+    tl.constexpr(False),
+    tl.constexpr(False),
+    tl.constexpr(tl.float32),
+)
 
 
 @triton.jit
@@ -24,6 +31,8 @@ def x_at(b, r, c, a):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[1] + r * COLS + c, x0, mask=rows & cols)
+
+
 # </region>
 
 
@@ -34,8 +43,13 @@ def KERNEL(a):
     before = tl.full((RB, 1), 1 if PRODUCTS else 0, KIND)
     for start in range(0, COLS, CB):
         at = start + c
-        read = at - 1 if EXCLUSIVE else at                                     # places count from the end where it begins there
-        x = tl.load(a[0] + x_at(0, r, COLS - 1 - read if REVERSE else read, a), mask=rows & (read >= 0) & (read < COLS), other=1 if PRODUCTS else 0).to(KIND)
+        # places count from the end where it begins there
+        read = at - 1 if EXCLUSIVE else at
+        x = tl.load(
+            a[0] + x_at(0, r, COLS - 1 - read if REVERSE else read, a),
+            mask=rows & (read >= 0) & (read < COLS),
+            other=1 if PRODUCTS else 0,
+        ).to(KIND)
         if PRODUCTS:
             y = (before * tl.cumprod(x, 1)).to(KIND)
         else:

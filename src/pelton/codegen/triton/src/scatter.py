@@ -1,5 +1,7 @@
-"""A copy of the input into which updates are written, or joined, in their order. Each element of the output looks at all of them, so that what meets twice is
-joined in one order in every run. Indices count from the end where they are negative; those that are out of range meet nothing."""
+"""A copy of the input into which updates are written, or joined, in their order. Each element of the output looks at
+all of them, so that what meets twice is joined in one order in every run. Indices count from the end where they are
+negative; those that are out of range meet nothing."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -12,6 +14,7 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 ROWS, COLS, UPDATES = tl.constexpr(10), tl.constexpr(37), tl.constexpr(6)
 
@@ -64,6 +67,8 @@ def join(x, y):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[3] + r * COLS + c, x0, mask=rows & cols)
+
+
 # </region>
 
 

@@ -1,7 +1,9 @@
 """The k largest or smallest elements of each row and where they lie, in order; of equals the first ones.
 
-Elements and their places are sorted as one number: above an integer that orders as the elements do, below the place, counted backwards.
+Elements and their places are sorted as one number: above an integer that orders as the elements do, below the place,
+counted backwards.
 """
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -15,8 +17,15 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
-ROWS, COLS, COUNT, SMALLEST, KIND = tl.constexpr(64), tl.constexpr(200), tl.constexpr(10), tl.constexpr(False), tl.constexpr(tl.float32)
+ROWS, COLS, COUNT, SMALLEST, KIND = (
+    tl.constexpr(64),
+    tl.constexpr(200),
+    tl.constexpr(10),
+    tl.constexpr(False),
+    tl.constexpr(tl.float32),
+)
 
 
 @triton.jit
@@ -28,6 +37,8 @@ def x_at(b, r, c, a):
 def finish(x0, x1, b, r, c, rows, cols, a):
     tl.store(a[1] + r * COUNT + c, x0, mask=rows & cols)
     tl.store(a[2] + r * COUNT + c, x1, mask=rows & cols)
+
+
 # </region>
 
 

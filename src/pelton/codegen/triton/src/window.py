@@ -1,4 +1,5 @@
 """Sliding windows over each channel by itself, channels-last: pooling and depthwise convolution."""
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -12,6 +13,7 @@ INDEX = tl.constexpr(tl.int32)
 
 
 from scalars import *
+
 # <region>
 BATCH, CHANNELS, EACH, W_STEP = tl.constexpr(1), tl.constexpr(64), tl.constexpr(1), tl.constexpr(64)
 H, W, OH, OW = tl.constexpr(14), tl.constexpr(14), tl.constexpr(14), tl.constexpr(14)
@@ -29,6 +31,8 @@ def join(x, y):
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
     tl.store(a[1] + r * CHANNELS + c, x0, mask=rows & cols)
+
+
 # </region>
 
 
@@ -39,8 +43,10 @@ def with_tap(u, v, acc, count, x, top, left, c, inside, a):
     there = inside & (y >= 0) & (y < H) & (z >= 0) & (z < W)
     here = tl.load(x + (u * DH * XH + v * DW * XW), mask=there, other=NEUTRAL).to(KIND)
     if FILTERED:
-        taps = tl.broadcast_to(a[1] + ((u * KW + v) * W_STEP + c), here.shape)          # one for each pixel: threads have eight channels of both, or Triton
-        here = here * tl.load(taps, mask=c < CHANNELS, other=0).to(KIND)               # moves pixels to where it has put filters, behind a barrier for each tap
+        # one for each pixel: threads have eight channels of both, or Triton
+        taps = tl.broadcast_to(a[1] + ((u * KW + v) * W_STEP + c), here.shape)
+        # moves pixels to where it has put filters, behind a barrier for each tap
+        here = here * tl.load(taps, mask=c < CHANNELS, other=0).to(KIND)
     if MEANS:
         count += ((y >= FIRST_ROW) & (y < END_ROW) & (z >= FIRST_COLUMN) & (z < END_COLUMN)).to(tl.int32)
     return join(acc, here), count
@@ -52,7 +58,8 @@ def KERNEL(a):
     deep, across, down = tl.cdiv(CHANNELS, BN), tl.cdiv(OW, WIDE), tl.cdiv(OH, HIGH)
     n, i, j = tile // (deep * across * down), tile // (deep * across) % down, tile // deep % across
     pixel = tl.arange(0, HIGH * WIDE)[:, None]
-    p, q = i * HIGH + pixel // WIDE, j * WIDE + pixel % WIDE               # windows beside and below each other, which have most of what they read in common
+    # windows beside and below each other, which have most of what they read in common
+    p, q = i * HIGH + pixel // WIDE, j * WIDE + pixel % WIDE
     c = tile % deep * BN + tl.arange(0, BN)[None, :]
     rows, cols = (p < OH) & (q < OW), c < CHANNELS
     top, left = p * SH - PT, q * SW - PL
@@ -60,7 +67,8 @@ def KERNEL(a):
     acc = tl.full((HIGH * WIDE, BN), NEUTRAL, KIND)
     count = tl.zeros((HIGH * WIDE, 1), tl.int32)
     for first in range(0, KH * KW, AT_ONCE):
-        for k in tl.static_range(AT_ONCE):                                 # all of these are asked for before the first comes
+        # all of these are asked for before the first comes
+        for k in tl.static_range(AT_ONCE):
             acc, count = with_tap((first + k) // KW, (first + k) % KW, acc, count, x, top, left, c, rows & cols, a)
     if MEANS:
         acc = acc / tl.maximum(count, 1).to(KIND)

@@ -1,4 +1,5 @@
 """Attention as one kernel, heads read and written where they lie."""
+
 from __future__ import annotations
 
 from pelton.ir.graph import Value
@@ -16,10 +17,25 @@ from .pointwise import power_of_two
 from .product import TF32, precisions
 from pelton.codegen.triton.cost import BYTES, STEP, products, waves
 
-TILES = ((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (128, 32, 8, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 64, 8, 2), (64, 32, 8, 2),
-         (32, 64, 4, 3), (32, 32, 4, 3), (16, 128, 4, 3), (16, 64, 4, 3), (16, 32, 4, 2))                     # queries, keys, warps, stages
-OTHERS = 0.08                                  # cycles that the units besides the tensor cores take for a score
-WIDEST = 512                                   # results per query that registers hold
+TILES = (
+    (128, 128, 8, 2),
+    (128, 64, 8, 3),
+    (128, 64, 4, 3),
+    (128, 32, 8, 3),
+    (64, 128, 4, 2),
+    (64, 64, 4, 3),
+    (64, 32, 4, 3),
+    (64, 64, 8, 2),
+    (64, 32, 8, 2),
+    # queries, keys, warps, stages
+    (32, 64, 4, 3),
+    (32, 32, 4, 3),
+    (16, 128, 4, 3),
+    (16, 64, 4, 3),
+    (16, 32, 4, 2),
+)
+OTHERS = 0.08  # cycles that the units besides the tensor cores take for a score
+WIDEST = 512  # results per query that registers hold
 
 
 @gpu_template
@@ -29,15 +45,22 @@ class Attention(attention.Attention):
 
     def refuses_node(self, region: Region) -> str | None:
         h = Heads(region)
-        return super().refuses_node(region) or unreadable(region.tail) or (
-            f"heads of more than {WIDEST}" if max(h.d, h.dv) > WIDEST // (2 if self.wide(h) else 1) else None)
+        return (
+            super().refuses_node(region)
+            or unreadable(region.tail)
+            or (f"heads of more than {WIDEST}" if max(h.d, h.dv) > WIDEST // (2 if self.wide(h) else 1) else None)
+        )
 
     def wide(self, h: Heads) -> bool:
         return h.q.type.dtype is F32
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         h, shape = Heads(region), value.type.shape
-        return value not in (h.q, h.k, h.v) or shape[-2:] == (1, 1) or 1 in [s for s, d in zip(layouts[value][-2:], shape[-2:]) if d != 1]
+        return (
+            value not in (h.q, h.k, h.v)
+            or shape[-2:] == (1, 1)
+            or 1 in [s for s, d in zip(layouts[value][-2:], shape[-2:]) if d != 1]
+        )
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"]
@@ -54,12 +77,32 @@ class Attention(attention.Attention):
             if bm > power_of_two(h.sq, 16) or bn > power_of_two(h.sk, 32) or self.wide(h) and warps == 8 and bm < 128:
                 continue
             if bm * (dv + bn + (bn + d) * each // 4) > threads * most or room > 160 << 10:
-                continue                                                   # past registers (as found by compiling for both generations), or shared memory
+                # past registers (as found by compiling for both generations), or shared memory
+                continue
             held = threads * min(255, 48 + bm * (bn + dv) // threads)
             for precision in precisions(self.wide(h), target):
                 busy = bm * bn * ((d + dv) / products(bm, target, self.wide(h), precision) + OTHERS) + STEP
-                takes = waves(h.batch * divide(h.sq, bm), divide(h.sk, bn), busy, bn * (d + dv) * each, room, held, stages - 1, bm * dv * each / BYTES, target)
-                found.append((takes, Tactic(self.name, target.isa, (("BM", bm), ("BN", bn), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))))
+                takes = waves(
+                    h.batch * divide(h.sq, bm),
+                    divide(h.sk, bn),
+                    busy,
+                    bn * (d + dv) * each,
+                    room,
+                    held,
+                    stages - 1,
+                    bm * dv * each / BYTES,
+                    target,
+                )
+                found.append(
+                    (
+                        takes,
+                        Tactic(
+                            self.name,
+                            target.isa,
+                            (("BM", bm), ("BN", bn), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)),
+                        ),
+                    )
+                )
         yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -78,4 +121,13 @@ class Attention(attention.Attention):
         operands = self.operands(h)
         end = tail(region, layouts, h.grid, (h.node.output,), first=len(operands))
         sizes = dict(SQ=h.sq, SK=h.sk, D=h.d, DV=h.dv, WIDE=power_of_two(h.d, 16), WIDE_V=power_of_two(h.dv, 16))
-        return kernel("attention.py", region, tactic, sizes, block + end.text, (*operands, *end.operands), h.batch * divide(h.sq, tactic["BM"]), layouts)
+        return kernel(
+            "attention.py",
+            region,
+            tactic,
+            sizes,
+            block + end.text,
+            (*operands, *end.operands),
+            h.batch * divide(h.sq, tactic["BM"]),
+            layouts,
+        )

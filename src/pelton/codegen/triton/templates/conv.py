@@ -1,4 +1,5 @@
 """Convolutions and transposed ones on tensor cores, as products over taps and channels."""
+
 from __future__ import annotations
 
 import itertools
@@ -21,11 +22,13 @@ from pelton.codegen.triton.emit import ALIGNED, kernel, tail
 from .product import Products, likely, pixels, rounded, streams, tiles, workspaces
 from pelton.codegen.triton.cost import cycles
 
-MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
-# What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more, Triton 3.6 spills up to 1,900 bytes per
+MANY = 64  # pictures: rows that the tensor cores of an H100 take at once
+# What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more,
+# Triton 3.6 spills up to 1,900 bytes per
 # thread for an A100 and an H100 (of so many up to 408, in tactics that step over 32); 3.9 none.
 DEEPEST, SUMS = 64, 64
-WASTE = 1.25                                   # what the channels of a tap may be padded by, for steps that lie within one tap
+# what the channels of a tap may be padded by, for steps that lie within one tap
+WASTE = 1.25
 
 
 def taps_of(size: int, stride: int, pad: int, dilation: int) -> list[list[int]]:
@@ -34,11 +37,13 @@ def taps_of(size: int, stride: int, pad: int, dilation: int) -> list[list[int]]:
 
 
 class Filters:
-    """The filters of a region as a tactic reads them: for each part (phase, then group) and output a row over taps, down and right, and channels, of which
-    there are `deep`; where pictures lie as planes, over channels and then taps. What pads them is zero.
+    """The filters of a region as a tactic reads them: for each part (phase, then group) and output a row over taps,
+    down and right, and channels, of which there are `deep`; where pictures lie as planes, over channels and then taps.
+    What pads them is zero.
 
-    Of first layers, planes of three colours, 7×7 filters over steps of 2 sum over 3·7·8 taps so. Space to depth, which networks are often rewritten by for
-    them, would give 16 taps of 12 channels, padded to 16: half as many again, and a pass that rearranges the picture."""
+    Of first layers, planes of three colours, 7×7 filters over steps of 2 sum over 3·7·8 taps so. Space to depth, which
+    networks are often rewritten by for them, would give 16 taps of 12 channels, padded to 16: half as many again, and a
+    pass that rearranges the picture."""
 
     def __init__(self, region: Region, layouts: Layouts, tactic: Tactic):
         node, s, bk = region.anchor, window(region), tactic["BK"]
@@ -48,19 +53,29 @@ class Filters:
         self.out, self.c = s.oc // self.group, s.c // self.group
         self.phases = s.sh * s.sw if self.transposed else 1
         strides, room = layouts[x], divide(self.c, bk) * bk
-        self.whole = room == self.c or self.array is not None and (room <= WASTE * self.c or bool(tactic["PICTURES"] or tactic["FLAT"]))
+        self.whole = (
+            room == self.c
+            or self.array is not None
+            and (room <= WASTE * self.c or bool(tactic["PICTURES"] or tactic["FLAT"]))
+        )
         self.deep = room if self.whole else self.c
-        self.planes = not self.whole and strides[1] != 1 and strides[-1] == 1 and self.array is not None and not self.transposed
+        self.planes = (
+            not self.whole and strides[1] != 1 and strides[-1] == 1 and self.array is not None and not self.transposed
+        )
         self.before, self.down, self.right = 0, s.kh, s.kw
         if self.transposed:
             self.down, self.right = (max(1, *map(len, taps)) for taps in self.taps)
         elif self.planes and s.dw == 1 and is_known(s.pl):
-            # taps of no weight make the rows of a window begin and end at multiples of so many elements, which are then loaded as one
-            step = math.gcd(s.sw, ALIGNED // x.type.dtype.size, *(d if is_known(d) else 1 for d in (s.w, *strides[:-1])))
+            # taps of no weight make the rows of a window begin and end at multiples of so many elements, which are then
+            # loaded as one
+            step = math.gcd(
+                s.sw, ALIGNED // x.type.dtype.size, *(d if is_known(d) else 1 for d in (s.w, *strides[:-1]))
+            )
             self.before = -s.pl % step
             self.right = divide(self.before + s.kw, step) * step
         self.k = self.down * self.right * self.deep
-        self.step = self.k if self.array is None else divide(self.k, 8) * 8                # rows begin at multiples of 16 bytes
+        # rows begin at multiples of 16 bytes
+        self.step = self.k if self.array is None else divide(self.k, 8) * 8
 
     @cached_property
     def taps(self) -> tuple[list[list[int]], list[list[int]]]:
@@ -74,39 +89,61 @@ class Filters:
         about = [self.group, self.before, self.right, self.deep, self.step, int(self.planes)]
         if self.transposed:
             about += [len(self.w.type.shape), *(k for axis in self.taps for phase in axis for k in (*phase, -1))]
-        return Packed((self.w,), f"taps{about}", (self.phases * self.group * self.out, self.step), self.fill, self.w.type.dtype)
+        return Packed(
+            (self.w,), f"taps{about}", (self.phases * self.group * self.out, self.step), self.fill, self.w.type.dtype
+        )
 
     def fill(self, out: np.ndarray) -> None:
         s, array = self.s, self.array
         assert array is not None
         made = np.zeros((self.phases, self.group * self.out, self.down, self.right, self.deep), array.dtype)
         if self.transposed:
-            w = array.reshape(self.group, self.c, self.out, s.kh, s.kw).transpose(0, 2, 3, 4, 1).reshape(-1, s.kh, s.kw, self.c)
+            w = (
+                array.reshape(self.group, self.c, self.out, s.kh, s.kw)
+                .transpose(0, 2, 3, 4, 1)
+                .reshape(-1, s.kh, s.kw, self.c)
+            )
             for part, (rows, columns) in zip(made, itertools.product(*self.taps)):
-                part[:, :len(rows), :len(columns), :self.c] = w[:, rows][:, :, columns]
+                part[:, : len(rows), : len(columns), : self.c] = w[:, rows][:, :, columns]
         else:
-            made[0, :, :, self.before:self.before + s.kw, :self.c] = array.reshape(-1, self.c, s.kh, s.kw).transpose(0, 2, 3, 1)
-        out[:, :self.k] = (made.transpose(0, 1, 4, 2, 3) if self.planes else made).reshape(len(out), self.k)
+            made[0, :, :, self.before : self.before + s.kw, : self.c] = array.reshape(-1, self.c, s.kh, s.kw).transpose(
+                0, 2, 3, 1
+            )
+        out[:, : self.k] = (made.transpose(0, 1, 4, 2, 3) if self.planes else made).reshape(len(out), self.k)
 
     def sizes(self) -> dict[str, Size]:
         """What the kernel has to know of them."""
         s = self.s
         common = math.gcd(s.sh, s.dh), math.gcd(s.sw, s.dw)
-        turn = (pow(d // g, -1, step // g) if step != g else 0 for d, step, g in zip((s.dh, s.dw), (s.sh, s.sw), common))
-        return dict(GROUPS=self.group, C=self.c, OUT=self.out, DEEP=self.deep, K_STEP=self.step, DOWN=self.down, RIGHT=self.right, WHOLE=self.whole,
-                    PLANES=self.planes, TRANSPOSED=self.transposed, **dict(zip(("COMMON_H", "COMMON_W", "TURN_H", "TURN_W"), (*common, *turn))))
+        turn = (
+            pow(d // g, -1, step // g) if step != g else 0 for d, step, g in zip((s.dh, s.dw), (s.sh, s.sw), common)
+        )
+        return dict(
+            GROUPS=self.group,
+            C=self.c,
+            OUT=self.out,
+            DEEP=self.deep,
+            K_STEP=self.step,
+            DOWN=self.down,
+            RIGHT=self.right,
+            WHOLE=self.whole,
+            PLANES=self.planes,
+            TRANSPOSED=self.transposed,
+            **dict(zip(("COMMON_H", "COMMON_W", "TURN_H", "TURN_W"), (*common, *turn))),
+        )
 
 
 @gpu_template
 class Convolution(Products):
     """Any stride, dilation, padding and number of groups.
 
-    Where there are many pictures, the rows of a tile are one pixel of all of them: then each tap is one box of memory, which an H100 fetches by itself, zeros
-    outside of the pictures included, for any stride, padding and dilation, and hands to the tensor cores as it is. With fewer pictures and strides of one, the
-    pixels of a picture are rows one behind the other, where there are zeros enough between its rows and behind each picture: then a tap is the same rows
-    further on, and what it meets outside of the picture is such a zero. For that, zero-padded pictures are `preferred`; sums are made for the zeros, too
-    (7 % more at 28×28, 31 % at 7×7), and not stored. Left were boxes of several rows and columns (whose tiles do not fit 7, 14 and 28, and which Triton 3.6 and
-    3.9 take through registers).
+    Where there are many pictures, the rows of a tile are one pixel of all of them: then each tap is one box of memory,
+    which an H100 fetches by itself, zeros outside of the pictures included, for any stride, padding and dilation, and
+    hands to the tensor cores as it is. With fewer pictures and strides of one, the pixels of a picture are rows one
+    behind the other, where there are zeros enough between its rows and behind each picture: then a tap is the same rows
+    further on, and what it meets outside of the picture is such a zero. For that, zero-padded pictures are `preferred`;
+    sums are made for the zeros, too (7 % more at 28×28, 31 % at 7×7), and not stored. Left were boxes of several rows
+    and columns (whose tiles do not fit 7, 14 and 28, and which Triton 3.6 and 3.9 take through registers).
     """
 
     name = "conv"
@@ -125,10 +162,18 @@ class Convolution(Products):
         return "a product of one channel, for which there are windows" if each and constant(region, w) else None
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return channels_last(value.type.rank) if value is region.anchor.inputs[1] else super().wanted(region, value, layouts)
+        return (
+            channels_last(value.type.rank)
+            if value is region.anchor.inputs[1]
+            else super().wanted(region, value, layouts)
+        )
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        if value is region.anchor.inputs[1] and not constant(region, value) and layouts[value] != dense(value.type.shape, channels_last(value.type.rank)):
+        if (
+            value is region.anchor.inputs[1]
+            and not constant(region, value)
+            and layouts[value] != dense(value.type.shape, channels_last(value.type.rank))
+        ):
             return False
         return super().fits(region, value, layouts)
 
@@ -139,12 +184,24 @@ class Convolution(Products):
         boxes = described(region, layouts, target)
         padded = group == 1 and constant(region, node.inputs[1])
         rows = flat(region, layouts) if boxes else None
-        yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, rows, padded, target), key=lambda pair: pair[0]))
+        yield from (
+            t
+            for _, t in sorted(
+                guesses(s, s.oc // group, group, phases, f32, boxes, rows, padded, target), key=lambda pair: pair[0]
+            )
+        )
 
     def preferred(self, region: Region, value: Value, target: Target) -> Layout | None:
-        """Pictures with as many zeros as the filters reach to, behind each row and each picture, where the model says that this is faster."""
+        """Pictures with as many zeros as the filters reach to, behind each row and each picture, where the model says
+        that this is faster."""
         node, x = region.anchor, region.anchor.inputs[0]
-        if value is not x or node.op.name != "convolution" or x.type.rank != 4 or not is_known(*x.type.shape) or not constant(region, node.inputs[1]):
+        if (
+            value is not x
+            or node.op.name != "convolution"
+            or x.type.rank != 4
+            or not is_known(*x.type.shape)
+            or not constant(region, node.inputs[1])
+        ):
             return None
         s, group = window(region), node.attrs["group"]
         behind, beside = around(s)
@@ -157,6 +214,7 @@ class Convolution(Products):
         def least(rows: tuple[int, int] | None) -> float:
             found = guesses(s, s.oc // group, group, 1, False, True, rows, group == 1, target)
             return min((cycles for cycles, _ in found), default=math.inf)
+
         return layout if least(flat(region, layouts)) < least(None) else None
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
@@ -171,12 +229,26 @@ class Convolution(Products):
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
         boxes = bool(tactic["PICTURES"] or tactic["FLAT"]) and described(region, layouts, target)
         operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
-        sizes = dict(ROWS=rows, COLUMNS=columns, XC=layouts[x][1], DESCRIBED=boxes, SUMS=len(operands), ARRIVED=len(operands) + 1, **f.sizes(),
-                     **s.sizes(layouts[x]), **rounded(region, tactic, x, node.inputs[1]))
+        sizes = dict(
+            ROWS=rows,
+            COLUMNS=columns,
+            XC=layouts[x][1],
+            DESCRIBED=boxes,
+            SUMS=len(operands),
+            ARRIVED=len(operands) + 1,
+            **f.sizes(),
+            **s.sizes(layouts[x]),
+            **rounded(region, tactic, x, node.inputs[1]),
+        )
         sizes["PL"] += f.before
         if x.type.rank == 3:
-            sizes["XH"] = sizes["XN"]                                      # there is but one row, whose stride may be any but 0
-        high = rows * columns * divide(s.n, tactic["BM"]) if tactic["PICTURES"] else divide(s.n * rows * columns, tactic["BM"])
+            # there is but one row, whose stride may be any but 0
+            sizes["XH"] = sizes["XN"]
+        high = (
+            rows * columns * divide(s.n, tactic["BM"])
+            if tactic["PICTURES"]
+            else divide(s.n * rows * columns, tactic["BM"])
+        )
         count = f.phases * f.group * high * divide(f.out, tactic["BN"])
         if tactic["STREAM"]:
             operands += workspaces(tactic)
@@ -184,14 +256,25 @@ class Convolution(Products):
         return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
 
 
-def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, whole: tuple[int, int] | None, padded: bool,
-            target: Target) -> list[tuple[float, Tactic]]:
-    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether pictures can be fetched as such; whole: the rows and columns
-    of a picture with its zero padding, where taps can be had as rows further on; padded: whether the filters have zeros for what boxes have of
-    channels that are none, or another group's."""
+def guesses(
+    s: Window,
+    out: int,
+    group: int,
+    phases: int,
+    f32: bool,
+    boxes: bool,
+    whole: tuple[int, int] | None,
+    padded: bool,
+    target: Target,
+) -> list[tuple[float, Tactic]]:
+    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether pictures can be fetched
+    as such; whole: the rows and columns of a picture with its zero padding, where taps can be had as rows further on;
+    padded: whether the filters have zeros for what boxes have of channels that are none, or another group's."""
     taps, c, area, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
     for pictures, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (whole is not None) + ((0, 0),):
-        rows, times = (s.n, phases * group * area) if pictures else (s.n * (math.prod(whole) if flat else area), phases * group)
+        rows, times = (
+            (s.n, phases * group * area) if pictures else (s.n * (math.prod(whole) if flat else area), phases * group)
+        )
         for t in tiles("conv", taps * c, c, f32, target):
             if (pictures or flat) and (t["BM"] < MANY or not padded and c % t["BK"]):
                 continue
@@ -199,15 +282,21 @@ def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool
                 continue
             count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
             k = taps * deep if pictures or flat or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
-            ways = (Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("FLAT", flat), ("STREAM", n)))
-                    for n in (0, *streams(count, k // t["BK"], target)))
+            ways = (
+                Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("FLAT", flat), ("STREAM", n)))
+                for n in (0, *streams(count, k // t["BK"], target))
+            )
             found += likely([(cycles(way, count, k, f32, bool(pictures or flat), target), way) for way in ways])
     return found
 
 
 def around(s: Window) -> tuple[int, int]:
-    """How many zeros behind each picture and each row are met by the taps of a convolution without strides, or stand where it has more pixels."""
-    return (max(s.pt, s.oh - s.h, s.oh - s.h + (s.kh - 1) * s.dh - s.pt, 0), max(s.pl, s.ow - s.w, s.ow - s.w + (s.kw - 1) * s.dw - s.pl, 0))
+    """How many zeros behind each picture and each row are met by the taps of a convolution without strides, or stand
+    where it has more pixels."""
+    return (
+        max(s.pt, s.oh - s.h, s.oh - s.h + (s.kh - 1) * s.dh - s.pt, 0),
+        max(s.pl, s.ow - s.w, s.ow - s.w + (s.kw - 1) * s.dw - s.pl, 0),
+    )
 
 
 def flat(region: Region, layouts: Layouts) -> tuple[int, int] | None:
@@ -215,7 +304,12 @@ def flat(region: Region, layouts: Layouts) -> tuple[int, int] | None:
     further on; None where it is not."""
     node, s = region.anchor, window(region)
     x, strides = node.inputs[0], layouts[node.inputs[0]]
-    if node.op.name != "convolution" or x.type.rank != 4 or (s.sh, s.sw) != (1, 1) or not is_known(*x.type.shape, *strides):
+    if (
+        node.op.name != "convolution"
+        or x.type.rank != 4
+        or (s.sh, s.sw) != (1, 1)
+        or not is_known(*x.type.shape, *strides)
+    ):
         return None
     n, _, h, w = strides
     behind, beside = around(s)
@@ -225,9 +319,14 @@ def flat(region: Region, layouts: Layouts) -> tuple[int, int] | None:
 
 
 def described(region: Region, layouts: Layouts, target: Target) -> bool:
-    """Whether the units of the GPU that fetch boxes of memory can do so with the pictures: the last axis without gaps, the others at multiples of 16 bytes."""
+    """Whether the units of the GPU that fetch boxes of memory can do so with the pictures: the last axis without gaps,
+    the others at multiples of 16 bytes."""
     x = region.anchor.inputs[0]
     n, c, *space = layouts[x]
     step = ALIGNED // x.type.dtype.size
-    return (all(int(isa[3:]) >= 90 for isa in target.isa.split(",")) and x.type.dtype.size == 2 and c == 1
-            and all(d // step * step == d and bounds(d)[0] > 0 for d in (n, *space)))
+    return (
+        all(int(isa[3:]) >= 90 for isa in target.isa.split(","))
+        and x.type.dtype.size == 2
+        and c == 1
+        and all(d // step * step == d and bounds(d)[0] > 0 for d in (n, *space))
+    )

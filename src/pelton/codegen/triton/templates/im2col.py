@@ -1,4 +1,5 @@
 """Convolutions whose pixels the GPU's units for copies gather by themselves."""
+
 from __future__ import annotations
 
 from pelton.engine.cubin import MOST_STEP, SWIZZLES, Map
@@ -18,16 +19,18 @@ from pelton.codegen.triton.emit import kernel, tail
 from .product import likely, pixels, streams, tiles, workspaces
 from pelton.codegen.triton.cost import BOXES, cycles
 
-KIND = {F16: 6, BF16: 9}                       # what maps call element types
-ROWS = 64                                      # that four warps hand to the tensor cores of an H100 at once
-MOST_ROW = max(SWIZZLES.values())              # bytes of channels that are fetched at once
-MOST_CORNER, MOST_OFFSET = 1 << 7, 1 << 8      # pixels from the edge of a picture to where windows begin; from there to a tap
+KIND = {F16: 6, BF16: 9}  # what maps call element types
+ROWS = 64  # that four warps hand to the tensor cores of an H100 at once
+MOST_ROW = max(SWIZZLES.values())  # bytes of channels that are fetched at once
+# pixels from the edge of a picture to where windows begin; from there to a tap
+MOST_CORNER, MOST_OFFSET = 1 << 7, 1 << 8
 
 
 @gpu_template
 class Im2col(Convolution):
-    """Those with strides and few pictures, too: each tap of the pixels of a tile is one box of memory. Never a first guess, and tried only where all is
-    (`gpu_target`): its barriers are set by hand, where a mistake waits forever, and no GPU has run it yet."""
+    """Those with strides and few pictures, too: each tap of the pixels of a tile is one box of memory. Never a first
+    guess, and tried only where all is (`gpu_target`): its barriers are set by hand, where a mistake waits forever, and
+    no GPU has run it yet."""
 
     name = "im2col"
     anchors = ("convolution",)
@@ -40,12 +43,16 @@ class Im2col(Convolution):
         if not constant(region, node.inputs[1]):
             return "the filters are not constant"
         s = window(region)
-        if max(s.sh, s.sw) > MOST_STEP or max(map(abs, (*lower(s), *upper(s)))) >= MOST_CORNER or max((s.kh - 1) * s.dh, (s.kw - 1) * s.dw) >= MOST_OFFSET:
+        if (
+            max(s.sh, s.sw) > MOST_STEP
+            or max(map(abs, (*lower(s), *upper(s)))) >= MOST_CORNER
+            or max((s.kh - 1) * s.dh, (s.kw - 1) * s.dw) >= MOST_OFFSET
+        ):
             return "strides, padding or filters are too large for such boxes"
         return super().refuses_sizes(region)
 
     def preferred(self, region: Region, value: Value, target: Target) -> Layout | None:
-        return None                                                        # padding costs nothing here
+        return None  # padding costs nothing here
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s, group = window(region), region.anchor.attrs["group"]
@@ -57,7 +64,10 @@ class Im2col(Convolution):
             if t["BK"] * 2 > MOST_ROW or t["BM"] < ROWS * t["WARPS"] // 4 or deep > WASTE * c or group > 1 and deep > c:
                 continue
             count = group * divide(s.n * s.oh * s.ow, t["BM"]) * divide(out, t["BN"])
-            shared = streams(count, taps * deep // t["BK"], target) if t["BM"] * t["BN"] <= SUMS * 32 * t["WARPS"] else ()        # more spill up to 288 bytes
+            # more spill up to 288 bytes
+            shared = (
+                streams(count, taps * deep // t["BK"], target) if t["BM"] * t["BN"] <= SUMS * 32 * t["WARPS"] else ()
+            )
             ways = (Tactic(t.template, t.isa, (*t.params, ("STREAM", n))) for n in (0, *shared))
             found += likely([(cycles(way, count, taps * deep, False, True, target) - BOXES, way) for way in ways])
         yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
@@ -72,11 +82,15 @@ class Im2col(Convolution):
         kind, size, (n, _, h, w) = KIND[x.type.dtype], x.type.dtype.size, layouts[x]
         (bm, bn, bk), strides = (tactic[name] for name in ("BM", "BN", "BK")), (w * size, h * size, n * size)
         swizzle = next(k for k, row in SWIZZLES.items() if row == bk * size)
-        maps = (Map(0, kind, swizzle, (s.c, s.w, s.h, s.n), strides, (bk, bm), (1, s.sw, s.sh, 1), lower(s), upper(s)),
-                Map(1, kind, swizzle, (f.step, f.group * f.out), (f.step * size,), (bk, bn), (1, 1)))
+        maps = (
+            Map(0, kind, swizzle, (s.c, s.w, s.h, s.n), strides, (bk, bm), (1, s.sw, s.sh, 1), lower(s), upper(s)),
+            Map(1, kind, swizzle, (f.step, f.group * f.out), (f.step * size,), (bk, bn), (1, 1)),
+        )
         operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
         sizes = dict(SUMS=len(operands), ARRIVED=len(operands) + 1, **f.sizes(), **s.sizes(layouts[x]))
-        ways = Tactic(tactic.template, tactic.isa, (*tactic.params, ("RING", tactic["STAGES"]), ("HIGH", tactic["WARPS"])))
+        ways = Tactic(
+            tactic.template, tactic.isa, (*tactic.params, ("RING", tactic["STAGES"]), ("HIGH", tactic["WARPS"]))
+        )
         count = f.group * divide(s.n * s.oh * s.ow, bm) * divide(f.out, bn)
         if tactic["STREAM"]:
             operands += workspaces(tactic)

@@ -1,4 +1,5 @@
 """Matrix products that tensor cores have no part in: of f64 and of integers."""
+
 from __future__ import annotations
 
 from pelton.ir.graph import Value
@@ -39,8 +40,18 @@ class MatMul(Template):
         grid = p.grid
         a_shape, b_shape = (*grid.shape[:-1], p.k), (*grid.shape[:-2], p.k, p.n)
         a, b = broadcast(p.a.type.shape, layouts[p.a], a_shape), broadcast(p.b.type.shape, layouts[p.b], b_shape)
-        block = place("a_at", Grid(a_shape, grid.b, grid.r, ()), a) + place("b_at", Grid(b_shape, grid.b, (), grid.c), b)
+        block = place("a_at", Grid(a_shape, grid.b, grid.r, ()), a) + place(
+            "b_at", Grid(b_shape, grid.b, (), grid.c), b
+        )
         block = f"KIND = tl.constexpr({computed(p.node.output.type.dtype)})\n\n\n" + block
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
-        return kernel("matmul.py", region, tactic, dict(M=p.m, N=p.n, K=p.k, AK=a[-1], BK_STEP=b[-2]), block + end.text, (p.a, p.b, *end.operands),
-                      p.batch * divide(p.m, tactic["BM"]) * divide(p.n, tactic["BN"]), layouts)
+        return kernel(
+            "matmul.py",
+            region,
+            tactic,
+            dict(M=p.m, N=p.n, K=p.k, AK=a[-1], BK_STEP=b[-2]),
+            block + end.text,
+            (p.a, p.b, *end.operands),
+            p.batch * divide(p.m, tactic["BM"]) * divide(p.n, tactic["BN"]),
+            layouts,
+        )

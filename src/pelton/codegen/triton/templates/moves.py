@@ -1,4 +1,6 @@
-"""Elements that come from other places, one or several of them each: padding, repetition, triangles, bits as another type, blends and scatters."""
+"""Elements that come from other places, one or several of them each: padding, repetition, triangles, bits as another
+type, blends and scatters."""
+
 from __future__ import annotations
 
 import math
@@ -17,8 +19,8 @@ from .picks import ByElement, extents, held
 from .rows import JOINED
 from .window import joining
 
-
-NAMES = {short: f"tl.{'uint8' if long == 'int1' else long}" for long, short in TYPES.values()}       # of elements in memory
+# of elements in memory
+NAMES = {short: f"tl.{'uint8' if long == 'int1' else long}" for long, short in TYPES.values()}
 
 
 @gpu_template
@@ -36,8 +38,16 @@ class Move(ByElement, moves.Move):
         block = f"FILLED = tl.constexpr({filled})\n\n\n" + self._source(region, layouts[x], grid)
         block += function("held", "x", code("return {}", in_registers(same, to)))
         end = tail(region, layouts, grid, (node.output,), first=len(operands))
-        return kernel("move.py", region, tactic, dict(ROWS=rows, COLS=cols), block + end.text, (*operands, *end.operands),
-                      divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)
+        return kernel(
+            "move.py",
+            region,
+            tactic,
+            dict(ROWS=rows, COLS=cols),
+            block + end.text,
+            (*operands, *end.operands),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            layouts,
+        )
 
     def _source(self, region: Region, strides: Strides, grid: Grid) -> Text:
         """A device function that gives the offset of the element that belongs at (r, c), and whether there is one."""
@@ -49,7 +59,7 @@ class Move(ByElement, moves.Move):
                 at = code("({} % {})", at, d)
             if op == "pad":
                 before, after = attrs["pads"][axis], attrs["pads"][rank + axis]
-                first: Size = maximum(0, -before)                          # elements of the input that are left out
+                first: Size = maximum(0, -before)  # elements of the input that are left out
                 if maximum(0, before, after) != 0:
                     size, filled = d - first - maximum(0, -after), attrs["mode"] == "constant"
                     at = code("{} - {}", at, maximum(0, before))
@@ -76,17 +86,33 @@ class Blend(ByElement, blend.Blend):
         rows, cols = extents(grid)
         axis, walked = node.attrs["axis"], self.walked(region, layouts)
         block = join("", [place(f"{name}_at", grid, strides) for name, strides in zip("xiw", walked)])
-        sizes = dict(ROWS=rows, COLS=cols, TAPS=indices.type.shape[-1], SIZE=x.type.shape[axis], STEP=layouts[x][axis], IK=layouts[indices][-1],
-                     WK=layouts[weights][-1])
+        sizes = dict(
+            ROWS=rows,
+            COLS=cols,
+            TAPS=indices.type.shape[-1],
+            SIZE=x.type.shape[axis],
+            STEP=layouts[x][axis],
+            IK=layouts[indices][-1],
+            WK=layouts[weights][-1],
+        )
         block += f"KIND = tl.constexpr({'tl.float64' if x.type.dtype is F64 else 'tl.float32'})\n\n\n"
         end = tail(region, layouts, grid, (node.output,), first=3)
-        return kernel("blend.py", region, tactic, sizes, block + end.text, (x, indices, weights, *end.operands),
-                      divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)
+        return kernel(
+            "blend.py",
+            region,
+            tactic,
+            sizes,
+            block + end.text,
+            (x, indices, weights, *end.operands),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            layouts,
+        )
 
 
 @gpu_template
 class Scatter(ByElement, scatter.Scatter):
-    """Every element of the output looks at all updates in their order: what meets twice is joined in the same order in every run."""
+    """Every element of the output looks at all updates in their order: what meets twice is joined in the same order in
+    every run."""
 
     alone = False
 
@@ -100,9 +126,11 @@ class Scatter(ByElement, scatter.Scatter):
         rows, cols = extents(grid)
         if node.op.name == "scatter_nd":
             lead, depth = indices.type.shape[:-1], indices.type.shape[-1]
-            i_at, u_at, steps = (0,) * len(shape), (*[0] * depth, *new[len(lead):]), (ids[:-1], new[:len(lead)])
-            found = [code(f"(place(tl.load(i + {k} * {{}}), {{}}) == {{}})", ids[-1], shape[k], index(grid, k))
-                     for k in range(depth)]
+            i_at, u_at, steps = (0,) * len(shape), (*[0] * depth, *new[len(lead) :]), (ids[:-1], new[: len(lead)])
+            found = [
+                code(f"(place(tl.load(i + {k} * {{}}), {{}}) == {{}})", ids[-1], shape[k], index(grid, k))
+                for k in range(depth)
+            ]
             known = list[Text]()
         else:
             axis = node.attrs["axis"]
@@ -110,8 +138,11 @@ class Scatter(ByElement, scatter.Scatter):
             i_at, u_at = (tuple(0 if k == axis else s for k, s in enumerate(strides)) for strides in (ids, new))
             steps = ((ids[axis],), (new[axis],))
             found = [code("(place(tl.load(i, mask=inside, other=0), {}) == {})", shape[axis], index(grid, axis))]
-            known = [code("({} < {})", index(grid, k), n)
-                     for k, n in enumerate(indices.type.shape) if k != axis and n != shape[k]]
+            known = [
+                code("({} < {})", index(grid, k), n)
+                for k, n in enumerate(indices.type.shape)
+                if k != axis and n != shape[k]
+            ]
         counted = Grid(lead, (), tuple(range(len(lead))), ())
         block = place("x_at", grid, layouts[x]) + place("i_at", grid, i_at) + place("u_at", grid, u_at)
         block += place("i_step", counted, steps[0]) + place("u_step", counted, steps[1])
@@ -121,5 +152,13 @@ class Scatter(ByElement, scatter.Scatter):
         reduction = node.attrs["reduction"]
         block += joining("y" if reduction == "none" else JOINED[scatter.JOINS[reduction]][0])
         end = tail(region, layouts, grid, (node.output,), first=3)
-        return kernel("scatter.py", region, tactic, dict(ROWS=rows, COLS=cols, UPDATES=math.prod(lead)), block + end.text, (x, indices, updates, *end.operands),
-                      divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)
+        return kernel(
+            "scatter.py",
+            region,
+            tactic,
+            dict(ROWS=rows, COLS=cols, UPDATES=math.prod(lead)),
+            block + end.text,
+            (x, indices, updates, *end.operands),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            layouts,
+        )

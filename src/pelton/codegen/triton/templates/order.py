@@ -1,4 +1,5 @@
 """What depends on the order of elements along an axis: cumulative sums and products, the k largest."""
+
 from __future__ import annotations
 
 import math
@@ -15,7 +16,7 @@ from pelton.plan.region import Region
 from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
 
-MOST = 1024                                    # elements that are sorted at once
+MOST = 1024  # elements that are sorted at once
 
 
 class Along(Template):
@@ -54,16 +55,29 @@ class Scan(Along):
         rows, cols = self.sizes(region, layouts)
         for size, warps in ((1024, 4), (2048, 8), (512, 4)):
             cb = power_of_two(cols, 1, size)
-            yield Tactic(self.name, target.isa, (("RB", power_of_two(rows, 1, size // cb)), ("CB", cb), ("WARPS", warps)))
+            yield Tactic(
+                self.name, target.isa, (("RB", power_of_two(rows, 1, size // cb)), ("CB", cb), ("WARPS", warps))
+            )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, (rows, cols) = region.anchor, self.sizes(region, layouts)
         x, grid = node.inputs[0], self.grid(region, layouts, node.inputs[0])
-        block = (f"PRODUCTS, EXCLUSIVE = tl.constexpr({node.op.name == 'cumprod'}), tl.constexpr({node.attrs['exclusive']})\n"
-                 f"REVERSE, KIND = tl.constexpr({node.attrs['reverse']}), tl.constexpr({computed(x.type.dtype)})\n\n\n")
+        block = (
+            f"PRODUCTS, EXCLUSIVE = tl.constexpr({node.op.name == 'cumprod'}),"
+            f" tl.constexpr({node.attrs['exclusive']})\nREVERSE, KIND = tl.constexpr({node.attrs['reverse']}),"
+            f" tl.constexpr({computed(x.type.dtype)})\n\n\n"
+        )
         end = tail(region, layouts, grid, (node.output,), first=1)
-        return kernel("scan.py", region, tactic, dict(ROWS=rows, COLS=cols), block + place("x_at", grid, layouts[x]) + end.text, (x, *end.operands),
-                      divide(rows, tactic["RB"]), layouts)
+        return kernel(
+            "scan.py",
+            region,
+            tactic,
+            dict(ROWS=rows, COLS=cols),
+            block + place("x_at", grid, layouts[x]) + end.text,
+            (x, *end.operands),
+            divide(rows, tactic["RB"]),
+            layouts,
+        )
 
 
 @gpu_template
@@ -86,15 +100,30 @@ class TopK(Along):
         held = power_of_two(region.anchor.attrs["k"], 2)
         for size, warps in ((512, 4), (1024, 4), (2048, 8)):
             cb = power_of_two(cols, held, max(held, size))
-            yield Tactic(self.name, target.isa, (("RB", power_of_two(rows, 1, max(1, 256 // cb))), ("CB", cb), ("HELD", held), ("WARPS", warps)))
+            yield Tactic(
+                self.name,
+                target.isa,
+                (("RB", power_of_two(rows, 1, max(1, 256 // cb))), ("CB", cb), ("HELD", held), ("WARPS", warps)),
+            )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, (rows, cols) = region.anchor, self.sizes(region, layouts)
         x = node.inputs[0]
         grid = self.grid(region, layouts, node.outputs[0])
         lies = {v: layouts[v] if v in layouts else dense(v.type.shape) for v in node.outputs}
-        block = (f"COUNT, SMALLEST = tl.constexpr({node.attrs['k']}), tl.constexpr({not node.attrs['largest']})\n"
-                 f"KIND = tl.constexpr({computed(x.type.dtype)})\n\n\n"
-                 + place("x_at", self.grid(region, layouts, x), layouts[x]))
+        block = (
+            f"COUNT, SMALLEST = tl.constexpr({node.attrs['k']}), tl.constexpr({not node.attrs['largest']})\n"
+            f"KIND = tl.constexpr({computed(x.type.dtype)})\n\n\n"
+            + place("x_at", self.grid(region, layouts, x), layouts[x])
+        )
         end = tail(region, layouts.moved(lies), grid, node.outputs, first=1)
-        return kernel("top_k.py", region, tactic, dict(ROWS=rows, COLS=cols), block + end.text, (x, *end.operands), divide(rows, tactic["RB"]), layouts)
+        return kernel(
+            "top_k.py",
+            region,
+            tactic,
+            dict(ROWS=rows, COLS=cols),
+            block + end.text,
+            (x, *end.operands),
+            divide(rows, tactic["RB"]),
+            layouts,
+        )

@@ -1,4 +1,5 @@
 """Gathers: rows, elements and index tuples."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -19,7 +20,8 @@ from .pointwise import power_of_two
 
 
 class ByElement(Template):
-    """What templates share whose programs make a block of their output's elements, each of which may come from anywhere. All operands lie as they like."""
+    """What templates share whose programs make a block of their output's elements, each of which may come from
+    anywhere. All operands lie as they like."""
 
     def refuses(self, region: Region) -> str | None:
         if reason := super().refuses(region):
@@ -47,7 +49,9 @@ class ByElement(Template):
         rows, cols = extents(self.grid(region, layouts))
         for size, warps in ((1024, 4), (512, 4), (2048, 8)):
             cb = power_of_two(cols, 1, size)
-            yield Tactic(self.name, target.isa, (("RB", power_of_two(rows, 1, size // cb)), ("CB", cb), ("WARPS", warps)))
+            yield Tactic(
+                self.name, target.isa, (("RB", power_of_two(rows, 1, size // cb)), ("CB", cb), ("WARPS", warps))
+            )
 
 
 def extents(grid: Grid) -> tuple[Size, Size]:
@@ -66,10 +70,20 @@ class Gather(ByElement, gather.Gather):
         node, p, grid = region.anchor, Picks(region, layouts), self.grid(region, layouts)
         x, indices = node.inputs
         rows, cols = extents(grid)
-        terms = [code(f"pick(i + {k} * {{}}, inside, {{}}, {{}})", p.between, size, step)
-                 for k, (size, step) in enumerate(zip(p.sizes, p.steps))]
+        terms = [
+            code(f"pick(i + {k} * {{}}, inside, {{}}, {{}})", p.between, size, step)
+            for k, (size, step) in enumerate(zip(p.sizes, p.steps))
+        ]
         block = place("x_at", grid, p.x) + place("i_at", grid, p.indices)
         block += function("picked", "i, inside, a", code("return {}", join(" + ", terms))) + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=2)
-        return kernel("gather.py", region, tactic, dict(ROWS=rows, COLS=cols), block + end.text, (x, indices, *end.operands),
-                      divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)
+        return kernel(
+            "gather.py",
+            region,
+            tactic,
+            dict(ROWS=rows, COLS=cols),
+            block + end.text,
+            (x, indices, *end.operands),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            layouts,
+        )

@@ -1,4 +1,5 @@
 """Pointwise regions, and copies between any layouts."""
+
 from __future__ import annotations
 
 import math
@@ -32,14 +33,24 @@ class Pointwise(pointwise.Pointwise):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid, flat = pointwise.flattened(region, layouts)
         rows, cols = math.prod(grid.shape[:-1]), max(1, grid.shape[-1])
-        turned = any(s[-1] not in (0, 1) for s in flat.values())           # some operand is read down its columns
+        turned = any(s[-1] not in (0, 1) for s in flat.values())  # some operand is read down its columns
         for size, warps in ((1024, 4), (2048, 4), (512, 4), (4096, 8)):
             cb = power_of_two(cols, 1, 64 if turned else size)
-            yield Tactic(self.name, target.isa, (("RB", power_of_two(rows, 1, size // cb)), ("CB", cb), ("WARPS", warps)))
+            yield Tactic(
+                self.name, target.isa, (("RB", power_of_two(rows, 1, size // cb)), ("CB", cb), ("WARPS", warps))
+            )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         grid, flat = pointwise.flattened(region, layouts)
         end = tail(region, flat, grid, (), first=0, flat=True)
         rows, cols = math.prod(grid.shape[:-1]), grid.shape[-1]
-        return kernel("pointwise.py", region, tactic, dict(ROWS=rows, COLS=cols), end.text, end.operands,
-                      divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)
+        return kernel(
+            "pointwise.py",
+            region,
+            tactic,
+            dict(ROWS=rows, COLS=cols),
+            end.text,
+            end.operands,
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            layouts,
+        )

@@ -1,4 +1,5 @@
 """Matrix products on tensor cores: matmul and 1×1 convolutions, and what other convolutions share with them."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -21,21 +22,37 @@ from pelton.codegen.triton.emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
 from pelton.codegen.triton.cost import cycles
 
-TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3), (128, 64, 8, 3), (128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4),
-         (64, 32, 4, 5), (32, 64, 4, 5), (32, 32, 4, 5), (16, 64, 4, 5), (16, 32, 4, 5))                 # rows, columns, warps, stages
+TILES = (
+    (128, 256, 8, 3),
+    (256, 128, 8, 3),
+    (128, 128, 8, 3),
+    (128, 128, 4, 3),
+    (128, 64, 8, 3),
+    (128, 64, 4, 4),
+    (64, 128, 4, 4),
+    (64, 64, 4, 4),
+    # rows, columns, warps, stages
+    (64, 32, 4, 5),
+    (32, 64, 4, 5),
+    (32, 32, 4, 5),
+    (16, 64, 4, 5),
+    (16, 32, 4, 5),
+)
 
-PARTS = (2, 3, 4, 6, 8, 12, 16)                 # that sums may be made in
-MANY = 4                                       # tiles for each multiprocessor: no steps of theirs need be shared
-LIKELY = 1.2                                   # times what a tile for each program takes: other ways that may be faster take less
-TF32 = 2                                       # the precision of products that are made as such
-FEW = 4                                        # rows that are summed without tensor cores, which take 16 at least
+PARTS = (2, 3, 4, 6, 8, 12, 16)  # that sums may be made in
+MANY = 4  # tiles for each multiprocessor: no steps of theirs need be shared
+# times what a tile for each program takes: other ways that may be faster take less
+LIKELY = 1.2
+TF32 = 2  # the precision of products that are made as such
+FEW = 4  # rows that are summed without tensor cores, which take 16 at least
 
 
 def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[Tactic]:
     """Tactics for sums over k; of such as may take equally long, the preferred ones come first.
 
-    Sums that a thread holds are half as many where an A100 has to hold them: with twice as many its kernels spilled 112 to 424 bytes per thread.
-    whole: steps that divide it are preferred. f32: instead of half products those of f32, see `precisions`.
+    Sums that a thread holds are half as many where an A100 has to hold them: with twice as many its kernels spilled 112
+    to 424 bytes per thread. whole: steps that divide it are preferred. f32: instead of half products those of f32, see
+    `precisions`.
     """
     most = (32 if f32 and not target.tf32 else 64) * (2 if target.isa == "sm_90" else 1)
     ways = [(bk, precision) for precision in precisions(f32, target) for bk in ((32, 16) if f32 else (64, 32, 128))]
@@ -44,18 +61,33 @@ def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[
     for bk, precision in ways:
         for bm, bn, warps, stages in TILES:
             if (bm + bn) * bk * (4 if f32 else 2) * stages > 160 << 10 or bm * bn > 32 * warps * most:
-                continue                                                   # past shared memory, or registers
-            yield Tactic(name, target.isa, (("BM", bm), ("BN", bn), ("BK", bk), ("TALL", 8), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
+                continue  # past shared memory, or registers
+            yield Tactic(
+                name,
+                target.isa,
+                (
+                    ("BM", bm),
+                    ("BN", bn),
+                    ("BK", bk),
+                    ("TALL", 8),
+                    ("WARPS", warps),
+                    ("STAGES", stages),
+                    ("PRECISION", precision),
+                ),
+            )
 
 
 def precisions(f32: bool, target: Target) -> tuple[int, ...]:
-    """Of products: 0, as operands are; of f32 1, three of TF32 each, which is as exact as sums of f32 are, or 2, one of TF32."""
+    """Of products: 0, as operands are; of f32 1, three of TF32 each, which is as exact as sums of f32 are, or 2, one of
+    TF32."""
     return ((TF32,) if target.tf32 else (1, 0)) if f32 else (0,)
 
 
 def rounded(region: Region, tactic: Tactic, a: Value, b: Value) -> dict[str, Size]:
     """Which factors a kernel has to round to TF32: constant ones are."""
-    return {name: tactic["PRECISION"] == TF32 and not constant(region, v) for name, v in (("ROUND_A", a), ("ROUND_B", b))}
+    return {
+        name: tactic["PRECISION"] == TF32 and not constant(region, v) for name, v in (("ROUND_A", a), ("ROUND_B", b))
+    }
 
 
 def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
@@ -64,28 +96,42 @@ def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: 
     for t in tiles("gemm", k, k, f32, target):
         count = batch * divide(m, t["BM"]) * divide(n, t["BN"])
         for by_tma in (1, 0) if boxes and min(t["BM"], t["BN"]) >= 64 else (0,):
-            ways = (Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", int(by_tma and not n)), ("STREAM", n)))
-                    for n in (0, *streams(count, divide(k, t["BK"]), target)))
+            ways = (
+                Tactic(
+                    t.template,
+                    t.isa,
+                    (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", int(by_tma and not n)), ("STREAM", n)),
+                )
+                for n in (0, *streams(count, divide(k, t["BK"]), target))
+            )
             found += likely([(cycles(way, count, k, f32, bool(by_tma), target), way) for way in ways])
     return found
 
 
 def likely(found: list[tuple[float, Tactic]]) -> list[tuple[float, Tactic]]:
-    """The first, by which each program has a tile of its own, and the best of the others, by which programs share them, where it may be faster."""
+    """The first, by which each program has a tile of its own, and the best of the others, by which programs share them,
+    where it may be faster."""
     best = min(found[1:], key=lambda pair: pair[0], default=None)
     return [found[0]] if best is None or best[0] > LIKELY * found[0][0] else [found[0], best]
 
 
 def streams(count: int, steps: int, target: Target) -> list[int]:
-    """Numbers of programs that may share the steps of so many tiles, each of two and more: parts of the tiles, all alike, or as many as there is room for."""
+    """Numbers of programs that may share the steps of so many tiles, each of two and more: parts of the tiles, all
+    alike, or as many as there is room for."""
     most = min(2 * target.threads, count * steps // 2)
-    numbers = {*(parts * count for parts in PARTS), target.threads, 2 * target.threads} if count < MANY * target.threads and steps > 1 else ()
+    numbers = (
+        {*(parts * count for parts in PARTS), target.threads, 2 * target.threads}
+        if count < MANY * target.threads and steps > 1
+        else ()
+    )
     return sorted(n for n in numbers if n <= most and n != count and count * steps * n < 1 << 30)
 
 
 def workspaces(tactic: Tactic) -> tuple[Workspace, Workspace]:
     """What the programs of a stream tell each other: parts of sums, and how many have arrived."""
-    return Workspace((2 * tactic["STREAM"], tactic["BM"], tactic["BN"]), F32), Workspace((tactic["STREAM"],), I32, zero=True)
+    return Workspace((2 * tactic["STREAM"], tactic["BM"], tactic["BN"]), F32), Workspace(
+        (tactic["STREAM"],), I32, zero=True
+    )
 
 
 def convolves(node: Node) -> bool:
@@ -105,7 +151,11 @@ class Products(Template):
         conv = convolves(node)
         if conv and node.inputs[0] in node.inputs[1:]:
             return "the picture is its own filter"
-        return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape, 1 if conv else node.output.type.rank - 1) or unreadable(region.tail)
+        return (
+            self.refuses_sizes(region)
+            or tail_refusal(region, node.output.type.shape, 1 if conv else node.output.type.rank - 1)
+            or unreadable(region.tail)
+        )
 
     def refuses_sizes(self, region: Region) -> str | None:
         return None
@@ -116,7 +166,11 @@ class Products(Template):
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
-        if not convolves(region.anchor) or value in region.anchor.inputs[1:] and not any(value in n.inputs for n in region.tail):
+        if (
+            not convolves(region.anchor)
+            or value in region.anchor.inputs[1:]
+            and not any(value in n.inputs for n in region.tail)
+        ):
             return row_major(rank)
         return last_of(channels_last(region.anchor.output.type.rank), rank)
 
@@ -125,8 +179,13 @@ class Products(Template):
         if convolves(node):
             if value in node.inputs[2:] and value.type.size != 1 and strides != (1,):
                 return False
-            return value is not node.inputs[0] or strides[1] == 1 or is_known(shape[1]) and shape[1] < 8      # few channels gain nothing by lying together
-        return value not in node.inputs or 1 in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] or shape[-2:] == (1, 1)
+            # few channels gain nothing by lying together
+            return value is not node.inputs[0] or strides[1] == 1 or is_known(shape[1]) and shape[1] < 8
+        return (
+            value not in node.inputs
+            or 1 in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1]
+            or shape[-2:] == (1, 1)
+        )
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"]
@@ -185,12 +244,13 @@ def lies_turned(region: Region, p: Product) -> bool:
 
 def turned(rows: np.ndarray, out: np.ndarray) -> None:
     """Rows along which sums run; what is past them stays as it is."""
-    out[:, :rows.shape[1]] = rows
+    out[:, : rows.shape[1]] = rows
 
 
 @gpu_template
 class Few(Plain):
-    """Few rows: the matrix is read once, and a constant one lies so that a few programs for each multiprocessor read long pieces of it."""
+    """Few rows: the matrix is read once, and a constant one lies so that a few programs for each multiprocessor read
+    long pieces of it."""
 
     name = "few"
 
@@ -200,13 +260,22 @@ class Few(Plain):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p, _, batch, m = product(region, layouts)
-        rows = power_of_two(m)                                             # the usual ones; `emit` makes them those that a run may have at most
+        # the usual ones; `emit` makes them those that a run may have at most
+        rows = power_of_two(m)
         for size, warps in ((8192, 8), (4096, 4), (2048, 4), (16384, 8)):
-            across = layouts[p.b][-1] == 1 and not lies_turned(region, p)      # pieces of 64 bytes and more then, along the columns
-            programs = 4 * target.threads if target.threads > 1 else 1          # one in a chain: it should make as few tiles as it can
-            bn = 32 if across else power_of_two(divide(p.n * batch, programs), 1, max(16, size // rows // power_of_two(p.k, 16)))
+            # pieces of 64 bytes and more then, along the columns
+            across = layouts[p.b][-1] == 1 and not lies_turned(region, p)
+            # one in a chain: it should make as few tiles as it can
+            programs = 4 * target.threads if target.threads > 1 else 1
+            bn = (
+                32
+                if across
+                else power_of_two(divide(p.n * batch, programs), 1, max(16, size // rows // power_of_two(p.k, 16)))
+            )
             bk = power_of_two(p.k, 16, max(16, size // bn // rows))
-            yield Tactic(self.name, target.isa, (("ROWS", rows), ("BN", bn), ("BK", bk), ("AHEAD", 3), ("WARPS", warps)))
+            yield Tactic(
+                self.name, target.isa, (("ROWS", rows), ("BN", bn), ("BK", bk), ("AHEAD", 3), ("WARPS", warps))
+            )
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return (tactic["BN"],)
@@ -219,14 +288,24 @@ class Few(Plain):
         (left, ak), (right, bk) = a_at(p, grid, layouts), b_at(p, grid, layouts)
         matrix: Value | Packed = p.b
         if lies_turned(region, p):
-            step, array = divide(p.k, 8) * 8, region.body.constants[p.b]       # rows begin at multiples of 16 bytes
+            step, array = divide(p.k, 8) * 8, region.body.constants[p.b]  # rows begin at multiples of 16 bytes
             rows = array.reshape(p.n, p.k) if p.node.op.name == "convolution" else array.reshape(p.k, p.n).T
             matrix = Packed((p.b,), f"turned{step}", (p.n, step), lambda out: turned(rows, out), p.b.type.dtype)
             right, bk = place("b_at", Grid(matrix.shape, (), (), (0,)), (step, 1)), 1
-        tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "ROWS": power_of_two(bounds(m)[1])}.items()))
+        tactic = Tactic(
+            tactic.template, tactic.isa, tuple({**dict(tactic.params), "ROWS": power_of_two(bounds(m)[1])}.items())
+        )
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
-        return kernel("few.py", region, tactic, dict(M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk), left + right + end.text, (p.a, matrix, *end.operands),
-                      batch * divide(p.n, tactic["BN"]), layouts)
+        return kernel(
+            "few.py",
+            region,
+            tactic,
+            dict(M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk),
+            left + right + end.text,
+            (p.a, matrix, *end.operands),
+            batch * divide(p.n, tactic["BN"]),
+            layouts,
+        )
 
 
 @gpu_template
@@ -236,16 +315,23 @@ class Gemm(Plain):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p, _, batch, m = product(region, layouts)
         boxes = target.isa == "sm_90" and self.described(region, layouts) is not None
-        yield from (t for _, t in sorted(guesses(m, p.n, p.k, batch, p.a.type.dtype is F32, boxes, target), key=lambda pair: pair[0]))
+        yield from (
+            t
+            for _, t in sorted(
+                guesses(m, p.n, p.k, batch, p.a.type.dtype is F32, boxes, target), key=lambda pair: pair[0]
+            )
+        )
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return *super().form(tactic), tactic["DESCRIBED"], int(tactic["STREAM"] > 0)
 
     def described(self, region: Region, layouts: Layouts) -> dict[str, Size] | None:
-        """What descriptors of both operands say; None where there can be none: rows begin at multiples of 16 bytes, elements lie side by side in them."""
+        """What descriptors of both operands say; None where there can be none: rows begin at multiples of 16 bytes,
+        elements lie side by side in them."""
         p, grid, batch, _ = product(region, layouts)
         whole = 16 // p.a.type.dtype.size
-        if batch != 1 or p.a.type.dtype is F32:                            # TF32 wants columns of B where it needs them, which are not copied so
+        # TF32 wants columns of B where it needs them, which are not copied so
+        if batch != 1 or p.a.type.dtype is F32:
             return None
         convolves = p.node.op.name == "convolution"
         shape = p.a.type.shape if convolves else (*grid.shape[:-1], p.k)
@@ -256,7 +342,11 @@ class Gemm(Plain):
         turned = along == 1
         row_b = across if turned else along
         steps = is_known(p.k, row_a, row_b) and row_a > 0 and row_b > 0 and row_a % whole == 0 and row_b % whole == 0
-        return dict(ROW_A=row_a, ROW_B=row_b, TURNED=turned) if len(runs) <= 1 and inner == 1 and 1 in (across, along) and steps else None
+        return (
+            dict(ROW_A=row_a, ROW_B=row_b, TURNED=turned)
+            if len(runs) <= 1 and inner == 1 and 1 in (across, along) and steps
+            else None
+        )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, grid, batch, m = product(region, layouts)
@@ -268,8 +358,19 @@ class Gemm(Plain):
         instead = {**({"DESCRIBED": 0} if steps is None else {}), **({} if bounds(p.k)[0] > 0 else {"STREAM": 0})}
         tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), **instead}.items()))
         operands: tuple[Value | Workspace, ...] = (p.a, p.b, *end.operands)
-        sizes = dict(BATCH=batch, M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk, EVEN=even, SUMS=len(operands), ARRIVED=len(operands) + 1,
-                     **rounded(region, tactic, p.a, p.b), **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)))
+        sizes = dict(
+            BATCH=batch,
+            M=m,
+            N=p.n,
+            K=p.k,
+            AK=ak,
+            BK_STEP=bk,
+            EVEN=even,
+            SUMS=len(operands),
+            ARRIVED=len(operands) + 1,
+            **rounded(region, tactic, p.a, p.b),
+            **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)),
+        )
         count = batch * divide(m, tactic["BM"]) * divide(p.n, tactic["BN"])
         programs = minimum(count, target.threads) if tactic["PERSISTENT"] else count
         if tactic["STREAM"]:

@@ -1,5 +1,6 @@
-"""Recurrent layers: all time steps by one program for each row of the batch and direction, or by as many programs as fill the GPU, in one launch, in which they
-send each other the states, or in one for each step."""
+"""Recurrent layers: all time steps by one program for each row of the batch and direction, or by as many programs as
+fill the GPU, in one launch, in which they send each other the states, or in one for each step."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -20,23 +21,32 @@ from pelton.codegen.triton.emit import computed, kernel
 from .pointwise import power_of_two
 from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES, NEAR
 
-CACHED = 192 << 10                             # bytes of weights that stay in the caches of one multiprocessor from step to step
-HELD = 128 << 10                               # bytes of registers for the weights that one program keeps from step to step, of 256
-WORDS = 64 << 10                               # the same for what it receives
-SUMS = 64 << 10                                # bytes of registers for what one program sums up
-MOST_SENT = 1 << 20                            # words in which programs send each other states
-MOST_UNITS = 2048                              # of which one program holds the sums of all gates
-NEARBY = 64                                    # bytes that a multiprocessor reads in a cycle of what stays in its caches
-LANES = 128                                    # sums of products of f32 that a multiprocessor makes in a cycle
-CELL = 600                                     # cycles from the last state that a step waits for to its own: sums across threads, then the gates
-ROLES = {"lstm_steps": (("GIVEN", "R", "OLD_H", "OLD_C", "PEEP"), ("Y", "LAST_H", "LAST_C")),
-         "gru_steps": (("GIVEN", "R", "BIAS", "OLD_H"), ("Y", "LAST_H")), "rnn_steps": (("GIVEN", "R", "OLD_H"), ("Y", "LAST_H"))}
-AXES = {"GIVEN": "TB", "R": "DRK", "Y": "TDB", "PEEP": "D", "BIAS": "D"}         # whose strides kernels are told; of all others DB
+# bytes of weights that stay in the caches of one multiprocessor from step to step
+CACHED = 192 << 10
+# bytes of registers for the weights that one program keeps from step to step, of 256
+HELD = 128 << 10
+WORDS = 64 << 10  # the same for what it receives
+SUMS = 64 << 10  # bytes of registers for what one program sums up
+MOST_SENT = 1 << 20  # words in which programs send each other states
+MOST_UNITS = 2048  # of which one program holds the sums of all gates
+# bytes that a multiprocessor reads in a cycle of what stays in its caches
+NEARBY = 64
+LANES = 128  # sums of products of f32 that a multiprocessor makes in a cycle
+# cycles from the last state that a step waits for to its own: sums across threads, then the gates
+CELL = 600
+ROLES = {
+    "lstm_steps": (("GIVEN", "R", "OLD_H", "OLD_C", "PEEP"), ("Y", "LAST_H", "LAST_C")),
+    "gru_steps": (("GIVEN", "R", "BIAS", "OLD_H"), ("Y", "LAST_H")),
+    "rnn_steps": (("GIVEN", "R", "OLD_H"), ("Y", "LAST_H")),
+}
+# whose strides kernels are told; of all others DB
+AXES = {"GIVEN": "TB", "R": "DRK", "Y": "TDB", "PEEP": "D", "BIAS": "D"}
 
 
 @dataclass(frozen=True)
 class Form:
-    """What the products of a step are: rows of the weights for each unit side by side, a power of two, those used of them, and products one after the other."""
+    """What the products of a step are: rows of the weights for each unit side by side, a power of two, those used of
+    them, and products one after the other."""
 
     gates: int
     each: int
@@ -65,7 +75,7 @@ class Recurrent(Template):
     name = "recurrent"
     anchors = ("lstm_steps", "gru_steps", "rnn_steps")
     alone = True
-    dynamic = True                              # the time and the batch
+    dynamic = True  # the time and the batch
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
@@ -85,19 +95,29 @@ class Recurrent(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         node = region.anchor
-        keeps = not set(node.outputs[:2]).isdisjoint(region.body.outputs)       # memory for the states between the steps
-        found = [*(self.whole(node, target) if keeps else ()), *self.together(node, target), *self.by_phases(node, target)]
+        # memory for the states between the steps
+        keeps = not set(node.outputs[:2]).isdisjoint(region.body.outputs)
+        found = [
+            *(self.whole(node, target) if keeps else ()),
+            *self.together(node, target),
+            *self.by_phases(node, target),
+        ]
         return [tactic for _, _, tactic in sorted(found, key=lambda guess: guess[:2])]
 
     def whole(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
-        """Those of one program for each row of the batch and direction, with their cycles by the model and their rank among others of as many."""
+        """Those of one program for each row of the batch and direction, with their cycles by the model and their rank
+        among others of as many."""
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, units = node.inputs[1].type.dtype, power_of_two(hidden, 16)
         weights = node.inputs[1].type.size // directions * dtype.size
         step = CELL + 2 * NEAR * Form.of(node).passes + weights / (NEARBY if weights <= CACHED else BYTES)
         for rank, (bk, warps) in enumerate(((32, 8), (16, 8), (16, 16), (8, 16), (4, 16), (2, 16))):
             if units <= MOST_UNITS and 4 * units * bk * max(4, dtype.size) <= SUMS:
-                yield BEGIN + divide(directions * batch, target.threads) * time * step, rank, self.tactic(target, 1, units, bk, 0, dtype, 0, warps)
+                yield (
+                    BEGIN + divide(directions * batch, target.threads) * time * step,
+                    rank,
+                    self.tactic(target, 1, units, bk, 0, dtype, 0, warps),
+                )
 
     def together(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
         """The same of those whose programs, one on each multiprocessor, send each other the states."""
@@ -105,15 +125,26 @@ class Recurrent(Template):
         dtype, form, bk = node.inputs[1].type.dtype, Form.of(node), power_of_two(hidden, 16)
         if time == 1 or dtype is F64 or target.threads == 1:
             return
-        for dot in (0, 1) if batch > 2 and dtype is not F32 else (0,):         # the three products of an f32 are more than registers hold
+        # the three products of an f32 are more than registers hold
+        for dot in (0, 1) if batch > 2 and dtype is not F32 else (0,):
             bm, size = (power_of_two(batch, 16, 32), dtype.size) if dot else (1, F32.size)
             for units in (4, 8, 16, 32):
                 programs, room = directions * divide(batch, bm) * divide(hidden, units), form.rows * units * bk * size
-                if programs > target.threads or room > HELD or bm * bk * I64.size > WORDS or dot and form.least * units < 16:
+                if (
+                    programs > target.threads
+                    or room > HELD
+                    or bm * bk * I64.size > WORDS
+                    or dot
+                    and form.least * units < 16
+                ):
                     continue
                 step = 3 * NEAR + CELL + bm * bk * I64.size / BYTES + form.each * units * bk / LANES / (8 if dot else 1)
                 for rank, warps in enumerate((4, 8) if room <= HELD // 4 else (8, 16) if room <= HELD // 2 else (16,)):
-                    yield BEGIN + time * form.passes * step, rank, self.tactic(target, bm, units, bk, dot, dtype, 2, warps)
+                    yield (
+                        BEGIN + time * form.passes * step,
+                        rank,
+                        self.tactic(target, bm, units, bk, dot, dtype, 2, warps),
+                    )
 
     def by_phases(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
         """The same of those that are launched for each phase."""
@@ -122,20 +153,50 @@ class Recurrent(Template):
         weights = node.inputs[1].type.size * dtype.size
         if batch > 2 and dtype is not F64:
             for units in (16, 8, 32):
-                bm, bk, rank = power_of_two(batch, 16, 64), power_of_two(hidden, 16, 32 if dtype is F32 else 64), rank + 1
+                bm, bk, rank = (
+                    power_of_two(batch, 16, 64),
+                    power_of_two(hidden, 16, 32 if dtype is F32 else 64),
+                    rank + 1,
+                )
                 if form.least * units >= 16:
                     each = divide(directions * divide(batch, bm) * divide(hidden, units), target.threads)
-                    step = BEGIN + AWAY + max(weights / target.threads, each * (form.each * units + bm) * hidden * dtype.size) / BYTES
+                    step = (
+                        BEGIN
+                        + AWAY
+                        + max(weights / target.threads, each * (form.each * units + bm) * hidden * dtype.size) / BYTES
+                    )
                     yield time * form.passes * step, rank, self.tactic(target, bm, units, bk, 1, dtype, 1, 4)
         for units, bk, warps in ((4, 256, 4), (8, 128, 4), (2, 256, 2), (8, 256, 8)):
             rank, each = rank + 1, divide(directions * batch * divide(hidden, units), target.threads)
-            step = BEGIN + AWAY + max(weights / target.threads, each * (form.each * units + 1) * hidden * dtype.size) / BYTES
-            yield time * form.passes * step, rank, self.tactic(target, 1, units, power_of_two(hidden, 16, bk), 0, dtype, 1, warps)
+            step = (
+                BEGIN
+                + AWAY
+                + max(weights / target.threads, each * (form.each * units + 1) * hidden * dtype.size) / BYTES
+            )
+            yield (
+                time * form.passes * step,
+                rank,
+                self.tactic(target, 1, units, power_of_two(hidden, 16, bk), 0, dtype, 1, warps),
+            )
 
-    def tactic(self, target: Target, bm: int, bu: int, bk: int, dot: int, dtype: DType, phased: int, warps: int) -> Tactic:
+    def tactic(
+        self, target: Target, bm: int, bu: int, bk: int, dot: int, dtype: DType, phased: int, warps: int
+    ) -> Tactic:
         stages = 3 if dot and phased == 1 else 1
-        return Tactic(self.name, target.isa, (("BM", bm), ("BU", bu), ("BK", bk), ("DOT", dot), ("PRECISION", int(dot and dtype is F32)), ("PHASED", phased),
-                                              ("WARPS", warps), ("STAGES", stages)))
+        return Tactic(
+            self.name,
+            target.isa,
+            (
+                ("BM", bm),
+                ("BU", bu),
+                ("BK", bk),
+                ("DOT", dot),
+                ("PRECISION", int(dot and dtype is F32)),
+                ("PHASED", phased),
+                ("WARPS", warps),
+                ("STAGES", stages),
+            ),
+        )
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["PHASED"], tactic["DOT"]
@@ -144,10 +205,14 @@ class Recurrent(Template):
         node, form = region.anchor, Form.of(region.anchor)
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, states = node.inputs[1].type.dtype, directions * batch * hidden
-        if tactic["PHASED"] == 2 and bounds(2 * states)[1] > MOST_SENT:         # a run may have so many rows that the words take more than they save
+        # a run may have so many rows that the words take more than they save
+        if tactic["PHASED"] == 2 and bounds(2 * states)[1] > MOST_SENT:
             tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "PHASED": 1}.items()))
         read, written = ROLES[node.op.name]
-        roles = {**dict(zip(read, node.inputs)), **{name: v for name, v in zip(written, node.outputs) if v in region.body.outputs}}
+        roles = {
+            **dict(zip(read, node.inputs)),
+            **{name: v for name, v in zip(written, node.outputs) if v in region.body.outputs},
+        }
         if "PEEP" in roles and constant(region, roles["PEEP"]) and not region.body.constants[roles["PEEP"]].any():
             del roles["PEEP"]
         own: dict[str, Workspace] = {}
@@ -161,16 +226,41 @@ class Recurrent(Template):
             own["COUNT"] = Workspace((1,), I32, zero=True)
         every = ("R", "GIVEN", "OLD_H", "OLD_C", "PEEP", "BIAS", "Y", "LAST_H", "LAST_C")
         operands: dict[str, Value | Workspace] = {**roles, **own}
-        places = {name: list(operands).index(name) if name in operands else -1 for name in (*every, "OWN", "SENT", "COUNT")}
-        sizes = {f"{name}_{axis}": layouts[roles[name]][i] if name in roles else 0 for name in every for i, axis in enumerate(AXES.get(name, "DB"))}
+        places = {
+            name: list(operands).index(name) if name in operands else -1 for name in (*every, "OWN", "SENT", "COUNT")
+        }
+        sizes = {
+            f"{name}_{axis}": layouts[roles[name]][i] if name in roles else 0
+            for name in every
+            for i, axis in enumerate(AXES.get(name, "DB"))
+        }
         clip, what = float(np.float32(node.attrs["clip"])), node.op.name.removesuffix("_steps")
-        flags = {"LINEAR": node.attrs.get("linear_before_reset"), "INPUT_FORGET": node.attrs.get("input_forget"),
-                 "RELU": node.attrs.get("activation") == "Relu", "REVERSE": node.attrs["direction"] == "reverse"}
-        block = "".join(f"{name} = tl.constexpr({value!r})\n" for name, value in (*places.items(), *((k, bool(v)) for k, v in flags.items())))
+        flags = {
+            "LINEAR": node.attrs.get("linear_before_reset"),
+            "INPUT_FORGET": node.attrs.get("input_forget"),
+            "RELU": node.attrs.get("activation") == "Relu",
+            "REVERSE": node.attrs["direction"] == "reverse",
+        }
+        block = "".join(
+            f"{name} = tl.constexpr({value!r})\n"
+            for name, value in (*places.items(), *((k, bool(v)) for k, v in flags.items()))
+        )
         block += f"WHAT, KIND = tl.constexpr({what!r}), tl.constexpr({computed(dtype)})\n"
-        block += f"GATES, EACH, USED, PASSES = (tl.constexpr(x) for x in {(form.gates, form.each, form.used, form.passes)})\n"
+        block += (
+            "GATES, EACH, USED, PASSES = (tl.constexpr(x) for x in"
+            f" {(form.gates, form.each, form.used, form.passes)})\n"
+        )
         block += f"CLIP = tl.constexpr({clip if np.isfinite(clip) else 0.0!r})\n"
         tiles = directions * divide(batch, tactic["BM"]) * divide(hidden, tactic["BU"])
         sizes |= {"TIME": time, "DIRECTIONS": directions, "BATCH": batch, "H": hidden}
-        return kernel("recurrent.py", region, tactic, sizes, block, tuple(operands.values()), tiles, layouts,
-                      maximum(time * form.passes, 1) if tactic["PHASED"] else 1)
+        return kernel(
+            "recurrent.py",
+            region,
+            tactic,
+            sizes,
+            block,
+            tuple(operands.values()),
+            tiles,
+            layouts,
+            maximum(time * form.passes, 1) if tactic["PHASED"] else 1,
+        )

@@ -1,4 +1,5 @@
 """Regions of pictures brought to one size."""
+
 from __future__ import annotations
 
 from pelton.ir.graph import Value
@@ -32,11 +33,36 @@ class Rois(roi.Rois):
         xn, xc, xh, xw = layouts[x]
         touched = node.op.name == "max_roi_pool"
         half = not touched and attrs["half_pixel"]
-        block = (f"SAMPLES, SCALE = tl.constexpr({0 if touched else attrs['samples']}), tl.constexpr({float(attrs['scale'])!r})\n"
-                 f"OFFSET = tl.constexpr({0.5 * half})\nLEAST, TOUCHED = tl.constexpr({-1e300 if half else 1.0}), tl.constexpr({touched})\n"
-                 f"LARGEST = tl.constexpr({touched or attrs['mode'] == 'max'})\n\n\n")
-        sizes = dict(C=c, H=h, W=w, N=n, PH=attrs["height"], PW=attrs["width"], XN=xn, XH=xh, XW=xw, XC=xc, RN=layouts[rois][0], RC=layouts[rois][1],
-                     BN=layouts[batch][0])
+        block = (
+            f"SAMPLES, SCALE = tl.constexpr({0 if touched else attrs['samples']}),"
+            f" tl.constexpr({float(attrs['scale'])!r})\nOFFSET = tl.constexpr({0.5 * half})\nLEAST, TOUCHED ="
+            f" tl.constexpr({-1e300 if half else 1.0}), tl.constexpr({touched})\nLARGEST ="
+            f" tl.constexpr({touched or attrs['mode'] == 'max'})\n\n\n"
+        )
+        sizes = dict(
+            C=c,
+            H=h,
+            W=w,
+            N=n,
+            PH=attrs["height"],
+            PW=attrs["width"],
+            XN=xn,
+            XH=xh,
+            XW=xw,
+            XC=xc,
+            RN=layouts[rois][0],
+            RC=layouts[rois][1],
+            BN=layouts[batch][0],
+        )
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=3)
         bins = batch.type.shape[0] * attrs["height"] * attrs["width"]
-        return kernel("roi.py", region, tactic, sizes, block + end.text, (x, rois, batch, *end.operands), bins * divide(c, tactic["CB"]), layouts)
+        return kernel(
+            "roi.py",
+            region,
+            tactic,
+            sizes,
+            block + end.text,
+            (x, rois, batch, *end.operands),
+            bins * divide(c, tactic["CB"]),
+            layouts,
+        )

@@ -1,4 +1,6 @@
-"""Rows that are reduced to a number each, or normalised: reductions over any axes, places of extremes, softmax, layer and RMS norm."""
+"""Rows that are reduced to a number each, or normalised: reductions over any axes, places of extremes, softmax, layer
+and RMS norm."""
+
 from __future__ import annotations
 
 import math
@@ -21,18 +23,22 @@ from .pointwise import power_of_two
 from pelton.codegen.triton.cost import AWAY, BYTES, NEAR, waves
 from .window import joining, number
 
-HELD = 4096                                    # elements of a row that registers hold; longer ones are read again
-SECTOR = 32                                    # bytes: less than that is not read at once
-LANES = 64                                     # elements that a multiprocessor joins in a cycle, with what else there is to do for each
-MOST = 8                                       # tactics of a reduction
-MOST_PARTS = 256                               # of a row
-MOST_COUNTED = 1 << 14                         # blocks of rows that are made in parts
+HELD = 4096  # elements of a row that registers hold; longer ones are read again
+SECTOR = 32  # bytes: less than that is not read at once
+# elements that a multiprocessor joins in a cycle, with what else there is to do for each
+LANES = 64
+MOST = 8  # tactics of a reduction
+MOST_PARTS = 256  # of a row
+MOST_COUNTED = 1 << 14  # blocks of rows that are made in parts
 REDUCES = (*KINDS, "arg_max", "arg_min")
-WHOLE = tuple(name for name in REDUCES if name != "reduce_mean")               # also of integers
+WHOLE = tuple(name for name in REDUCES if name != "reduce_mean")  # also of integers
 
 JOINED: dict[str, tuple[str, Callable[[DType], float]]] = {
-    "sum": ("x + y", lambda dtype: 0), "prod": ("x * y", lambda dtype: 1),
-    "max": ("maximum(x, y)", lambda dtype: dtype.least), "min": ("minimum(x, y)", lambda dtype: dtype.most)}
+    "sum": ("x + y", lambda dtype: 0),
+    "prod": ("x * y", lambda dtype: 1),
+    "max": ("maximum(x, y)", lambda dtype: dtype.least),
+    "min": ("minimum(x, y)", lambda dtype: dtype.most),
+}
 
 
 @gpu_template
@@ -76,7 +82,7 @@ class Rows(Template):
         order = lying(x.type.shape, layouts[x])
         kept, run = tuple(a for a in order if a not in axes), tuple(a for a in order if a in axes)
         if region.anchor.op.name.endswith("_norm"):
-            run = axes                                                     # scale and bias lie in row-major order
+            run = axes  # scale and bias lie in row-major order
         there = Grid(x.type.shape, (), kept, run)
         if region.anchor.op.name not in REDUCES:
             return there, there
@@ -100,8 +106,8 @@ class Rows(Template):
             yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", 0), ("WARPS", warps)))
 
     def reductions(self, rows: Size, cols: Size, across: bool, dtype: DType, target: Target) -> list[Tactic]:
-        """Those that may take least, by a program for each block of rows, or by several where such blocks are few and long. `across`: neighbours in memory are
-        elements of different rows."""
+        """Those that may take least, by a program for each block of rows, or by several where such blocks are few and
+        long. `across`: neighbours in memory are elements of different rows."""
         found = dict[Tactic, float]()
         m, n = usual(rows), usual(cols)
         for size, warps in ((1024, 4), (2048, 4), (4096, 4), (4096, 8), (512, 2)):
@@ -114,8 +120,23 @@ class Rows(Template):
                         continue
                     piece = (rb * cb if not across else max(rb, SECTOR // dtype.size) * cb) * dtype.size
                     joins = 2 * AWAY + NEAR + parts * rb * 4 / BYTES if parts else 0
-                    took = waves(blocks * max(1, parts), divide(steps, max(1, parts)), rb * cb / LANES, piece, 0, 64 * 32 * warps, 1, 0, target) + joins
-                    found[Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", parts), ("WARPS", warps)))] = took
+                    took = (
+                        waves(
+                            blocks * max(1, parts),
+                            divide(steps, max(1, parts)),
+                            rb * cb / LANES,
+                            piece,
+                            0,
+                            64 * 32 * warps,
+                            1,
+                            0,
+                            target,
+                        )
+                        + joins
+                    )
+                    found[
+                        Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", parts), ("WARPS", warps)))
+                    ] = took
         return sorted(found, key=lambda tactic: found[tactic])[:MOST]
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
@@ -128,20 +149,34 @@ class Rows(Template):
         rows, cols = (math.prod(there.shape[a] for a in axes) for axes in (there.r, there.c))
         reduces, least, dtype = op in KINDS, op == "arg_min", x.type.dtype
         whole = scaled(region)[0] if op.endswith("_norm") else region
-        join, neutral = JOINED[KINDS[op]] if reduces else JOINED["min" if least else "max"] if op.endswith("softmax") or op in REDUCES else JOINED["sum"]
+        join, neutral = (
+            JOINED[KINDS[op]]
+            if reduces
+            else JOINED["min" if least else "max"]
+            if op.endswith("softmax") or op in REDUCES
+            else JOINED["sum"]
+        )
         kind = "tl.uint8" if dtype is BOOL else computed(dtype)
         epsilon = float(op == "reduce_mean") if reduces else node.attrs.get("epsilon", 0.0)
-        block = (f"WHAT, EPSILON = tl.constexpr({('reduce' if reduces else 'arg' if op in REDUCES else op)!r}), tl.constexpr({epsilon!r})\n"
-                 f"NEUTRAL, KIND = tl.constexpr({number(neutral(dtype))}), tl.constexpr({kind})\n"
-                 f"LEAST, LAST = tl.constexpr({least}), tl.constexpr({node.attrs.get('select_last_index', False)})\n\n\n"
-                 + place("x_at", there, layouts[x]) + joining(join))
+        block = (
+            f"WHAT, EPSILON = tl.constexpr({('reduce' if reduces else 'arg' if op in REDUCES else op)!r}),"
+            f" tl.constexpr({epsilon!r})\nNEUTRAL, KIND = tl.constexpr({number(neutral(dtype))}),"
+            f" tl.constexpr({kind})\nLEAST, LAST = tl.constexpr({least}),"
+            f" tl.constexpr({node.attrs.get('select_last_index', False)})\n\n\n"
+            + place("x_at", there, layouts[x])
+            + joining(join)
+        )
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         one = is_known(cols) and cols <= tactic["CB"]
         operands: tuple[Value | Workspace, ...] = (x, *end.operands)
         blocks, most = divide(rows, tactic["RB"]), bounds(divide(rows, tactic["RB"]))[1]
-        if most > MOST_COUNTED:                                            # a run may have so many that nothing is gained
+        # a run may have so many that nothing is gained
+        if most > MOST_COUNTED:
             tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "PARTS": 0}.items()))
-        sizes, parts = dict(ROWS=rows, COLS=cols, ONE=one, FOUND=len(operands), ARRIVED=len(operands) + 1), tactic["PARTS"]
+        sizes, parts = (
+            dict(ROWS=rows, COLS=cols, ONE=one, FOUND=len(operands), ARRIVED=len(operands) + 1),
+            tactic["PARTS"],
+        )
         if parts:
             held = F32 if dtype in (F16, BF16) else U8 if dtype is BOOL else dtype
             operands += Workspace((parts, rows), held), Workspace((most,), I32, zero=True)

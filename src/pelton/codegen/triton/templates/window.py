@@ -1,4 +1,5 @@
 """Sliding windows over each channel by itself: pooling and depthwise convolution, channels-last."""
+
 from __future__ import annotations
 
 import math
@@ -18,8 +19,10 @@ from pelton.codegen.triton.emit import computable, computed, kernel, place, tail
 from .pointwise import power_of_two
 from .product import pixels
 
-SMALL = 4096                                   # elements that could be moved in the time that a program takes for anything else
-AT_ONCE = 9                                    # places of a window that may be asked for at once; with 25, kernels spilled 232 bytes per thread
+# elements that could be moved in the time that a program takes for anything else
+SMALL = 4096
+# places of a window that may be asked for at once; with 25, kernels spilled 232 bytes per thread
+AT_ONCE = 9
 
 
 def number(x: float) -> str:
@@ -76,7 +79,8 @@ class Window(Pictures):
         return value is not node.inputs[0] or value.type.shape[1] == 1 or layouts[value][1] == 1
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        """By what the L2 cache gives: patches of pixels read what lies under all of their windows. Threads hold sixteen bytes of half floats each."""
+        """By what the L2 cache gives: patches of pixels read what lies under all of their windows. Threads hold sixteen
+        bytes of half floats each."""
         s, found = window(region), []
         for size, warps in ((1024, 4), (512, 2), (2048, 8)):
             bn = power_of_two(s.oc, 1, 64)
@@ -96,7 +100,9 @@ class Window(Pictures):
         if kind == "convolution":
             w, bias = node.inputs[1:]
             array = region.body.constants[w]
-            weights = (Packed((w,), "channels", (s.kh * s.kw, s.oc), lambda out: channel_filters(array, out), w.type.dtype),)
+            weights = (
+                Packed((w,), "channels", (s.kh * s.kw, s.oc), lambda out: channel_filters(array, out), w.type.dtype),
+            )
             counted: tuple[int, ...] = (0, 0, 0, 0)
         else:
             bias = None
@@ -107,11 +113,31 @@ class Window(Pictures):
         block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
         at_once = max(n for n in range(1, AT_ONCE + 1) if s.kh * s.kw % n == 0) if is_known(s.kh, s.kw) else 1
         each = s.oc // s.c if kind == "convolution" else 1
-        sizes = dict(AT_ONCE=at_once, CHANNELS=s.oc, EACH=each, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
-                     END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3], MEANS=kind == "average_pool", FILTERED=kind == "convolution", **s.sizes(layouts[x]))
+        sizes = dict(
+            AT_ONCE=at_once,
+            CHANNELS=s.oc,
+            EACH=each,
+            W_STEP=s.oc,
+            XC=layouts[x][1],
+            FIRST_ROW=-counted[0],
+            FIRST_COLUMN=-counted[1],
+            END_ROW=s.h + counted[2],
+            END_COLUMN=s.w + counted[3],
+            MEANS=kind == "average_pool",
+            FILTERED=kind == "convolution",
+            **s.sizes(layouts[x]),
+        )
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias)
-        return kernel("window.py", region, tactic, sizes, block + end.text, (x, *weights, *end.operands),
-                      s.n * divide(s.oh, tactic["HIGH"]) * divide(s.ow, tactic["WIDE"]) * divide(s.oc, tactic["BN"]), layouts)
+        return kernel(
+            "window.py",
+            region,
+            tactic,
+            sizes,
+            block + end.text,
+            (x, *weights, *end.operands),
+            s.n * divide(s.oh, tactic["HIGH"]) * divide(s.ow, tactic["WIDE"]) * divide(s.oc, tactic["BN"]),
+            layouts,
+        )
 
 
 @gpu_template
@@ -137,8 +163,19 @@ class LocalResponse(Pictures):
         node, attrs = region.anchor, region.anchor.attrs
         x, grid = node.inputs[0], pixels(node.output.type.shape)
         rows, cols = math.prod(d for axis, d in enumerate(x.type.shape) if axis != 1), x.type.shape[1]
-        block = (f"SIZE, BEFORE = tl.constexpr({attrs['size']}), tl.constexpr({(attrs['size'] - 1) // 2})\n"
-                 f"SCALE, BETA, BIAS = (tl.constexpr(x) for x in ({attrs['alpha'] / attrs['size']!r}, {attrs['beta']!r}, {attrs['bias']!r}))\n\n\n")
+        block = (
+            f"SIZE, BEFORE = tl.constexpr({attrs['size']}), tl.constexpr({(attrs['size'] - 1) // 2})\nSCALE, BETA, BIAS"
+            f" = (tl.constexpr(x) for x in ({attrs['alpha'] / attrs['size']!r}, {attrs['beta']!r},"
+            f" {attrs['bias']!r}))\n\n\n"
+        )
         end = tail(region, layouts, grid, (node.output,), first=1)
-        return kernel("lrn.py", region, tactic, dict(ROWS=rows, COLS=cols, XC=layouts[x][1]), block + place("x_at", grid, layouts[x]) + end.text,
-                      (x, *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)
+        return kernel(
+            "lrn.py",
+            region,
+            tactic,
+            dict(ROWS=rows, COLS=cols, XC=layouts[x][1]),
+            block + place("x_at", grid, layouts[x]) + end.text,
+            (x, *end.operands),
+            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            layouts,
+        )

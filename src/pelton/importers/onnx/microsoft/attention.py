@@ -1,4 +1,6 @@
-"""Readers of the attention operators that ONNX Runtime writes into exported transformers: masks, caches of keys and values, packed projections."""
+"""Readers of the attention operators that ONNX Runtime writes into exported transformers: masks, caches of keys and
+values, packed projections."""
+
 from __future__ import annotations
 
 import math
@@ -14,17 +16,18 @@ from pelton.importers.onnx.ops.attention import causal, heads_apart, heads_toget
 from pelton.importers.onnx.ops.norm import SMALLER, layer_norm
 from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 
-
-FAR = float(np.finfo(np.float32).min) / 4                  # hides a score, whatever else is added to it, and stays finite
+# hides a score, whatever else is added to it, and stays finite
+FAR = float(np.finfo(np.float32).min) / 4
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How scores become weights: scaled, capped softly, masked by what is added, beside a sink that takes weight and gives nothing."""
+    """How scores become weights: scaled, capped softly, masked by what is added, beside a sink that takes weight and
+    gives nothing."""
 
     scale: float
     softcap: float = 0.0
-    sink: Value | None = None              # one per head; None: no sink
+    sink: Value | None = None  # one per head; None: no sink
 
 
 def attend(n: Reading, q: Value, k: Value, v: Value, mask: Value | None, how: Scores) -> Value:
@@ -47,7 +50,8 @@ def attend(n: Reading, q: Value, k: Value, v: Value, mask: Value | None, how: Sc
 
 
 def _scale(n: Reading, *heads: Value) -> float:
-    """What is given, or of the size of heads, which is that of queries and of keys: one of them may be known where the other is not."""
+    """What is given, or of the size of heads, which is that of queries and of keys: one of them may be known where the
+    other is not."""
     given, known = n.attr("scale", 0.0), [d for v in heads if isinstance(d := v.type.shape[3], int)]
     if not given and not known:
         raise n.refuse(f"{n.op} needs a known size of its heads, or a scale; got {heads[0].type.shape[3]}")
@@ -58,14 +62,20 @@ def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
     """The last axis cut into parts of these widths."""
     if not equal(x.type.shape[-1], sum(widths)):
         raise n.refuse(f"{n.op} needs a last axis of {' + '.join(map(str, widths))}, got {x.type}")
-    ends = [sum(widths[:i + 1]) for i in range(len(widths))]
+    ends = [sum(widths[: i + 1]) for i in range(len(widths))]
     return [n.slice(x, x.type.rank - 1, end - width, end) for width, end in zip(widths, ends)]
 
 
 def _added(n: Reading, parts: list[Value | None]) -> Value | None:
     """The sum of those that there are."""
     found = [p for p in parts if p is not None]
-    return None if not found else found[0] if len(found) == 1 else n.emit("add", _added(n, [*found[:-1]]) or found[0], found[-1])
+    return (
+        None
+        if not found
+        else found[0]
+        if len(found) == 1
+        else n.emit("add", _added(n, [*found[:-1]]) or found[0], found[-1])
+    )
 
 
 def _hidden(n: Reading, shown: Value, like: Value, filter: float) -> Value:
@@ -79,11 +89,12 @@ def _lengths(n: Reading, lengths: Value, keys: Size) -> Value:
 
 
 def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> Value:
-    """[batch or 1, 1, rows or 1, keys]: what mask_index and key_padding_mask show, whichever of their forms they have."""
+    """[batch or 1, 1, rows or 1, keys]: what mask_index and key_padding_mask show, whichever of their forms they
+    have."""
     shape = mask.type.shape
-    if len(shape) == 1 and shape[0] == batch:              # how many keys
+    if len(shape) == 1 and shape[0] == batch:  # how many keys
         return _lengths(n, mask, keys)
-    if len(shape) == 1 and shape[0] == 2 * batch:          # where the keys end, then where they begin
+    if len(shape) == 1 and shape[0] == 2 * batch:  # where the keys end, then where they begin
         ends, starts = n.slice(mask, 0, 0, batch), n.slice(mask, 0, batch, 2 * batch)
         return n.emit("logical_and", _lengths(n, ends, keys), n.emit("logical_not", _lengths(n, starts, keys)))
     shown = n.emit("logical_not", n.emit("equal", mask, n.like(mask, 0))) if mask.type.dtype is not BOOL else mask
@@ -91,19 +102,25 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
         return n.reshape(shown, (shape[0], 1, 1, keys))
     if len(shape) == 3 and shape[1:] == (rows, keys):
         return n.reshape(shown, (shape[0], 1, rows, keys))
-    raise n.refuse(f"{n.op} needs a mask [batch], [2·batch], [batch, keys] or [batch, rows, keys] for {batch} batches of {rows} rows and {keys} keys, "
-                   f"got {mask.type}; export the model with attention masks of two axes")
+    raise n.refuse(
+        f"{n.op} needs a mask [batch], [2·batch], [batch, keys] or [batch, rows, keys] for {batch} batches of {rows}"
+        f" rows and {keys} keys, got {mask.type}; export the model with attention masks of two axes"
+    )
 
 
 # --- Attention and QAttention: one product gives queries, keys and values
+
 
 @reads("Attention", domain=MICROSOFT)
 def attention(n: Reading) -> tuple[Thing, ...]:
     return projected(n, n.input(0), n.input(1), n.optional(2), mask=3, past=4, added=5)
 
 
-def projected(n: Reading, x: Value, weights: Value, bias: Value | None, *, mask: int, past: int, added: int | None = None) -> tuple[Thing, ...]:
-    """The output, and keys and values stacked as they will be `past` in the next run; `mask`, `past` and `added` (to the scores) are numbers of inputs."""
+def projected(
+    n: Reading, x: Value, weights: Value, bias: Value | None, *, mask: int, past: int, added: int | None = None
+) -> tuple[Thing, ...]:
+    """The output, and keys and values stacked as they will be `past` in the next run; `mask`, `past` and `added` (to
+    the scores) are numbers of inputs."""
     if n.flag("do_rotary") or n.flag("past_present_share_buffer"):
         raise n.refuse(f"{n.op} with do_rotary or past_present_share_buffer is not supported; export the model without")
     heads = n.attr("num_heads")
@@ -114,16 +131,25 @@ def projected(n: Reading, x: Value, weights: Value, bias: Value | None, *, mask:
     if len(widths) != 3 or any(w % heads for w in widths):
         raise n.refuse(f"{n.op} needs three widths that {heads} heads divide, got {list(widths)}")
     product = n.emit("matmul", x, weights)
-    q, k, v = (heads_apart(n, part, heads) for part in _split(n, product if bias is None else n.emit("add", product, bias), widths))
+    q, k, v = (
+        heads_apart(n, part, heads)
+        for part in _split(n, product if bias is None else n.emit("add", product, bias), widths)
+    )
     before = n.optional(past)
-    if before is not None:                                 # [2, batch, heads, past, depth]
-        k, v = (n.emit("concat", n.reshape(n.slice(before, 0, i, i + 1), before.type.shape[1:]), new, axis=2) for i, new in enumerate((k, v)))
+    if before is not None:  # [2, batch, heads, past, depth]
+        k, v = (
+            n.emit("concat", n.reshape(n.slice(before, 0, i, i + 1), before.type.shape[1:]), new, axis=2)
+            for i, new in enumerate((k, v))
+        )
     batch, _, rows, _ = q.type.shape
     keys = k.type.shape[2]
     filter = n.attr("mask_filter_value", -10000.0)
     shown = n.optional(mask)
-    masks = [None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter),
-             _hidden(n, causal(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None, None if added is None else n.optional(added)]
+    masks = [
+        None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter),
+        _hidden(n, causal(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None,
+        None if added is None else n.optional(added),
+    ]
     y = heads_together(n, attend(n, q, k, v, _added(n, masks), Scores(_scale(n, q, k))))
     present = None
     if n.wants(1):
@@ -133,16 +159,22 @@ def projected(n: Reading, x: Value, weights: Value, bias: Value | None, *, mask:
 
 # --- MultiHeadAttention: queries, keys and values apart or packed, from here or from elsewhere
 
+
 @reads("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(n: Reading) -> tuple[Thing, ...]:
     if n.wants(3) or any(n.optional(i) is not None for i in (8, 9)):
-        raise n.refuse("MultiHeadAttention with a shared cache, a cache indirection or scores as output is not supported; export the model without")
+        raise n.refuse(
+            "MultiHeadAttention with a shared cache, a cache indirection or scores as output is not supported; export"
+            " the model without"
+        )
     heads, bias = n.attr("num_heads"), n.optional(3)
     q, k, v = _three(n, heads)
     if bias is not None:
         widths = tuple(int(t.type.shape[1] * t.type.shape[3]) for t in (q, k, v))
-        parts = _split(n, bias, widths)                    # one part for each, as deep as its heads together
-        q, k, v = (n.emit("add", t, n.reshape(p, (t.type.shape[1], 1, t.type.shape[3]))) for t, p in zip((q, k, v), parts))
+        parts = _split(n, bias, widths)  # one part for each, as deep as its heads together
+        q, k, v = (
+            n.emit("add", t, n.reshape(p, (t.type.shape[1], 1, t.type.shape[3]))) for t, p in zip((q, k, v), parts)
+        )
     new = k.type.shape[2]
     for i, past in enumerate((n.optional(6), n.optional(7))):
         if past is not None:
@@ -150,20 +182,23 @@ def multi_head_attention(n: Reading) -> tuple[Thing, ...]:
     batch, _, rows, _ = q.type.shape
     keys = k.type.shape[2]
     filter, shown = n.attr("mask_filter_value", -10000.0), n.optional(4)
-    added = [None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter), n.optional(5),
-             _hidden(n, causal(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None]
+    added = [
+        None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter),
+        n.optional(5),
+        _hidden(n, causal(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None,
+    ]
     return heads_together(n, attend(n, q, k, v, _added(n, added), Scores(_scale(n, q, k)))), k, v
 
 
 def _three(n: Reading, heads: int) -> list[Value]:
     """Queries, keys and values, each [batch, heads, rows, depth]."""
     x, key, value = n.input(0), n.optional(1), n.optional(2)
-    if x.type.rank == 5:                                   # [batch, rows, heads, 3, depth]
+    if x.type.rank == 5:  # [batch, rows, heads, 3, depth]
         return _unstacked(n, x, 3)
     q = heads_apart(n, x, heads)
     if key is None:
         raise n.refuse(f"{n.op} needs keys beside queries of {x.type}")
-    if key.type.rank == 5:                                 # [batch, rows, heads, 2, depth]
+    if key.type.rank == 5:  # [batch, rows, heads, 2, depth]
         return [q, *_unstacked(n, key, 2)]
     if value is None:
         raise n.refuse(f"{n.op} needs values beside keys of {key.type}")
@@ -174,34 +209,50 @@ def _unstacked(n: Reading, x: Value, count: int) -> list[Value]:
     batch, rows, heads, parts, depth = x.type.shape
     if parts != count:
         raise n.refuse(f"{n.op} needs {count} tensors packed along axis 3, got {x.type}")
-    return [n.transpose(n.reshape(n.slice(x, 3, i, i + 1), (batch, rows, heads, depth)), (0, 2, 1, 3)) for i in range(count)]
+    return [
+        n.transpose(n.reshape(n.slice(x, 3, i, i + 1), (batch, rows, heads, depth)), (0, 2, 1, 3)) for i in range(count)
+    ]
 
 
 # --- GroupQueryAttention: causal, with a cache, several heads of queries to one of keys
 
+
 @reads("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(n: Reading) -> tuple[Thing, ...]:
-    """A row stands at the place that seqlens_k gives it: the cache before it may be longer than what is valid of it, and then new keys follow the valid."""
+    """A row stands at the place that seqlens_k gives it: the cache before it may be longer than what is valid of it,
+    and then new keys follow the valid."""
     heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
     if n.wants(3) or n.attr("k_quant_type", "NONE") != "NONE" or n.attr("v_quant_type", "NONE") != "NONE":
-        raise n.refuse("GroupQueryAttention with a quantized cache or with scores as output is not supported; export the model without")
+        raise n.refuse(
+            "GroupQueryAttention with a quantized cache or with scores as output is not supported; export the model"
+            " without"
+        )
     q, k, v = n.input(0), n.optional(1), n.optional(2)
-    if k is None:                                          # packed
+    if k is None:  # packed
         depth = q.type.shape[2] // (heads + 2 * kv_heads)
         q, k, v = _split(n, q, (heads * depth, kv_heads * depth, kv_heads * depth))
     if v is None:
         raise n.refuse("GroupQueryAttention needs values beside keys")
     batch, rows, _ = q.type.shape
-    ends = n.reshape(n.cast(n.input(5), I64), (batch, 1))                     # of the last row in each batch, as an index
-    before = n.emit("maximum", n.emit("sub", ends, n.sizes(rows - 1)), n.constant(0, I64))        # keys that count of the cache
-    places = n.emit("add", before, n.count(rows))                             # [batch, rows]
-    q, k, v = (n.reshape(t, (batch, rows, h, t.type.shape[2] // h)) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
+    # of the last row in each batch, as an index
+    ends = n.reshape(n.cast(n.input(5), I64), (batch, 1))
+    # keys that count of the cache
+    before = n.emit("maximum", n.emit("sub", ends, n.sizes(rows - 1)), n.constant(0, I64))
+    places = n.emit("add", before, n.count(rows))  # [batch, rows]
+    q, k, v = (
+        n.reshape(t, (batch, rows, h, t.type.shape[2] // h)) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))
+    )
     if n.flag("do_rotary"):
         at = n.optional(9)
         at = places if at is None else n.cast(at, I64)
         cos, sin = (n.emit("gather", n.input(i), at, axis=0) for i in (7, 8))
         beside = (batch, rows, 1, cos.type.shape[2])
-        q, k = (n.emit("rotary", t, n.reshape(cos, beside), n.reshape(sin, beside), interleaved=n.flag("rotary_interleaved")) for t in (q, k))
+        q, k = (
+            n.emit(
+                "rotary", t, n.reshape(cos, beside), n.reshape(sin, beside), interleaved=n.flag("rotary_interleaved")
+            )
+            for t in (q, k)
+        )
     k, v = (_cached(n, n.optional(i), t, before) for i, t in ((3, k), (4, v)))
     q = n.transpose(q, (0, 2, 1, 3))
     keys, depth = k.type.shape[2], q.type.shape[3]
@@ -220,15 +271,19 @@ def group_query_attention(n: Reading) -> tuple[Thing, ...]:
 
 
 def _cached(n: Reading, past: Value | None, new: Value, before: Value) -> Value:
-    """[batch, heads, past + rows, depth]: the first `before` of the cache, then the new ones [batch, rows, heads, depth]."""
+    """[batch, heads, past + rows, depth]: the first `before` of the cache, then the new ones [batch, rows, heads,
+    depth]."""
     batch, rows, heads, depth = new.type.shape
     if past is None or past.type.shape[2] == 0:
         return n.transpose(new, (0, 2, 1, 3))
     held = past.type.shape[2]
     total = n.builder.numbers(n.input(6))
     if total is None or not equal(total.reshape(-1)[0], held + rows):
-        raise n.refuse(f"GroupQueryAttention needs a total_sequence_length that is the length of its cache, {held}, and its rows, {rows}, together; "
-                       "export the model without a shared buffer for past and present, with the total length taken from the shape of the mask")
+        raise n.refuse(
+            f"GroupQueryAttention needs a total_sequence_length that is the length of its cache, {held}, and its rows,"
+            f" {rows}, together; export the model without a shared buffer for past and present, with the total length"
+            " taken from the shape of the mask"
+        )
     both = n.emit("concat", n.transpose(past, (0, 2, 1, 3)), new, axis=1)
     at = n.count(held + rows)
     behind = n.emit("minimum", n.emit("add", n.emit("sub", at, before), n.sizes(held)), n.sizes(held + rows - 1))
@@ -238,6 +293,7 @@ def _cached(n: Reading, past: Value | None, new: Value, before: Value) -> Value:
 
 
 # --- what stands before the first layer
+
 
 @reads("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_normalization(n: Reading) -> tuple[Thing, ...]:

@@ -1,4 +1,6 @@
-"""Readers of ONNX Runtime's quantized operators: what they take made numbers, what they do done with these, what they give made integers again."""
+"""Readers of ONNX Runtime's quantized operators: what they take made numbers, what they do done with these, what they
+give made integers again."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,7 +21,8 @@ from pelton.importers.onnx.ops.reduce import reduced
 from pelton.importers.onnx.ops.rnn import recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads, schema_of
 
-FOLDED = 1 << 26               # weights that are held in few bits: folding takes 8 bytes for each of them, several times
+# weights that are held in few bits: folding takes 8 bytes for each of them, several times
+FOLDED = 1 << 26
 
 reads("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 reads("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
@@ -31,12 +34,16 @@ def _operand(n: Reading, i: int, axis: int = 0) -> Value:
 
 
 def _result(n: Reading, y: Value, i: int) -> Value:
-    """y in the scale of input i and the zero point of input i + 1, in integers as the first quantized input has them."""
+    """y in the scale of input i and the zero point of input i + 1, in integers as the first quantized input has
+    them."""
     zero = n.optional(i + 1)
-    return quantized(n, y, n.cast(n.input(i), F32), zero, zero.type.dtype if zero is not None else n.input(0).type.dtype)
+    return quantized(
+        n, y, n.cast(n.input(i), F32), zero, zero.type.dtype if zero is not None else n.input(0).type.dtype
+    )
 
 
 # --- one or two operands, element by element
+
 
 @reads("QLinearAdd", "QLinearMul", domain=MICROSOFT)
 def qlinear_pair(n: Reading) -> Thing:
@@ -62,7 +69,9 @@ def qlinear_softmax(n: Reading) -> Thing:
 @reads("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(n: Reading) -> Thing:
     zero = n.input(8)
-    return quantized(n, n.emit("where", n.input(0), _operand(n, 1), _operand(n, 4)), n.cast(n.input(7), F32), zero, zero.type.dtype)
+    return quantized(
+        n, n.emit("where", n.input(0), _operand(n, 1), _operand(n, 4)), n.cast(n.input(7), F32), zero, zero.type.dtype
+    )
 
 
 @reads("QLinearConcat", domain=MICROSOFT)
@@ -77,6 +86,7 @@ def qlinear_concat(n: Reading) -> Thing:
 
 
 # --- over windows and axes
+
 
 def _channels_first(n: Reading, x: Value, work: Callable[[Value], Value]) -> Value:
     """`work` on [batch, channels, …], though the model may have the channels last."""
@@ -95,20 +105,27 @@ def qlinear_average_pool(n: Reading) -> Thing:
 def qlinear_global_average_pool(n: Reading) -> Thing:
     def mean(x: Value) -> Value:
         return n.emit("reduce_mean", x, axes=tuple(range(2, x.type.rank)), keepdims=True)
+
     return _result(n, _channels_first(n, _operand(n, 0), mean), 3)
 
 
 @reads("QLinearReduceMean", domain=MICROSOFT)
 def qlinear_reduce_mean(n: Reading) -> Thing:
     x = _operand(n, 0)
-    return _result(n, reduced(n, "reduce_mean", x, n.axes(n.attr("axes") or range(x.type.rank), x.type.rank), n.flag("keepdims", 1)), 3)
+    return _result(
+        n,
+        reduced(n, "reduce_mean", x, n.axes(n.attr("axes") or range(x.type.rank), x.type.rank), n.flag("keepdims", 1)),
+        3,
+    )
 
 
 # --- products
 
+
 @reads("QGemm", domain=MICROSOFT)
 def qgemm(n: Reading) -> Thing:
-    """alpha · A · B + C, with C in 32-bit integers of scale alpha · a · b; in numbers where no scale of the result is given."""
+    """alpha · A · B + C, with C in 32-bit integers of scale alpha · a · b; in numbers where no scale of the result is
+    given."""
     a, b, c = _operand(n, 0), _operand(n, 3, 0 if n.flag("transB") else 1), n.optional(6)
     alpha = n.attr("alpha", 1.0)
     y = n.emit("matmul", swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b)
@@ -144,7 +161,8 @@ def dynamic_quantize_matmul(n: Reading) -> Thing:
 
 
 def _as_bytes(n: Reading, x: Value) -> Value:
-    """x as it is after DynamicQuantizeLinear and back: in 256 steps from its least to its largest number, zero among them."""
+    """x as it is after DynamicQuantizeLinear and back: in 256 steps from its least to its largest number, zero among
+    them."""
     axes, zero = tuple(range(x.type.rank)), n.like(x, 0)
     low = n.emit("minimum", n.emit("reduce_min", x, axes=axes, keepdims=False), zero)
     high = n.emit("maximum", n.emit("reduce_max", x, axes=axes, keepdims=False), zero)
@@ -157,20 +175,32 @@ def _as_bytes(n: Reading, x: Value) -> Value:
 
 @reads("MatMulNBits", domain=MICROSOFT)
 def matmul_n_bits(n: Reading) -> Thing:
-    """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a scale and a zero point per block."""
+    """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a
+    scale and a zero point per block."""
     a, bits, size = n.input(0), n.attr("bits", 4), n.attr("block_size")
     inner, columns = n.attr("K"), n.attr("N")
     held = {name: n.known(n.optional(i)) for i, name in ((1, "B"), (2, "scales"), (3, "zero points"), (4, "g_idx"))}
     varies = [name for i, name in enumerate(held, 1) if n.optional(i) is not None and held[name] is None]
     if bits not in (2, 4, 8) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)) or varies:
-        raise n.refuse(f"MatMulNBits needs 2, 4 or 8 bits, sizes K, N and block_size, and constants as B, scales and zero points; got {bits} bits, "
-                       f"K={inner}, N={columns}, block_size={size}" + (f", and {' and '.join(varies)} from other nodes" if varies else ""))
+        raise n.refuse(
+            "MatMulNBits needs 2, 4 or 8 bits, sizes K, N and block_size, and constants as B, scales and zero points;"
+            f" got {bits} bits, K={inner}, N={columns}, block_size={size}"
+            + (f", and {' and '.join(varies)} from other nodes" if varies else "")
+        )
     blocks = -(-inner // size)
     packed, scales, zeros, groups = held.values()
-    if packed is None or scales is None or packed.dtype != np.uint8 or packed.size != columns * blocks * size * bits // 8 or scales.size != columns * blocks:
-        raise n.refuse(f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got {n.input(1).type} "
-                       f"and {n.input(2).type}")
-    stored = _unpacked(packed.reshape(columns, -1), bits)[:, :blocks * size]
+    if (
+        packed is None
+        or scales is None
+        or packed.dtype != np.uint8
+        or packed.size != columns * blocks * size * bits // 8
+        or scales.size != columns * blocks
+    ):
+        raise n.refuse(
+            f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got"
+            f" {n.input(1).type} and {n.input(2).type}"
+        )
+    stored = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * size]
     plain = groups is None and inner == blocks * size and (zeros is None or zeros.dtype == np.uint8)
     if plain and stored.size <= FOLDED:
         few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
@@ -183,7 +213,11 @@ def matmul_n_bits(n: Reading) -> Thing:
     whole = stored.astype(np.float32)
     middle = np.full((columns, blocks), 1 << (bits - 1), np.float32)
     if zeros is not None:
-        middle = (_unpacked(zeros.reshape(columns, -1), bits)[:, :blocks] if zeros.dtype == np.uint8 else zeros.reshape(columns, blocks)).astype(np.float32)
+        middle = (
+            _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+            if zeros.dtype == np.uint8
+            else zeros.reshape(columns, blocks)
+        ).astype(np.float32)
     group = np.arange(inner) // size if groups is None else groups.reshape(-1)[:inner]
     if group.size != inner or group.min() < 0 or group.max() >= blocks:
         raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
@@ -219,20 +253,36 @@ def qattention(n: Reading) -> tuple[Thing, ...]:
 
 # --- recurrent networks
 
+
 @reads("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(n: Reading) -> tuple[Thing, ...]:
-    """An LSTM with weights in integers, which lie turned around. What goes in stays as it is: rounding it is what ONNX Runtime does to be fast."""
+    """An LSTM with weights in integers, which lie turned around. What goes in stays as it is: rounding it is what ONNX
+    Runtime does to be fast."""
+
     def weights(i: int, scale: int) -> Value:
         w, factor, zero = n.cast(n.input(i), F32), n.input(scale), n.optional(scale + 1)
         if w.type.rank != 3 or factor.type.shape not in ((w.type.shape[0],), (w.type.shape[0], w.type.shape[2])):
-            raise n.refuse(f"DynamicQuantizeLSTM needs weights of rank 3, a scale for each direction or column, got {w.type} and {factor.type}")
+            raise n.refuse(
+                f"DynamicQuantizeLSTM needs weights of rank 3, a scale for each direction or column, got {w.type} and"
+                f" {factor.type}"
+            )
         per = (*factor.type.shape[:1], 1, *(factor.type.shape[1:] or (1,)))
         w = w if zero is None else n.emit("sub", w, n.reshape(n.cast(zero, F32), per))
         return n.transpose(n.emit("mul", w, n.reshape(factor, per)), (0, 2, 1))
+
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     node.op_type, node.domain = "LSTM", ""
     opset = n.scope.opsets.get("", 14)
     schema = schema_of("LSTM", opset, "")
-    found = recurrent(replace(n, node=node, domain="", opset=opset, schema=schema, things=(n.input(0), weights(1, 8), weights(2, 10), *n.things[3:8])))
+    found = recurrent(
+        replace(
+            n,
+            node=node,
+            domain="",
+            opset=opset,
+            schema=schema,
+            things=(n.input(0), weights(1, 8), weights(2, 10), *n.things[3:8]),
+        )
+    )
     return found if isinstance(found, tuple) else (found,)

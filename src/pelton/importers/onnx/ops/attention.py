@@ -1,4 +1,5 @@
 """Readers of attention and of the fused activations that ONNX Runtime writes into transformer models."""
+
 from __future__ import annotations
 
 import math
@@ -19,15 +20,28 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     """The plain form as one op; caches, soft caps and looks inside go by the function body of the schema."""
     q, k, v, mask = n.input(0), n.input(1), n.input(2), n.optional(3)
     unusual = any(t is not None for t in n.things[4:]) or any(n.wants(i) for i in range(1, len(n.node.output)))
-    if unusual or n.attr("softcap", 0.0) or not n.attributes.keys() <= _PLAIN or q.type.rank not in (3, 4) or not q.type.dtype.is_float:
+    if (
+        unusual
+        or n.attr("softcap", 0.0)
+        or not n.attributes.keys() <= _PLAIN
+        or q.type.rank not in (3, 4)
+        or not q.type.dtype.is_float
+    ):
         return n.body()
     dtype, wide = q.type.dtype, max(q.type.dtype, v.type.dtype, key=lambda d: d.size)
     q, k, v = (n.cast(t, wide) for t in (q, k, v))
     flat = q.type.rank == 3
     if flat:
         heads, kv_heads = n.attr("q_num_heads"), n.attr("kv_num_heads")
-        if not heads or not kv_heads or any(t.type.rank != 3 or t.type.shape[2] % h for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))):
-            raise n.refuse(f"Attention needs q_num_heads and kv_num_heads that divide its last axes, got {heads} and {kv_heads} for {q.type}, {k.type}")
+        if (
+            not heads
+            or not kv_heads
+            or any(t.type.rank != 3 or t.type.shape[2] % h for t, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
+        ):
+            raise n.refuse(
+                f"Attention needs q_num_heads and kv_num_heads that divide its last axes, got {heads} and {kv_heads}"
+                f" for {q.type}, {k.type}"
+            )
         q, k, v = (heads_apart(n, t, h) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
     if any(t.type.rank != 4 for t in (k, v)) or q.type.shape[1] % k.type.shape[1]:
         raise n.refuse(f"Attention needs query heads that are a multiple of the key heads, got {q.type} and {k.type}")
@@ -42,7 +56,15 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     elif mask.type.dtype is BOOL:
         mask = n.emit("where", mask, n.like(q, 0), n.like(q, -np.inf))
     scale = n.attr("scale")
-    y = n.emit("attention", q, k, v, n.cast(mask, q.type.dtype), scale=1 / math.sqrt(depth) if scale is None else scale, causal=n.flag("is_causal"))
+    y = n.emit(
+        "attention",
+        q,
+        k,
+        v,
+        n.cast(mask, q.type.dtype),
+        scale=1 / math.sqrt(depth) if scale is None else scale,
+        causal=n.flag("is_causal"),
+    )
     return n.cast(heads_together(n, y) if flat else y, dtype)
 
 
@@ -75,7 +97,8 @@ def repeated(n: Reading, x: Value, groups: int) -> Value:
 
 @reads("RotaryEmbedding")
 def rotary_embedding(n: Reading) -> Thing:
-    """Caches hold angles by position where positions are given, else by batch and row; rotary_embedding_dim only repeats what their width says."""
+    """Caches hold angles by position where positions are given, else by batch and row; rotary_embedding_dim only
+    repeats what their width says."""
     cos, sin, positions = n.input(1), n.input(2), n.optional(3)
     if positions is not None:
         cos, sin = n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0)
@@ -86,10 +109,16 @@ def _turned(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
     """[batch, heads, rows, depth] or [batch, rows, heads · depth], turned by angles [batch, rows, pairs]."""
     x = n.input(0)
     if x.type.rank not in (3, 4) or cos.type.rank != 3 or sin.type.rank != 3:
-        raise n.refuse(f"{n.op} needs an input of rank 3 or 4 and angles of [batch, rows, pairs], got {x.type} and {cos.type}, {sin.type}")
+        raise n.refuse(
+            f"{n.op} needs an input of rank 3 or 4 and angles of [batch, rows, pairs], got {x.type} and {cos.type},"
+            f" {sin.type}"
+        )
     batch, rows, pairs = cos.type.shape
     if n.attr("rotary_embedding_dim", 0) not in (0, 2 * pairs):
-        raise n.refuse(f"{n.op} needs angles for half of its rotary_embedding_dim, got {pairs} for {n.attr('rotary_embedding_dim')}")
+        raise n.refuse(
+            f"{n.op} needs angles for half of its rotary_embedding_dim, got {pairs} for"
+            f" {n.attr('rotary_embedding_dim')}"
+        )
     split, beside = x, (batch, 1, rows, pairs)
     if x.type.rank == 3:
         if heads < 1 or x.type.shape[2] % heads:
@@ -104,6 +133,7 @@ def _fits(shape: tuple[Size, ...], wanted: tuple[Size, ...]) -> bool:
 
 
 # --- com.microsoft
+
 
 @reads("Gelu", domain=MICROSOFT)
 def gelu(n: Reading) -> Thing:
@@ -128,12 +158,18 @@ def quick_gelu(n: Reading) -> Thing:
 
 @reads("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding_fused(n: Reading) -> Thing:
-    """The same with positions before the caches, or the position of the first row. Heads are as deep as the caches say where nothing else does."""
+    """The same with positions before the caches, or the position of the first row. Heads are as deep as the caches say
+    where nothing else does."""
     x, positions, cos, sin = n.input(0), n.input(1), n.input(2), n.input(3)
     if n.flag("is_packed_batching") or n.attr("scale", 1.0) != 1.0:
-        raise n.refuse("RotaryEmbedding with is_packed_batching or a scale is not supported; export it without, or with its meaning as a function")
+        raise n.refuse(
+            "RotaryEmbedding with is_packed_batching or a scale is not supported; export it without, or with its"
+            " meaning as a function"
+        )
     if positions.type.size == 1:
         batch, rows = x.type.shape[0], x.type.shape[-2]
-        positions = n.expand(n.emit("add", n.reshape(positions, (1,)), n.constant(np.arange(rows), positions.type.dtype)), (batch, rows))
+        positions = n.expand(
+            n.emit("add", n.reshape(positions, (1,)), n.constant(np.arange(rows), positions.type.dtype)), (batch, rows)
+        )
     heads = n.attr("num_heads", 0) or x.type.shape[-1] // (2 * cos.type.shape[-1])
     return _turned(n, heads, n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0))

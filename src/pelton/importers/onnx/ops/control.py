@@ -1,4 +1,5 @@
 """Readers of control flow with known conditions, and of sequences and optionals, which exist while importing only."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -12,8 +13,8 @@ from pelton.ir.types import BOOL, I64
 
 from pelton.importers.onnx.node import Branches, Items, Reading, Thing, reads, schema_of
 
-UNROLLED = 256                 # iterations of a loop with a known count that are written out
-WRITTEN = 5_000                # nodes that they may come to, loops within them included
+UNROLLED = 256  # iterations of a loop with a known count that are written out
+WRITTEN = 5_000  # nodes that they may come to, loops within them included
 
 
 @reads("If")
@@ -34,8 +35,14 @@ def loop(n: Reading) -> tuple[Thing, ...]:
     carried: tuple[Thing, ...] = n.things[2:]
     names = [i.name for i in body.input]
     if len(names) != 2 + len(carried) or len(body.output) < 1 + len(carried):
-        raise n.refuse(f"Loop with {len(carried)} carried values needs a body of {2 + len(carried)} inputs, got {len(names)}")
-    if (n.optional(0) is not None and count is None) or (go_on is not None and n.known(go_on) is None) or (count is not None and count.item() > UNROLLED):
+        raise n.refuse(
+            f"Loop with {len(carried)} carried values needs a body of {2 + len(carried)} inputs, got {len(names)}"
+        )
+    if (
+        (n.optional(0) is not None and count is None)
+        or (go_on is not None and n.known(go_on) is None)
+        or (count is not None and count.item() > UNROLLED)
+    ):
         raise _on_data(n)
     condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
     state, left = n.program.mark(), n.program.left
@@ -47,8 +54,8 @@ def loop(n: Reading) -> tuple[Thing, ...]:
         if not known.all() or count is not None and i >= count.item():
             break
         found = n.branch(body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
-        condition, carried = n.value(found[0]), found[1:1 + len(carried)]
-        scanned.append([n.value(v) for v in found[1 + len(carried):]])
+        condition, carried = n.value(found[0]), found[1 : 1 + len(carried)]
+        scanned.append([n.value(v) for v in found[1 + len(carried) :]])
     if not scanned and len(body.output) > 1 + len(carried):
         raise _on_data(n)
     return *carried, *(_stacked(n, values, 0) for values in zip(*scanned))
@@ -74,14 +81,20 @@ def scan(n: Reading) -> tuple[Thing, ...]:
     """Iterations written out: their number is the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
     if not 0 < scans <= len(n.things):
-        raise n.refuse(f"Scan needs at least one scanned input, and at most the {len(n.things)} that it has, got num_scan_inputs={scans}")
+        raise n.refuse(
+            f"Scan needs at least one scanned input, and at most the {len(n.things)} that it has, got"
+            f" num_scan_inputs={scans}"
+        )
     if n.opset < 9:
         return _scan_of_batch(n)
-    states, inputs = n.things[:len(n.things) - scans], [n.value(v) for v in n.things[len(n.things) - scans:]]
+    states, inputs = n.things[: len(n.things) - scans], [n.value(v) for v in n.things[len(n.things) - scans :]]
     outputs = len(body.output) - len(states)
     axes = [n.axis(a, x.type.rank) for a, x in zip(n.attr("scan_input_axes") or (0,) * scans, inputs)]
     into = n.attr("scan_output_axes") or (0,) * outputs
-    back_in, back_out = n.attr("scan_input_directions") or (0,) * scans, n.attr("scan_output_directions") or (0,) * outputs
+    back_in, back_out = (
+        n.attr("scan_input_directions") or (0,) * scans,
+        n.attr("scan_output_directions") or (0,) * outputs,
+    )
     if outputs < 0 or not len(axes) == len(back_in) == scans or not len(into) == len(back_out) == outputs:
         raise n.refuse("Scan needs an axis and direction for each that is scanned")
     lengths = {x.type.shape[a] for a, x in zip(axes, inputs)}
@@ -95,13 +108,15 @@ def scan(n: Reading) -> tuple[Thing, ...]:
         pieces = []
         for x, axis, back in zip(inputs, axes, back_in):
             at = length - 1 - i if back else i
-            shape = x.type.shape[:axis] + x.type.shape[axis + 1:]
+            shape = x.type.shape[:axis] + x.type.shape[axis + 1 :]
             pieces.append(n.reshape(n.slice(x, axis, at, at + 1), shape))
         found = n.branch(body, dict(zip(names, (*states, *pieces))))
-        states = found[:len(states)]
-        scanned.append([n.value(v) for v in found[len(states):]])
-    stacked = [_stacked(n, values[::-1] if back else values, n.axis(axis, values[0].type.rank + 1))
-               for values, axis, back in zip(zip(*scanned), into, back_out)]
+        states = found[: len(states)]
+        scanned.append([n.value(v) for v in found[len(states) :]])
+    stacked = [
+        _stacked(n, values[::-1] if back else values, n.axis(axis, values[0].type.rank + 1))
+        for values, axis, back in zip(zip(*scanned), into, back_out)
+    ]
     return *states, *stacked
 
 
@@ -110,22 +125,34 @@ def _scan_of_batch(n: Reading) -> tuple[Thing, ...]:
     lengths, *things = n.things
     whole = [n.value(t) for t in things]
     batch, time = (whole[-1].type.shape + (0, 0))[:2] if whole else (0, 0)
-    if not is_known(batch, time) or not 0 < batch * time <= UNROLLED or any(v.type.shape[:1] != (batch,) for v in whole):
-        raise n.refuse(f"Scan of opset 8 needs inputs with one number of sequences, and at most {UNROLLED} steps in all, got "
-                       f"{', '.join(str(v.type) for v in whole)}; export the model with opset 9 or later")
+    if (
+        not is_known(batch, time)
+        or not 0 < batch * time <= UNROLLED
+        or any(v.type.shape[:1] != (batch,) for v in whole)
+    ):
+        raise n.refuse(
+            f"Scan of opset 8 needs inputs with one number of sequences, and at most {UNROLLED} steps in all, got "
+            f"{', '.join(str(v.type) for v in whole)}; export the model with opset 9 or later"
+        )
     if lengths is not None and any(length != time for length in n.integers(0, "lengths")):
-        raise n.refuse(f"Scan of opset 8 needs sequences as long as their axis, {time}; export the model with opset 9 or later")
+        raise n.refuse(
+            f"Scan of opset 8 needs sequences as long as their axis, {time}; export the model with opset 9 or later"
+        )
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     del node.input[0]
     for a in node.attribute:
         a.name = "scan_input_directions" if a.name == "directions" else a.name
     one = replace(n, node=node, opset=9, schema=schema_of("Scan", 9, n.domain))
-    rows = [scan(replace(one, things=tuple(n.reshape(n.slice(v, 0, i, i + 1), v.type.shape[1:]) for v in whole))) for i in range(batch)]
+    rows = [
+        scan(replace(one, things=tuple(n.reshape(n.slice(v, 0, i, i + 1), v.type.shape[1:]) for v in whole)))
+        for i in range(batch)
+    ]
     return tuple(_stacked(n, tuple(map(n.value, column)), 0) for column in zip(*rows))
 
 
 # --- sequences
+
 
 @reads("SequenceEmpty")
 def sequence_empty(n: Reading) -> Thing:
@@ -158,7 +185,7 @@ def sequence_insert(n: Reading) -> Thing:
     at = len(items) if given is None else given[0]
     if not -len(items) <= at <= len(items):
         raise n.refuse(f"SequenceInsert needs a position between {-len(items)} and {len(items)}, got {at}")
-    at = at + len(items) if at < 0 else at                 # counted from the last element, as Python's insert does
+    at = at + len(items) if at < 0 else at  # counted from the last element, as Python's insert does
     return Items((*items[:at], n.input(1), *items[at:]))
 
 
@@ -166,7 +193,7 @@ def sequence_insert(n: Reading) -> Thing:
 def sequence_erase(n: Reading) -> Thing:
     items = n.items(0)
     at = _position(n, 1, len(items), -1)
-    return Items((*items[:at], *items[at + 1:]))
+    return Items((*items[:at], *items[at + 1 :]))
 
 
 @reads("SequenceLength")
@@ -189,14 +216,17 @@ def split_to_sequence(n: Reading) -> Thing:
     else:
         size = max(1 if split is None else split.item(), 1)
         if is_known(whole) and whole > WRITTEN * size:
-            raise n.refuse(f"SplitToSequence of {x.type} makes {-(-whole // size)} parts; at most {WRITTEN} are supported, say larger ones with split")
+            raise n.refuse(
+                f"SplitToSequence of {x.type} makes {-(-whole // size)} parts; at most {WRITTEN} are supported, say"
+                " larger ones with split"
+            )
         ends = [min(start + size, whole) for start in range(0, whole, size)]
-    starts = [0, *ends][:len(ends)]
+    starts = [0, *ends][: len(ends)]
     if not ends or not equal(ends[-1], whole) or any(a > b for a, b in zip(starts, ends)):
         raise n.refuse(f"SplitToSequence needs sizes that sum up to {whole}, got parts ending at {ends}")
     parts = [n.slice(x, axis, start, end) for start, end in zip(starts, ends)]
     if split is None and not n.flag("keepdims"):
-        parts = [n.reshape(p, p.type.shape[:axis] + p.type.shape[axis + 1:]) for p in parts]
+        parts = [n.reshape(p, p.type.shape[:axis] + p.type.shape[axis + 1 :]) for p in parts]
     return Items(tuple(parts))
 
 
@@ -222,6 +252,7 @@ def sequence_map(n: Reading) -> tuple[Thing, ...]:
 
 
 # --- optionals
+
 
 @reads("Optional", "OptionalGetElement")
 def optional_element(n: Reading) -> Thing:

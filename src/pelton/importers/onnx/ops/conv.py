@@ -1,4 +1,5 @@
 """Readers of sliding windows: convolutions, transposed convolutions and pooling, their padding made explicit."""
+
 from __future__ import annotations
 
 import math
@@ -21,7 +22,7 @@ Ints = tuple[int, ...]
 class Window:
     kernel: Ints
     strides: Ints
-    pads: Ints                   # begin…, end…
+    pads: Ints  # begin…, end…
     dilations: Ints
 
 
@@ -36,15 +37,23 @@ def window(n: Reading, x: Value, kernel: Ints | None = None) -> Window:
     kernel = given or () if kernel is None else kernel
     strides, dilations = n.attr("strides") or (1,) * spatial, n.attr("dilations") or (1,) * spatial
     pads = n.attr("pads") or (0,) * (2 * spatial)
-    if not len(kernel) == len(strides) == len(dilations) == len(pads) / 2 == spatial or min(*kernel, *strides, *dilations) < 1:
-        raise n.refuse(f"{n.op} needs a positive kernel size, stride and dilation and two pads for each of {spatial} axes, "
-                       f"got kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}, pads {list(pads)}")
+    if (
+        not len(kernel) == len(strides) == len(dilations) == len(pads) / 2 == spatial
+        or min(*kernel, *strides, *dilations) < 1
+    ):
+        raise n.refuse(
+            f"{n.op} needs a positive kernel size, stride and dilation and two pads for each of {spatial} axes, "
+            f"got kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}, pads {list(pads)}"
+        )
     auto = n.attr("auto_pad") or "NOTSET"
     if auto == "VALID":
         pads = (0,) * (2 * spatial)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
-        pads = split_pads([maximum((-(-size // s) - 1) * s + r, size) - size for size, s, r in zip(x.type.shape[2:], strides, reach)], auto)
+        pads = split_pads(
+            [maximum((-(-size // s) - 1) * s + r, size) - size for size, s, r in zip(x.type.shape[2:], strides, reach)],
+            auto,
+        )
     elif auto != "NOTSET":
         raise n.refuse(f"{n.op} needs auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {auto!r}")
     return Window(kernel, strides, pads, dilations)
@@ -60,18 +69,36 @@ def _cropped(n: Reading, x: Value, w: Window) -> tuple[Value, Window]:
     """Negative pads as a slice of the input."""
     if all(p >= 0 for p in w.pads):
         return x, w
-    pads = (0, 0, *(minimum(p, 0) for p in w.pads[:len(w.kernel)]), 0, 0, *(minimum(p, 0) for p in w.pads[len(w.kernel):]))
-    return n.emit("pad", x, n.like(x, 0), pads=pads), Window(w.kernel, w.strides, tuple(maximum(p, 0) for p in w.pads), w.dilations)
+    pads = (
+        0,
+        0,
+        *(minimum(p, 0) for p in w.pads[: len(w.kernel)]),
+        0,
+        0,
+        *(minimum(p, 0) for p in w.pads[len(w.kernel) :]),
+    )
+    return n.emit("pad", x, n.like(x, 0), pads=pads), Window(
+        w.kernel, w.strides, tuple(maximum(p, 0) for p in w.pads), w.dilations
+    )
 
 
 # --- convolutions
 
+
 def _with_channels(n: Reading, x: Value, w: Value, axis: int, each: int) -> tuple[Value, Value]:
-    """Pictures without channels are as good as black ones with one per group: `each` along the axis of w that counts them."""
-    if min(x.type.rank, w.type.rank) < 3 or w.type.shape[axis] != 0 or not equal(x.type.shape[1], 0) or n.attr("group", 1) < 1:
+    """Pictures without channels are as good as black ones with one per group: `each` along the axis of w that counts
+    them."""
+    if (
+        min(x.type.rank, w.type.rank) < 3
+        or w.type.shape[axis] != 0
+        or not equal(x.type.shape[1], 0)
+        or n.attr("group", 1) < 1
+    ):
         return x, w
-    shape = (*w.type.shape[:axis], each, *w.type.shape[axis + 1:])
-    return n.filled(0, (x.type.shape[0], n.attr("group", 1), *x.type.shape[2:]), x.type.dtype), n.filled(0, shape, w.type.dtype)
+    shape = (*w.type.shape[:axis], each, *w.type.shape[axis + 1 :])
+    return n.filled(0, (x.type.shape[0], n.attr("group", 1), *x.type.shape[2:]), x.type.dtype), n.filled(
+        0, shape, w.type.dtype
+    )
 
 
 @reads("Conv")
@@ -83,12 +110,15 @@ def convolution(n: Reading, x: Value, w: Value, b: Value | None) -> Value:
     x, w = _with_channels(n, x, w, axis=1, each=1)
     x, win = _cropped(n, x, window(n, x, w.type.shape[2:]))
     b = b if b is not None else n.filled(0, w.type.shape[:1], x.type.dtype)
-    return n.emit("convolution", x, w, b, strides=win.strides, pads=win.pads, dilations=win.dilations, group=n.attr("group", 1))
+    return n.emit(
+        "convolution", x, w, b, strides=win.strides, pads=win.pads, dilations=win.dilations, group=n.attr("group", 1)
+    )
 
 
 @reads("ConvInteger")
 def conv_integer(n: Reading) -> Thing:
-    """In 32-bit integers around the zero points, so that padding is zero. Those of w are per tensor or per output channel."""
+    """In 32-bit integers around the zero points, so that padding is zero. Those of w are per tensor or per output
+    channel."""
     w, z = n.cast(n.input(1), I32), n.optional(3)
     if z is not None:
         z = n.cast(z, I32)
@@ -118,7 +148,10 @@ def activated(n: Reading, y: Value, name: str, params: tuple[float, ...]) -> Val
     if name == "HardSigmoid" and len(params) == 2:
         return n.emit("hard_sigmoid", y, alpha=params[0], beta=params[1])
     if name:
-        raise n.refuse(f"{n.op} with activation {name!r} and parameters {list(params)} is not supported; export the model without that optimization")
+        raise n.refuse(
+            f"{n.op} with activation {name!r} and parameters {list(params)} is not supported; export the model without"
+            " that optimization"
+        )
     return y
 
 
@@ -133,12 +166,24 @@ def conv_transpose(n: Reading) -> Thing:
     wanted, auto = n.attr("output_shape"), n.attr("auto_pad")
     if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):
         wanted = (wanted or tuple(s * size for s, size in zip(win.strides, x.type.shape[2:])))[-spatial:]
-        totals = [s * (size - 1) + e + (k - 1) * d + 1 - o for s, size, e, k, d, o in
-                  zip(win.strides, x.type.shape[2:], extra, win.kernel, win.dilations, wanted)]
+        totals = [
+            s * (size - 1) + e + (k - 1) * d + 1 - o
+            for s, size, e, k, d, o in zip(win.strides, x.type.shape[2:], extra, win.kernel, win.dilations, wanted)
+        ]
         extra = tuple(e + maximum(-t, 0) for e, t in zip(extra, totals))
         win = Window(win.kernel, win.strides, split_pads([maximum(t, 0) for t in totals], auto), win.dilations)
     b = b if b is not None else n.filled(0, (w.type.shape[1] * group,), x.type.dtype)
-    return n.emit("conv_transpose", x, w, b, strides=win.strides, pads=win.pads, dilations=win.dilations, group=group, output_padding=extra)
+    return n.emit(
+        "conv_transpose",
+        x,
+        w,
+        b,
+        strides=win.strides,
+        pads=win.pads,
+        dilations=win.dilations,
+        group=group,
+        output_padding=extra,
+    )
 
 
 @reads("DeformConv")
@@ -146,35 +191,74 @@ def deform_conv(n: Reading) -> Thing:
     x, w, offset, b, mask = n.input(0), n.input(1), n.input(2), n.optional(3), n.optional(4)
     win, groups = window(n, x, w.type.shape[2:]), n.attr("offset_group", 1)
     b = b if b is not None else n.filled(0, w.type.shape[:1], x.type.dtype)
-    mask = mask if mask is not None else n.filled(1, (offset.type.shape[0], groups * math.prod(win.kernel), *offset.type.shape[2:]), x.type.dtype)
-    return n.emit("deform_convolution", x, w, offset, b, mask, strides=win.strides, pads=win.pads, dilations=win.dilations, group=n.attr("group", 1),
-                  offset_group=groups)
+    mask = (
+        mask
+        if mask is not None
+        else n.filled(1, (offset.type.shape[0], groups * math.prod(win.kernel), *offset.type.shape[2:]), x.type.dtype)
+    )
+    return n.emit(
+        "deform_convolution",
+        x,
+        w,
+        offset,
+        b,
+        mask,
+        strides=win.strides,
+        pads=win.pads,
+        dilations=win.dilations,
+        group=n.attr("group", 1),
+        offset_group=groups,
+    )
 
 
 @reads("Col2Im")
 def col2im(n: Reading) -> Thing | tuple[Thing, ...]:
-    """Overlapping blocks summed into a picture: a transposed convolution that puts element k of a block of a channel to place k."""
+    """Overlapping blocks summed into a picture: a transposed convolution that puts element k of a block of a channel to
+    place k."""
     x = n.input(0)
     picture, block = n.integers(1, "image_shape"), n.integers(2, "block_shape")
     spatial = len(picture)
-    strides, dilations, pads = n.attr("strides") or (1,) * spatial, n.attr("dilations") or (1,) * spatial, n.attr("pads") or (0,) * 2 * spatial
-    if x.type.rank != 3 or not is_known(*picture, *block) or not len(block) == len(strides) == len(dilations) == len(pads) / 2 == spatial:
-        raise n.refuse(f"Col2Im needs an input [batch, channels · block, blocks] and as many sizes of the picture as of a block, got {x.type}, "
-                       f"{list(picture)} and {list(block)}")
+    strides, dilations, pads = (
+        n.attr("strides") or (1,) * spatial,
+        n.attr("dilations") or (1,) * spatial,
+        n.attr("pads") or (0,) * 2 * spatial,
+    )
+    if (
+        x.type.rank != 3
+        or not is_known(*picture, *block)
+        or not len(block) == len(strides) == len(dilations) == len(pads) / 2 == spatial
+    ):
+        raise n.refuse(
+            "Col2Im needs an input [batch, channels · block, blocks] and as many sizes of the picture as of a block,"
+            f" got {x.type}, {list(picture)} and {list(block)}"
+        )
     sizes = tuple(window_sizes(picture, block, strides, pads, dilations))
     places, batch = math.prod(block), x.type.shape[0]
     channels = x.type.shape[1] // places
-    if not is_known(channels) or channels * places * places > 1 << 22:             # filters of mostly zeros
+    if not is_known(channels) or channels * places * places > 1 << 22:  # filters of mostly zeros
         return n.foreign()
-    used = tuple(s * (size - 1) + d * (k - 1) + 1 - pads[i] - pads[spatial + i] for i, (s, size, d, k) in enumerate(zip(strides, sizes, dilations, block)))
-    dtype = I32 if x.type.dtype is BOOL else x.type.dtype              # of truth values: whether any of them is
+    used = tuple(
+        s * (size - 1) + d * (k - 1) + 1 - pads[i] - pads[spatial + i]
+        for i, (s, size, d, k) in enumerate(zip(strides, sizes, dilations, block))
+    )
+    dtype = I32 if x.type.dtype is BOOL else x.type.dtype  # of truth values: whether any of them is
     one = n.constant(np.tile(np.eye(places).reshape(places, 1, *block), (channels, *[1] * (1 + spatial))), dtype)
-    y = n.emit("conv_transpose", n.reshape(n.cast(x, dtype), (batch, x.type.shape[1], *sizes)), one, n.filled(0, (channels,), dtype), strides=strides,
-               pads=pads, dilations=dilations, group=channels, output_padding=tuple(p - u for p, u in zip(picture, used)))
+    y = n.emit(
+        "conv_transpose",
+        n.reshape(n.cast(x, dtype), (batch, x.type.shape[1], *sizes)),
+        one,
+        n.filled(0, (channels,), dtype),
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        group=channels,
+        output_padding=tuple(p - u for p, u in zip(picture, used)),
+    )
     return n.cast(y, x.type.dtype)
 
 
 # --- pooling
+
 
 @reads("MaxPool")
 def max_pool(n: Reading) -> Thing | tuple[Thing, ...]:
@@ -183,21 +267,35 @@ def max_pool(n: Reading) -> Thing | tuple[Thing, ...]:
     w = window(n, x)
     how = dict(kernel=w.kernel, strides=w.strides, pads=w.pads, dilations=w.dilations, ceil_mode=n.flag("ceil_mode"))
     largest = n.emit("max_pool", x, **how)
-    return (largest, n.emit("max_pool_places", x, **how, column_major=n.flag("storage_order"))) if n.wants(1) else largest
+    return (
+        (largest, n.emit("max_pool_places", x, **how, column_major=n.flag("storage_order"))) if n.wants(1) else largest
+    )
 
 
 @reads("MaxUnpool")
 def max_unpool(n: Reading) -> Thing:
-    """Zeros, and each element at its place in the output that strides and kernel imply; a larger `output_shape` only adds to that."""
+    """Zeros, and each element at its place in the output that strides and kernel imply; a larger `output_shape` only
+    adds to that."""
     x, places = n.input(0), n.cast(n.input(1), I64)
     w = window(n, x)
     spatial = len(w.kernel)
-    shape = (*x.type.shape[:2], *((size - 1) * s - w.pads[i] - w.pads[spatial + i] + k
-                                  for i, (size, s, k) in enumerate(zip(x.type.shape[2:], w.strides, w.kernel))))
+    shape = (
+        *x.type.shape[:2],
+        *(
+            (size - 1) * s - w.pads[i] - w.pads[spatial + i] + k
+            for i, (size, s, k) in enumerate(zip(x.type.shape[2:], w.strides, w.kernel))
+        ),
+    )
     wanted = n.some_integers(2, "output_shape") or shape
     if len(wanted) != len(shape):
         raise n.refuse(f"MaxUnpool needs an output_shape of {len(shape)} sizes, got {list(wanted)}")
-    flat = n.emit("scatter_elements", n.filled(0, (math.prod(shape),), x.type.dtype), n.reshape(places, (x.type.size,)), n.reshape(x, (x.type.size,)), axis=0)
+    flat = n.emit(
+        "scatter_elements",
+        n.filled(0, (math.prod(shape),), x.type.dtype),
+        n.reshape(places, (x.type.size,)),
+        n.reshape(x, (x.type.size,)),
+        axis=0,
+    )
     y, pads = n.reshape(flat, shape), tuple(after - before for before, after in zip(shape, wanted))
     return y if wanted == shape else n.emit("pad", y, n.like(y, 0), pads=(*[0] * len(shape), *pads))
 
@@ -209,14 +307,22 @@ def average_pool(n: Reading) -> Thing:
 
 def average(n: Reading, x: Value, count_include_pad: bool) -> Value:
     w = window(n, x)
-    return n.emit("average_pool", x, kernel=w.kernel, strides=w.strides, pads=w.pads, dilations=w.dilations, ceil_mode=n.flag("ceil_mode"),
-                  count_include_pad=count_include_pad)
+    return n.emit(
+        "average_pool",
+        x,
+        kernel=w.kernel,
+        strides=w.strides,
+        pads=w.pads,
+        dilations=w.dilations,
+        ceil_mode=n.flag("ceil_mode"),
+        count_include_pad=count_include_pad,
+    )
 
 
 @reads("LpPool")
 def lp_pool(n: Reading) -> Thing:
-    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window. As in the onnx package, a sum over a window that
-    reaches past the end in ceil_mode stands for a whole one."""
+    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window. As in the onnx
+    package, a sum over a window that reaches past the end in ceil_mode stands for a whole one."""
     p, x = n.attr("p"), n.input(0)
     mean = average(n, powered(n, x, p), count_include_pad=True)
     return rooted(n, n.emit("mul", mean, n.like(x, math.prod(n.attr("kernel_shape")))), p)

@@ -1,4 +1,6 @@
-"""Readers of operators that ops of ours say all about: the same operands, and attributes of the same meaning under their own or declared names."""
+"""Readers of operators that ops of ours say all about: the same operands, and attributes of the same meaning under
+their own or declared names."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -23,11 +25,16 @@ class AsDeclared:
 def attributes(n: Reading, op: Op) -> dict[str, object]:
     """The op's attributes as far as the node or its schema has them; flags, which ONNX has as integers, as bools."""
     found = {name: n.attr(op.spelled.get(name, name)) for name in op.attrs}
-    return {name: bool(value) if isinstance(op.attrs[name], bool) else value for name, value in found.items() if value is not None}
+    return {
+        name: bool(value) if isinstance(op.attrs[name], bool) else value
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def aligned(n: Reading) -> tuple[Value, ...]:
-    """The inputs. Before opset 7 the axes of the second one may be said to lie along those of the first from `axis` on."""
+    """The inputs. Before opset 7 the axes of the second one may be said to lie along those of the first from `axis`
+    on."""
     if n.opset >= 7 or n.attr("axis") is None or len(n.inputs) != 2:
         return n.inputs
     a, b = n.inputs
@@ -35,10 +42,13 @@ def aligned(n: Reading) -> tuple[Value, ...]:
 
 
 def declare() -> None:
-    """A reader for every operator that exactly one op names and no reader reads yet; ValueError where several ops name it."""
+    """A reader for every operator that exactly one op names and no reader reads yet; ValueError where several ops name
+    it."""
     named: dict[str, Op] = {}
     for op in REGISTRY.values():
         for name in op.onnx:
             if ("", name) not in READERS and named.setdefault(name, op) is not op:
-                raise ValueError(f"{named[name].name} and {op.name} both stand for {name}: it needs a reader that chooses")
+                raise ValueError(
+                    f"{named[name].name} and {op.name} both stand for {name}: it needs a reader that chooses"
+                )
     READERS.update({("", name): AsDeclared(op) for name, op in named.items()})

@@ -1,5 +1,6 @@
-"""Readers of Fourier transforms of known lengths: products with constant matrices, along factors of the length (Cooley and Tukey 1965), and where it is
-prime, along one that is not (Bluestein 1970)."""
+"""Readers of Fourier transforms of known lengths: products with constant matrices, along factors of the length (Cooley
+and Tukey 1965), and where it is prime, along one that is not (Bluestein 1970)."""
+
 from __future__ import annotations
 
 import math
@@ -12,14 +13,20 @@ from pelton.ir.types import I64
 
 from pelton.importers.onnx.node import Reading, Thing, reads
 
-# How many bins of real and of complex numbers one product gives, before factors of the length take less time. Of 400 frames on two Zen 3 cores (one product,
-# factors, in µs): half the bins of real 256: 318, 554; 400: 800, 1083; 512: 1377, 1459; 600: 1694, 1666; 768: 2875, 2044; complex 32: 46, 113; 64: 120, 155;
+# How many bins of real and of complex numbers one product gives, before factors of the length take less time. Of 400
+# frames on two Zen 3 cores (one product,
+# factors, in µs): half the bins of real 256: 318, 554; 400: 800, 1083; 512: 1377, 1459; 600: 1694, 1666; 768: 2875,
+# 2044; complex 32: 46, 113; 64: 120, 155;
 # 128: 315, 307; 256: 1314, 767.
 DENSE = {1: 257, 2: 128}
-AS_NUMPY = range(9, 16)        # complex lengths that take factors nevertheless: ONNX's tests of length 10 want numpy's errors of f32, to 1e-7, not smaller ones
-PRIME = 640                    # the same for prime lengths (one product, by Bluestein; 64 complex frames): 509: 963, 1155; 1021: 5604, 4036; 2039: 12165, 5008
-MOST = 1 << 20                 # the largest prime factor, and
-LONGEST = 1 << 24              # more angles, or places of frames, than a constant of the importer's own may have
+# complex lengths that take factors nevertheless: ONNX's tests of length 10 want numpy's errors of f32, to 1e-7, not
+# smaller ones
+AS_NUMPY = range(9, 16)
+# the same for prime lengths (one product, by Bluestein; 64 complex frames): 509: 963, 1155; 1021: 5604, 4036; 2039:
+# 12165, 5008
+PRIME = 640
+MOST = 1 << 20  # the largest prime factor, and
+LONGEST = 1 << 24  # more angles, or places of frames, than a constant of the importer's own may have
 
 
 def _factor(n: int) -> int:
@@ -44,11 +51,14 @@ def _product(n: Reading, x: Value, bins: int, sign: float) -> Value:
     cos, sin = np.cos(angle), sign * np.sin(angle)
     w = np.stack([np.stack([cos, sin], -1), np.stack([-sin, cos], -1)], 1)[:, :parts]
     flat = n.reshape(x, (math.prod(rows), length * parts))
-    return n.reshape(n.emit("matmul", flat, n.constant(w.reshape(length * parts, bins * 2), x.type.dtype)), (*rows, bins, 2))
+    return n.reshape(
+        n.emit("matmul", flat, n.constant(w.reshape(length * parts, bins * 2), x.type.dtype)), (*rows, bins, 2)
+    )
 
 
 def _transform(n: Reading, x: Value, bins: int, sign: float) -> Value:
-    """The first bins of the transform of [rows…, length, 1 or 2]: of the columns of a matrix, turned by their angles, then of its rows."""
+    """The first bins of the transform of [rows…, length, 1 or 2]: of the columns of a matrix, turned by their angles,
+    then of its rows."""
     *rows, length, parts = x.type.shape
     first = _factor(length)
     if length <= PRIME if first == 1 else bins <= DENSE[parts] and not (parts == 2 and length in AS_NUMPY):
@@ -73,14 +83,15 @@ def _times(n: Reading, x: Value, by: np.ndarray) -> Value:
 
 
 def _chirped(n: Reading, x: Value, bins: int, sign: float) -> Value:
-    """The first bins as a convolution, since 2jk = j² + k² − (k − j)²: two transforms of a power of two that holds it, and the angles of squares between."""
+    """The first bins as a convolution, since 2jk = j² + k² − (k − j)²: two transforms of a power of two that holds it,
+    and the angles of squares between."""
     *rows, length, parts = x.type.shape
     size = 1 << (2 * length - 2).bit_length()
     squares = np.arange(length) ** 2 % (2 * length)
     chirp = np.exp(1j * sign * np.pi / length * squares)
     around = np.zeros(size, complex)
     around[:length] = chirp.conj()
-    around[size - length + 1:] = chirp.conj()[:0:-1]
+    around[size - length + 1 :] = chirp.conj()[:0:-1]
     axis = len(rows) + 1
     x = n.reshape(_fitted(n, x, axis, 2), (*rows, 1, length, 2))
     x = _transform(n, _fitted(n, _times(n, x, chirp[None]), axis, size), size, -1.0)
@@ -111,12 +122,16 @@ def _fitted(n: Reading, x: Value, axis: int, size: int) -> Value:
 
 @reads("DFT")
 def dft(n: Reading) -> Thing | tuple[Thing, ...]:
-    """Signals are [batch…, time, 1 or 2], the last axis the real and imaginary parts. The axis is an attribute before opset 20, an input since."""
+    """Signals are [batch…, time, 1 or 2], the last axis the real and imaginary parts. The axis is an attribute before
+    opset 20, an input since."""
     x, given = n.input(0), n.some_integers(1, "length")
     at = n.attr("axis") if n.opset < 20 else (n.some_integers(2, "axis") or (-2,))[0]
     axis, rank, inverse, half = n.axis(at, x.type.rank), x.type.rank, n.flag("inverse"), n.flag("onesided")
     if axis == rank - 1 or x.type.shape[-1] not in (1, 2):
-        raise n.refuse(f"DFT needs real or complex numbers, one or two, along its last axis, and another axis to go along, got {x.type} and axis {axis}")
+        raise n.refuse(
+            "DFT needs real or complex numbers, one or two, along its last axis, and another axis to go along, got"
+            f" {x.type} and axis {axis}"
+        )
     size = x.type.shape[axis]
     length = given[0] if given else 2 * (size - 1) if inverse and half else size
     if not is_known(size, length) or not x.type.dtype.is_float or not 0 < length or not _possible(int(length)):
@@ -134,7 +149,8 @@ def dft(n: Reading) -> Thing | tuple[Thing, ...]:
 
 @reads("STFT")
 def stft(n: Reading) -> Thing | tuple[Thing, ...]:
-    """Transforms of frames of a signal [batch, time, 1 or 2], step by step, each times the window: [batch, frames, bins, 2]."""
+    """Transforms of frames of a signal [batch, time, 1 or 2], step by step, each times the window: [batch, frames,
+    bins, 2]."""
     x, window = n.input(0), n.optional(2)
     (step,), given = n.integers(1, "frame step"), n.some_integers(3, "frame length")
     if x.type.rank == 2:
@@ -146,8 +162,10 @@ def stft(n: Reading) -> Thing | tuple[Thing, ...]:
     if not is_known(step, time, length) or not x.type.dtype.is_float or not 0 < length or not _possible(int(length)):
         return n.foreign()
     if step < 1 or length > time or window is not None and window.type.shape != (length,):
-        raise n.refuse(f"STFT needs steps of 1 and more, frames no longer than the signal and a window of their length, got a step of {step}, "
-                       f"frames of {length} in {time}{'' if window is None else f' and a window {window.type}'}")
+        raise n.refuse(
+            "STFT needs steps of 1 and more, frames no longer than the signal and a window of their length, got a step"
+            f" of {step}, frames of {length} in {time}{'' if window is None else f' and a window {window.type}'}"
+        )
     count = 1 + (time - length) // step
     if count * length > LONGEST:
         return n.foreign()

@@ -1,4 +1,5 @@
 """Readers of resizing and of the exchange between depth and space."""
+
 from __future__ import annotations
 
 import math
@@ -44,7 +45,9 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Thing:
         return _resized(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="floor")
     for nearest, along in (("ceil", [s < 1 for s in scales]), ("floor", [s > 1 for s in scales])):
         if any(along):
-            own, by = zip(*((new, s) if a else (old, 1.0) for new, old, s, a in zip(shape, x.type.shape, scales, along)))
+            own, by = zip(
+                *((new, s) if a else (old, 1.0) for new, old, s, a in zip(shape, x.type.shape, scales, along))
+            )
             x = _resized(n, x, shape=own, scales=by, mode="nearest", coordinates="asymmetric", nearest=nearest)
     return x
 
@@ -82,7 +85,9 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
     axes = tuple(n.axis(a, rank) for a in n.attr("axes") or range(rank))
     sizes = sizes or None
     if (given is None) == (sizes is None) or len(given or sizes or ()) != len(axes):
-        raise n.refuse(f"Resize needs scales or sizes, one for each of {len(axes)} axes, got scales {given} and sizes {sizes}")
+        raise n.refuse(
+            f"Resize needs scales or sizes, one for each of {len(axes)} axes, got scales {given} and sizes {sizes}"
+        )
     scales, shape = [1.0] * rank, list(x.type.shape)
     if given is not None:
         for axis, scale in zip(axes, given):
@@ -91,7 +96,8 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
         if n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise Undecided("what size keeps the shape of pixels depends on sizes that only a run decides")
         for axis, size in zip(axes, sizes):
-            scales[axis], shape[axis] = 1.0 if size == x.type.shape[axis] else 0.0, size            # 0: the scale is that of the sizes
+            # 0: the scale is that of the sizes
+            scales[axis], shape[axis] = 1.0 if size == x.type.shape[axis] else 0.0, size
     elif sizes is not None:
         policy = n.attr("keep_aspect_ratio_policy", "stretch")
         factors = [size / x.type.shape[axis] for axis, size in zip(axes, sizes)]
@@ -102,19 +108,31 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
     roi = _roi(n, rank, axes) if coordinates == "tf_crop_and_resize" else ()
     if tuple(shape) == x.type.shape and all(s == 1 for s in scales) and not roi:
         return x
-    how = dict(shape=tuple(shape), scales=tuple(scales), mode=mode, coordinates=coordinates, nearest=n.attr("nearest_mode"), cubic_a=n.attr("cubic_coeff_a"),
-               exclude_outside=n.flag("exclude_outside"), extrapolation=n.attr("extrapolation_value"),
-               antialias=n.flag("antialias") and mode != "nearest", roi=roi)
+    how = dict(
+        shape=tuple(shape),
+        scales=tuple(scales),
+        mode=mode,
+        coordinates=coordinates,
+        nearest=n.attr("nearest_mode"),
+        cubic_a=n.attr("cubic_coeff_a"),
+        exclude_outside=n.flag("exclude_outside"),
+        extrapolation=n.attr("extrapolation_value"),
+        antialias=n.flag("antialias") and mode != "nearest",
+        roi=roi,
+    )
     return _resized(n, x, **how)
 
 
 def _resized(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
-    """Integers are interpolated as floats and rounded; what a cubic curve has beyond the type's range is its last number."""
+    """Integers are interpolated as floats and rounded; what a cubic curve has beyond the type's range is its last
+    number."""
     dtype = x.type.dtype
     if mode == "nearest" or dtype.is_float:
         return n.emit("resize", x, mode=mode, **how)
     if not dtype.is_integer:
-        raise n.refuse(f"{n.op} of {dtype.value} needs mode nearest, got {mode!r}: there is nothing between two elements")
+        raise n.refuse(
+            f"{n.op} of {dtype.value} needs mode nearest, got {mode!r}: there is nothing between two elements"
+        )
     y, bits = n.emit("round", n.emit("resize", n.cast(x, F32), mode=mode, **how)), int(dtype.value[1:])
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
     return n.cast(n.emit("clip", y, n.like(y, low), n.like(y, high)), dtype)
@@ -126,20 +144,26 @@ def _roi(n: Reading, rank: int, axes: tuple[int, ...]) -> tuple[float, ...]:
     if len(given) != 2 * len(axes):
         raise n.refuse(f"Resize by tf_crop_and_resize needs a roi of {2 * len(axes)} numbers, got {given}")
     starts, ends = [0.0] * rank, [1.0] * rank
-    for axis, start, end in zip(axes, given, given[len(axes):]):
+    for axis, start, end in zip(axes, given, given[len(axes) :]):
         starts[axis], ends[axis] = start, end
     return (*starts, *ends)
 
 
-_SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}                # as opset 16 called them
+_SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}  # as opset 16 called them
 
 
 @reads("GridSample")
 def grid_sample(n: Reading) -> Thing:
     """What lies between integers is rounded towards zero, as the reference does."""
     x, grid, mode = n.input(0), n.input(1), n.attr("mode")
-    y = n.emit("grid_sample", x if x.type.dtype.is_float else n.cast(x, F64), grid, mode=_SAMPLING.get(mode, mode), padding=n.attr("padding_mode"),
-               align_corners=n.flag("align_corners"))
+    y = n.emit(
+        "grid_sample",
+        x if x.type.dtype.is_float else n.cast(x, F64),
+        grid,
+        mode=_SAMPLING.get(mode, mode),
+        padding=n.attr("padding_mode"),
+        align_corners=n.flag("align_corners"),
+    )
     return n.cast(y, x.type.dtype)
 
 
@@ -148,11 +172,15 @@ def affine_grid(n: Reading) -> Thing:
     """Σ theta · (x, y[, z], 1) over the points of a regular grid from −1 to 1."""
     asked = n.input(1).type
     if asked.rank != 1 or asked.known and asked.size not in (4, 5):
-        raise n.refuse(f"AffineGrid needs a size of 4 or 5 numbers (batch, channels, and two or three of space), got {asked}")
+        raise n.refuse(
+            f"AffineGrid needs a size of 4 or 5 numbers (batch, channels, and two or three of space), got {asked}"
+        )
     theta, (batch, _, *space) = n.input(0), n.integers(1, "size")
     rank = len(space)
     if theta.type.rank != 3 or theta.type.shape[1:] != (rank, rank + 1) or not is_known(*space):
-        raise n.refuse(f"AffineGrid of space {list(space)} needs theta of shape [batch, {rank}, {rank + 1}], got {theta.type}")
+        raise n.refuse(
+            f"AffineGrid of space {list(space)} needs theta of shape [batch, {rank}, {rank + 1}], got {theta.type}"
+        )
     if not all(0 < size <= FILLED for size in space):
         raise n.refuse(f"AffineGrid needs sizes from 1 to {FILLED} along each axis, got {list(space)}")
     shape = (batch, *[1] * rank, rank)
@@ -187,8 +215,18 @@ def center_crop_pad(n: Reading) -> Thing:
 @reads("RoiAlign")
 def roi_align(n: Reading) -> Thing:
     half = n.attr("coordinate_transformation_mode", "output_half_pixel") == "half_pixel"
-    return n.emit("roi_align", n.input(0), n.input(1), n.input(2), height=n.attr("output_height"), width=n.attr("output_width"),
-                  samples=max(n.attr("sampling_ratio"), 0), scale=n.attr("spatial_scale"), mode=n.attr("mode"), half_pixel=half)
+    return n.emit(
+        "roi_align",
+        n.input(0),
+        n.input(1),
+        n.input(2),
+        height=n.attr("output_height"),
+        width=n.attr("output_width"),
+        samples=max(n.attr("sampling_ratio"), 0),
+        scale=n.attr("spatial_scale"),
+        mode=n.attr("mode"),
+        half_pixel=half,
+    )
 
 
 @reads("MaxRoiPool")
@@ -198,4 +236,6 @@ def max_roi_pool(n: Reading) -> Thing:
     if rois.type.rank != 2 or rois.type.shape[1] != 5:
         raise n.refuse(f"MaxRoiPool needs rois of five numbers, got {rois.type}")
     batch = n.reshape(n.cast(n.slice(rois, 1, 0, 1), I64), (rois.type.shape[0],))
-    return n.emit("max_roi_pool", x, n.slice(rois, 1, 1, 5), batch, height=height, width=width, scale=n.attr("spatial_scale"))
+    return n.emit(
+        "max_roi_pool", x, n.slice(rois, 1, 1, 5), batch, height=height, width=width, scale=n.attr("spatial_scale")
+    )

@@ -1,4 +1,5 @@
 """Readers of operators that pick and place elements by indices."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -18,9 +19,12 @@ def gather(n: Reading) -> Thing:
     axis = n.axis(n.attr("axis"), x.type.rank)
     size, at = x.type.shape[axis] if x.type.rank else 0, n.builder.numbers(indices)
     indices = _positive(n, indices, size)
-    if at is not None and at.size == 1 and not is_known(size, at.item()):          # one place on an axis of any size is a slice
+    # one place on an axis of any size is a slice
+    if at is not None and at.size == 1 and not is_known(size, at.item()):
         start = at.item() if at.item() >= 0 else at.item() + size
-        return n.reshape(n.slice(x, axis, start, start + 1), (*x.type.shape[:axis], *indices.type.shape, *x.type.shape[axis + 1:]))
+        return n.reshape(
+            n.slice(x, axis, start, start + 1), (*x.type.shape[:axis], *indices.type.shape, *x.type.shape[axis + 1 :])
+        )
     end = _end(n, indices)
     if end is not None and not is_known(end) and dims.bounds(size - end)[0] < 0:
         raise Undecided(f"whether {end} elements can be taken of {size}", size - end, ">=")
@@ -47,7 +51,11 @@ def _positive(n: Reading, indices: Value, size: Size) -> Value:
         return indices
     if array.size and not -size <= array.min() <= array.max() < size:
         raise n.refuse(f"{n.op} needs indices between {-size} and {size - 1}, got {array.min()} to {array.max()}")
-    return indices if not array.size or array.min() >= 0 or not is_known(size) else n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
+    return (
+        indices
+        if not array.size or array.min() >= 0 or not is_known(size)
+        else n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
+    )
 
 
 @reads("GatherElements")
@@ -61,8 +69,14 @@ def gather_elements(n: Reading) -> Thing:
 def scatter_elements(n: Reading) -> Thing:
     x, indices, updates = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
-    return n.emit("scatter_elements", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), updates, axis=axis,
-                  reduction=n.attr("reduction", "none"))
+    return n.emit(
+        "scatter_elements",
+        x,
+        _positive(n, indices, x.type.shape[axis] if x.type.rank else 0),
+        updates,
+        axis=axis,
+        reduction=n.attr("reduction", "none"),
+    )
 
 
 @reads("ScatterND")
@@ -83,7 +97,9 @@ def one_hot(n: Reading) -> Thing:
     depth = n.numbers(1, "depth")
     if depth.size != 1:
         raise n.refuse("OneHot needs one number as its depth")
-    return n.emit("one_hot", indices, values, depth=n.integers(1, "depth")[0], axis=n.axis(n.attr("axis"), indices.type.rank + 1))
+    return n.emit(
+        "one_hot", indices, values, depth=n.integers(1, "depth")[0], axis=n.axis(n.attr("axis"), indices.type.rank + 1)
+    )
 
 
 @reads("Compress")
@@ -112,7 +128,10 @@ def reverse_sequence(n: Reading) -> Thing | tuple[Thing, ...]:
     x, lengths = n.input(0), n.input(1)
     time, batch = n.axis(n.attr("time_axis"), x.type.rank), n.axis(n.attr("batch_axis"), x.type.rank)
     if {time, batch} != {0, 1} or lengths.type.rank != 1 or not equal(lengths.type.size, x.type.shape[batch]):
-        raise n.refuse(f"ReverseSequence needs axes 0 and 1 as its time and batch, and a length per sequence, got {time} and {batch}, and {lengths.type}")
+        raise n.refuse(
+            f"ReverseSequence needs axes 0 and 1 as its time and batch, and a length per sequence, got {time} and"
+            f" {batch}, and {lengths.type}"
+        )
     return reversed_sequences(n, x, lengths, time)
 
 
@@ -137,13 +156,21 @@ def tuples(n: Reading, *parts: Value) -> Value:
 
 @reads("TensorScatter")
 def tensor_scatter(n: Reading) -> Thing:
-    """What is new written into a cache along an axis, from its own place on for each element of the batch; in mode circular on from the start."""
+    """What is new written into a cache along an axis, from its own place on for each element of the batch; in mode
+    circular on from the start."""
     x, updates, given = n.input(0), n.input(1), n.optional(2)
     axis = n.axis(n.attr("axis", -2), x.type.rank)
-    if axis == 0 or updates.type.rank != x.type.rank or given is not None and not (given.type.rank == 1 and equal(given.type.size, x.type.shape[0])):
-        raise n.refuse(f"TensorScatter needs an axis behind the first, updates of the rank of the cache and a place per batch, got axis {axis}, "
-                       f"{updates.type}{'' if given is None else f' and {given.type}'}")
-    lead = updates.type.shape[:axis + 1]
+    if (
+        axis == 0
+        or updates.type.rank != x.type.rank
+        or given is not None
+        and not (given.type.rank == 1 and equal(given.type.size, x.type.shape[0]))
+    ):
+        raise n.refuse(
+            "TensorScatter needs an axis behind the first, updates of the rank of the cache and a place per batch, got"
+            f" axis {axis}, {updates.type}{'' if given is None else f' and {given.type}'}"
+        )
+    lead = updates.type.shape[: axis + 1]
     places = _along_axis(n, n.count(lead[axis]), axis, axis + 1)
     if given is not None:
         places = n.emit("add", _along_axis(n, n.cast(given, I64), 0, axis + 1), places)

@@ -1,4 +1,6 @@
-"""Readers of what looks things up: labels, categories, and maps, whose texts the host finds and whose numbers kernels do."""
+"""Readers of what looks things up: labels, categories, and maps, whose texts the host finds and whose numbers kernels
+do."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -39,26 +41,40 @@ def label_encoder(n: Reading) -> Thing | tuple[Thing, ...]:
     """Looked up among the keys; NaN finds NaN."""
     x = n.input(0)
     keys, values = _column(n, "keys"), _column(n, "values")
-    if keys is None and n.attr("classes_strings"):         # as opset 1 has it: the places of words, or the words at places
+    # as opset 1 has it: the places of words, or the words at places
+    if keys is None and n.attr("classes_strings"):
         words = np.array(n.attr("classes_strings"), object)
         places = np.arange(words.size)
-        return _found(n, x, words, places, n.attr("default_int64", -1)) if x.type.dtype is STRING else (
-            _found(n, x, places, words, n.attr("default_string", "_Unused")))
+        return (
+            _found(n, x, words, places, n.attr("default_int64", -1))
+            if x.type.dtype is STRING
+            else (_found(n, x, places, words, n.attr("default_string", "_Unused")))
+        )
     if keys is None or values is None:
         raise n.refuse("LabelEncoder needs keys and values")
     if keys.size != values.size or not keys.size:
         raise n.refuse(f"LabelEncoder needs as many values as keys, got {values.size} for {keys.size}")
     otherwise = n.attr("default_tensor")
-    default = array_of(otherwise, n.program.source).reshape(-1)[0] if otherwise is not None else (
-        n.attr("default_float", -0.0) if values.dtype.kind == "f" else n.attr("default_string", "_Unused") if values.dtype.kind in "OUS" else
-        n.attr("default_int64", -1))
+    default = (
+        array_of(otherwise, n.program.source).reshape(-1)[0]
+        if otherwise is not None
+        else (
+            n.attr("default_float", -0.0)
+            if values.dtype.kind == "f"
+            else n.attr("default_string", "_Unused")
+            if values.dtype.kind in "OUS"
+            else n.attr("default_int64", -1)
+        )
+    )
     return _found(n, x, keys, values, default)
 
 
 def _found(n: Reading, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
     """The value of each element's key, the default for those that are no key."""
     if (x.type.dtype is STRING) != (keys.dtype.kind in "OUS"):
-        raise n.refuse(f"{n.op} looks {x.type} up among keys that are {'texts' if keys.dtype.kind in 'OUS' else 'numbers'}")
+        raise n.refuse(
+            f"{n.op} looks {x.type} up among keys that are {'texts' if keys.dtype.kind in 'OUS' else 'numbers'}"
+        )
     table = n.constant(np.append(values, np.array(default, values.dtype)))
     if x.type.dtype is STRING:
         place = n.emit("lookup", x, n.constant(keys))
@@ -67,7 +83,11 @@ def _found(n: Reading, x: Value, keys: np.ndarray, values: np.ndarray, default: 
     spread = n.reshape(x, (*x.type.shape, 1))
     hits = n.emit("equal", spread, n.constant(keys.astype(x.type.dtype.numpy)))
     if x.type.dtype.is_float and np.isnan(keys.astype(x.type.dtype.numpy)).any():
-        hits = n.emit("logical_or", hits, n.emit("logical_and", n.emit("is_nan", spread), n.constant(np.isnan(keys.astype(x.type.dtype.numpy)))))
+        hits = n.emit(
+            "logical_or",
+            hits,
+            n.emit("logical_and", n.emit("is_nan", spread), n.constant(np.isnan(keys.astype(x.type.dtype.numpy)))),
+        )
     found = n.emit("reduce_max", hits, axes=(x.type.rank,), keepdims=False)
     place = n.emit("arg_max", n.cast(hits, F32), axis=x.type.rank, keepdims=False)
     return n.emit("gather", table, n.emit("where", found, place, n.constant(values.size, I64)), axis=0)
@@ -77,7 +97,9 @@ def _column(n: Reading, name: str) -> np.ndarray | None:
     tensor = n.attr(f"{name}_tensor")
     if tensor is not None:
         return array_of(tensor, n.program.source).reshape(-1)
-    return next((np.array(n.attr(f"{name}_{kind}"), dtype.numpy) for kind, dtype in _KINDS if n.attr(f"{name}_{kind}")), None)
+    return next(
+        (np.array(n.attr(f"{name}_{kind}"), dtype.numpy) for kind, dtype in _KINDS if n.attr(f"{name}_{kind}")), None
+    )
 
 
 @reads("CategoryMapper", domain=ML)
@@ -93,6 +115,7 @@ def category_mapper(n: Reading) -> Thing:
 
 # --- maps
 
+
 @reads("DictVectorizer", domain=ML)
 def dict_vectorizer(n: Reading) -> Thing:
     """[1, vocabulary]: the value of each key of the vocabulary, 0 where the map does not have it."""
@@ -102,13 +125,17 @@ def dict_vectorizer(n: Reading) -> Thing:
     words, numbers = n.attr("string_vocabulary"), n.attr("int64_vocabulary")
     keys, values = given.keys, given.values
     if (keys.type.dtype is STRING) != bool(words) or not (words or numbers) or values.type.dtype is STRING:
-        raise n.refuse(f"DictVectorizer needs a vocabulary like the keys of its map, and numbers as values, got a map from {keys.type.dtype.value} to "
-                       f"{values.type.dtype.value}")
+        raise n.refuse(
+            "DictVectorizer needs a vocabulary like the keys of its map, and numbers as values, got a map from"
+            f" {keys.type.dtype.value} to {values.type.dtype.value}"
+        )
     place = n.emit("lookup", keys, n.constant(np.array(words, object))) if words else keys
     vocabulary = n.count(len(words)) if words else n.constant(np.array(numbers, np.int64))
     rows = (*keys.type.shape, 1)
     hit = n.emit("equal", n.reshape(place, rows), vocabulary)
-    return n.emit("reduce_sum", n.emit("where", hit, n.reshape(values, rows), n.like(values, 0)), axes=(0,), keepdims=True)
+    return n.emit(
+        "reduce_sum", n.emit("where", hit, n.reshape(values, rows), n.like(values, 0)), axes=(0,), keepdims=True
+    )
 
 
 @reads("ZipMap", domain=ML)
@@ -118,5 +145,7 @@ def zip_map(n: Reading) -> Thing:
     keys = words or numbers
     x = n.reshape(x, (1, *x.type.shape)) if x.type.rank == 1 else x
     if not keys or x.type.rank != 2 or x.type.shape[1] != len(keys):
-        raise n.refuse(f"ZipMap needs rows of scores and a label for each column, got {x.type} and {len(keys or ())} labels")
+        raise n.refuse(
+            f"ZipMap needs rows of scores and a label for each column, got {x.type} and {len(keys or ())} labels"
+        )
     return Rows(x, tuple(keys))

@@ -1,4 +1,5 @@
 """Readers of matrix products: MatMul, Gemm, Einsum and their integer and fused relatives."""
+
 from __future__ import annotations
 
 import math
@@ -18,7 +19,9 @@ def matmul(n: Reading) -> Thing:
     a, b = n.inputs
     if min(a.type.rank, b.type.rank) != 1:
         return n.emit("matmul", a, b)
-    left, right = (n.reshape(v, shape) if v.type.rank == 1 else v for v, shape in ((a, (1, a.type.size)), (b, (b.type.size, 1))))
+    left, right = (
+        n.reshape(v, shape) if v.type.rank == 1 else v for v, shape in ((a, (1, a.type.size)), (b, (b.type.size, 1)))
+    )
     y = n.emit("matmul", left, right)
     return n.reshape(y, (*y.type.shape[:-2], *a.type.shape[-2:-1], *(b.type.shape[-1:] if b.type.rank > 1 else ())))
 
@@ -76,6 +79,7 @@ def without_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> V
 
 # --- Einsum
 
+
 @reads("Einsum")
 def einsum(n: Reading) -> Thing:
     """Operands are contracted from left to right, each step a sum, a product of matrices or a pointwise product."""
@@ -86,13 +90,16 @@ def einsum(n: Reading) -> Thing:
         for letter, size in zip(term, value.type.shape):
             if sizes.setdefault(letter, size) != size:
                 if 1 not in (sizes[letter], size):
-                    equal(sizes[letter], size)                # says what it depends on, if it does
-                    raise n.refuse(f"Einsum {n.attr('equation')!r} needs equal sizes for one letter, got {sizes[letter]} and {size}")
+                    equal(sizes[letter], size)  # says what it depends on, if it does
+                    raise n.refuse(
+                        f"Einsum {n.attr('equation')!r} needs equal sizes for one letter, got {sizes[letter]} and"
+                        f" {size}"
+                    )
                 sizes[letter] = size if sizes[letter] == 1 else sizes[letter]
     given = [_without_ones(n, term, value, sizes) for term, value in given]
     term, value = given[0]
     for i, other in enumerate(given[1:], 1):
-        term, value = _contract(n, (term, value), other, set("".join(t for t, _ in given[i + 1:])) | set(out))
+        term, value = _contract(n, (term, value), other, set("".join(t for t, _ in given[i + 1 :])) | set(out))
     term, value = _summed(n, term, value, set(out))
     return n.transpose(value, [term.index(letter) for letter in out])
 
@@ -105,7 +112,10 @@ def _diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
             rest = [k for k in range(len(term)) if k not in (i, j)]
             a, b = x.type.shape[i], x.type.shape[j]
             if not equal(a, b):
-                raise n.refuse(f"Einsum {n.attr('equation')!r} takes a diagonal of axes of sizes {a} and {b}, which should be equal")
+                raise n.refuse(
+                    f"Einsum {n.attr('equation')!r} takes a diagonal of axes of sizes {a} and {b}, which should be"
+                    " equal"
+                )
             x = n.transpose(x, (*rest, i, j))
             x = n.reshape(x, (*x.type.shape[:-2], a * b))
             if is_known(a):
@@ -132,11 +142,18 @@ def _terms(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
     if len(terms) != len(ranks) or not 0 <= dots <= len(spare):
         raise n.refuse(f"Einsum {equation!r} does not fit operands of ranks {list(ranks)}")
     extra = "".join(spare[:dots])
-    spelled = [t.replace("...", extra[len(extra) - (rank - len(t) + 3):]) if "..." in t else t for t, rank in zip(terms, ranks)]
+    spelled = [
+        t.replace("...", extra[len(extra) - (rank - len(t) + 3) :]) if "..." in t else t
+        for t, rank in zip(terms, ranks)
+    ]
     if any(len(t) != rank or not t.isalpha() and t for t, rank in zip(spelled, ranks)):
         raise n.refuse(f"Einsum {equation!r} does not fit operands of ranks {list(ranks)}")
     every = "".join(spelled)
-    result = out.replace("...", extra) if arrow else extra + "".join(sorted(c for c in set(every) - set(extra) if every.count(c) == 1))
+    result = (
+        out.replace("...", extra)
+        if arrow
+        else extra + "".join(sorted(c for c in set(every) - set(extra) if every.count(c) == 1))
+    )
     if len(set(result)) < len(result) or not set(result) <= set(every):
         raise n.refuse(f"Einsum {equation!r} has letters in its result that no operand has")
     return spelled, result
@@ -162,9 +179,13 @@ def _contract(n: Reading, left: tuple[str, Value], right: tuple[str, Value], lat
         return tuple(size[c] for c in letters)
 
     x = n.transpose(x, [a.index(c) for c in (*batch, *rows, *inner)])
-    if not inner:                                          # nothing is summed: a pointwise product
+    if not inner:  # nothing is summed: a pointwise product
         y = n.transpose(y, [b.index(c) for c in (*batch, *columns)])
-        product = n.emit("mul", n.reshape(x, shape(batch + rows) + (1,) * len(columns)), n.reshape(y, shape(batch) + (1,) * len(rows) + shape(columns)))
+        product = n.emit(
+            "mul",
+            n.reshape(x, shape(batch + rows) + (1,) * len(columns)),
+            n.reshape(y, shape(batch) + (1,) * len(rows) + shape(columns)),
+        )
         return "".join(batch + rows + columns), product
     y = n.transpose(y, [b.index(c) for c in (*batch, *inner, *columns)])
     m, k, p = (math.prod(shape(letters)) for letters in (rows, inner, columns))

@@ -1,4 +1,5 @@
 """Readers of pointwise operators: arithmetic, functions, activations, comparisons, logic and casts."""
+
 from __future__ import annotations
 
 from functools import reduce
@@ -11,7 +12,7 @@ from pelton.ir.types import BOOL, F64, I64, STRING, DType
 from .declared import aligned
 from pelton.importers.onnx.node import Reading, Thing, reads
 
-HUGE = 1 << 24                  # more elements than a mask drawn while importing may have
+HUGE = 1 << 24  # more elements than a mask drawn while importing may have
 
 CHAINS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
@@ -48,8 +49,9 @@ def mod(n: Reading) -> Thing:
 
 @reads("Pow")
 def power(n: Reading) -> Thing:
-    """The exponent may be of another type than the base, whose type the result has. Whole powers of integers wrap; others go by float64, where what lies
-    within the error of a power of a whole number is one: 3 to the 1.0 is not 2."""
+    """The exponent may be of another type than the base, whose type the result has. Whole powers of integers wrap;
+    others go by float64, where what lies within the error of a power of a whole number is one: 3 to the 1.0 is not
+    2."""
     base, exponent = aligned(n)
     dtype = base.type.dtype
     if dtype.is_float or dtype is exponent.type.dtype:
@@ -58,7 +60,11 @@ def power(n: Reading) -> Thing:
         return n.cast(n.emit("pow", n.cast(base, I64), n.cast(exponent, I64)), dtype)
     found = n.emit("pow", n.cast(base, F64), n.cast(exponent, F64))
     whole = n.emit("round", found)
-    near = n.emit("less_equal", n.emit("abs", n.emit("sub", found, whole)), n.emit("mul", n.emit("abs", found), n.like(found, 1e-13)))
+    near = n.emit(
+        "less_equal",
+        n.emit("abs", n.emit("sub", found, whole)),
+        n.emit("mul", n.emit("abs", found), n.like(found, 1e-13)),
+    )
     return n.cast(n.emit("where", near, whole, found), dtype)
 
 
@@ -68,7 +74,11 @@ def bit_shift(n: Reading) -> Thing:
     x, by = n.inputs
     if n.attr("direction") == "LEFT":
         return n.emit("shift_left", x, by)
-    return n.emit("shift_right", x, n.emit("minimum", by, n.like(by, 8 * by.type.dtype.size - 1)) if x.type.dtype.is_signed else by)
+    return n.emit(
+        "shift_right",
+        x,
+        n.emit("minimum", by, n.like(by, 8 * by.type.dtype.size - 1)) if x.type.dtype.is_signed else by,
+    )
 
 
 @reads("Gelu")
@@ -78,12 +88,15 @@ def gelu(n: Reading) -> Thing:
 
 @reads("Clip")
 def clip(n: Reading) -> Thing:
-    """Before opset 11 the bounds are attributes, whose defaults are no bounds; since then they are inputs that may be absent."""
+    """Before opset 11 the bounds are attributes, whose defaults are no bounds; since then they are inputs that may be
+    absent."""
     x = n.input(0)
     if n.opset < 11:
         furthest = float(np.finfo(np.float32).max)
         low, high = n.attr("min"), n.attr("max")
-        return clipped(n, x, None if low <= -furthest else n.like(x, low), None if high >= furthest else n.like(x, high))
+        return clipped(
+            n, x, None if low <= -furthest else n.like(x, low), None if high >= furthest else n.like(x, high)
+        )
     return clipped(n, x, *(None if b is None else n.reshape(b, ()) for b in (n.optional(1), n.optional(2))))
 
 
@@ -121,23 +134,30 @@ def identity(n: Reading) -> Thing:
 
 @reads("Bernoulli")
 def bernoulli(n: Reading) -> tuple[Thing, ...]:
-    """The body of its schema draws 1 where the input is not reached, the opposite of what the schema says; the onnx package's own evaluator is right."""
+    """The body of its schema draws 1 where the input is not reached, the opposite of what the schema says; the onnx
+    package's own evaluator is right."""
     return n.foreign()
 
 
 @reads("Dropout")
 def dropout(n: Reading) -> tuple[Thing, ...]:
-    """Nothing at inference; the mask is all true. In training mode a seed makes the mask a constant, as numpy's RandomState draws it."""
+    """Nothing at inference; the mask is all true. In training mode a seed makes the mask a constant, as numpy's
+    RandomState draws it."""
     x, training, ratio = n.input(0), n.optional(2), 0.5
     if training is not None and n.numbers(2, "training_mode").any():
         ratio = float(n.numbers(1, "ratio").item()) if n.optional(1) is not None else ratio
         if not 0 <= ratio < 1:
             raise n.refuse(f"Dropout needs a ratio from 0 to less than 1, got {ratio}")
         if ratio:
-            n.program.warn(f"Dropout is in training mode, as the model says: it drops values; export the model for inference ({n.where})")
+            n.program.warn(
+                "Dropout is in training mode, as the model says: it drops values; export the model for inference"
+                f" ({n.where})"
+            )
             if "seed" not in n.attributes or not x.type.known or x.type.size > HUGE:
                 return n.foreign()
             kept = np.random.RandomState(n.attr("seed") % 2**32).uniform(0, 1, x.type.shape) >= ratio
-            return n.emit("mul", x, n.constant(kept / (1 - ratio), x.type.dtype)), n.constant(kept) if n.wants(1) else None
+            return n.emit("mul", x, n.constant(kept / (1 - ratio), x.type.dtype)), (
+                n.constant(kept) if n.wants(1) else None
+            )
     mask = n.expand(n.constant(True, BOOL if n.opset >= 10 else x.type.dtype), x.type.shape) if n.wants(1) else None
     return x, mask

@@ -1,4 +1,5 @@
 """Readers of ai.onnx.ml: preprocessing and linear models in ops of ours."""
+
 from __future__ import annotations
 
 import math
@@ -16,13 +17,15 @@ ML = "ai.onnx.ml"
 
 def transformed(n: Reading, scores: Value, post: str) -> Value:
     """What `post_transform` makes of rows of scores."""
+
     def number(x: float) -> Value:
         return n.like(scores, x)
+
     if post == "LOGISTIC":
         return n.emit("sigmoid", scores)
     if post == "SOFTMAX":
         return n.emit("softmax", scores, axis=1)
-    if post == "SOFTMAX_ZERO":                             # what is zero stays zero
+    if post == "SOFTMAX_ZERO":  # what is zero stays zero
         top = n.emit("reduce_max", scores, axes=(1,), keepdims=True)
         grown = n.emit("exp", n.emit("sub", scores, top))
         small = n.emit("less_equal", n.emit("abs", scores), number(1e-7))
@@ -30,11 +33,13 @@ def transformed(n: Reading, scores: Value, post: str) -> Value:
         total = n.emit("reduce_sum", grown, axes=(1,), keepdims=True)
         none = n.emit("equal", total, number(0))
         return n.emit("where", none, number(0.5), n.emit("div", grown, n.emit("where", none, number(1), total)))
-    if post == "PROBIT":                                   # √2 · erf⁻¹(2x − 1), by Winitzki's formula
+    if post == "PROBIT":  # √2 · erf⁻¹(2x − 1), by Winitzki's formula
         x = n.emit("sub", n.emit("mul", scores, number(2)), number(1))
         log = n.emit("log", n.emit("mul", n.emit("sub", number(1), x), n.emit("add", x, number(1))))
         v = n.emit("add", n.emit("mul", log, number(0.5)), number(2 / (math.pi * 0.147)))
-        inner = n.emit("sub", n.emit("sqrt", n.emit("sub", n.emit("mul", v, v), n.emit("mul", log, number(1 / 0.147)))), v)
+        inner = n.emit(
+            "sub", n.emit("sqrt", n.emit("sub", n.emit("mul", v, v), n.emit("mul", log, number(1 / 0.147)))), v
+        )
         return n.emit("mul", n.emit("mul", n.emit("sign", x), n.emit("sqrt", inner)), number(math.sqrt(2)))
     if post not in ("NONE", "", None):
         raise n.refuse(f"{n.op} asks for post_transform {post!r}, which is not known")
@@ -47,12 +52,14 @@ def labelled(n: Reading, places: Value) -> Value:
     numbers = n.attr("classlabels_ints") or n.attr("classlabels_int64s")
     if not words and not numbers:
         return places
-    return n.emit("gather", n.constant(np.array(words, object) if words else np.array(numbers, np.int64)), places, axis=0)
+    return n.emit(
+        "gather", n.constant(np.array(words, object) if words else np.array(numbers, np.int64)), places, axis=0
+    )
 
 
 def two_scores(n: Reading, score: Value, post: str, certain: bool, linear: bool = False) -> tuple[Thing, ...]:
-    """Labels and scores of two classes from one score, a probability of the second where `certain`, else a distance: as ONNX Runtime does it, which
-    gives the first class the rest to 1 also for distances of a linear model."""
+    """Labels and scores of two classes from one score, a probability of the second where `certain`, else a distance: as
+    ONNX Runtime does it, which gives the first class the rest to 1 also for distances of a linear model."""
     second = n.emit("greater", n.reshape(score, score.type.shape[:1]), n.like(score, 0.5 if certain else 0))
     rest = (certain or linear) and post != "LOGISTIC"
     if post == "PROBIT":
@@ -76,6 +83,7 @@ def features(n: Reading) -> Value:
 
 
 # --- preprocessing
+
 
 @reads("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(n: Reading) -> Thing | tuple[Thing, ...]:
@@ -131,25 +139,34 @@ def feature_vectorizer(n: Reading) -> Thing:
     for x, size in zip(n.inputs, n.attr("inputdimensions") or [v.type.shape[-1] for v in n.inputs], strict=True):
         x = n.cast(n.reshape(x, (x.type.size, 1)) if x.type.rank == 1 else x, F32)
         more = size - x.type.shape[1]
-        parts.append(n.slice(x, 1, 0, size) if more <= 0 else n.emit("concat", x, n.filled(0, (x.type.shape[0], more), F32), axis=1))
+        parts.append(
+            n.slice(x, 1, 0, size)
+            if more <= 0
+            else n.emit("concat", x, n.filled(0, (x.type.shape[0], more), F32), axis=1)
+        )
     return n.emit("concat", *parts, axis=1)
 
 
 # --- linear models
 
+
 def _weighted(n: Reading, x: Value, outputs: int) -> Value:
     """x · coefficientsᵀ + intercepts."""
     w, b = floats(n, "coefficients", x), floats(n, "intercepts", x)
     if not equal(w.size, outputs * x.type.shape[1]) or b.size not in (0, outputs):
-        raise n.refuse(f"{n.op} needs {outputs} times as many coefficients as features, and {outputs} intercepts or none, got {w.size}, "
-                       f"{x.type.shape[1]} and {b.size}")
+        raise n.refuse(
+            f"{n.op} needs {outputs} times as many coefficients as features, and {outputs} intercepts or none, got"
+            f" {w.size}, {x.type.shape[1]} and {b.size}"
+        )
     y = n.emit("matmul", x, n.constant(np.ascontiguousarray(w.reshape(outputs, -1).T)))
     return n.emit("add", y, n.constant(b)) if b.any() else y
 
 
 @reads("LinearRegressor", domain=ML)
 def linear_regressor(n: Reading) -> Thing:
-    return transformed(n, n.cast(_weighted(n, features(n), n.attr("targets", 1)), F32), n.attr("post_transform", "NONE"))
+    return transformed(
+        n, n.cast(_weighted(n, features(n), n.attr("targets", 1)), F32), n.attr("post_transform", "NONE")
+    )
 
 
 @reads("LinearClassifier", domain=ML)

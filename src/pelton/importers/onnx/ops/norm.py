@@ -1,4 +1,5 @@
 """Readers of softmax and of the normalisations, absent biases made zeros."""
+
 from __future__ import annotations
 
 import math
@@ -8,8 +9,8 @@ from pelton.ir.graph import Value
 from .conv import powered, rooted
 from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 
-_EPSILON = 1e-5                # where no schema says so
-SMALLER = 1e-12                # the same for what ONNX Runtime fused
+_EPSILON = 1e-5  # where no schema says so
+SMALLER = 1e-12  # the same for what ONNX Runtime fused
 
 
 @reads("Softmax", "LogSoftmax", "Hardmax")
@@ -20,7 +21,7 @@ def softmax(n: Reading) -> Thing:
 
 def softmax_along(n: Reading, x: Value, axis: int, opset: int) -> Value:
     shape, axis = x.type.shape, n.axis(axis, x.type.rank)
-    if opset < 13 and math.prod(shape[axis + 1:]) != 1:
+    if opset < 13 and math.prod(shape[axis + 1 :]) != 1:
         flat = n.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
         return n.reshape(_softmax(n, flat, 1), shape)
     if x.type.rank == 0:
@@ -40,7 +41,8 @@ def _softmax(n: Reading, x: Value, axis: int) -> Value:
 
 @reads("BatchNormalization")
 def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
-    """In training mode by the statistics of the batch, which are mixed into the given ones (before opset 14: with more than one output in use)."""
+    """In training mode by the statistics of the batch, which are mixed into the given ones (before opset 14: with more
+    than one output in use)."""
     x, *statistics = n.inputs
     if n.flag("training_mode") and x.type.rank >= 2:
         return _in_training(n, x, *statistics)
@@ -49,8 +51,10 @@ def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
     if n.opset < 9 and not n.flag("spatial", 1):
         raise n.refuse("BatchNormalization with spatial=0 is not supported; export the model with opset 9 or later")
     statistics = [n.cast(s, x.type.dtype) for s in statistics]
-    if x.type.rank == 1:                                   # the batch, of one channel
-        return n.reshape(n.emit("batch_norm", n.reshape(x, (x.type.size, 1)), *statistics, epsilon=n.attr("epsilon")), x.type.shape)
+    if x.type.rank == 1:  # the batch, of one channel
+        return n.reshape(
+            n.emit("batch_norm", n.reshape(x, (x.type.size, 1)), *statistics, epsilon=n.attr("epsilon")), x.type.shape
+        )
     return n.emit("batch_norm", x, *statistics, epsilon=n.attr("epsilon"))
 
 
@@ -66,6 +70,7 @@ def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, v
     def mixed(old: Value, new: Value) -> Value:
         share = n.attr("momentum")
         return n.emit("add", n.emit("mul", old, n.like(old, share)), n.emit("mul", new, n.like(new, 1 - share)))
+
     return n.emit("batch_norm", x, *own, epsilon=n.attr("epsilon")), mixed(mean, middle), mixed(variance, spread)
 
 
@@ -76,7 +81,9 @@ def group_normalization(n: Reading) -> Thing:
     scale, bias = (n.cast(n.input(i), x.type.dtype) for i in (1, 2))
     if n.opset < 21 and groups:
         per = x.type.shape[1] // groups
-        scale, bias = (n.reshape(n.expand(n.reshape(v, (groups, 1)), (groups, per)), (groups * per,)) for v in (scale, bias))
+        scale, bias = (
+            n.reshape(n.expand(n.reshape(v, (groups, 1)), (groups, per)), (groups * per,)) for v in (scale, bias)
+        )
     return n.emit("group_norm", x, scale, bias, groups=groups, epsilon=n.attr("epsilon"))
 
 
@@ -85,12 +92,16 @@ def group_normalization(n: Reading) -> Thing:
 def layer_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
     if n.wants(1) or n.wants(2):
         if n.schema is None:
-            raise n.refuse("LayerNormalization whose mean or deviation is read is only supported as an operator of ai.onnx")
+            raise n.refuse(
+                "LayerNormalization whose mean or deviation is read is only supported as an operator of ai.onnx"
+            )
         return n.body()
     return layer_norm(n, n.input(0), n.input(1), n.optional(2), n.attr("axis", -1))
 
 
-def layer_norm(n: Reading, x: Value, scale: Value, bias: Value | None, axis: int = -1, default: float = _EPSILON) -> Value:
+def layer_norm(
+    n: Reading, x: Value, scale: Value, bias: Value | None, axis: int = -1, default: float = _EPSILON
+) -> Value:
     scale = n.cast(scale, x.type.dtype)
     bias = n.cast(bias, x.type.dtype) if bias is not None else n.filled(0, scale.type.shape, x.type.dtype)
     return n.emit("layer_norm", x, scale, bias, axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", default))
@@ -105,7 +116,9 @@ def rms_normalization(n: Reading) -> Thing:
 
 
 def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float = _EPSILON) -> Value:
-    return n.emit("rms_norm", x, n.cast(scale, x.type.dtype), axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", default))
+    return n.emit(
+        "rms_norm", x, n.cast(scale, x.type.dtype), axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", default)
+    )
 
 
 @reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -117,7 +130,11 @@ def skip_layer_normalization(n: Reading) -> tuple[Thing, ...]:
     bias = n.optional(3 if simple else 4)
     total = n.emit("add", n.input(0), n.input(1))
     total = total if bias is None else n.emit("add", total, bias)
-    y = rms_norm(n, total, n.input(2), default=SMALLER) if simple else layer_norm(n, total, n.input(2), n.optional(3), default=SMALLER)
+    y = (
+        rms_norm(n, total, n.input(2), default=SMALLER)
+        if simple
+        else layer_norm(n, total, n.input(2), n.optional(3), default=SMALLER)
+    )
     return y, None, None, total
 
 

@@ -1,4 +1,5 @@
 """Readers of quantized models: what is stored in few bits, and the way there and back."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -11,10 +12,20 @@ from .conv import convolution
 from pelton.importers.onnx.node import Reading, Thing, reads
 
 _BITS = {DType.I2, DType.U2, DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, DType.U16}
-_FEW = {DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F6E2M3FN, DType.F6E3M2FN, DType.F4E2M1FN}
+_FEW = {
+    DType.F8E4M3FN,
+    DType.F8E4M3FNUZ,
+    DType.F8E5M2,
+    DType.F8E5M2FNUZ,
+    DType.F6E2M3FN,
+    DType.F6E3M2FN,
+    DType.F4E2M1FN,
+}
 
 
-def _operands(n: Reading, x: Value, found: Iterable[Value | None], axis: int, block: int) -> tuple[list[Value], dict[str, int]]:
+def _operands(
+    n: Reading, x: Value, found: Iterable[Value | None], axis: int, block: int
+) -> tuple[list[Value], dict[str, int]]:
     """x with its scale and, where there is one, its zero point; and the attributes that say how these lie along it."""
     given = [v for v in found if v is not None]
     if all(v.type.size == 1 for v in given):
@@ -32,7 +43,16 @@ def dequantized(n: Reading, x: Value, scale: Value, zero: Value | None, axis: in
     return n.emit("dequantize", *operands, **places)
 
 
-def quantized(n: Reading, x: Value, scale: Value, zero: Value | None, to: DType, axis: int = 0, block: int = 0, saturate: bool = True) -> Value:
+def quantized(
+    n: Reading,
+    x: Value,
+    scale: Value,
+    zero: Value | None,
+    to: DType,
+    axis: int = 0,
+    block: int = 0,
+    saturate: bool = True,
+) -> Value:
     """x / scale rounded half to even, + zero, saturated. Floats round as a cast does, and their zero is 0."""
     operands, places = _operands(n, x, (scale, None if to.is_float else zero), axis, block)
     return n.emit("quantize", *operands, to=to, saturate=saturate or not to.is_float, **places)
@@ -45,7 +65,17 @@ def dequantize_linear(n: Reading) -> Thing | tuple[Thing, ...]:
     to = n.dtype(code) if code else scale.type.dtype
     if x.type.dtype not in _BITS | _FEW | {I32} or not scale.type.dtype.is_float or not to.is_float:
         return n.foreign()
-    return n.cast(dequantized(n, x, n.cast(scale, F32) if scale.type.dtype.size == 1 else scale, zero, n.attr("axis", 1), n.attr("block_size", 0)), to)
+    return n.cast(
+        dequantized(
+            n,
+            x,
+            n.cast(scale, F32) if scale.type.dtype.size == 1 else scale,
+            zero,
+            n.attr("axis", 1),
+            n.attr("block_size", 0),
+        ),
+        to,
+    )
 
 
 @reads("QuantizeLinear")
@@ -54,17 +84,36 @@ def quantize_linear(n: Reading) -> Thing | tuple[Thing, ...]:
     code = n.attr("output_dtype", 0)
     to = zero.type.dtype if zero is not None else n.dtype(code) if code else DType.U8
     precision = n.attr("precision", 0)
-    within = n.dtype(precision) if precision else F64 if F64 in (x.type.dtype, scale.type.dtype) or not x.type.dtype.is_float else F32
+    within = (
+        n.dtype(precision)
+        if precision
+        else F64
+        if F64 in (x.type.dtype, scale.type.dtype) or not x.type.dtype.is_float
+        else F32
+    )
     if to not in _BITS | _FEW or not within.is_float:
         return n.foreign()
-    return quantized(n, n.cast(x, within), n.cast(scale, within), zero, to, n.attr("axis", 1), n.attr("block_size", 0), n.flag("saturate", 1))
+    return quantized(
+        n,
+        n.cast(x, within),
+        n.cast(scale, within),
+        zero,
+        to,
+        n.attr("axis", 1),
+        n.attr("block_size", 0),
+        n.flag("saturate", 1),
+    )
 
 
 @reads("QLinearMatMul")
 def qlinear_matmul(n: Reading) -> Thing:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.inputs
     axis_a, axis_b = max(a.type.rank - 2, 0), max(b.type.rank - 1, 0)
-    product = n.emit("matmul", dequantized(n, a, n.cast(a_scale, F32), a_zero, axis_a), dequantized(n, b, n.cast(b_scale, F32), b_zero, axis_b))
+    product = n.emit(
+        "matmul",
+        dequantized(n, a, n.cast(a_scale, F32), a_zero, axis_a),
+        dequantized(n, b, n.cast(b_scale, F32), b_zero, axis_b),
+    )
     return quantized(n, product, n.cast(y_scale, F32), y_zero, y_zero.type.dtype, max(product.type.rank - 2, 0))
 
 

@@ -1,4 +1,5 @@
 """Readers of reductions, arg-extrema, cumulative sums and products, and top-k."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,9 +12,18 @@ from pelton.ir.types import F64, I64, DType
 
 from pelton.importers.onnx.node import Reading, Thing, reads
 
-REDUCTIONS = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
-              "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceSumSquare": "reduce_sum_square", "ReduceLogSum": "reduce_log_sum",
-              "ReduceLogSumExp": "reduce_log_sum_exp"}
+REDUCTIONS = {
+    "ReduceSum": "reduce_sum",
+    "ReduceMean": "reduce_mean",
+    "ReduceMax": "reduce_max",
+    "ReduceMin": "reduce_min",
+    "ReduceProd": "reduce_prod",
+    "ReduceL1": "reduce_l1",
+    "ReduceL2": "reduce_l2",
+    "ReduceSumSquare": "reduce_sum_square",
+    "ReduceLogSum": "reduce_log_sum",
+    "ReduceLogSumExp": "reduce_log_sum_exp",
+}
 
 
 _OF_FLOATS = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
@@ -22,13 +32,14 @@ _OF_FLOATS = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
 _OF_NOTHING: dict[str, Callable[[DType], float]] = {
     "reduce_max": lambda d: d.least,
     "reduce_min": lambda d: d.most,
-    "reduce_log_sum_exp": lambda d: -np.inf}
+    "reduce_log_sum_exp": lambda d: -np.inf,
+}
 
 
 @reads(*REDUCTIONS)
 def reduction(n: Reading) -> Thing:
-    """The axes are an attribute until opset 17 (ReduceSum: 12), an input after. None means all, unless noop_with_empty_axes. Roots and logarithms of
-    integers are rounded towards zero."""
+    """The axes are an attribute until opset 17 (ReduceSum: 12), an input after. None means all, unless
+    noop_with_empty_axes. Roots and logarithms of integers are rounded towards zero."""
     x = n.input(0)
     if n.op in _OF_FLOATS and x.type.dtype.is_integer:
         return n.cast(_reduction(n, n.cast(x, F64)), x.type.dtype)
@@ -38,9 +49,14 @@ def reduction(n: Reading) -> Thing:
 def _reduction(n: Reading, x: Value) -> Value:
     by_input = n.opset >= (13 if n.op == "ReduceSum" else 18)
     axes = n.some_integers(1, "axes") if by_input else n.attr("axes")
-    if not axes and n.flag("noop_with_empty_axes"):                  # what is done to each element before they are reduced, and after, is done
-        each = {"reduce_l1": lambda: n.emit("abs", x), "reduce_l2": lambda: n.emit("abs", x), "reduce_sum_square": lambda: n.emit("mul", x, x),
-                "reduce_log_sum": lambda: n.emit("log", x)}
+    # what is done to each element before they are reduced, and after, is done
+    if not axes and n.flag("noop_with_empty_axes"):
+        each = {
+            "reduce_l1": lambda: n.emit("abs", x),
+            "reduce_l2": lambda: n.emit("abs", x),
+            "reduce_sum_square": lambda: n.emit("mul", x, x),
+            "reduce_log_sum": lambda: n.emit("log", x),
+        }
         return each.get(REDUCTIONS[n.op], lambda: x)()
     return reduced(n, REDUCTIONS[n.op], x, n.axes(axes or range(x.type.rank), x.type.rank), n.flag("keepdims"))
 
@@ -59,14 +75,21 @@ def arg_extremum(n: Reading) -> Thing:
     x = n.input(0)
     if x.type.rank == 0:
         return n.constant(0, I64)
-    return n.emit("arg_max" if n.op == "ArgMax" else "arg_min", x, axis=n.axis(n.attr("axis"), x.type.rank), keepdims=n.flag("keepdims"),
-                  select_last_index=n.flag("select_last_index"))
+    return n.emit(
+        "arg_max" if n.op == "ArgMax" else "arg_min",
+        x,
+        axis=n.axis(n.attr("axis"), x.type.rank),
+        keepdims=n.flag("keepdims"),
+        select_last_index=n.flag("select_last_index"),
+    )
 
 
 @reads("CumSum", "CumProd")
 def cumulative(n: Reading) -> Thing:
     x, (axis,) = n.input(0), n.integers(1, "axis")
-    return n.emit(n.op.lower(), x, axis=n.axis(axis, x.type.rank), exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
+    return n.emit(
+        n.op.lower(), x, axis=n.axis(axis, x.type.rank), exclusive=n.flag("exclusive"), reverse=n.flag("reverse")
+    )
 
 
 @reads("TopK")

@@ -1,4 +1,5 @@
 """Readers of recurrent networks: absent operands become zeros, defaults are written out."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -36,13 +37,24 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
 
     def operand(i: int, *shape: Size) -> Value:
         value = n.optional(i)
-        return n.filled(0, shape, x.type.dtype) if value is None else n.transpose(value, (1, 0, 2)) if turned and len(shape) == 3 else value
+        return (
+            n.filled(0, shape, x.type.dtype)
+            if value is None
+            else n.transpose(value, (1, 0, 2))
+            if turned and len(shape) == 3
+            else value
+        )
 
     state = directions, batch, hidden
     operands = [x, w, r, operand(3, directions, 2 * _GATES[n.op] * hidden), operand(5, *state)]
-    attrs = {"hidden": hidden, "direction": direction, "clip": n.attr("clip") or 0.0,
-             "activations": "activations" in n.attributes and n.attr("activations") or _DEFAULTS[n.op] * directions,
-             "activation_alpha": n.attr("activation_alpha") or (), "activation_beta": n.attr("activation_beta") or ()}
+    attrs = {
+        "hidden": hidden,
+        "direction": direction,
+        "clip": n.attr("clip") or 0.0,
+        "activations": "activations" in n.attributes and n.attr("activations") or _DEFAULTS[n.op] * directions,
+        "activation_alpha": n.attr("activation_alpha") or (),
+        "activation_beta": n.attr("activation_beta") or (),
+    }
     if n.op == "LSTM":
         operands += [operand(6, *state), operand(7, directions, 3 * hidden)]
         attrs["input_forget"] = n.flag("input_forget")
@@ -52,14 +64,27 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     known = n.known(lengths)
     if lengths is None or known is not None and not isinstance(time, Dim) and (known == time).all():
         return _laid(n, n.emit_all(n.op.lower(), *operands, **attrs), turned)
-    astray = known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time)
+    astray = (
+        known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time)
+    )
     if lengths.type.rank != 1 or not equal(lengths.type.size, batch) or astray:
-        raise n.refuse(f"{n.op} needs a length from 0 to {time} for each of {batch} sequences, got {lengths.type if known is None else known.tolist()}")
+        raise n.refuse(
+            f"{n.op} needs a length from 0 to {time} for each of {batch} sequences, got"
+            f" {lengths.type if known is None else known.tolist()}"
+        )
     first = attrs["activations"][0].lower()
-    holds = n.op != "LSTM" or not n.wants(2) or not attrs["clip"] and first in ("sigmoid", "hardsigmoid") and not attrs["activation_alpha"]
+    holds = (
+        n.op != "LSTM"
+        or not n.wants(2)
+        or not attrs["clip"]
+        and first in ("sigmoid", "hardsigmoid")
+        and not attrs["activation_alpha"]
+    )
     if not holds:
-        raise n.refuse(f"{n.op} with lengths of sequences and the last cell is computed without a clip, with sigmoid gates of the usual slope; "
-                       "leave the lengths out where all are whole, or the last cell where nobody reads it")
+        raise n.refuse(
+            f"{n.op} with lengths of sequences and the last cell is computed without a clip, with sigmoid gates of the"
+            " usual slope; leave the lengths out where all are whole, or the last cell where nobody reads it"
+        )
     return _laid(n, _of_lengths(n, operands, attrs, n.cast(lengths, I64)), turned)
 
 
@@ -69,12 +94,12 @@ def _laid(n: Reading, found: Sequence[Value], turned: bool) -> tuple[Thing, ...]
     return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if turned else (y, *ends)
 
 
-_HELD = 1e4                    # what closes a gate, or opens it, whatever is added to it: e⁻¹⁰⁰⁰⁰ is 0
+_HELD = 1e4  # what closes a gate, or opens it, whatever is added to it: e⁻¹⁰⁰⁰⁰ is 0
 
 
 def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> list[Value]:
-    """Sequences of their own lengths, direction by direction: backward ones are turned around before and after. Behind its end a sequence gives zeros; its
-    last state is looked up at its end."""
+    """Sequences of their own lengths, direction by direction: backward ones are turned around before and after. Behind
+    its end a sequence gives zeros; its last state is looked up at its end."""
     x, w, r, b, *states = operands
     peepholes = [states.pop()] if n.op == "LSTM" else []
     (time, batch, _), each = x.type.shape, len(_DEFAULTS[n.op])
@@ -86,8 +111,16 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
         own_w, *own = (n.slice(v, 0, d, d + 1) for v in (w, r, b, *states, *peepholes))
         if n.op == "LSTM" and n.wants(2):
             given, own_w = _holding(n, given, own_w, inside)
-        slopes = {k: attrs[k][count:] if d else attrs[k][:count] for k, count in zip(("activation_alpha", "activation_beta"), first)}
-        how = {**attrs, **slopes, "direction": "forward", "activations": attrs["activations"][d * each:(d + 1) * each]}
+        slopes = {
+            k: attrs[k][count:] if d else attrs[k][:count]
+            for k, count in zip(("activation_alpha", "activation_beta"), first)
+        }
+        how = {
+            **attrs,
+            **slopes,
+            "direction": "forward",
+            "activations": attrs["activations"][d * each : (d + 1) * each],
+        }
         y, _, *cell = n.emit_all(n.op.lower(), given, own_w, *own, **how)
         last = n.emit("sub", lengths, n.constant(1, I64))
         h = n.emit("gather_nd", n.reshape(y, (time, batch, attrs["hidden"])), tuples(n, last, n.count(batch)))
@@ -97,13 +130,19 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
         if back:
             y = n.reshape(reversed_sequences(n, n.reshape(y, (time, batch, attrs["hidden"])), lengths, 0), y.type.shape)
         found.append((y, h, *cell))
-    return [(parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)) for parts, axis in zip(zip(*found), (1, 0, 0))]
+    return [
+        (parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis))
+        for parts, axis in zip(zip(*found), (1, 0, 0))
+    ]
 
 
 def _holding(n: Reading, x: Value, w: Value, inside: Value) -> tuple[Value, Value]:
-    """One more feature, 1 behind the end of a sequence: it closes the input gate and opens the forget gate, so that the cell stays what it is."""
+    """One more feature, 1 behind the end of a sequence: it closes the input gate and opens the forget gate, so that the
+    cell stays what it is."""
     time, batch = x.type.shape[:2]
     beyond = n.reshape(n.cast(n.emit("logical_not", inside), x.type.dtype), (time, batch, 1))
     gates = np.zeros((1, 4, w.type.shape[1] // 4, 1))
     gates[:, 0], gates[:, 2] = -_HELD, _HELD
-    return n.emit("concat", x, beyond, axis=2), n.emit("concat", w, n.constant(gates.reshape(1, -1, 1), w.type.dtype), axis=2)
+    return n.emit("concat", x, beyond, axis=2), n.emit(
+        "concat", w, n.constant(gates.reshape(1, -1, 1), w.type.dtype), axis=2
+    )

@@ -1,4 +1,6 @@
-"""Readers of operators that rearrange tensors, and of those that ask for or make shapes: a size is a number or what a run decides."""
+"""Readers of operators that rearrange tensors, and of those that ask for or make shapes: a size is a number or what a
+run decides."""
+
 from __future__ import annotations
 
 import math
@@ -16,12 +18,13 @@ from pelton.ops.shape import length
 from pelton.importers.onnx.file import array_of, dense
 from pelton.importers.onnx.node import Reading, Thing, reads
 
-HUGE = 1 << 26                 # more elements than a constant of the importer's own may have
-FEW = 64                       # elements of a range that are reckoned with one by one
-END = (1 << 31) - 1            # what exporters write for "up to the end"
+HUGE = 1 << 26  # more elements than a constant of the importer's own may have
+FEW = 64  # elements of a range that are reckoned with one by one
+END = (1 << 31) - 1  # what exporters write for "up to the end"
 
 
 # --- constants and shapes
+
 
 @reads("Constant")
 def constant(n: Reading) -> Thing:
@@ -39,9 +42,15 @@ def constant(n: Reading) -> Thing:
 @reads("ConstantOfShape")
 def constant_of_shape(n: Reading) -> Thing:
     shape, value = n.integers(0, "shape"), n.attr("value")
-    fill = np.zeros((), np.float32) if value is None or not value.dims and not value.ByteSize() else array_of(value, n.program.source)
+    fill = (
+        np.zeros((), np.float32)
+        if value is None or not value.dims and not value.ByteSize()
+        else array_of(value, n.program.source)
+    )
     if fill.size != 1 or any(d < 0 for d in shape):
-        raise n.refuse(f"ConstantOfShape needs one value and sizes of at least 0, got {fill.size} values and shape {shape}")
+        raise n.refuse(
+            f"ConstantOfShape needs one value and sizes of at least 0, got {fill.size} values and shape {shape}"
+        )
     return n.expand(n.constant(fill.reshape(())), shape)
 
 
@@ -63,7 +72,9 @@ def range_(n: Reading) -> Thing:
         raise n.refuse("Range needs a start, a limit and a delta other than 0, one number each")
     if any(a.dtype == object for a in (start, limit, delta)):
         return _range_of_sizes(n, start.item(), limit.item(), delta.item())
-    first, last, step = (np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta))
+    first, last, step = (
+        np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta)
+    )
     count = max(0, math.ceil((last - first) / step)) if isinstance(first, float) else len(range(first, last, step))
     if count > HUGE:
         raise n.refuse(f"Range from {first} to {last} by {step} has {count} elements; at most {HUGE} are supported")
@@ -72,12 +83,21 @@ def range_(n: Reading) -> Thing:
 
 def _range_of_sizes(n: Reading, first: Size, last: Size, step: Any) -> Thing:
     """start + step · (0, 1, …), the number of elements being what a run decides."""
-    if not isinstance(step, (int, float)) or step != int(step) or not all(isinstance(x, (int, Dim)) or x == int(x) for x in (first, last)):
-        raise n.refuse(f"Range needs whole numbers where its length depends on sizes that only a run decides, got {first} to {last} by {step}")
+    if (
+        not isinstance(step, (int, float))
+        or step != int(step)
+        or not all(isinstance(x, (int, Dim)) or x == int(x) for x in (first, last))
+    ):
+        raise n.refuse(
+            f"Range needs whole numbers where its length depends on sizes that only a run decides, got {first} to"
+            f" {last} by {step}"
+        )
     step, dtype = int(step), n.input(0).type.dtype
     count = length(first if isinstance(first, Dim) else int(first), last if isinstance(last, Dim) else int(last), step)
     if is_known(count) and count <= FEW and dtype.is_integer:
-        return n.builder.sized(np.array([first + i * step for i in range(count)], object), dtype, next(filter(None, n.node.output), ""))
+        return n.builder.sized(
+            np.array([first + i * step for i in range(count)], object), dtype, next(filter(None, n.node.output), "")
+        )
     found = n.count(count, dtype)
     if step != 1:
         found = n.emit("mul", found, n.like(found, step))
@@ -93,10 +113,13 @@ def eye_like(n: Reading) -> Thing:
         return n.cast(n.emit("equal", n.count(columns), below), x.type.dtype if to is None else n.dtype(to))
     if x.type.rank != 2 or x.type.size > HUGE:
         raise n.refuse(f"EyeLike needs a matrix of at most {HUGE} elements, got {x.type}")
-    return n.constant(np.eye(x.type.shape[0], x.type.shape[1], n.attr("k")), x.type.dtype if to is None else n.dtype(to))
+    return n.constant(
+        np.eye(x.type.shape[0], x.type.shape[1], n.attr("k")), x.type.dtype if to is None else n.dtype(to)
+    )
 
 
 # --- one shape to another
+
 
 @reads("Reshape")
 def reshape(n: Reading) -> Thing:
@@ -113,7 +136,8 @@ def reshape(n: Reading) -> Thing:
         left = exact(x.type.size, rest) if rest else None
         if left is None:
             _left(x.type.shape, sizes)
-            equal(x.type.size // rest * rest if rest else 0, x.type.size)                  # says what it depends on, if it does
+            # says what it depends on, if it does
+            equal(x.type.size // rest * rest if rest else 0, x.type.size)
             raise n.refuse(f"Reshape of {x.type} to {list(wanted)} leaves no whole size for -1")
         sizes[sizes.index(-1)] = left
     elif math.prod(sizes) != x.type.size:
@@ -124,7 +148,8 @@ def reshape(n: Reading) -> Thing:
 
 
 def _left(shape: Sequence[Size], wanted: Sequence[Size]) -> None:
-    """Where an exporter left a number in a shape, the size that it had in the place of a symbol: asks whether it is that."""
+    """Where an exporter left a number in a shape, the size that it had in the place of a symbol: asks whether it is
+    that."""
     for d, size in zip(shape, wanted):
         if isinstance(d, Dim) and not isinstance(size, Dim) and size > 0:
             equal(d, size)
@@ -143,7 +168,9 @@ def flatten(n: Reading) -> Thing:
 def squeeze(n: Reading) -> Thing:
     x = n.input(0)
     given = n.some_integers(1, "axes") if n.opset >= 13 else n.attr("axes")
-    axes = n.axes(given, x.type.rank) if given is not None else tuple(i for i, d in enumerate(x.type.shape) if equal(d, 1))
+    axes = (
+        n.axes(given, x.type.rank) if given is not None else tuple(i for i, d in enumerate(x.type.shape) if equal(d, 1))
+    )
     if not all(equal(x.type.shape[a], 1) for a in axes):
         raise n.refuse(f"Squeeze needs axes of size 1, got axes {list(axes)} of {x.type}")
     return n.reshape(x, [d for i, d in enumerate(x.type.shape) if i not in axes])
@@ -173,7 +200,9 @@ def expand(n: Reading) -> Thing:
     except Undecided:
         raise
     except ValueError:
-        raise n.refuse(f"Expand needs a shape that broadcasts with its input, got {list(wanted)} and {x.type}") from None
+        raise n.refuse(
+            f"Expand needs a shape that broadcasts with its input, got {list(wanted)} and {x.type}"
+        ) from None
 
 
 @reads("Tile")
@@ -182,6 +211,7 @@ def tile(n: Reading) -> Thing:
 
 
 # --- joining and cutting
+
 
 @reads("Concat")
 def concat(n: Reading) -> Thing:
@@ -192,40 +222,54 @@ def concat(n: Reading) -> Thing:
 
 @reads("Split")
 def split(n: Reading) -> tuple[Thing, ...]:
-    """Sizes are an attribute before opset 13, an input since; without them, or with num_outputs (18), the parts are equal, the last one shorter."""
+    """Sizes are an attribute before opset 13, an input since; without them, or with num_outputs (18), the parts are
+    equal, the last one shorter."""
     x = n.input(0)
     axis = n.axis(n.attr("axis", 0), x.type.rank)
     whole, parts = x.type.shape[axis], len(n.node.output)
     sizes = n.attr("split") if n.opset < 13 else n.some_integers(1, "sizes")
     if not sizes:
         if n.attr("num_outputs", parts) != parts or n.opset < 18 and not equal(whole % parts, 0):
-            raise n.refuse(f"Split needs a size divisible by its {parts} outputs, or num_outputs as many, got {whole} and {n.attr('num_outputs')}")
+            raise n.refuse(
+                f"Split needs a size divisible by its {parts} outputs, or num_outputs as many, got {whole} and"
+                f" {n.attr('num_outputs')}"
+            )
         chunk = -(-whole // parts)
         sizes = [minimum(chunk, maximum(0, whole - i * chunk)) for i in range(parts)]
     elif not equal(sum(sizes), whole) or any(s < 0 for s in sizes) or len(sizes) < len(n.node.output):
-        raise n.refuse(f"Split needs a size per output that sum up to {whole}, got {list(sizes)} for {len(n.node.output)}")
+        raise n.refuse(
+            f"Split needs a size per output that sum up to {whole}, got {list(sizes)} for {len(n.node.output)}"
+        )
     ends = list(accumulate(sizes))
-    return tuple(n.slice(x, axis, end - length, end) if n.wants(i) else None
-                 for i, (end, length) in enumerate(zip(ends[:len(n.node.output)], sizes)))
+    return tuple(
+        n.slice(x, axis, end - length, end) if n.wants(i) else None
+        for i, (end, length) in enumerate(zip(ends[: len(n.node.output)], sizes))
+    )
 
 
 @reads("Slice")
 def slice_(n: Reading) -> Thing:
-    """Attributes before opset 10, inputs since. Ends and starts beyond the tensor are clamped, negative ones count from the end."""
+    """Attributes before opset 10, inputs since. Ends and starts beyond the tensor are clamped, negative ones count from
+    the end."""
     x = n.input(0)
     if n.opset < 10:
         starts, ends, axes, steps = n.attr("starts"), n.attr("ends"), n.attr("axes"), None
     else:
         told = [v.type for i in range(1, 5) if (v := n.optional(i)) is not None]
         if any(t.rank > 1 or t.known and t.size > x.type.rank for t in told):
-            raise n.refuse(f"Slice of {x.type} needs vectors of at most {x.type.rank} starts, ends, axes and steps, got {', '.join(map(str, told))}")
+            raise n.refuse(
+                f"Slice of {x.type} needs vectors of at most {x.type.rank} starts, ends, axes and steps, got"
+                f" {', '.join(map(str, told))}"
+            )
         starts, ends = n.integers(1, "starts"), n.integers(2, "ends")
         axes, steps = n.some_integers(3, "axes"), n.some_integers(4, "steps")
     axes = axes if axes is not None else tuple(range(len(starts)))
     steps = steps or (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise n.refuse(f"Slice needs a start, an end, an axis and a step other than 0 each, "
-                       f"got {list(starts)}, {list(ends)}, {list(axes)}, {list(steps)}")
+        raise n.refuse(
+            "Slice needs a start, an end, an axis and a step other than 0 each, "
+            f"got {list(starts)}, {list(ends)}, {list(axes)}, {list(steps)}"
+        )
     axes = tuple(n.axis(a, x.type.rank) for a in axes)
     bounds = [_within(n, s, e, step, x.type.shape[a]) for s, e, a, step in zip(starts, ends, axes, steps)]
     cut = [(a, *b) for a, b in zip(axes, bounds) if b != (0, x.type.shape[a], 1)]
@@ -243,12 +287,18 @@ def _within(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[
     low, high = (0, size) if step > 0 else (-1, size - 1)
 
     def place(at: Size) -> Size:
-        if not isinstance(at, Dim) and abs(at) >= END:     # the end, from whichever side
+        if not isinstance(at, Dim) and abs(at) >= END:  # the end, from whichever side
             return high if at > 0 else low
         at = at if at >= 0 else at + size
-        if dims.bounds(at - high)[1] > 0 and not isinstance(size, Dim) and any(s.name in n.program.open for s in dims.symbols(at)):
-            raise Undecided(f"whether there are {at} elements to take of {size}", high - at, ">=")        # nobody said how large it may be
+        if (
+            dims.bounds(at - high)[1] > 0
+            and not isinstance(size, Dim)
+            and any(s.name in n.program.open for s in dims.symbols(at))
+        ):
+            # nobody said how large it may be
+            raise Undecided(f"whether there are {at} elements to take of {size}", high - at, ">=")
         return minimum(maximum(at, low), high)
+
     return place(start), place(end), step
 
 

@@ -1,4 +1,5 @@
 """Readers of support vector machines."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -32,9 +33,13 @@ def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
     dot = n.emit("matmul", x, n.constant(np.ascontiguousarray(vectors.T)))
     if kind == "LINEAR":
         return dot
-    if kind == "RBF":                                      # |x − s|² = x² − 2·x·s + s²
+    if kind == "RBF":  # |x − s|² = x² − 2·x·s + s²
         own = n.emit("reduce_sum", n.emit("mul", x, x), axes=(1,), keepdims=True)
-        apart = n.emit("add", n.emit("sub", own, n.emit("mul", dot, n.like(x, 2))), n.constant((vectors.astype(np.float64) ** 2).sum(1), x.type.dtype))
+        apart = n.emit(
+            "add",
+            n.emit("sub", own, n.emit("mul", dot, n.like(x, 2))),
+            n.constant((vectors.astype(np.float64) ** 2).sum(1), x.type.dtype),
+        )
         return n.emit("exp", n.emit("mul", n.emit("maximum", apart, n.like(x, 0)), n.like(x, -gamma)))
     moved = n.emit("add", n.emit("mul", dot, n.like(x, gamma)), n.like(x, coefficient))
     if kind == "SIGMOID":
@@ -46,19 +51,31 @@ def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
 
 @reads("SVMClassifier", domain=ML)
 def svm_classifier(n: Reading) -> tuple[Thing, ...]:
-    """Pairs of classes vote for one of theirs; without support vectors, a class is what has the largest score. Scores are those of pairs (or classes), or
-    where it is told how, probabilities of classes made of those of pairs."""
+    """Pairs of classes vote for one of theirs; without support vectors, a class is what has the largest score. Scores
+    are those of pairs (or classes), or where it is told how, probabilities of classes made of those of pairs."""
     x, post = features(n), n.attr("post_transform", "NONE")
     classes = max(len(n.attr("classlabels_ints") or ()), len(n.attr("classlabels_strings") or ()))
-    counts, rho, a, b = np.asarray(n.attr("vectors_per_class") or (), np.int64), *(floats(n, name, x) for name in ("rho", "prob_a", "prob_b"))
+    counts, rho, a, b = (
+        np.asarray(n.attr("vectors_per_class") or (), np.int64),
+        *(floats(n, name, x) for name in ("rho", "prob_a", "prob_b")),
+    )
     w, pairs = floats(n, "coefficients", x), classes * (classes - 1) // 2
     if classes < 2:
         return n.foreign()
     if counts.sum() > 0:
-        if counts.shape != (classes,) or (counts < 0).any() or rho.size < pairs or w.size != (classes - 1) * counts.sum() or a.size not in (0, pairs) or (
-                a.size != b.size):
-            raise n.refuse(f"SVMClassifier of {classes} classes needs numbers of vectors for each, {classes - 1} coefficients per vector, {pairs} rho, and as "
-                           f"many prob_a and prob_b or none; got {counts.size}, {w.size}, {rho.size}, {a.size} and {b.size}")
+        if (
+            counts.shape != (classes,)
+            or (counts < 0).any()
+            or rho.size < pairs
+            or w.size != (classes - 1) * counts.sum()
+            or a.size not in (0, pairs)
+            or (a.size != b.size)
+        ):
+            raise n.refuse(
+                f"SVMClassifier of {classes} classes needs numbers of vectors for each, {classes - 1} coefficients per"
+                f" vector, {pairs} rho, and as many prob_a and prob_b or none; got {counts.size}, {w.size}, {rho.size},"
+                f" {a.size} and {b.size}"
+            )
         weights, ours = _against(w.reshape(classes - 1, -1), counts)
         near = _kernel(n, x, _vectors(n, x, int(counts.sum())))
         scores = n.emit("add", n.emit("matmul", near, n.constant(weights)), n.constant(rho[:pairs]))
@@ -66,15 +83,24 @@ def svm_classifier(n: Reading) -> tuple[Thing, ...]:
         votes = n.emit("add", n.emit("matmul", won, n.constant(ours)), n.constant(np.maximum(-ours, 0).sum(0)))
     else:
         if not rho.size or not equal(w.size, classes * x.type.shape[1]):
-            raise n.refuse(f"SVMClassifier needs {classes} coefficients for each of {x.type.shape[1]} features and a rho, got {w.size} and {rho.size}")
-        scores = n.emit("add", n.emit("matmul", x, n.constant(np.ascontiguousarray(w.reshape(classes, -1).T))), n.constant(rho[0]))
+            raise n.refuse(
+                f"SVMClassifier needs {classes} coefficients for each of {x.type.shape[1]} features and a rho, got"
+                f" {w.size} and {rho.size}"
+            )
+        scores = n.emit(
+            "add", n.emit("matmul", x, n.constant(np.ascontiguousarray(w.reshape(classes, -1).T))), n.constant(rho[0])
+        )
         votes, a = scores, a[:0]
     best = n.emit("arg_max", votes, axis=1, keepdims=False)
-    if rho.size == 1 and classes > 2:                      # as ONNX Runtime has it: a rho for one pair, so the label says on which side
+    # as ONNX Runtime has it: a rho for one pair, so the label says on which side
+    if rho.size == 1 and classes > 2:
         if n.attr("classlabels_strings"):
             return n.foreign()
-        labels = n.cast(n.emit("greater", n.emit("reduce_max", votes, axes=(1,), keepdims=False), n.like(votes, 0)), I64)
-    elif rho.size == 1 and not a.size and (w >= 0).all():  # scores of weights that are all positive are taken for probabilities
+        labels = n.cast(
+            n.emit("greater", n.emit("reduce_max", votes, axes=(1,), keepdims=False), n.like(votes, 0)), I64
+        )
+    elif rho.size == 1 and not a.size and (w >= 0).all():
+        # scores of weights that are all positive are taken for probabilities
         top = n.emit("reduce_max", votes, axes=(1,), keepdims=False)
         labels = labelled(n, n.emit("where", n.emit("greater_equal", top, n.like(top, 0.5)), n.constant(1, I64), best))
     else:
@@ -88,7 +114,8 @@ def svm_classifier(n: Reading) -> tuple[Thing, ...]:
 
 
 def _against(w: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What each vector says of each pair of classes, [vectors, pairs]; and for each pair 1 at its first class, −1 at its second, [pairs, classes]."""
+    """What each vector says of each pair of classes, [vectors, pairs]; and for each pair 1 at its first class, −1 at
+    its second, [pairs, classes]."""
     end = np.cumsum(counts)
     of = [slice(e - c, e) for e, c in zip(end, counts)]
     first, second = np.triu_indices(counts.size, 1)

@@ -1,4 +1,5 @@
 """Readers of what takes texts apart: the data decides how many parts there are, so that scripts do it."""
+
 from __future__ import annotations
 
 from pelton.ops.expressions import compiled_safely
@@ -9,8 +10,10 @@ from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 @reads("StringNormalizer")
 def string_normalizer(n: Reading) -> tuple[Thing, ...]:
     if n.input(0).type.rank not in (1, 2) or n.attr("case_change_action") not in ("NONE", "LOWER", "UPPER"):
-        raise n.refuse(f"StringNormalizer needs a vector of texts or a row of them, and NONE, LOWER or UPPER, got {n.input(0).type} and "
-                       f"{n.attr('case_change_action')!r}")
+        raise n.refuse(
+            "StringNormalizer needs a vector of texts or a row of them, and NONE, LOWER or UPPER, got"
+            f" {n.input(0).type} and {n.attr('case_change_action')!r}"
+        )
     raise n.branches()
 
 

@@ -1,4 +1,5 @@
 """Readers of one step of training's optimizers: Adagrad, Adam and Momentum, pointwise over each of their tensors."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ _TRAINING = "ai.onnx.preview.training"
 
 
 class Step:
-    """Arithmetic in the element type of one tensor: numbers, the learning rate and the count of steps become values of it."""
+    """Arithmetic in the element type of one tensor: numbers, the learning rate and the count of steps become values of
+    it."""
 
     def __init__(self, n: Reading, dtype: DType):
         self.n, self.dtype = n, dtype
@@ -38,9 +40,12 @@ def _tensors(n: Reading, kinds: int) -> list[tuple[Value, ...]]:
     """For each tensor itself, its gradient and what is remembered of it: inputs come kind by kind."""
     rest = [n.input(i) for i in range(2, len(n.things))]
     if not rest or len(rest) % kinds:
-        raise n.refuse(f"{n.op} needs a learning rate, a count and {kinds} tensors for each that it trains, got {len(rest)} tensors")
+        raise n.refuse(
+            f"{n.op} needs a learning rate, a count and {kinds} tensors for each that it trains, got {len(rest)}"
+            " tensors"
+        )
     count = len(rest) // kinds
-    return list(zip(*(rest[i * count:(i + 1) * count] for i in range(kinds))))
+    return list(zip(*(rest[i * count : (i + 1) * count] for i in range(kinds))))
 
 
 def _by_kind(found: Sequence[tuple[Value, ...]]) -> tuple[Thing, ...]:
@@ -56,7 +61,9 @@ def adagrad(n: Reading) -> tuple[Thing, ...]:
         rate = at("div", at.rate, at("add", at("mul", at.count, n.attr("decay_factor", 0.0)), 1.0))
         g = at.regular(x, gradient)
         total = at("add", squares, at("mul", g, g))
-        found.append((at("sub", x, at("div", at("mul", rate, g), at("add", at("sqrt", total), n.attr("epsilon", 0.0)))), total))
+        found.append(
+            (at("sub", x, at("div", at("mul", rate, g), at("add", at("sqrt", total), n.attr("epsilon", 0.0)))), total)
+        )
     return _by_kind(found)
 
 
@@ -68,7 +75,9 @@ def adam(n: Reading) -> tuple[Thing, ...]:
         at = Step(n, x.type.dtype)
         g = at.regular(x, gradient)
         mean, squares = at.mixed(mean, g, alpha), at.mixed(squares, at("mul", g, g), beta)
-        corrected = at("div", at("sqrt", at("sub", 1.0, at("pow", beta, at.count))), at("sub", 1.0, at("pow", alpha, at.count)))
+        corrected = at(
+            "div", at("sqrt", at("sub", 1.0, at("pow", beta, at.count))), at("sub", 1.0, at("pow", alpha, at.count))
+        )
         rate = at.later(at.rate, at("mul", at.rate, corrected))
         moved = at("sub", x, at("div", at("mul", rate, mean), at("add", at("sqrt", squares), n.attr("epsilon", 0.0))))
         shrink = n.attr("norm_coefficient_post", 0.0)

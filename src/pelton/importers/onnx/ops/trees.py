@@ -1,4 +1,5 @@
 """Readers of decision trees: TreeEnsemble, and the older regressor and classifier."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -16,27 +17,38 @@ from .ml import ML, labelled, transformed, two_scores
 from pelton.importers.onnx.node import Reading, Thing, reads
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
-_MODES = {"BRANCH_LEQ": LEQ, "BRANCH_LT": LT, "BRANCH_GTE": GTE, "BRANCH_GT": GT, "BRANCH_EQ": EQ, "BRANCH_NEQ": NEQ, "BRANCH_MEMBER": MEMBER, "LEAF": LEAF}
+_MODES = {
+    "BRANCH_LEQ": LEQ,
+    "BRANCH_LT": LT,
+    "BRANCH_GTE": GTE,
+    "BRANCH_GT": GT,
+    "BRANCH_EQ": EQ,
+    "BRANCH_NEQ": NEQ,
+    "BRANCH_MEMBER": MEMBER,
+    "LEAF": LEAF,
+}
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _JOINS = {"SUM": "sum", "AVERAGE": "sum", "MIN": "min", "MAX": "max"}
 
 
 @dataclass
 class Forest:
-    """Branches as ONNX has them, one behind the other. What `yes`, `no` and `roots` say is a branch, or a leaf where it is LEAVES and more."""
+    """Branches as ONNX has them, one behind the other. What `yes`, `no` and `roots` say is a branch, or a leaf where it
+    is LEAVES and more."""
 
     split: np.ndarray
     feature: np.ndarray
     mode: np.ndarray
     yes: np.ndarray
     no: np.ndarray
-    missing: np.ndarray                                    # whether NaN goes to `yes` whatever the mode
+    missing: np.ndarray  # whether NaN goes to `yes` whatever the mode
     roots: np.ndarray
-    sets: list[np.ndarray] = field(default_factory=list)   # what each MEMBER asks for
+    sets: list[np.ndarray] = field(default_factory=list)  # what each MEMBER asks for
 
 
 LEAVES = 1 << 30
-PARTS, MANY = 16, 256                                      # so many parts can be walked at once by the threads, where there are many trees to walk
+# so many parts can be walked at once by the threads, where there are many trees to walk
+PARTS, MANY = 16, 256
 
 
 def _compared(f: Forest) -> Forest:
@@ -55,11 +67,12 @@ def _compared(f: Forest) -> Forest:
 
     for i in unusual:
         yes, no, missing = f.yes[i], f.no[i], bool(f.missing[i])
-        if f.mode[i] == NEQ:                               # NaN is equal to nothing: it goes to `yes` without being told
+        # NaN is equal to nothing: it goes to `yes` without being told
+        if f.mode[i] == NEQ:
             is_equal(int(i), f.split[i], no, yes, False)
             continue
         at = int(i)
-        members = next(sets) if f.mode[i] == MEMBER else f.split[i:i + 1]
+        members = next(sets) if f.mode[i] == MEMBER else f.split[i : i + 1]
         if not len(members):
             columns["mode"][i], columns["split"][i] = LEQ, np.nan
         for k, member in enumerate(members):
@@ -78,7 +91,7 @@ def _compared(f: Forest) -> Forest:
 def _depths(roots: int, child: np.ndarray, inner: np.ndarray) -> np.ndarray | None:
     """How many steps a row may take in each tree; None where they lead in a circle."""
     depth = np.zeros(roots, np.int32)
-    at = np.arange(roots) * child.size + np.arange(roots)                # (tree, slot), as one number
+    at = np.arange(roots) * child.size + np.arange(roots)  # (tree, slot), as one number
     for level in range(int(inner.sum()) + 1):
         tree, slot = np.divmod(at, child.size)
         tree, slot = tree[inner[slot]], slot[inner[slot]]
@@ -89,35 +102,62 @@ def _depths(roots: int, child: np.ndarray, inner: np.ndarray) -> np.ndarray | No
     return None
 
 
-def planted(n: Reading, x: Value, forest: Forest, start: np.ndarray, target: np.ndarray, weight: np.ndarray, targets: int, join: str) -> Value:
+def planted(
+    n: Reading,
+    x: Value,
+    forest: Forest,
+    start: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray,
+    targets: int,
+    join: str,
+) -> Value:
     """The trees over rows of x: each branch has two slots behind the roots, for what it leads to."""
     f, dtype = _compared(forest), x.type.dtype
     count, roots = f.mode.size, f.roots.size
     ends = np.concatenate([f.roots, f.yes, f.no])
     features = x.type.shape[1]
-    if (((ends < 0) | (ends >= count)) & ((ends < LEAVES) | (ends >= LEAVES + start.size - 1))).any() or (f.feature < 0).any() or (
-            is_known(features) and (f.feature >= features).any()) or (target < 0).any() or (target >= targets).any():
-        raise n.refuse(f"{n.op} has nodes that lead to nodes, features (of {features}) or targets (of {targets}) that there are not")
+    if (
+        (((ends < 0) | (ends >= count)) & ((ends < LEAVES) | (ends >= LEAVES + start.size - 1))).any()
+        or (f.feature < 0).any()
+        or (is_known(features) and (f.feature >= features).any())
+        or (target < 0).any()
+        or (target >= targets).any()
+    ):
+        raise n.refuse(
+            f"{n.op} has nodes that lead to nodes, features (of {features}) or targets (of {targets}) that there"
+            " are not"
+        )
     split = f.split.astype(dtype.numpy)
     below = (f.mode == LT) | (f.mode == GTE)
     split[below] = np.where(np.isneginf(split[below]), np.nan, np.nextafter(split[below], dtype.numpy.type(-np.inf)))
-    tiny = np.finfo(dtype.numpy).tiny                      # kernels take what is smaller for zero
-    split = np.where(np.abs(split) >= tiny, split, np.where(split < 0, -tiny, np.where(np.isnan(split), split, 0))).astype(dtype.numpy)
+    tiny = np.finfo(dtype.numpy).tiny  # kernels take what is smaller for zero
+    split = np.where(
+        np.abs(split) >= tiny, split, np.where(split < 0, -tiny, np.where(np.isnan(split), split, 0))
+    ).astype(dtype.numpy)
     turned = (f.mode == GTE) | (f.mode == GT)
     first, second = np.where(turned, f.no, f.yes), np.where(turned, f.yes, f.no)
-    feature = np.where(turned ^ (f.missing != 0), ~f.feature, f.feature)                      # NaN is not at most anything: where it goes first is said
+    # NaN is not at most anything: where it goes first is said
+    feature = np.where(turned ^ (f.missing != 0), ~f.feature, f.feature)
     slot = np.concatenate([f.roots, np.stack([first, second], 1).reshape(-1)])
     inner, branch = slot < LEAVES, np.where(slot < LEAVES, slot, 0)
     place = np.arange(slot.size)
 
     def told(of: np.ndarray, else_: np.ndarray | float) -> np.ndarray:
         return np.where(inner, of[branch], else_) if count else np.broadcast_to(else_, slot.shape)
+
     child = told(roots + 2 * np.arange(count), place - 1)
     depth = _depths(roots, child, inner)
     if depth is None:
         raise n.refuse(f"{n.op} has a tree whose nodes lead in a circle")
-    tables = (told(split, np.nan).astype(dtype.numpy), *(np.ascontiguousarray(t, np.int32) for t in (
-        told(feature, 0), child, depth, np.where(inner, 0, slot - LEAVES), start, target)), np.asarray(weight))
+    tables = (
+        told(split, np.nan).astype(dtype.numpy),
+        *(
+            np.ascontiguousarray(t, np.int32)
+            for t in (told(feature, 0), child, depth, np.where(inner, 0, slot - LEAVES), start, target)
+        ),
+        np.asarray(weight),
+    )
     parts = PARTS if roots >= MANY else 1
     y = n.emit("trees", x, *(n.constant(t) for t in tables), targets=targets, parts=parts, join=join)
     y = n.reshape(y, y.type.shape[1:]) if parts == 1 else n.emit(f"reduce_{join}", y, axes=(0,), keepdims=False)
@@ -127,26 +167,50 @@ def planted(n: Reading, x: Value, forest: Forest, start: np.ndarray, target: np.
 @reads("TreeEnsemble", domain=ML)
 def tree_ensemble(n: Reading) -> Thing:
     x, targets = _rows(n), n.attr("n_targets", 1)
-    modes, splits, weights = (array_of(n.attr(k), n.program.source) for k in ("nodes_modes", "nodes_splits", "leaf_weights"))
+    modes, splits, weights = (
+        array_of(n.attr(k), n.program.source) for k in ("nodes_modes", "nodes_splits", "leaf_weights")
+    )
 
     def integers(name: str) -> np.ndarray:
         return np.asarray(n.attr(name) or (0,) * modes.size, np.int64)
-    ends = [np.where(integers(f"nodes_{side}leafs") != 0, LEAVES, 0) + integers(f"nodes_{side}nodeids") for side in ("true", "false")]
+
+    ends = [
+        np.where(integers(f"nodes_{side}leafs") != 0, LEAVES, 0) + integers(f"nodes_{side}nodeids")
+        for side in ("true", "false")
+    ]
     roots = np.asarray(n.attr("tree_roots"), np.int64)
-    if any(a.shape != modes.shape for a in (splits, *ends, integers("nodes_featureids"))) or (roots < 0).any() or (roots >= modes.size).any():
+    if (
+        any(a.shape != modes.shape for a in (splits, *ends, integers("nodes_featureids")))
+        or (roots < 0).any()
+        or (roots >= modes.size).any()
+    ):
         raise n.refuse("TreeEnsemble needs a split, a feature and two ends for every node, and roots among them")
     members = n.attr("membership_values")
     sets = []
     if members is not None:
         values = array_of(members, n.program.source)
-        sets = [part[part == part] for part in np.split(values, np.flatnonzero(values != values) + 1)][:int((modes == MEMBER).sum())]
+        sets = [part[part == part] for part in np.split(values, np.flatnonzero(values != values) + 1)][
+            : int((modes == MEMBER).sum())
+        ]
     if len(sets) != (modes == MEMBER).sum():
-        raise n.refuse("TreeEnsemble needs membership values for all nodes that ask for members, each set with a NaN behind it")
+        raise n.refuse(
+            "TreeEnsemble needs membership values for all nodes that ask for members, each set with a NaN behind it"
+        )
     alone = (ends[0] == ends[1]) & (ends[0] >= LEAVES)
-    forest = Forest(splits, integers("nodes_featureids"), modes.astype(np.int64), ends[0], ends[1], integers("nodes_missing_value_tracks_true"),
-                    np.where(alone[roots], ends[0][roots], roots), sets)
+    forest = Forest(
+        splits,
+        integers("nodes_featureids"),
+        modes.astype(np.int64),
+        ends[0],
+        ends[1],
+        integers("nodes_missing_value_tracks_true"),
+        np.where(alone[roots], ends[0][roots], roots),
+        sets,
+    )
     join = ("AVERAGE", "SUM", "MIN", "MAX")[n.attr("aggregate_function", 1)]
-    y = planted(n, x, forest, np.arange(weights.size + 1), np.asarray(n.attr("leaf_targetids")), weights, targets, _JOINS[join])
+    y = planted(
+        n, x, forest, np.arange(weights.size + 1), np.asarray(n.attr("leaf_targetids")), weights, targets, _JOINS[join]
+    )
     if join == "AVERAGE":
         y = n.emit("mul", y, n.like(y, 1 / roots.size))
     return transformed(n, y, _TRANSFORMS[n.attr("post_transform", 0)])
@@ -165,7 +229,11 @@ def _rows(n: Reading) -> Value:
 def _numbers(n: Reading, name: str, dtype: DType) -> np.ndarray:
     """Floats given as a list or, under another name, as a tensor."""
     tensor = n.attr(f"{name}_as_tensor")
-    return np.asarray(n.attr(name) or (), np.float32).astype(dtype.numpy) if tensor is None else array_of(tensor, n.program.source).astype(dtype.numpy)
+    return (
+        np.asarray(n.attr(name) or (), np.float32).astype(dtype.numpy)
+        if tensor is None
+        else array_of(tensor, n.program.source).astype(dtype.numpy)
+    )
 
 
 def _old(n: Reading, prefix: str, targets: int, join: str) -> Value:
@@ -184,12 +252,20 @@ def _old(n: Reading, prefix: str, targets: int, join: str) -> Value:
 
     def integers(name: str) -> np.ndarray:
         return np.asarray(n.attr(name) or (0,) * tree.size, np.int64)
+
     modes = np.array([_MODES.get(m, -1) for m in n.attr("nodes_modes") or ()], np.int64)
     split = _numbers(n, "nodes_values", x.type.dtype)
     feature, missing = integers("nodes_featureids"), integers("nodes_missing_value_tracks_true")
     yes, no = integers("nodes_truenodeids"), integers("nodes_falsenodeids")
-    if not tree.size or any(a.shape != tree.shape for a in (number, modes, split, feature, missing, yes, no)) or (modes < 0).any() or (tree < 0).any():
-        raise n.refuse(f"{n.op} needs nodes, with a tree, a number, a mode that is known, a value, a feature and two ends each")
+    if (
+        not tree.size
+        or any(a.shape != tree.shape for a in (number, modes, split, feature, missing, yes, no))
+        or (modes < 0).any()
+        or (tree < 0).any()
+    ):
+        raise n.refuse(
+            f"{n.op} needs nodes, with a tree, a number, a mode that is known, a value, a feature and two ends each"
+        )
     branches = np.flatnonzero(modes != LEAF)
     place = np.full(tree.size, 0, np.int64)
     place[branches] = np.arange(branches.size)
@@ -197,13 +273,26 @@ def _old(n: Reading, prefix: str, targets: int, join: str) -> Value:
     ends = [place[find(tree[branches], side[branches])] for side in (yes, no)]
     roots = place[np.unique(tree, return_index=True)[1]]
     forest = Forest(split[branches], feature[branches], modes[branches], ends[0], ends[1], missing[branches], roots)
-    held = find(*(integers(f"{prefix}_{k}") for k in ("treeids", "nodeids"))) if n.attr(f"{prefix}_treeids") else np.zeros(0, np.int64)
+    held = (
+        find(*(integers(f"{prefix}_{k}") for k in ("treeids", "nodeids")))
+        if n.attr(f"{prefix}_treeids")
+        else np.zeros(0, np.int64)
+    )
     by_leaf = np.argsort(held, kind="stable")
     start = np.searchsorted(held[by_leaf], np.arange(tree.size + 1))
     weights, ids = _numbers(n, f"{prefix}_weights", x.type.dtype), integers(f"{prefix}_ids")
     if not weights.shape == ids.shape == held.shape:
         raise n.refuse(f"{n.op} needs a tree, a node and an id for each of its weights")
-    y = planted(n, x, forest, start, ids[by_leaf], weights[by_leaf].astype(np.float32 if x.type.dtype is F32 else np.float64), targets, _JOINS[join])
+    y = planted(
+        n,
+        x,
+        forest,
+        start,
+        ids[by_leaf],
+        weights[by_leaf].astype(np.float32 if x.type.dtype is F32 else np.float64),
+        targets,
+        _JOINS[join],
+    )
     if join == "AVERAGE":
         y = n.emit("mul", y, n.like(y, 1 / roots.size))
     base = _numbers(n, "base_values", y.type.dtype)
@@ -220,7 +309,8 @@ def tree_regressor(n: Reading) -> Thing:
 
 @reads("TreeEnsembleClassifier", domain=ML)
 def tree_classifier(n: Reading) -> tuple[Thing, ...]:
-    """Two classes may be told apart by one sum: of positive weights it is a probability, of others a distance, positive for the second class."""
+    """Two classes may be told apart by one sum: of positive weights it is a probability, of others a distance, positive
+    for the second class."""
     classes = max(len(n.attr("classlabels_int64s") or ()), len(n.attr("classlabels_strings") or ()))
     ids, post = set(n.attr("class_ids") or ()), n.attr("post_transform", "NONE")
     if classes < 2:

@@ -1,4 +1,6 @@
-"""Met where multiprocessing has handed `sys.path` on to a new process: puts Pelton in ONNX Runtime's place there, too."""
+"""Met where multiprocessing has handed `sys.path` on to a new process: puts Pelton in ONNX Runtime's place there,
+too."""
+
 import sys
 
 import pelton.onnxruntime
