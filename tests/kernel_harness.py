@@ -136,13 +136,13 @@ def laid(template: Template, region: Region, case: Case, gap: int) -> Layouts:
         strides = gapped(v.type.shape, case.orders.get(v.name, row_major(v.type.rank)), gap)
         lay = lay.moved({v: tuple(-s for s in strides) if v.name in case.backwards else strides})
     for v in region.body.outputs:
-        lay = lay.moved({v: dense(v.type.shape, template.order(region, v, lay))})
+        lay = lay.moved({v: dense(v.type.shape, template.output_order(region, v, lay))})
     for v in (*region.body.inputs, *region.body.constants):
         if not template.fits(region, v, lay):
-            lay = lay.moved({v: dense(v.type.shape, template.wanted(region, v, lay))})
+            lay = lay.moved({v: dense(v.type.shape, template.copy_order(region, v, lay))})
             assert template.fits(region, v, lay), f"{template.name} does not take %{v.name} in the order it wants"
     for v in region.body.outputs:
-        wide = lay.moved({v: gapped(v.type.shape, template.order(region, v, lay), gap)})
+        wide = lay.moved({v: gapped(v.type.shape, template.output_order(region, v, lay), gap)})
         lay = wide if template.fits(region, v, wide) else lay
     assert all(template.fits(region, v, lay) for v in lay), f"{template.name} takes every operand, but not all together"
     return lay

@@ -230,10 +230,10 @@ class RowMajor(Template):
 
     def __init__(self, inner: Template):
         self.inner, self.name = inner, inner.name
-        self.refuses, self.fits, self.wanted, self.tactics, self.emit = (
-            inner.refuses,
+        self.rejection, self.fits, self.copy_order, self.tactics, self.emit = (
+            inner.rejection,
             inner.fits,
-            inner.wanted,
+            inner.copy_order,
             inner.tactics,
             inner.emit,
         )
@@ -287,7 +287,7 @@ def test_slices_are_written_to_places_of_their_own_or_refused(name):
                 for i, a in enumerate(cuts)
             ]
             graph = case.graph.replace(nodes=(*case.graph.nodes, *slices), outputs=tuple(n.output for n in slices))
-            if TEMPLATES[name].refuses(region_of(graph)) is None:
+            if TEMPLATES[name].rejection(region_of(graph)) is None:
                 taken += check(TEMPLATES[name], Case(f"{case.name}-cut{axis}", graph, case.orders, case.arrays), 1)
         if taken:
             break
@@ -324,7 +324,7 @@ class Copying(Template):
     def __init__(self, body: str):
         self.body = body
 
-    def refuses(self, region):
+    def rejection(self, region):
         return None
 
     def fits(self, region, value, layouts):

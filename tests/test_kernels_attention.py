@@ -130,8 +130,8 @@ def test_heads_are_written_in_the_order_of_the_queries():
     joined = {x: (294912, 64, 2304, 1) for x in (q, k, v)}
     blocked = TEMPLATES["attention"]
     assert all(blocked.fits(region, x, joined) for x in (q, k, v))
-    assert blocked.order(region, region.output, joined) == (0, 2, 1, 3)
-    assert blocked.order(region, region.output, {x: dense(x.type.shape) for x in (q, k, v)}) == (0, 1, 2, 3)
+    assert blocked.output_order(region, region.output, joined) == (0, 2, 1, 3)
+    assert blocked.output_order(region, region.output, {x: dense(x.type.shape) for x in (q, k, v)}) == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -143,4 +143,4 @@ def test_heads_are_written_in_the_order_of_the_queries():
     ],
 )
 def test_refusals_say_why(reason, case):
-    assert TEMPLATES["attention"].refuses(region_of(case.graph)) == reason
+    assert TEMPLATES["attention"].rejection(region_of(case.graph)) == reason

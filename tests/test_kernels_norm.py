@@ -153,7 +153,7 @@ def test_norm(template, case):
 def test_a_norm_refuses_operands_that_repeat_along_some_of_its_axes():
     """They would need two strides along the columns; in a region of their own they are a pointwise loop."""
     case = norm("layer_norm", "f32[3, 7, 5]", [(7, 5), (7, 5)], axis=1)
-    assert TEMPLATES["norm"].refuses(region_of(case.graph)) is None
+    assert TEMPLATES["norm"].rejection(region_of(case.graph)) is None
     for graph in (
         norm("layer_norm", "f32[3, 7, 5]", [(5,), (7, 5)], axis=1).graph,
         program(
@@ -165,4 +165,4 @@ def test_a_norm_refuses_operands_that_repeat_along_some_of_its_axes():
             z="f32[5]",
         ),
     ):
-        assert "repeats along some" in TEMPLATES["norm"].refuses(region_of(graph))
+        assert "repeats along some" in TEMPLATES["norm"].rejection(region_of(graph))

@@ -195,13 +195,13 @@ def test_a_recurrent_layer_runs_in_phases_in_an_engine(length, tmp_path, monkeyp
 def test_refusals_say_why(reason, r, tail):
     time = 0 if reason.startswith("nothing") else 3
     graph = program(("y last_h", "rnn_steps", "g r h", {}), *tail, g=f"f32[{time}, 2, 5]", r=r, h="f32[1, 2, 5]")
-    assert TEMPLATES["rnn"].refuses(region_of(graph)) == reason
+    assert TEMPLATES["rnn"].rejection(region_of(graph)) == reason
 
 
 def test_half_precision_wants_constant_weights():
     graph = program(("y last_h", "rnn_steps", "g r h", {}), g="f32[3, 2, 5]", r="f32[1, 5, 5]", h="f32[1, 2, 5]")
-    assert TEMPLATES["rnn"].refuses(region_of(graph)) is None
-    assert TEMPLATES["rnn_half"].refuses(region_of(graph)) == "the recurrent weights are not constant"
+    assert TEMPLATES["rnn"].rejection(region_of(graph)) is None
+    assert TEMPLATES["rnn_half"].rejection(region_of(graph)) == "the recurrent weights are not constant"
 
 
 def test_half_precision_is_not_for_layers_that_amplify_what_they_remember():
@@ -217,6 +217,6 @@ def test_half_precision_is_not_for_layers_that_amplify_what_they_remember():
             c="f32[1, 2, 64]",
             p=np.zeros((1, 192), np.float32),
         )
-        assert TEMPLATES["lstm"].refuses(region_of(graph)) is None
-        refusals[scale] = TEMPLATES["lstm_half"].refuses(region_of(graph))
+        assert TEMPLATES["lstm"].rejection(region_of(graph)) is None
+        refusals[scale] = TEMPLATES["lstm_half"].rejection(region_of(graph))
     assert refusals[0.05] is None and "would be off by" in refusals[1.5]

@@ -71,7 +71,7 @@ def test_heads_are_written_in_the_order_in_which_they_are_read():
     x, cos, sin = region.body.inputs
     # cos and sin as halves of wider rows
     layouts = {x: (294912, 64, 2304, 1), cos: (64, 1), sin: (64, 1)}
-    assert template.order(region, region.output, layouts) == (0, 2, 1, 3)
+    assert template.output_order(region, region.output, layouts) == (0, 2, 1, 3)
     layouts[region.output] = dense(region.output.type.shape, (0, 2, 1, 3))
     assert all(template.fits(region, v, layouts) for v in layouts)
     assert not template.fits(region, cos, {**layouts, cos: (1, 128)})

@@ -137,5 +137,5 @@ def test_pictures_of_a_batch_are_strips_enough():
     ],
 )
 def test_what_is_no_chain_is_refused(why, case):
-    assert why in TEMPLATES["strips"].refuses(region_of(case.graph))
+    assert why in TEMPLATES["strips"].rejection(region_of(case.graph))
     assert evaluate(case.graph, {v.name: np.zeros(v.type.shape, np.float32) for v in case.graph.inputs})

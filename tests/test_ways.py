@@ -22,10 +22,10 @@ class Ordered:
     def __init__(self, name, order):
         self.name, self.axes = name, order
 
-    def order(self, region, value, layouts):
+    def output_order(self, region, value, layouts):
         return self.axes(value.type.rank)
 
-    wanted = order
+    copy_order = output_order
 
     def fits(self, region, value, layouts):
         shape, strides = value.type.shape, layouts[value]

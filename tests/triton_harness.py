@@ -117,7 +117,7 @@ def tried(
     for gap in (0, 5):
         lay = laid(template, region, case, gap)
         for tactic in sample(list(template.tactics(region, lay, target)), most, f"{case.name} {gap}"):
-            assert template.form(tactic) is not None and Tactic.parse(tactic.name) == tactic
+            assert template.family(tactic) is not None and Tactic.parse(tactic.name) == tactic
             yield template.emit(region, lay, tactic, target), lay, f"{case.name} by {tactic.name}, gap {gap}"
 
 

@@ -98,7 +98,7 @@ def computable(dtype: DType) -> bool:
     return dtype.is_float or dtype.is_integer or dtype is BOOL
 
 
-def tail_refusal(region: Region, shape: tuple[int, ...], axis: int | None = None) -> str | None:
+def tail_rejection(region: Region, shape: tuple[int, ...], axis: int | None = None) -> str | None:
     """Why the pointwise nodes of a region cannot follow an anchor whose output has this shape, nor its slices; None
     where they can.
 

@@ -9,7 +9,7 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, broadcast, far, last_of, order_of
 from pelton.plan.region import Region
 
-from .grid import Grid, computable, divide, fits_grid, tail_refusal
+from .grid import Grid, computable, divide, fits_grid, tail_rejection
 from .tail import operands
 from .template import Layouts, Target, Template
 
@@ -58,37 +58,37 @@ def shares(rows: int, columns: int, cost: int, target: Target, step: int) -> tup
 class Sweep(Template):
     """Base of these templates. The output lies in the order of the first input; operands of the tail follow it."""
 
-    def refuses(self, region: Region) -> str | None:
-        if reason := super().refuses(region):
+    def rejection(self, region: Region) -> str | None:
+        if reason := super().rejection(region):
             return reason
         node = region.anchor
         for v in (*node.inputs, *node.outputs):
-            if not self.holds(region, v):
+            if not self.is_supported(region, v):
                 return f"{v.type.dtype.value} is not held by kernels"
-        return tail_refusal(region, node.outputs[0].type.shape)
+        return tail_rejection(region, node.outputs[0].type.shape)
 
-    def holds(self, region: Region, value: Value) -> bool:
+    def is_supported(self, region: Region, value: Value) -> bool:
         """Whether elements of the type can be loaded and stored."""
         return computable(value.type.dtype)
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
         return lying(x.type.shape, layouts[x])
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return last_of(lying(region.output.type.shape, layouts[region.output]), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         grid = self.grid(region, layouts)
         changes = value in region.body.outputs  # the columns, perhaps
         ask = (*region.anchor.inputs, *operands(region)) if changes else (value,)
-        return all(self.reads(region, grid, v, layouts) for v in ask)
+        return all(self.fits_columns(region, grid, v, layouts) for v in ask)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         """Rows and columns of the output."""
         return swept(region, layouts, [layouts[region.anchor.inputs[0]]])
 
-    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+    def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         """Whether one operand can be read or written along the columns."""
         if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) != 1:
             return False

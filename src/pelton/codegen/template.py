@@ -69,7 +69,7 @@ class Packed:
     # puts it into an array of this shape and type that is zero everywhere; timing need not
     fill: Callable[[np.ndarray], object]
     dtype: DType = F32
-    leads: bool = False  # whether the kernel goes where it says: then timing has to fill it
+    has_indices: bool = False  # whether the kernel goes where it says: then timing has to fill it
 
     @property
     def bytes(self) -> int:
@@ -125,31 +125,31 @@ class Template:
 
     name: str = ""
     anchors: tuple[str, ...] = ()  # ops, one of which is all that a region is anchored in
-    alone = False  # True where nothing pointwise and no slices may follow it
+    without_tail = False  # True where nothing pointwise and no slices may follow it
     dynamic = False  # True where sizes may be such as a run decides
     # True where it is no guess: taken where the clock says so, by a version of a library that is there
     timed_only = False
     # True where the arithmetic differs from the direct form (Winograd): not under `strict`
     inexact = False
 
-    def refuses(self, region: Region) -> str | None:
+    def rejection(self, region: Region) -> str | None:
         """None where this template can compute the region, else the reason."""
         node = region.anchor
         if node is None or len(region.anchors) != 1 or node.op.name not in self.anchors:
             return f"no single {' or '.join(self.anchors)}"
-        if self.alone and (region.tail or region.pieces):
+        if self.without_tail and (region.tail or region.pieces):
             return f"no pointwise operations and no slices after {node.op.name}"
         if node.op.product and not (node.attrs.get("accumulate") is node.attrs.get("to") is None):
             return "sums in a type of its own, or gives another"
         if any(0 in v.type.shape for v in (*node.inputs, *node.outputs)):
             return "nothing to compute"
-        return self.refuses_node(region)
+        return self.node_rejection(region)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         """The same of a region that has one of the anchors, and something to compute."""
         return None
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """The order of axes in which an output is written, given the strides of the inputs."""
         return row_major(value.type.rank)
 
@@ -157,11 +157,11 @@ class Template:
         """Whether the kernel can read (or write) an operand that lies as `layouts` say; a copy is made where not."""
         raise NotImplementedError
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """The order of axes that an input should be copied to where it does not fit."""
         return row_major(value.type.rank)
 
-    def preferred(self, region: Region, value: Value, target: Target) -> Layout | None:
+    def preferred_layout(self, region: Region, value: Value, target: Target) -> Layout | None:
         """The layout that an input had better be written in, where this region alone reads it; None where all that fit
         are as good."""
         return None
@@ -170,12 +170,12 @@ class Template:
         """Candidates, the best guess first."""
         return (Tactic(self.name, target.isa),)
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         """What sets tactics apart most (a register tile, an algorithm): the tuner looks at one of each form first, then
         at more of the best ones."""
         return ()
 
-    def exact(self, tactic: Tactic) -> bool:
+    def is_exact(self, tactic: Tactic) -> bool:
         """Whether a tactic's arithmetic differs from the direct form by no more than the order of sums: no other is
         taken under `strict`."""
         return not self.inexact

@@ -63,7 +63,7 @@ class Explanation:
         known_templates = templates(self.isa)
         if name in known_templates:
             regions = [t.what for t in self.placed.tasks if isinstance(t.what, Region)]
-            reasons = {called(r): known_templates[name].refuses(r) for r in regions}
+            reasons = {called(r): known_templates[name].rejection(r) for r in regions}
             return Refusals(
                 name,
                 type(known_templates[name]).__doc__ or "",
@@ -191,7 +191,7 @@ def errors(
 
     def see(seen: Seen) -> None:
         tactic = None if seen.step.host else Tactic.parse(seen.step.info["tactic"])
-        inexact = tactic is not None and not templates(tactic.isa)[tactic.template].exact(tactic)
+        inexact = tactic is not None and not templates(tactic.isa)[tactic.template].is_exact(tactic)
         found.append(StepError(seen.step, inexact, seen.off_alone(), seen.off(wanted.by(seen.task))))
         if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
             raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")

@@ -27,9 +27,9 @@ class Placing(Protocol):
 
     @property
     def name(self) -> str: ...
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order: ...
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order: ...
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool: ...
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order: ...
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order: ...
 
 
 @dataclass(frozen=True)
@@ -190,14 +190,14 @@ class Placer:
     def region(self, region: Region, chosen: Placing) -> None:
         layouts = self.layouts(*region.body.inputs, *region.body.constants)
         for v in region.body.outputs:
-            layouts = layouts.moved({v: dense(v.type.shape, chosen.order(region, v, layouts))})
+            layouts = layouts.moved({v: dense(v.type.shape, chosen.output_order(region, v, layouts))})
         swap: dict[Value, Value] = {}
         for v in (*region.body.inputs, *region.body.constants):
             if chosen.fits(region, v, layouts):
                 continue
             swap[v] = self.copy(
                 v,
-                dense(v.type.shape, chosen.wanted(region, v, layouts)),
+                dense(v.type.shape, chosen.copy_order(region, v, layouts)),
                 f"{region.title()} wants another layout of %{v.name}",
             )
             layouts = layouts.moved({v: self.places[swap[v]].strides})

@@ -37,7 +37,7 @@ def refusal(t: Template, region: Region) -> str | None:
     if not t.dynamic and symbols(region.body):
         return "needs sizes that do not vary"
     try:
-        return t.refuses(region)
+        return t.rejection(region)
     except Undecided as e:
         return str(e)
 
@@ -57,7 +57,7 @@ def preferred(graph: Graph, target: Target, strict: bool, value: Value) -> Layou
     region = cut(graph, (users[0],), (users[0],))
     asked = (t for t in templates(target.isa).values() if users[0].op.name in t.anchors and not (strict and t.inexact))
     able = (t for t in asked if refusal(t, region) is None)
-    return next((layout for t in able if (layout := t.preferred(region, value, target)) is not None), None)
+    return next((layout for t in able if (layout := t.preferred_layout(region, value, target)) is not None), None)
 
 
 def chosen(region: Region, strict: bool = False) -> Template:
@@ -83,9 +83,9 @@ def candidates(
             continue
         count: dict[tuple[int, ...], int] = {}
         for tactic in t.tactics(usual, lies, target):
-            if strict and not t.exact(tactic):
+            if strict and not t.is_exact(tactic):
                 continue
-            form = t.form(tactic)
+            form = t.family(tactic)
             count[form] = count.get(form, 0) + 1
             if count[form] <= most:
                 out.append((t, tactic))

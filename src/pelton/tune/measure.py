@@ -112,7 +112,7 @@ class Stopwatch:
                 room[:] = 0
             arrays[v] = room
         arrays |= {x: _room(x.bytes) for ks in programs for k in ks for x in k.operands if isinstance(x, Workspace)}
-        for x in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Packed) and x.leads}:
+        for x in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Packed) and x.has_indices}:
             arrays[x] = _room(x.bytes)
             arrays[x][:] = 0
             x.fill(arrays[x].view(x.dtype.numpy).reshape(x.shape))
@@ -126,7 +126,7 @@ class Stopwatch:
             ]
 
         def place(x: Value | Packed | Workspace) -> int:
-            if isinstance(x, Packed) and not x.leads:
+            if isinstance(x, Packed) and not x.has_indices:
                 return self._weights(x.bytes)
             return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)
 

@@ -176,15 +176,15 @@ def first_few(found: Found) -> Found:
     """The first tactic of every form of every template."""
     firsts: dict[tuple, tuple[Template, Tactic]] = {}
     for t, c in found:
-        firsts.setdefault((t.name, t.form(c)), (t, c))
+        firsts.setdefault((t.name, t.family(c)), (t, c))
     return list(firsts.values())
 
 
 def near_best(found: Found, times: Mapping[str, int]) -> Found:
     """All tactics of the forms whose first one came near the best; nothing where nothing was timed."""
-    first = {(t.name, t.form(c)): times[c.name] for t, c in first_few(found) if c.name in times}
+    first = {(t.name, t.family(c)): times[c.name] for t, c in first_few(found) if c.name in times}
     limit = min(first.values(), default=0) * NEAR
-    return [(t, c) for t, c in found if first.get((t.name, t.form(c)), limit + 1) <= limit]
+    return [(t, c) for t, c in found if first.get((t.name, t.family(c)), limit + 1) <= limit]
 
 
 def worth(found: Found, times: Mapping[str, int]) -> Found:
@@ -239,8 +239,8 @@ def _small_enough(
             if sum(weights[d].values())
             else []
         )
-        exact = template.exact(tactic)  # accuracy is no price for size
-        pool = list(dict.fromkeys([(template, tactic), *((t, c) for t, c in pool if t.exact(c) or not exact)]))
+        exact = template.is_exact(tactic)  # accuracy is no price for size
+        pool = list(dict.fromkeys([(template, tactic), *((t, c) for t, c in pool if t.is_exact(c) or not exact)]))
         first[d] = 0
         ways[d] = [
             size.Way(

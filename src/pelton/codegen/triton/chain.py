@@ -26,7 +26,7 @@ class Chain(Template):
 
     name = "chain"
 
-    def refuses(self, region):
+    def rejection(self, region):
         return "chains are made of what others take"
 
 

@@ -38,8 +38,8 @@ class CublasLt(ByLibrary, Plain):
 
     name = Product.symbol
 
-    def refuses_sizes(self, region: Region) -> str | None:
-        reason = super().refuses_sizes(region) or ending(region)
+    def sizes_rejection(self, region: Region) -> str | None:
+        reason = super().sizes_rejection(region) or ending(region)
         return reason if isinstance(reason, str) else None
 
     def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:

@@ -37,7 +37,7 @@ class CuDnn(ByLibrary, Convolution):
 
     name = Told.symbol
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x, w, _ = node.inputs
         if node.op is not convolution:
@@ -54,7 +54,7 @@ class CuDnn(ByLibrary, Convolution):
         ):
             return "a product"
         reason = ending(region)
-        return reason if isinstance(reason, str) else super().refuses_sizes(region)
+        return reason if isinstance(reason, str) else super().sizes_rejection(region)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         if target.tf32 or region.anchor.inputs[0].type.dtype is not F32:

@@ -26,10 +26,10 @@ class ByLibrary(Template):
             for choice in range(CHOICES):
                 yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.version(self.name))))
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return ()
 
-    def exact(self, tactic: Tactic) -> bool:
+    def is_exact(self, tactic: Tactic) -> bool:
         return True
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:

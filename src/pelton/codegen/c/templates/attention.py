@@ -14,7 +14,7 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
-from pelton.codegen.grid import Grid, constant, divide, fits_grid, grid_of, tail_refusal
+from pelton.codegen.grid import Grid, constant, divide, fits_grid, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
@@ -69,7 +69,7 @@ class Attention(Template):
     dynamic = True
     types: tuple[DType, ...] = (F32,)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if node.output.type.dtype not in self.types:
             return f"not {' or '.join(t.value for t in self.types)}"
@@ -77,9 +77,9 @@ class Attention(Template):
             return "the width of a head varies"
         if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):
             return "its scale is no finite f32"
-        return tail_refusal(region, node.output.type.shape)
+        return tail_rejection(region, node.output.type.shape)
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """The queries' order of axes, so that heads which were split by a transpose are joined by a free one."""
         q, rank = region.anchor.inputs[0], value.type.rank
         if q.type.shape[:-1] == value.type.shape[:-1] and unit(q.type.shape, layouts[q]):
@@ -104,8 +104,8 @@ class Attention(Template):
 class Few(Attention):
     name = "attention_few"
 
-    def refuses_node(self, region: Region) -> str | None:
-        reason = super().refuses_node(region)
+    def node_rejection(self, region: Region) -> str | None:
+        reason = super().node_rejection(region)
         return reason or (
             "more queries than pay without packed keys" if usual(region.anchor.output.type.shape[-2]) > 4 else None
         )

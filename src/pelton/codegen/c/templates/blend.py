@@ -23,16 +23,16 @@ class Blend(Moving):
     dynamic = True
     anchors = ("blend",)
 
-    def holds(self, region: Region, value: Value) -> bool:
+    def is_supported(self, region: Region, value: Value) -> bool:
         return computable(value.type.dtype)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         x, indices, _ = region.anchor.inputs
         if dims.bounds(x.type.shape[region.anchor.attrs["axis"]])[0] < 1:
             return "there may be no element to pick"
         return None if indices.type.dtype in (I64, I32) else f"indices in {indices.type.dtype.value}"
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """The input's order, the axes of the places where the picked axis was."""
         x, axis = region.anchor.inputs[0], region.anchor.attrs["axis"]
         places = value.type.rank - x.type.rank + 1

@@ -20,7 +20,7 @@ from pelton.codegen.grid import (
     fits_grid,
     grid_of,
     register_tiles,
-    tail_refusal,
+    tail_rejection,
 )
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -83,7 +83,7 @@ class ChannelsLast(Template):
     anchors: tuple[str, ...] = ("convolution",)
     packs = True  # whether filters have to be constants, packed when the engine is built
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if node.inputs[0].type.rank not in (3, 4):
             return "not one or two spatial axes"
@@ -95,28 +95,28 @@ class ChannelsLast(Template):
             return "the picture is its own filter"
         if not is_known(*(d for v in node.inputs[1:] for d in v.type.shape)):
             return "the sizes of the filters vary"
-        return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape, 1)
+        return self.sizes_rejection(region) or tail_rejection(region, node.output.type.shape, 1)
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         return None
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank)
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         if value in region.anchor.inputs[1:] and not any(value in n.inputs for n in region.tail):
             return row_major(value.type.rank)
         return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node, strides = region.anchor, layouts[value]
-        if value is node.inputs[0] and not self.lies(value.type.shape, strides):
+        if value is node.inputs[0] and not self.fits_image(value.type.shape, strides):
             return False
         if value in node.inputs[2:] and value.type.size != 1 and strides != (1,):
             return False
         return fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
 
-    def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
+    def fits_image(self, shape: tuple[int, ...], strides: Strides) -> bool:
         """Whether the pictures can be read from where they are."""
         return shape[1] == 1 or strides[1] == 1
 
@@ -158,7 +158,7 @@ class Winograd(ChannelsLast):
     dynamic = True
     inexact = True
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         a, w = region.anchor.attrs, region.anchor.inputs[1].type.shape
         if w[2:] != (3, 3) or a["strides"] != (1, 1) or a["dilations"] != (1, 1) or a["group"] != 1:
             return "not 3×3 of stride one"
@@ -172,7 +172,7 @@ class Winograd(ChannelsLast):
             if f == 4 or min(s.oh, s.ow) >= f:
                 yield from self._blocks(s, f, target)
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (tactic["F"],)
 
     def margin(self, tactic: Tactic) -> float:
@@ -317,13 +317,13 @@ class Depthwise(ChannelsLast):
     name = "depthwise"
     dynamic = True
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         w = region.anchor.inputs[1].type.shape
         if not region.anchor.attrs["group"] == w[0] == region.anchor.inputs[0].type.shape[1]:
             return "not one filter per channel"
         return None
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (tactic["NV"],)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
@@ -396,11 +396,11 @@ class Direct(ChannelsLast):
     dynamic = True
     packs = False
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         constants = all(constant(region, v) for v in region.anchor.inputs[1:])
         return "a product over pixels: gemm" if is_product(region.anchor) and constants else None
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
@@ -476,7 +476,7 @@ class Planar(ChannelsLast):
     name = "conv_planar"
     dynamic = True
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if node.attrs["group"] != 1 or node.inputs[0].type.rank != 4:
             return "not one picture of all its channels"
@@ -489,15 +489,17 @@ class Planar(ChannelsLast):
             return "what follows reads the picture as well, as vectors of channels"
         return None
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (
-            row_major(value.type.rank) if value is region.anchor.inputs[0] else super().wanted(region, value, layouts)
+            row_major(value.type.rank)
+            if value is region.anchor.inputs[0]
+            else super().copy_order(region, value, layouts)
         )
 
-    def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
+    def fits_image(self, shape: tuple[int, ...], strides: Strides) -> bool:
         return shape[-1] == 1 or strides[-1] == 1
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

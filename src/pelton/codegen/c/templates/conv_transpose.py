@@ -19,7 +19,7 @@ class DepthwiseTranspose(ChannelsLast):
     dynamic = True
     anchors = ("conv_transpose",)
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         x, w = (v.type.shape for v in region.anchor.inputs[:2])
         return None if region.anchor.attrs["group"] == x[1] and w[1] == 1 else "not one filter per channel"
 
@@ -59,7 +59,7 @@ class ConvTranspose(ChannelsLast):
     packs = False
     anchors = ("conv_transpose",)
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

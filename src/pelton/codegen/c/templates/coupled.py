@@ -15,10 +15,10 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, t
 class Coupled(Template):
     name = "coupled"
     anchors = ("coupled",)
-    alone = True
+    without_tail = True
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         return None if region.output.type.dtype in (F32, F64) else "not f32 or f64"
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:

@@ -10,7 +10,7 @@ from pelton.plan.layout import Order, broadcast, row_major
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, tail_refusal
+from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, tail_rejection
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
@@ -23,7 +23,7 @@ class Few(Template):
     anchors = ("matmul",)
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if not all_f32(*node.inputs, node.output):
             return "not f32"
@@ -34,9 +34,9 @@ class Few(Template):
         rows = Product(region).m
         if not is_known(rows) or rows > _MOST:
             return f"more than {_MOST} rows"
-        return tail_refusal(region, node.output.type.shape, node.output.type.rank - 1)
+        return tail_rejection(region, node.output.type.shape, node.output.type.rank - 1)
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:

@@ -56,7 +56,7 @@ class Gather(Moving):
     dynamic = True
     anchors = ("gather", "gather_elements", "gather_nd")
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         dtype = region.anchor.inputs[1].type.dtype
         if region.anchor.op.name == "gather_nd" and region.anchor.inputs[1].type.shape[-1] == 0:
             return "empty index tuples"
@@ -64,7 +64,7 @@ class Gather(Moving):
             return "there may be no element to gather"
         return None if dtype in (I64, I32) else f"indices in {dtype.value}"
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """The input's order, the axes of the indices where the gathered axis was."""
         node = region.anchor
         x, rank = node.inputs[0], node.inputs[1].type.rank

@@ -14,7 +14,7 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
-from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, grid_of, register_tiles, tail_refusal
+from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, grid_of, register_tiles, tail_rejection
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -35,7 +35,7 @@ class Gemm(Template):
     anchors = ("matmul", "convolution")
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if not all_f32(*node.inputs, node.output):
             return "not f32"
@@ -46,15 +46,15 @@ class Gemm(Template):
                 return "the filters are not constant"
         elif min(len(v.type.shape) for v in node.inputs) < 2:
             return "an operand is a vector"
-        return tail_refusal(
+        return tail_rejection(
             region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1
         )
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
         return channels_last(rank) if region.anchor.op.name == "convolution" else row_major(rank)
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
         return (
             last_of(channels_last(region.anchor.output.type.rank), rank)
@@ -79,7 +79,7 @@ class Gemm(Template):
             return False
         return fits_grid(region, p.grid, value, strides)
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

@@ -11,7 +11,7 @@ from pelton.plan.region import Region
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import held, wide
 from .gemm import Product
-from pelton.codegen.grid import Grid, constant, divide, fits_grid, tail_refusal
+from pelton.codegen.grid import Grid, constant, divide, fits_grid, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 # rows whose sums stay in registers, also where each of the two vectors of columns takes two
@@ -24,14 +24,14 @@ class MatMul(Template):
     anchors = ("matmul",)
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         dtype = node.output.type.dtype
         if not wide(dtype) or dtype is F32 and not constant(region, node.inputs[0]):
             return f"{dtype.value}, for which there are faster products"
         if min(v.type.rank for v in node.inputs) < 2:
             return "an operand is a vector"
-        return tail_refusal(region, node.output.type.shape)
+        return tail_rejection(region, node.output.type.shape)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         p, shape, strides = Product(region), value.type.shape, layouts[value]

@@ -51,11 +51,11 @@ def plain(region: Region, layouts: Layouts) -> Moved:
 class Moving(Sweep):
     """Templates that move elements: of any type where no tail computes on them, and read from wherever they lie."""
 
-    def holds(self, region: Region, value: Value) -> bool:
+    def is_supported(self, region: Region, value: Value) -> bool:
         dtype = value.type.dtype
         return computable(dtype) if region.tail else dtype is not STRING and dtype.size <= 8
 
-    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+    def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         return fits_grid(region, grid, value, layouts[value])
 
 
@@ -123,7 +123,7 @@ class Move(Moving):
     dynamic = True
     anchors = ("pad", "tile", "trilu", "resize", "bit_cast")
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if node.op.name == "resize":
             if node.attrs["mode"] != "nearest":

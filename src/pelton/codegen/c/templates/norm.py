@@ -68,7 +68,7 @@ class RowNorm(Sweep):
     dynamic = True
     anchors = ("layer_norm", "rms_norm")
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         x, axis = region.anchor.inputs[0].type, region.anchor.attrs["axis"]
         for v in operands(scaled(region)[0]):
             full = (1,) * (x.rank - v.type.rank) + v.type.shape
@@ -76,7 +76,7 @@ class RowNorm(Sweep):
                 return f"%{v.name} repeats along some of the normalised axes"
         return floats(region)
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x, axis = region.anchor.inputs[0], region.anchor.attrs["axis"]
         return (*(a for a in lying(x.type.shape, layouts[x]) if a < axis), *range(axis, x.type.rank))
 
@@ -85,8 +85,8 @@ class RowNorm(Sweep):
         order = lying(shape, layouts[region.output])
         return Grid(shape, tuple(a for a in order if a < axis), (), tuple(range(axis, len(shape))))
 
-    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
-        return super().reads(scaled(region)[0], grid, value, layouts)
+    def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+        return super().fits_columns(scaled(region)[0], grid, value, layouts)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
@@ -115,20 +115,22 @@ class ChannelNorm(Sweep):
     dynamic = True
     anchors = ("instance_norm", "group_norm")
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         return floats(region) if is_known(self.group(region)) else "the channels of a group vary in number"
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (0, *range(2, value.type.rank), 1)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         rank = region.output.type.rank
         return Grid(region.output.type.shape, (0,), tuple(range(2, rank)), (1,))
 
-    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+    def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         if value in region.anchor.inputs[1:] and layouts[value][0] != 1 and value.type.size != 1:
             return False
-        return value not in (*operands(region), region.anchor.inputs[0]) or super().reads(region, grid, value, layouts)
+        return value not in (*operands(region), region.anchor.inputs[0]) or super().fits_columns(
+            region, grid, value, layouts
+        )
 
     def group(self, region: Region) -> Size:
         """Channels whose statistics are joined."""
@@ -172,10 +174,10 @@ class LocalResponse(Sweep):
     dynamic = True
     anchors = ("lrn",)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         return floats(region)
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (0, *range(2, value.type.rank), 1)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:

@@ -31,7 +31,7 @@ class Arg(Reducing):
     def axes(self, region: Region) -> tuple[int, ...]:
         return (region.anchor.attrs["axis"],)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         return f"{region.anchor.op.name} of bool" if region.anchor.inputs[0].type.dtype is BOOL else None
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -63,7 +63,7 @@ class CumSum(Sweep):
     dynamic = True
     anchors = ("cumsum", "cumprod")
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         return f"{region.anchor.op.name} of bool" if region.anchor.inputs[0].type.dtype is BOOL else None
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
@@ -125,7 +125,7 @@ class TopK(Sweep):
     dynamic = True
     anchors = ("top_k",)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if len(region.body.nodes) > 1:
             return "two results have no common tail"

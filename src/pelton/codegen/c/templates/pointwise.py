@@ -38,7 +38,7 @@ class Transpose(Template):
     name = "transpose"
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def rejection(self, region: Region) -> str | None:
         if len(region.body.nodes) != 1 or region.body.nodes[0].op is not copy:
             return "not a copy"
         if not computable(region.output.type.dtype) or not region.body.inputs or 0 in region.output.type.shape:
@@ -90,7 +90,7 @@ class Pointwise(Template):
     name = "pointwise"
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def rejection(self, region: Region) -> str | None:
         if region.anchors:
             return "not pointwise alone"
         shape = region.output.type.shape
@@ -106,7 +106,7 @@ class Pointwise(Template):
                     return f"{v.type.dtype.value} is not held by kernels"
         return None
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         shape = value.type.shape
         full = [
             v for v in operands(region) if v.type.shape == shape and v in layouts and v not in region.body.constants
@@ -116,7 +116,7 @@ class Pointwise(Template):
                 return order_of(shape, layouts[v])
         return order_of(shape, layouts[full[0]]) if full else row_major(len(shape))
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return last_of(order_of(region.output.type.shape, layouts[region.output]), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:

@@ -8,7 +8,7 @@ from pelton.plan.region import Region
 from .conv import ChannelsLast, Window, window
 from pelton.codegen.c.emit import constants, kernel, tail
 from pelton.codegen.c.fold import joined
-from pelton.codegen.grid import computable, divide, grid_of, tail_refusal
+from pelton.codegen.grid import computable, divide, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 # columns of the picture that are held in registers; maxima need two for sums
@@ -45,13 +45,13 @@ class Pool(ChannelsLast):
     anchors = ("max_pool", "average_pool")
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         x = region.anchor.inputs[0].type
         if x.rank not in (3, 4):
             return "not one or two spatial axes"
         if not computable(x.dtype):
             return f"{x.dtype.value} is not held by kernels"
-        return tail_refusal(region, region.anchor.output.type.shape, 1)
+        return tail_rejection(region, region.anchor.output.type.shape, 1)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)

@@ -52,23 +52,23 @@ class Reducing(Sweep):
     def axes(self, region: Region) -> tuple[int, ...]:
         return region.anchor.attrs["axes"]
 
-    def order(self, region: Region, value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value, layouts: Layouts) -> Order:
         """The kept axes as they lie in the input; reduced ones, of size one now, outermost."""
         x = region.anchor.inputs[0]
         r = Reduced(region, layouts, self.axes(region))
         kept = [r.place[a] for a in lying(x.type.shape, layouts[x]) if a in r.place]
         return (*(a for a in range(value.type.rank) if a not in kept), *kept)
 
-    def wanted(self, region: Region, value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
         if value is not x:
-            return super().wanted(region, value, layouts)
+            return super().copy_order(region, value, layouts)
         return lying(x.type.shape, layouts[x])
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return swept(region, layouts, [Reduced(region, layouts, self.axes(region)).kept])
 
-    def reads(self, region: Region, grid: Grid, value, layouts: Layouts) -> bool:
+    def fits_columns(self, region: Region, grid: Grid, value, layouts: Layouts) -> bool:
         if value is region.anchor.inputs[0] and self.runs_along(region, grid, layouts) is None:
             return False
         return fits_grid(region, grid, value, layouts[value])
@@ -116,7 +116,7 @@ class Reduce(Reducing):
     dynamic = True
     anchors = tuple(KINDS)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         name, dtype = region.anchor.op.name, region.anchor.inputs[0].type.dtype
         if dtype is BOOL and name not in ("reduce_max", "reduce_min"):
             return f"{name} of bool"

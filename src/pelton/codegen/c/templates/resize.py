@@ -38,7 +38,7 @@ class Resize(Sweep):
     dynamic = True
     anchors = ("resize",)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x, a = node.inputs[0].type, node.attrs
         if a["mode"] == "nearest":
@@ -55,14 +55,14 @@ class Resize(Sweep):
             return "the tables of what pixels are made of are too long for a kernel's source"
         return None
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank)
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (
             channels_last(value.type.rank)
             if value is region.anchor.inputs[0]
-            else super().wanted(region, value, layouts)
+            else super().copy_order(region, value, layouts)
         )
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:

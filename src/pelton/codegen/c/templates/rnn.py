@@ -36,10 +36,10 @@ class Recurrent(Template):
     they are no constants, in scratch before the first step; states and outputs of any outer strides."""
 
     dynamic = True  # the time and the batch; hidden units are as many as the weights have
-    alone = True
+    without_tail = True
     weights = F32
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if not all_f32(*node.inputs, *node.outputs):
             return "not f32"
@@ -47,7 +47,7 @@ class Recurrent(Template):
             return "the number of hidden units varies"
         return None
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """Time, batch, direction, unit: to join the directions of a time step is then no copy."""
         return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
 
@@ -155,9 +155,9 @@ class Half(Recurrent):
     def margin(self, tactic: Tactic) -> float:
         return 0.1  # its error is a hundred times that of Winograd
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         """Also for weights without a large one: below 2⁻¹⁴ the steps of a half no longer shrink."""
-        reason = super().refuses_node(region)
+        reason = super().node_rejection(region)
         if reason is not None:
             return reason
         if not constant(region, region.anchor.inputs[1]):

@@ -10,7 +10,7 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, memory, tail
 from pelton.codegen.c.fold import held
-from pelton.codegen.grid import fits_grid, grid_of, tail_refusal
+from pelton.codegen.grid import fits_grid, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
@@ -20,19 +20,19 @@ class Rois(Template):
     anchors = ("roi_align", "max_roi_pool")
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x, _, batch = (v.type for v in node.inputs)
         if x.dtype not in (F32, F16, BF16) or node.inputs[1].type.dtype is not F32:
             return f"not in {x.dtype.value} with rois in {node.inputs[1].type.dtype.value}"
         if batch.dtype not in (I32, I64):
             return f"indices in {batch.dtype.value}"
-        return tail_refusal(region, node.output.type.shape, 1)
+        return tail_rejection(region, node.output.type.shape, 1)
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank)
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank) if value is region.anchor.inputs[0] else row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:

@@ -20,11 +20,11 @@ class Rotary(Sweep):
     anchors = ("rotary",)
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         x, cos, _ = region.anchor.inputs
         return None if is_known(x.type.shape[-1], cos.type.shape[-1]) else "the length of a row is not known"
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """The input's order of rows, so that heads which were split by a transpose are joined by a free one."""
         x = region.anchor.inputs[0]
         last = x.type.rank - 1
@@ -39,10 +39,10 @@ class Rotary(Sweep):
         inner = next((a for a in reversed(lead) if shape[a] != 1), None)
         return Grid(shape, tuple(a for a in lead if a != inner), () if inner is None else (inner,), (last,))
 
-    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+    def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         if value in region.anchor.inputs and value.type.shape[-1] > 1 and layouts[value][-1] != 1:
             return False
-        return super().reads(region, grid, value, layouts)
+        return super().fits_columns(region, grid, value, layouts)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)

@@ -55,10 +55,10 @@ class Places:
 class Scatter(Template):
     name = "scatter"
     anchors = ("scatter_elements", "scatter_nd")
-    alone = True
+    without_tail = True
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x, indices, _ = node.inputs
         if indices.type.dtype not in (I64, I32):

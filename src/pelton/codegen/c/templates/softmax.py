@@ -20,7 +20,7 @@ class Softmax(Sweep):
     dynamic = True
     anchors = ("softmax", "log_softmax")
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         dtype = region.anchor.inputs[0].type.dtype
         return None if dtype.is_float else f"not in {dtype.value}"
 

@@ -14,7 +14,7 @@ from .conv import Window, pack_taps, window
 from pelton.codegen.c.emit import constants, kernel, tail
 from pelton.codegen.code import Text
 from .gemm import is_product, pack_panels
-from pelton.codegen.grid import all_f32, constant, divide, fits_grid, grid_of, tail_refusal
+from pelton.codegen.grid import all_f32, constant, divide, fits_grid, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 
@@ -70,7 +70,7 @@ class Strips(Template):
     name = "strips"
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def rejection(self, region: Region) -> str | None:
         if len(region.anchors) not in (2, 3) or any(a.op.name != "convolution" for a in region.anchors):
             return "no chain of two or three convolutions"
         kinds = ["product" if is_product(a) else "depthwise" if is_depthwise(a) else "" for a in region.anchors]
@@ -92,13 +92,13 @@ class Strips(Template):
         if (s.dh, s.dw) != (1, 1) or s.sh > s.kh or s.sw > s.kw or s.pt >= s.kh or s.pl >= s.kw:
             return "filters with gaps between their elements or their places, or filters all outside of the picture"
         return next(
-            (reason for part in found if (reason := tail_refusal(part, part.anchors[0].output.type.shape, 1))), None
+            (reason for part in found if (reason := tail_rejection(part, part.anchors[0].output.type.shape, 1))), None
         )
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank)
 
-    wanted = order
+    copy_order = output_order
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         shape, strides = value.type.shape, layouts[value]

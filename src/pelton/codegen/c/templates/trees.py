@@ -24,10 +24,10 @@ _JOINS = {"sum": "((a) + (b))", "min": "((b) < (a) ? (b) : (a))", "max": "((b) >
 class Trees(Template):
     name = "trees"
     anchors = ("trees",)
-    alone = True
+    without_tail = True
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if not all(constant(region, v) for v in node.inputs[1:]):
             return "the trees are not constant"
@@ -62,7 +62,12 @@ class Trees(Template):
         if of_tree is not None:
             leaves = (
                 Packed(
-                    (targets,), "targets by tree", of_tree.shape, lambda out: np.copyto(out, of_tree), I32, leads=True
+                    (targets,),
+                    "targets by tree",
+                    of_tree.shape,
+                    lambda out: np.copyto(out, of_tree),
+                    I32,
+                    has_indices=True,
                 ),
             )
         kind = np.dtype(
@@ -81,7 +86,9 @@ class Trees(Template):
             if of_tree is not None:
                 packed["weight"][:, 0] = table[weight][np.minimum(table[start][table[leaf]], weight.type.size - 1)]
 
-        nodes = Packed(tuple(node.inputs[1:]), "nodes", (threshold.type.size * kind.itemsize,), pack, U8, leads=True)
+        nodes = Packed(
+            tuple(node.inputs[1:]), "nodes", (threshold.type.size * kind.itemsize,), pack, U8, has_indices=True
+        )
         join = node.attrs["join"]
         block = constants(
             ROWS=rows,

@@ -43,10 +43,10 @@ class Attention(attention.Attention):
     name = "attention"
     types = (F32, F16, BF16)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         h = Heads(region)
         return (
-            super().refuses_node(region)
+            super().node_rejection(region)
             or unreadable(region.tail)
             or (f"heads of more than {WIDEST}" if max(h.d, h.dv) > WIDEST // (2 if self.wide(h) else 1) else None)
         )
@@ -62,10 +62,10 @@ class Attention(attention.Attention):
             or 1 in [s for s, d in zip(layouts[value][-2:], shape[-2:]) if d != 1]
         )
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"]
 
-    def exact(self, tactic: Tactic) -> bool:
+    def is_exact(self, tactic: Tactic) -> bool:
         return tactic["PRECISION"] == 0
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

@@ -149,7 +149,7 @@ class Convolution(Products):
     name = "conv"
     anchors: tuple[str, ...] = ("convolution", "conv_transpose")
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x, w, _ = node.inputs
         if x.type.rank not in (3, 4):
@@ -161,11 +161,11 @@ class Convolution(Products):
         each = node.op.name == "convolution" and w.type.shape[1] == 1 and node.attrs["group"] > 1
         return "a product of one channel, for which there are windows" if each and constant(region, w) else None
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (
             channels_last(value.type.rank)
             if value is region.anchor.inputs[1]
-            else super().wanted(region, value, layouts)
+            else super().copy_order(region, value, layouts)
         )
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
@@ -191,7 +191,7 @@ class Convolution(Products):
             )
         )
 
-    def preferred(self, region: Region, value: Value, target: Target) -> Layout | None:
+    def preferred_layout(self, region: Region, value: Value, target: Target) -> Layout | None:
         """Pictures with as many zeros as the filters reach to, behind each row and each picture, where the model says
         that this is faster."""
         node, x = region.anchor, region.anchor.inputs[0]
@@ -217,8 +217,8 @@ class Convolution(Products):
 
         return layout if least(flat(region, layouts)) < least(None) else None
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return (*super().form(tactic), tactic["PICTURES"], tactic["FLAT"], int(tactic["STREAM"] > 0))
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
+        return (*super().family(tactic), tactic["PICTURES"], tactic["FLAT"], int(tactic["STREAM"] > 0))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)

@@ -36,7 +36,7 @@ class Im2col(Convolution):
     anchors = ("convolution",)
     dynamic = False
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if node.inputs[0].type.rank != 4:
             return "not two spatial axes"
@@ -49,9 +49,9 @@ class Im2col(Convolution):
             or max((s.kh - 1) * s.dh, (s.kw - 1) * s.dw) >= MOST_OFFSET
         ):
             return "strides, padding or filters are too large for such boxes"
-        return super().refuses_sizes(region)
+        return super().sizes_rejection(region)
 
-    def preferred(self, region: Region, value: Value, target: Target) -> Layout | None:
+    def preferred_layout(self, region: Region, value: Value, target: Target) -> Layout | None:
         return None  # padding costs nothing here
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
@@ -72,7 +72,7 @@ class Im2col(Convolution):
             found += likely([(cycles(way, count, taps * deep, False, True, target) - BOXES, way) for way in ways])
         yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"], int(tactic["STREAM"] > 0)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32
-from pelton.codegen.grid import Grid, divide, tail_refusal
+from pelton.codegen.grid import Grid, divide, tail_rejection
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import broadcast
@@ -19,14 +19,14 @@ class MatMul(Template):
     anchors = ("matmul",)
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         dtype = node.output.type.dtype
         if dtype in (F32, F16, BF16, BOOL) or not computable(dtype):
             return f"{dtype.value}, for which there are faster products, or none"
         if min(v.type.rank for v in node.inputs) < 2:
             return "an operand is a vector"
-        return tail_refusal(region, node.output.type.shape) or unreadable(region.tail)
+        return tail_rejection(region, node.output.type.shape) or unreadable(region.tail)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True

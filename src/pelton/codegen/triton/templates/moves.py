@@ -25,7 +25,7 @@ NAMES = {short: f"tl.{'uint8' if long == 'int1' else long}" for long, short in T
 
 @gpu_template
 class Move(ByElement, moves.Move):
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         return "gathers and blends say the same" if region.anchor.op.name == "resize" else None
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -114,7 +114,7 @@ class Scatter(ByElement, scatter.Scatter):
     """Every element of the output looks at all updates in their order: what meets twice is joined in the same order in
     every run."""
 
-    alone = False
+    without_tail = False
 
     def moves(self, region: Region) -> bool:
         return region.anchor.attrs["reduction"] == "none"

@@ -7,7 +7,7 @@ import math
 from pelton.ir.dims import bounds, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
-from pelton.codegen.grid import Grid, divide, tail_refusal
+from pelton.codegen.grid import Grid, divide, tail_rejection
 from pelton.codegen.sweep import lying
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, dense
@@ -24,7 +24,7 @@ class Along(Template):
 
     dynamic = True
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
         return lying(x.type.shape, layouts[x])
 
@@ -45,11 +45,11 @@ class Scan(Along):
     name = "scan"
     anchors = ("cumsum", "cumprod")
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if not computable(node.output.type.dtype) or node.output.type.dtype is BOOL:
             return f"{node.op.name} of {node.output.type.dtype.value}"
-        return tail_refusal(region, node.output.type.shape) or unreadable(region.tail)
+        return tail_rejection(region, node.output.type.shape) or unreadable(region.tail)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         rows, cols = self.sizes(region, layouts)
@@ -84,9 +84,9 @@ class Scan(Along):
 class TopK(Along):
     name = "top_k"
     anchors = ("top_k",)
-    alone = True
+    without_tail = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x, k = node.inputs[0].type, node.attrs["k"]
         if not computable(x.dtype) or x.dtype is BOOL or x.dtype.size > 4:

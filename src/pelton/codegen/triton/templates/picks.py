@@ -10,7 +10,7 @@ from pelton.ir.types import DType
 from pelton.codegen.c.templates import gather
 from pelton.codegen.c.templates.gather import Picks
 from pelton.codegen.code import Text, code, join
-from pelton.codegen.grid import Grid, divide, tail_refusal
+from pelton.codegen.grid import Grid, divide, tail_rejection
 from pelton.codegen.sweep import extent, lying
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.region import Region
@@ -23,14 +23,14 @@ class ByElement(Template):
     """What templates share whose programs make a block of their output's elements, each of which may come from
     anywhere. All operands lie as they like."""
 
-    def refuses(self, region: Region) -> str | None:
-        if reason := super().refuses(region):
+    def rejection(self, region: Region) -> str | None:
+        if reason := super().rejection(region):
             return reason
         holds = movable if self.moves(region) and not region.tail else computable
         for v in (*region.anchor.inputs, *region.anchor.outputs):
             if not holds(v.type.dtype):
                 return f"{v.type.dtype.value} is not held by kernels"
-        return tail_refusal(region, region.anchor.output.type.shape) or unreadable(region.tail)
+        return tail_rejection(region, region.anchor.output.type.shape) or unreadable(region.tail)
 
     def moves(self, region: Region) -> bool:
         """Whether nothing is computed with the elements."""

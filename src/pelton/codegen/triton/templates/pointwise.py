@@ -22,10 +22,10 @@ def power_of_two(n: int, least: int = 1, most: int = 1 << 20) -> int:
 class Pointwise(pointwise.Pointwise):
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def rejection(self, region: Region) -> str | None:
         if any(v.type.size == 1 and not computable(v.type.dtype) for v in region.body.constants):
             return "a number in the code of a type that kernels do not hold"
-        return super().refuses(region) or unreadable(region.body.nodes)
+        return super().rejection(region) or unreadable(region.body.nodes)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True

@@ -11,7 +11,7 @@ from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, I32
 from pelton.codegen.c.templates.gemm import is_product
 from pelton.codegen.code import Text
-from pelton.codegen.grid import Grid, constant, divide, tail_refusal
+from pelton.codegen.grid import Grid, constant, divide, tail_rejection
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
@@ -143,7 +143,7 @@ class Products(Template):
 
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         kinds = {v.type.dtype for v in node.inputs}
         if len(kinds) != 1 or not kinds <= {F32, F16, BF16}:
@@ -152,19 +152,19 @@ class Products(Template):
         if conv and node.inputs[0] in node.inputs[1:]:
             return "the picture is its own filter"
         return (
-            self.refuses_sizes(region)
-            or tail_refusal(region, node.output.type.shape, 1 if conv else node.output.type.rank - 1)
+            self.sizes_rejection(region)
+            or tail_rejection(region, node.output.type.shape, 1 if conv else node.output.type.rank - 1)
             or unreadable(region.tail)
         )
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         return None
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
         return channels_last(rank) if convolves(region.anchor) else row_major(rank)
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
         if (
             not convolves(region.anchor)
@@ -187,10 +187,10 @@ class Products(Template):
             or shape[-2:] == (1, 1)
         )
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"]
 
-    def exact(self, tactic: Tactic) -> bool:
+    def is_exact(self, tactic: Tactic) -> bool:
         return tactic["PRECISION"] == 0
 
 
@@ -230,7 +230,7 @@ class Plain(Products):
 
     anchors = ("matmul", "convolution")
 
-    def refuses_sizes(self, region: Region) -> str | None:
+    def sizes_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if node.op.name == "convolution":
             return None if is_product(node) else "not a 1×1 convolution of stride one without padding and groups"
@@ -254,8 +254,8 @@ class Few(Plain):
 
     name = "few"
 
-    def refuses_sizes(self, region: Region) -> str | None:
-        reason = super().refuses_sizes(region)
+    def sizes_rejection(self, region: Region) -> str | None:
+        reason = super().sizes_rejection(region)
         return reason or (None if bounds(product(region)[3])[1] <= FEW else f"more than {FEW} rows")
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
@@ -277,10 +277,10 @@ class Few(Plain):
                 self.name, target.isa, (("ROWS", rows), ("BN", bn), ("BK", bk), ("AHEAD", 3), ("WARPS", warps))
             )
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (tactic["BN"],)
 
-    def exact(self, tactic: Tactic) -> bool:
+    def is_exact(self, tactic: Tactic) -> bool:
         return True
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -322,8 +322,8 @@ class Gemm(Plain):
             )
         )
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return *super().form(tactic), tactic["DESCRIBED"], int(tactic["STREAM"] > 0)
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
+        return *super().family(tactic), tactic["DESCRIBED"], int(tactic["STREAM"] > 0)
 
     def described(self, region: Region, layouts: Layouts) -> dict[str, Size] | None:
         """What descriptors of both operands say; None where there can be none: rows begin at multiples of 16 bytes,

@@ -74,10 +74,10 @@ class Form:
 class Recurrent(Template):
     name = "recurrent"
     anchors = ("lstm_steps", "gru_steps", "rnn_steps")
-    alone = True
+    without_tail = True
     dynamic = True  # the time and the batch
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         dtypes = {v.type.dtype for v in (*node.inputs, *node.outputs)}
         if len(dtypes) != 1 or not dtypes <= {F64, F32, F16, BF16}:
@@ -86,7 +86,7 @@ class Recurrent(Template):
             return "the number of hidden units varies"
         return None
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """Time, batch, direction, unit: to join the directions of a time step is then no copy."""
         return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
 
@@ -198,7 +198,7 @@ class Recurrent(Template):
             ),
         )
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["PHASED"], tactic["DOT"]
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:

@@ -15,8 +15,8 @@ from .product import pixels
 
 @gpu_template
 class Rois(roi.Rois):
-    def refuses_node(self, region: Region) -> str | None:
-        return super().refuses_node(region) or unreadable(region.tail)
+    def node_rejection(self, region: Region) -> str | None:
+        return super().node_rejection(region) or unreadable(region.tail)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True

@@ -11,7 +11,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
 from pelton.codegen.c.templates.norm import scaled
 from pelton.codegen.c.templates.reduce import KINDS
-from pelton.codegen.grid import Grid, divide, tail_refusal
+from pelton.codegen.grid import Grid, divide, tail_rejection
 from pelton.codegen.sweep import lying
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order
@@ -47,14 +47,14 @@ class Rows(Template):
     anchors = ("softmax", "log_softmax", "layer_norm", "rms_norm", *REDUCES)
     dynamic = True
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x = node.inputs[0].type
         if not computable(x.dtype) or not x.dtype.is_float and node.op.name not in WHOLE:
             return f"{node.op.name} of {x.dtype.value}"
         if node.op.name.startswith("arg") and (x.dtype is BOOL or bounds(x.shape[node.attrs["axis"]])[1] >= 1 << 31):
             return f"{node.op.name} of {x.dtype.value} along {x.shape[node.attrs['axis']]}"
-        return tail_refusal(region, node.output.type.shape) or unreadable(scaled(region)[0].tail)
+        return tail_rejection(region, node.output.type.shape) or unreadable(scaled(region)[0].tail)
 
     def along(self, region: Region) -> tuple[int, ...]:
         """The axes that a row runs along."""
@@ -64,7 +64,7 @@ class Rows(Template):
         axis, rank = node.attrs["axis"], node.inputs[0].type.rank
         return (axis,) if node.op.name in ("softmax", "log_softmax", *REDUCES) else tuple(range(axis, rank))
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
         order = lying(x.type.shape, layouts[x])
         if value.type.rank == x.type.rank:
@@ -139,7 +139,7 @@ class Rows(Template):
                     ] = took
         return sorted(found, key=lambda tactic: found[tactic])[:MOST]
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (int(tactic["PARTS"] > 0),)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:

@@ -10,7 +10,7 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, F64
 from pelton.codegen.c.templates.conv import window
-from pelton.codegen.grid import constant, divide, tail_refusal
+from pelton.codegen.grid import constant, divide, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, channels_last, last_of
 from pelton.plan.region import Region
@@ -45,10 +45,10 @@ class Pictures(Template):
 
     dynamic = True
 
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank)
 
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
 
 
@@ -57,7 +57,7 @@ class Window(Pictures):
     name = "window"
     anchors = ("max_pool", "average_pool", "convolution")
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x = node.inputs[0].type
         if x.rank not in (3, 4):
@@ -70,7 +70,7 @@ class Window(Pictures):
                 return "the picture is its own filter"
         if node.op.name != "max_pool" and x.dtype not in (F64, F32, F16, BF16) or not computable(x.dtype):
             return f"{node.op.name} of {x.dtype.value}"
-        return tail_refusal(region, node.output.type.shape, 1) or unreadable(region.tail)
+        return tail_rejection(region, node.output.type.shape, 1) or unreadable(region.tail)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node = region.anchor
@@ -145,11 +145,11 @@ class LocalResponse(Pictures):
     name = "lrn"
     anchors = ("lrn",)
 
-    def refuses_node(self, region: Region) -> str | None:
+    def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if node.output.type.dtype not in (F32, F16, BF16):
             return f"not in {node.output.type.dtype.value}"
-        return tail_refusal(region, node.output.type.shape, 1) or unreadable(region.tail)
+        return tail_rejection(region, node.output.type.shape, 1) or unreadable(region.tail)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
