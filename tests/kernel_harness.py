@@ -33,7 +33,7 @@ from pelton.ir.graph import Graph, Value, symbols, usual_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import DType, TensorType
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
-from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.targets import ISAS, best
 from pelton.codegen.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
 from pelton.ops import get
@@ -189,11 +189,11 @@ class Buffer:
         return now.tobytes() == was.tobytes()
 
 
-_compilers: dict[tuple[str, type[Compiler]], Compiler] = {}
+_compilers: dict[tuple[str, type[ClangCompiler]], ClangCompiler] = {}
 
 
-def compiler(isa: str = TARGET.isa, kind: type[Compiler] = machines.Imitating) -> Compiler:
-    """What compiles for a level: so that this CPU runs it, whatever it is, or as it is (`Compiler`)."""
+def compiler(isa: str = TARGET.isa, kind: type[ClangCompiler] = machines.Imitating) -> ClangCompiler:
+    """What compiles for a level: so that this CPU runs it, whatever it is, or as it is (`ClangCompiler`)."""
     if (isa, kind) not in _compilers:
         _compilers[isa, kind] = kind(isa, jobs=2)
     return _compilers[isa, kind]
@@ -211,7 +211,7 @@ def linked(kernels: Sequence[Kernel], target: Target) -> bytes:
     sources = {k.symbol: k.source for k in kernels}
     assert not any(map(longs, sources.values())), "a kernel says `long`, which is not as wide on all targets"
     if target.isa != TARGET.isa and not machines.runs(target.isa):
-        real = compiler(target.isa, Compiler)
+        real = compiler(target.isa, ClangCompiler)
         machine_code.check_object(real.link(real.objects(sources)))
     made = compiler(target.isa)
     return made.link(made.objects(sources))

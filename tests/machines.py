@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pelton.backends.cpu import machine
-from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.targets import BUILT, ISAS, LEVELS, best, fits
 
 TAKEN_FOR = os.environ.get("PELTON_TEST_CPU")  # a level, if any
@@ -29,7 +29,7 @@ def runs(level: str) -> bool:
     return fits(level, real()["features"])
 
 
-class Imitating(Compiler):
+class Imitating(ClangCompiler):
     """Kernels as a level has them, with its lanes and registers in mind, in instructions of the CPU that there is."""
 
     def _command(self) -> list[str]:
@@ -50,7 +50,7 @@ def take_for(level: str) -> None:
     """Takes this CPU for one of a level, for as long as the process lives."""
     if level not in BUILT:
         raise ValueError(f"PELTON_TEST_CPU is {' or '.join(BUILT)}, got {level!r}")
-    command, key = Compiler._command, Compiler._key
+    command, key = ClangCompiler._command, ClangCompiler._key
     machine.identity = of_level(level)  # type: ignore[assignment]
-    Compiler._command = lambda self: imitated(command(self), self.isa)  # type: ignore[method-assign]
-    Compiler._key = lambda self, text: key(self, f"{text}\n// imitated: {not runs(self.isa)}")  # type: ignore[method-assign]
+    ClangCompiler._command = lambda self: imitated(command(self), self.isa)  # type: ignore[method-assign]
+    ClangCompiler._key = lambda self, text: key(self, f"{text}\n// imitated: {not runs(self.isa)}")  # type: ignore[method-assign]

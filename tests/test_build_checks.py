@@ -24,7 +24,7 @@ def idle(monkeypatch):
         raise AssertionError("work was begun")
 
     monkeypatch.setattr(pipeline, "run", work)
-    monkeypatch.setattr(compiler.Compiler, "_compile", work)
+    monkeypatch.setattr(compiler.ClangCompiler, "_compile", work)
 
 
 @pytest.fixture

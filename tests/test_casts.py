@@ -14,14 +14,14 @@ from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.codegen.c.toolchain import zig
-from pelton.codegen.c.emit import C, memory
-from pelton.codegen.grid import computable
+from pelton.codegen.c.emit import CLanguage, memory_type
+from pelton.codegen.grid import is_computable
 from pelton.codegen.tail import expression
 from pelton.codegen.template import SOURCES
 from pelton.ops import get
 from pelton.ir.scalar import Scalar
 
-TYPES = [d for d in DType if computable(d)]
+TYPES = [d for d in DType if is_computable(d)]
 EIGHTHS = [d for d in TYPES if d.value.startswith("f8")]
 WAYS = [
     (s, d, attrs)
@@ -47,10 +47,10 @@ def spelled(s: DType, d: DType, attrs: dict) -> str:
     """`void name(const args *a, idx n, idx flush)`: the cast of n elements, whole vectors, where arithmetic knows
     subnormals, or does not as in engines."""
     x = Scalar("var", (f"ld_{s.value}(x + i)",), s)
-    cast = expression(C(), get("cast").trace((s,), get("cast").complete({"to": d, **attrs}), (x,)))
+    cast = expression(CLanguage(), get("cast").trace((s,), get("cast").complete({"to": d, **attrs}), (x,)))
     return (
         f"void {name(s, d, attrs)}(const args *a, idx n, idx flush) {{ __builtin_ia32_ldmxcsr(flush ? 0x9fc0 : 0x1f80);"
-        f" {memory(s)} *x = a[1].p; {memory(d)} *y = a[0].p; rolled for (idx i = 0; i < n; i += VL) st_{d.value}(y + i,"
+        f" {memory_type(s)} *x = a[1].p; {memory_type(d)} *y = a[0].p; rolled for (idx i = 0; i < n; i += VL) st_{d.value}(y + i,"
         f" {cast}); __builtin_ia32_ldmxcsr(0x1f80); }}\n"
     )
 

@@ -7,7 +7,7 @@ from kernel_harness import TARGET, Case, check, declare, laid, named, program, r
 
 from pelton.system.cache import Cache
 from pelton.ir.types import TensorType
-from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import TEMPLATES
 from pelton.ops import get
 from pelton.plan.place import Task
@@ -204,7 +204,7 @@ def test_trees_are_timed_with_their_own_nodes(tmp_path):
     region = region_of(case.graph)
     lay = laid(template, region, case, 0)
     kernel = template.emit(region, lay, next(iter(template.tactics(region, lay, TARGET))), TARGET)
-    with Compiler(TARGET.isa, Cache(tmp_path)) as compiler:
+    with ClangCompiler(TARGET.isa, Cache(tmp_path)) as compiler:
         bench = CpuBench(compiler, 1, 1 << 16)
         with bench.ready({kernel.symbol: kernel.source}, lambda done: None) as loaded:
             (ns,) = bench.race([Task(region, lay)], [[kernel]], loaded, 2)

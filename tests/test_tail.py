@@ -11,9 +11,9 @@ from kernel_harness import program, region_of
 
 from pelton.codegen.c import emit as c
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
-from pelton.codegen.code import Code, code, join, varies
+from pelton.codegen.code import Code, code, join, is_dynamic
 from pelton.codegen.grid import Grid
-from pelton.codegen.tail import Place, expression, operands, statements
+from pelton.codegen.tail import Access, expression, operands, statements
 from pelton.codegen.template import Tactic
 from pelton.codegen.triton import emit as triton
 from pelton.ir import dims
@@ -34,7 +34,7 @@ class Words:
 
     over: str = "by"
     strided: bool = True
-    places: list[Place] = field(default_factory=list)
+    places: list[Access] = field(default_factory=list)
 
     def literal(self, x, dtype):
         return f"{dtype.value} {x}"
@@ -72,7 +72,7 @@ def tail_of(graph, grid, lay=None, language=None, **how):
     language = language or Words()
     lies = {v: dense(v.type.shape) for v in (*region.body.inputs, *region.body.constants, *region.body.outputs)}
     done = statements(language, region, {**lies, **(lay or {})}, grid, made, first=2, **how)
-    return region, done, [text if isinstance(text, str) else text.spelled(spell) for text in done.lines], language
+    return region, done, [text if isinstance(text, str) else text.render(spell) for text in done.lines], language
 
 
 ROWS = Grid((3, 7), (), (0,), (1,))
@@ -99,7 +99,7 @@ def test_a_tail_is_read_in_order():
     ]
     assert [v.name for v in done.operands] == ["z", "out"] == [v.name for v in operands(region)]
     assert [(p.slot, p.written) for p in done.pointers] == [(2, False), (3, True)]
-    assert [(p.step, p.moving) for p in language.places] == [(1, "c"), (1, "rc")]
+    assert [(p.step, p.varying) for p in language.places] == [(1, "c"), (1, "rc")]
     assert {v.name: name for v, name in done.names.items()} == {"y": "x0", "s": "v1", "z": "v2", "t": "v3", "out": "v4"}
 
 
@@ -148,7 +148,7 @@ def test_the_languages_differ_in_words_alone():
         (Scalar("cast", (x,), I64), "cast_f32_i64(x)", "x.to(tl.int64)"),
         (Scalar("cast", (x,), F16), "cast_f32_f16(x)", "x.to(tl.float16).to(tl.float32)"),
     ):
-        assert expression(c.C(), e) == in_c and expression(triton.Triton(), e) == in_triton
+        assert expression(c.CLanguage(), e) == in_c and expression(triton.Triton(), e) == in_triton
     assert c.literal(-1 << 63, I64) == "bc_i64((i64)(-9223372036854775807LL - 1))"
     assert c.literal(5, I64) == "bc_i64((i64)5LL)"
 
@@ -168,11 +168,11 @@ def test_no_language_knows_another():
 
 def test_sizes_stay_values_in_code():
     one = code("{} * {} + {}", "r", N, 3)
-    assert one.parts == ("r", " * ", N, " + ", 3) and one.spelled(spell) == "r * <n> + <3>"
-    assert ("(" + one + ")").spelled(spell) == "(r * <n> + <3>)"
-    assert join(", ", [1, one, "x"]).spelled(spell) == "<1>, r * <n> + <3>, x"
-    assert code("{ {} }", "x").spelled(spell) == "{ x }" and join(", ", ()).spelled(spell) == ""
-    assert varies(one) and not varies(code("{}", 3)) and not varies("n")
+    assert one.parts == ("r", " * ", N, " + ", 3) and one.render(spell) == "r * <n> + <3>"
+    assert ("(" + one + ")").render(spell) == "(r * <n> + <3>)"
+    assert join(", ", [1, one, "x"]).render(spell) == "<1>, r * <n> + <3>, x"
+    assert code("{ {} }", "x").render(spell) == "{ x }" and join(", ", ()).render(spell) == ""
+    assert is_dynamic(one) and not is_dynamic(code("{}", 3)) and not is_dynamic("n")
     for wrong in (lambda: f"{one}", lambda: str(one), lambda: "".join([one])):
         with pytest.raises(TypeError):
             wrong()
@@ -184,7 +184,7 @@ def test_sizes_stay_values_in_code():
 def test_every_size_has_one_slot_behind_the_pointers():
     region = region_of(program(("y", "relu", "x"), x="f32[3]"))
     block = c.constants(ROWS=N, COLS=5) + c.macro("X_AT(r)", code("r * {} + {} + {}", N * M, N, M))
-    block += c.listed("SIZES", (M, 2))
+    block += c.list_macro("SIZES", (M, 2))
     k = c.kernel("pointwise.c", region, Tactic("pointwise", "x86_64_v3"), block, region.body.inputs, N)
     assert k.dims == (N, N * M, M)
     assert "#define ARGS 4\n#define SIZE0 (a[1].d)  // n\n" in k.source and "#define SIZE2 (a[3].d)  // m\n" in k.source
@@ -207,7 +207,7 @@ def test_grids_say_what_makes_a_difference():
         ((1, 0, 9, 0), "b", 0, "b"),
         ((6 * N, 6, 6, 1), "brc", 1, "b * <6*n> + r * <6> + c"),
     ):
-        assert grid.moving(strides) == moving and grid.step(strides) == step
-        assert grid.address(strides).spelled(spell) == text
-    assert Grid((2, 3, 4), (), (0, 1), (2,)).index(1, "//").spelled(spell) == "(r % <3>)" and grid.index(3) == "c"
-    assert Grid((2, 3, 4), (), (0, 1), (2,)).index(0).spelled(spell) == "(r / <3>)"
+        assert grid.varying(strides) == moving and grid.step(strides) == step
+        assert grid.address(strides).render(spell) == text
+    assert Grid((2, 3, 4), (), (0, 1), (2,)).index(1, "//").render(spell) == "(r % <3>)" and grid.index(3) == "c"
+    assert Grid((2, 3, 4), (), (0, 1), (2,)).index(0).render(spell) == "(r / <3>)"

@@ -11,7 +11,7 @@ from pelton.ir.dims import Dim, Size
 
 @dataclass(frozen=True)
 class Code:
-    """Text and sizes in turn. It has no text of its own: `spelled` makes it, an f-string raises TypeError."""
+    """Text and sizes in turn. It has no text of its own: `render` makes it, an f-string raises TypeError."""
 
     parts: tuple[str | Size, ...]
 
@@ -21,12 +21,12 @@ class Code:
     def __radd__(self, other: str) -> Code:
         return Code((other, *self.parts))
 
-    def spelled(self, spell: Callable[[Size], str]) -> str:
+    def render(self, spell: Callable[[Size], str]) -> str:
         """The text, with every size as `spell` gives it; asked in the order in which they stand."""
         return "".join(part if isinstance(part, str) else spell(part) for part in self.parts)
 
     def __format__(self, _: str = "") -> NoReturn:
-        raise TypeError("code with sizes in it is no text yet: `code` puts it into more, `spelled` makes text of it")
+        raise TypeError("code with sizes in it is no text yet: `code` puts it into more, `render` makes text of it")
 
     def __str__(self) -> NoReturn:
         self.__format__()
@@ -53,7 +53,7 @@ def join(between: str, given: Iterable[Text | Size]) -> Code:
     return code(between.join(["{}"] * len(given)), *given)
 
 
-def varies(text: Text) -> bool:
+def is_dynamic(text: Text) -> bool:
     """Whether a run decides a size in it."""
     return isinstance(text, Code) and any(isinstance(part, Dim) for part in text.parts)
 

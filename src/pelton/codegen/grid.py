@@ -35,7 +35,7 @@ class Grid:
         terms = [term for name, axes in runs for term in self._terms(name, axes, strides, over)]
         return join(" + ", terms) if terms else "0"
 
-    def moving(self, strides: Strides) -> str:
+    def varying(self, strides: Strides) -> str:
         """The coordinates that make a difference to it: some of "brc"."""
         runs = (("b", self.b), ("r", self.r), ("c", self.c))
         return "".join(name for name, axes in runs if any(s for _, s in self.runs(axes, strides)))
@@ -93,7 +93,7 @@ def scalar_constant(region: Region, v: Value):
     return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
 
 
-def computable(dtype: DType) -> bool:
+def is_computable(dtype: DType) -> bool:
     """Whether kernels may compute with this element type: a number, or a bool."""
     return dtype.is_float or dtype.is_integer or dtype is BOOL
 
@@ -120,7 +120,7 @@ def tail_rejection(region: Region, shape: tuple[int, ...], axis: int | None = No
         if node.output.type.shape != shape:
             return f"{node.op.name} gives {node.output.type}, the anchor {list(shape)}"
         for v in (*node.inputs, node.output):
-            if not computable(v.type.dtype):
+            if not is_computable(v.type.dtype):
                 return f"{v.type.dtype.value} is not held by kernels"
     return None
 
@@ -138,36 +138,36 @@ def all_f32(*values: Value) -> bool:
     return all(v.type.dtype is F32 for v in values)
 
 
-def constant(region: Region, v: Value) -> bool:
+def is_constant(region: Region, v: Value) -> bool:
     return v in region.body.constants
 
 
-def divide(a: Size, b: Size) -> Size:
+def ceil_div(a: Size, b: Size) -> Size:
     """a / b, rounded up."""
     return -(-a // b)
 
 
-def even(size: int, goal: int, unit: int) -> int:
+def balanced(size: int, goal: int, unit: int) -> int:
     """A size near the goal, a multiple of `unit`, of blocks that are all about as large: 49 tiles as 18, 18 and 13, not
     as 24, 24 and 1."""
-    return divide(divide(size, divide(size, goal)), unit) * unit
+    return ceil_div(ceil_div(size, ceil_div(size, goal)), unit) * unit
 
 
-def even_rows(size: Size, most: int) -> int:
+def balanced_rows(size: Size, most: int) -> int:
     """Rows of tiles that are all about as large, at most `most`: 16 as 8 and 8, not as 12 and 4."""
-    return divide(size, divide(size, most)) if is_known(size) else most
+    return ceil_div(size, ceil_div(size, most)) if is_known(size) else most
 
 
 def register_tiles(columns: int, rows: Size, target: Target) -> tuple[tuple[int, int], ...]:
     """(rows, vectors of columns) of the results that a product may hold in registers, the best guess first. Twelve rows
     of one vector load more than they compute: they were 17 % and more behind in all of 166 tasks, and are left for what
     two and three vectors would pad."""
-    vectors = divide(columns, target.lanes)
+    vectors = ceil_div(columns, target.lanes)
     if vectors == 1:
         return (12, 1), (6, 1)
     two, three = (6, 2), (4, 3)
     # 12 × 2 fits as well: within 2 % of 8 × 2 alone
     if target.registers >= 32:
-        high = min((8, 7, 6), key=lambda r: divide(rows, r) * r) if is_known(rows) else 8
+        high = min((8, 7, 6), key=lambda r: ceil_div(rows, r) * r) if is_known(rows) else 8
         two, three = (high, 2), (high, 3)
     return (two, three) if vectors % 2 == 0 or vectors % 3 == 0 else (two, three, (12, 1))

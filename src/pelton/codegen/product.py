@@ -13,7 +13,7 @@ from .grid import Grid, grid_of
 from .template import Layouts
 
 
-class Product:
+class MatrixProduct:
     """A region read as C[b, m, n] = A[b, m, k] · B[b, k, n]."""
 
     def __init__(self, region: Region, layouts: Layouts | None = None):

@@ -9,20 +9,20 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, broadcast, far, last_of, order_of
 from pelton.plan.region import Region
 
-from .grid import Grid, computable, divide, fits_grid, tail_rejection
+from .grid import Grid, is_computable, ceil_div, fits_grid, tail_rejection
 from .tail import operands
 from .template import Layouts, Target, Template
 
 # elements read per task: large enough to hide claiming it, small enough to share out
-TASK = 16 << 10
+TASK_ELEMENTS = 16 << 10
 
 
-def lying(shape: Sequence[int], strides: Strides) -> Order:
+def memory_order(shape: Sequence[int], strides: Strides) -> Order:
     """The axes as they lie in memory, outermost first: backward axes by their distance, repeated ones outermost."""
     return order_of(shape, tuple(1 << 62 if s == 0 else abs(far(s)) for s in strides))
 
 
-def swept(region: Region, layouts: Layouts, others: Iterable[Strides] = (), without: Sequence[int] = ()) -> Grid:
+def sweep_grid(region: Region, layouts: Layouts, others: Iterable[Strides] = (), without: Sequence[int] = ()) -> Grid:
     """The output's index space as rows × columns: columns run along the innermost axes in memory, as many as every
     operand passes in equal steps.
 
@@ -31,7 +31,7 @@ def swept(region: Region, layouts: Layouts, others: Iterable[Strides] = (), with
     """
     shape = region.output.type.shape
     strides = [*(broadcast(v.type.shape, layouts[v], shape) for v in operands(region)), *others]
-    order = lying(shape, layouts[region.output])
+    order = memory_order(shape, layouts[region.output])
     columns: tuple[int, ...] = ()
     for a in reversed(order):
         more = (a, *columns)
@@ -46,13 +46,13 @@ def extent(grid: Grid, axes: Sequence[int]) -> int:
     return math.prod(grid.shape[a] for a in axes)
 
 
-def shares(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
+def task_shape(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
     """(rows, columns) per task; `cost` elements are read for each of output. Columns come in multiples of `step`,
     however few there are: a kernel for sizes that a run decides may meet more of them."""
-    goal = max(1, min(TASK, divide(rows * columns * cost, 4 * target.threads)) // cost)
+    goal = max(1, min(TASK_ELEMENTS, ceil_div(rows * columns * cost, 4 * target.threads)) // cost)
     if columns <= max(goal, step):
-        return max(1, min(rows, goal // columns)), divide(columns, step) * step
-    return 1, divide(goal, step) * step
+        return max(1, min(rows, goal // columns)), ceil_div(columns, step) * step
+    return 1, ceil_div(goal, step) * step
 
 
 class Sweep(Template):
@@ -69,14 +69,14 @@ class Sweep(Template):
 
     def is_supported(self, region: Region, value: Value) -> bool:
         """Whether elements of the type can be loaded and stored."""
-        return computable(value.type.dtype)
+        return is_computable(value.type.dtype)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
-        return lying(x.type.shape, layouts[x])
+        return memory_order(x.type.shape, layouts[x])
 
     def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return last_of(lying(region.output.type.shape, layouts[region.output]), value.type.rank)
+        return last_of(memory_order(region.output.type.shape, layouts[region.output]), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         grid = self.grid(region, layouts)
@@ -86,7 +86,7 @@ class Sweep(Template):
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         """Rows and columns of the output."""
-        return swept(region, layouts, [layouts[region.anchor.inputs[0]]])
+        return sweep_grid(region, layouts, [layouts[region.anchor.inputs[0]]])
 
     def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         """Whether one operand can be read or written along the columns."""

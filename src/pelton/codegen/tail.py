@@ -39,13 +39,13 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Place:
+class Access:
     """Where elements of an operand are, at the coordinates b, r, c."""
 
     pointer: Pointer
     at: Text  # the offset in elements
     step: Size | None  # elements from one to the next along c; None: not one number
-    moving: str  # the coordinates that make a difference
+    varying: str  # the coordinates that make a difference
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Language(Protocol):
     def call(self, fn: str, dtype: DType, args: Sequence[str]) -> str:
         """A primitive of ir/scalar.py, operators among them, on operands of a type."""
 
-    def load(self, place: Place) -> Text:
+    def load(self, place: Access) -> Text:
         """The elements at a place."""
 
     def let(self, name: str, dtype: DType, text: Text, comment: str = "") -> Text:
@@ -107,7 +107,7 @@ class Language(Protocol):
     def increase(self, name: str, text: Text) -> Text:
         """The statement that adds to a value."""
 
-    def store(self, place: Place, name: str) -> Text:
+    def store(self, place: Access, name: str) -> Text:
         """The statement that writes a value."""
 
     def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
@@ -159,7 +159,7 @@ def statements(
     """
     walk = _Walk(language, region, layouts, grid, made, first, flat)
     if add is not None:
-        walk.lines.append(language.increase("x0", language.load(Place(walk.pointer(add, "bias"), "c", 1, "c"))))
+        walk.lines.append(language.increase("x0", language.load(Access(walk.pointer(add, "bias"), "c", 1, "c"))))
     for node in region.tail:
         walk.compute(node)
     for v in region.body.outputs if stored else ():
@@ -195,13 +195,13 @@ class _Walk:
         self.pointers.append(Pointer(v, self.first + i, kind if kind == "bias" else f"{kind}{i}"))
         return self.pointers[-1]
 
-    def place(self, v: Value, kind: str) -> Place:
+    def place(self, v: Value, kind: str) -> Access:
         strides = self.layouts[v] if self.flat else broadcast(v.type.shape, self.layouts[v], self.grid.shape)
         step = self.grid.step(strides)
         if step is None and self.language.strided:
             raise ValueError(f"%{v.name} of {self.region.title()} has no single stride along the vector axis")
         at = self.grid.address(strides, self.language.over)
-        return Place(self.pointer(v, kind), at, step, self.grid.moving(strides))
+        return Access(self.pointer(v, kind), at, step, self.grid.varying(strides))
 
     def piece(self, node: Node) -> Piece:
         (axis,), (start,), v = self.grid.c, node.attrs["starts"], node.output

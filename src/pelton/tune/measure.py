@@ -12,7 +12,7 @@ import numpy as np
 from pelton.backends.cpu import Code, Program, load_code
 from pelton.backends.cpu.program import Row
 from pelton.ir.graph import Value
-from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel, Packed, source
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
@@ -179,7 +179,7 @@ class Stopwatch:
 class CpuBench:
     """See `search.Bench`: kernels in C, each program's time the least that a stopwatch found."""
 
-    def __init__(self, compiler: Compiler, threads: int, passing: int):
+    def __init__(self, compiler: ClangCompiler, threads: int, passing: int):
         self.compiler, self.threads, self.passing = compiler, threads, passing
         self._watch: Stopwatch | None = None
 

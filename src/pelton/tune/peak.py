@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pelton.backends.cpu import Program, describe, load_code
-from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.targets import ISAS
 from pelton.codegen.template import source
 
@@ -38,7 +38,7 @@ def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
     parts = -(-max(LEAST, 4 * describe()["caches"].get("l3", 0)) // size)
     numbers, memory = np.array([0.5, 1.0], np.float32), np.ones(parts * size // 4, np.float32)
     out = np.empty(max(tiles, parts) * lanes, np.float32)
-    with Compiler(isa, cc=cc) as compiler:
+    with ClangCompiler(isa, cc=cc) as compiler:
         code = compiler.link(
             compiler.objects({name: source(f"{name}.c").replace("KERNEL", name) for name in ("peak", "bandwidth")})
         )

@@ -17,9 +17,9 @@ from pelton.ir.types import BOOL, DType
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-from pelton.codegen.code import Text, code, join, varies
+from pelton.codegen.code import Text, code, join, is_dynamic
 from pelton.codegen.grid import Grid
-from pelton.codegen.tail import Piece, Place, Pointer, Tail, statements
+from pelton.codegen.tail import Piece, Access, Pointer, Tail, statements
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, source
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
@@ -29,20 +29,20 @@ _WIDE = frozenset("f64 f32 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())
 _NARROW = frozenset(d.value for d in DType if (d.is_float or d.is_integer) and (d.bits < 8 or d.value.startswith("f8")))
 _NARROW_WORDS = re.compile(rf"(_|\b)({'|'.join(sorted(_NARROW))})(_|\b)")
 
-TABLED = 1 << 16  # numbers that tables in a kernel's source may have in all: more cost compilers seconds
+MAX_TABLE_ENTRIES = 1 << 16  # numbers that tables in a kernel's source may have in all: more cost compilers seconds
 
 
-def computed(dtype: DType) -> str:
+def compute_type(dtype: DType) -> str:
     """The element type that kernels compute in: narrow floats as f32, integers of 2 and 4 bits in a byte."""
     return dtype.value if dtype.value in _WIDE else "f32" if dtype.is_float else f"{dtype.value[0]}8"
 
 
-def vector(dtype: DType) -> str:
+def vector_type(dtype: DType) -> str:
     """The C vector type of a value in registers (a bool is a lane mask)."""
-    return "vi32" if dtype is BOOL else "v" + computed(dtype)
+    return "vi32" if dtype is BOOL else "v" + compute_type(dtype)
 
 
-def memory(dtype: DType) -> str:
+def memory_type(dtype: DType) -> str:
     """The C type of an element in memory."""
     return "u8" if dtype is BOOL else dtype.value
 
@@ -51,7 +51,7 @@ def literal(x, dtype: DType) -> str:
     """A number as a vector of equal lanes."""
     if dtype is BOOL:
         return f"((vi32)(int){-int(bool(x))})"
-    kind = computed(dtype)
+    kind = compute_type(dtype)
     if not dtype.is_float:
         x = int(x)
         text = f"({kind}){x}" if x > -(1 << 63) else f"({kind})(-{(1 << 63) - 1}LL - 1)"
@@ -74,11 +74,11 @@ def literal(x, dtype: DType) -> str:
 
 
 def _prefix(dtype: DType) -> str:
-    return "i32" if dtype is BOOL else computed(dtype)
+    return "i32" if dtype is BOOL else compute_type(dtype)
 
 
 @dataclass(frozen=True)
-class C:
+class CLanguage:
     """Tails in C, on vectors of n lanes.
 
     unit: what c is a multiple of, and n no more than; None where they may be anything.
@@ -92,7 +92,7 @@ class C:
         return literal(x, dtype)
 
     def cast(self, text: str, given: DType, to: DType, saturate: bool = True, round_mode: str = "up") -> str:
-        source = computed(given)
+        source = compute_type(given)
         if given is to or source == to.value:
             return text
         if to.value in _NARROW:  # from the types that registers hold, by way of f32 and i32
@@ -114,7 +114,7 @@ class C:
             return f"(~{args[0]})"
         return f"{_prefix(dtype)}_{fn}({', '.join(args)})"
 
-    def load(self, place: Place) -> Text:
+    def load(self, place: Access) -> Text:
         where, kind = code("t->{} + {}", place.pointer.name, place.at), place.pointer.dtype.value
         if place.step == 0:
             return code("bc_{}(*({}))", kind, where)
@@ -123,12 +123,12 @@ class C:
         return code("ldg_{}({}, {}, n)", kind, where, place.step)
 
     def let(self, name: str, dtype: DType, text: Text, comment: str = "") -> Text:
-        return code("const {} {} = {};{}", vector(dtype), name, text, comment and f"  // {comment}")
+        return code("const {} {} = {};{}", vector_type(dtype), name, text, comment and f"  // {comment}")
 
     def increase(self, name: str, text: Text) -> Text:
         return code("{} += {};", name, text)
 
-    def store(self, place: Place, name: str) -> Text:
+    def store(self, place: Access, name: str) -> Text:
         where, kind = code("t->{} + {}", place.pointer.name, place.at), place.pointer.dtype.value
         if place.step in (0, 1):
             return code("stn_{}({}, {}, n);", kind, where, name)
@@ -151,7 +151,7 @@ class C:
 
         first = [code("t->{} + {}", p.pointer.name, replace(p.grid, r=(), c=()).address(p.strides)) for p in pieces]
         return [
-            code("{ {} *const y = {};", memory(dtype), by_c(first)),
+            code("{ {} *const y = {};", memory_type(dtype), by_c(first)),
             code("  const idx row = {}, start = {};", by_c([r[0][1] if r else "0" for r in rows]), by_c(starts)),
             f"  stn_{dtype.value}(y + r * row + (c - start), {name}, n); }}",
         ]
@@ -176,15 +176,17 @@ def tail(
     inner: a name instead of `finish`, for what goes on in the same kernel: the function of this name gives its only
     output back as a vector.
     """
-    done = statements(C(unit), region, layouts, grid, made, first=first, add=add, flat=flat, stored=not inner)
+    done = statements(CLanguage(unit), region, layouts, grid, made, first=first, add=add, flat=flat, stored=not inner)
     lines = list(done.lines)
     fields, opened = [_field(p) for p in done.pointers], [f"a[{p.slot}].p" for p in done.pointers]
-    if any(map(varies, lines)):
+    if any(map(is_dynamic, lines)):
         fields, opened = ["const args *a;", *fields], ["a", *opened]
         lines.insert(0, "const args *a = t->a;")
     if inner:
         lines.append(f"return {done.names[region.output]};")
-    params = ", ".join([*(f"{vector(v.type.dtype)} x{i}" for i, v in enumerate(made)), "idx b, idx r, idx c, int n"])
+    params = ", ".join(
+        [*(f"{vector_type(v.type.dtype)} x{i}" for i, v in enumerate(made)), "idx b, idx r, idx c, int n"]
+    )
     pointers = f"{inner}_tail" if inner else "tail"
     text = (
         f"typedef struct {{ {' '.join(fields)} }} {pointers};\n"
@@ -196,7 +198,7 @@ def tail(
 
 
 def _field(pointer: Pointer) -> str:
-    return f"{'' if pointer.written else 'const '}{memory(pointer.dtype)} *{pointer.name};"
+    return f"{'' if pointer.written else 'const '}{memory_type(pointer.dtype)} *{pointer.name};"
 
 
 def constants(**sizes: Size) -> Text:
@@ -215,7 +217,7 @@ def macro(head: str, text: Text) -> Text:
     return code("#define {} ({})\n", head, text)
 
 
-def listed(name: str, sizes: Sequence[Size]) -> Text:
+def list_macro(name: str, sizes: Sequence[Size]) -> Text:
     """A name for what an array of sizes is initialised with."""
     return code("#define {} {{}}\n", name, join(", ", sizes))
 
@@ -241,7 +243,7 @@ def kernel(
     def spell(x: Size) -> str:
         return f"SIZE{slots.setdefault(x, len(slots))}" if isinstance(x, Dim) else f"{int(x)}LL"
 
-    text = code("{}", block).spelled(spell)
+    text = code("{}", block).render(spell)
     if slots:
         named = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for size, i in slots.items())
         text = f"#undef ARGS\n#define ARGS {len(operands) + len(slots) + len(told or ())}\n{named}{text}"

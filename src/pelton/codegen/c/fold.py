@@ -7,44 +7,44 @@ import math
 
 from pelton.ir.types import BOOL, DType
 
-from pelton.codegen.grid import computable
+from pelton.codegen.grid import is_computable
 
-from .emit import computed, literal, memory, vector
+from .emit import compute_type, literal, memory_type, vector_type
 
 
-def register(dtype: DType) -> DType:
+def register_type(dtype: DType) -> DType:
     """The element type of values in registers: narrow floats are f32 there."""
-    return DType(computed(dtype))
+    return DType(compute_type(dtype))
 
 
-def wide(dtype: DType) -> bool:
+def is_native(dtype: DType) -> bool:
     """Whether registers hold the type as memory does."""
-    return dtype is not BOOL and computable(dtype) and register(dtype) is dtype
+    return dtype is not BOOL and is_computable(dtype) and register_type(dtype) is dtype
 
 
-def held(dtype: DType, within: DType | None = None) -> str:
+def element_macros(dtype: DType, within: DType | None = None) -> str:
     """The types and macros of elements in registers: element (in memory), vec, scalar (a lane), LOAD(p, n), SELECT, and
     arrays of lanes: LANES_FROM, LANES_TO.
 
     within: the type to compute in where it is not the element's own.
     """
-    within = within or register(dtype)
+    within = within or register_type(dtype)
     lane = "i32" if within is BOOL else within.value
     load = f"ldn_{dtype.value}(p, n)"
-    if computed(dtype) != computed(within):
-        load = f"cast_{computed(dtype)}_{computed(within)}({load})"
+    if compute_type(dtype) != compute_type(within):
+        load = f"cast_{compute_type(dtype)}_{compute_type(within)}({load})"
     return (
-        f"typedef {memory(dtype)} element;\ntypedef {vector(within)} vec;\ntypedef {lane} scalar;\n#define LOAD(p, n)"
+        f"typedef {memory_type(dtype)} element;\ntypedef {vector_type(within)} vec;\ntypedef {lane} scalar;\n#define LOAD(p, n)"
         f" {load}\n#define SELECT(mask, a, b) {lane}_select(mask, a, b)\n#define LANES_FROM(p) ld_{lane}(p)\n#define"
         f" LANES_TO(p, v) st_{lane}(p, v)\n"
     )
 
 
-def joined(kind: str, dtype: DType, within: DType | None = None) -> str:
+def reduction_macros(kind: str, dtype: DType, within: DType | None = None) -> str:
     """What `held` gives, and JOIN, its IDENTITY, and WHOLE, which joins the lanes of a vector. kind: sum, prod, max or
     min."""
-    within = within or register(dtype)
-    name = computed(within)
+    within = within or register_type(dtype)
+    name = compute_type(within)
     if within is BOOL:
         join = {"max": "((a) | (b))", "min": "((a) & (b))"}[kind]
         whole = {"max": "-any(v)", "min": "-all(v)"}[kind]
@@ -57,7 +57,7 @@ def joined(kind: str, dtype: DType, within: DType | None = None) -> str:
         }[kind]
         whole = f"h{kind}_{name}(v)"
     return (
-        held(dtype, within)
+        element_macros(dtype, within)
         + f"#define JOIN(a, b) {join}\n#define IDENTITY {literal(identity(kind, within), within)}\n#define WHOLE(v)"
         f" {whole}\n"
     )

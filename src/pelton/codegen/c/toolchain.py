@@ -65,7 +65,7 @@ def headers() -> str:
     return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(SOURCES.glob("*.h")))).hexdigest()
 
 
-class Compiler:
+class ClangCompiler:
     """Compiles kernel sources into objects, remembering them on disk by content. `cache` None keeps them for this
     process only."""
 
@@ -81,7 +81,7 @@ class Compiler:
         self._prepared: str | None = None
         self._salt = "\n".join((compiler_id(cc), isa, *FLAGS, headers()))
 
-    def __enter__(self) -> "Compiler":
+    def __enter__(self) -> "ClangCompiler":
         return self
 
     def __exit__(self, *_) -> None:

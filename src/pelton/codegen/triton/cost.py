@@ -3,7 +3,7 @@ where nothing is timed."""
 
 from __future__ import annotations
 
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Tactic, Target
 
 SHARED = 227 << 10  # bytes of a multiprocessor that programs share out
@@ -40,10 +40,10 @@ def waves(
 
     Programs that share a multiprocessor wait for the slowest of: its units, what the L2 cache gives, and memory.
     """
-    each = divide(programs, target.threads)
+    each = ceil_div(programs, target.threads)
     beside = max(1, min(SHARED // (room + 1024), REGISTERS // held, each))
     step = max(beside * busy, beside * piece / BYTES, AWAY / max(1, ahead))
-    return divide(each, beside) * (steps * step + BEGIN + beside * end)
+    return ceil_div(each, beside) * (steps * step + BEGIN + beside * end)
 
 
 def cycles(tactic: Tactic, count: int, k: int, f32: bool, boxes: bool, target: Target) -> float:
@@ -53,18 +53,18 @@ def cycles(tactic: Tactic, count: int, k: int, f32: bool, boxes: bool, target: T
     chosen = dict(tactic.params)
     bm, bn, bk, warps, stages = (chosen[name] for name in ("BM", "BN", "BK", "WARPS", "STAGES"))
     size = 4 if f32 else 2
-    piece, steps, end, joins = (bm + bn) * bk * size, divide(k, bk), bm * bn * size / BYTES, 0.0
+    piece, steps, end, joins = (bm + bn) * bk * size, ceil_div(k, bk), bm * bn * size / BYTES, 0.0
     busy = bm * bn * bk / products(bm, target, f32, chosen["PRECISION"]) * (1 if boxes else ADDRESSED) + STEP
     held = 32 * warps * min(255, 48 + bm * bn // (32 * warps))
     programs = chosen.get("STREAM", 0) or (min(count, target.threads) if chosen.get("PERSISTENT") else count)
     if chosen.get("STREAM"):
         part, alike = bm * bn * 4 / BYTES, programs % count == 0
-        parts = programs // count if alike else divide(steps, count * steps // programs) + 1
-        steps, end = divide(count * steps, programs), end + part * (1 if alike else 2)
+        parts = programs // count if alike else ceil_div(steps, count * steps // programs) + 1
+        steps, end = ceil_div(count * steps, programs), end + part * (1 if alike else 2)
         # what is stored is there for all; who comes is counted
-        joins = 2 * AWAY + divide(min(count, programs), target.threads) * (NEAR + parts * part)
+        joins = 2 * AWAY + ceil_div(min(count, programs), target.threads) * (NEAR + parts * part)
     elif chosen.get("PERSISTENT"):
-        steps, end = steps * divide(count, programs), end * divide(count, programs)
+        steps, end = steps * ceil_div(count, programs), end * ceil_div(count, programs)
     return (
         waves(programs, steps, busy, piece, piece * stages, held, stages - 1, end, target)
         + joins

@@ -24,7 +24,7 @@ from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
 from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid
-from pelton.codegen.tail import Piece, Place, Pointer, Tail, statements
+from pelton.codegen.tail import Piece, Access, Pointer, Tail, statements
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
 from pelton.ops.words import copy
 from pelton.plan.layout import Strides, span
@@ -158,8 +158,8 @@ class Triton:
             return f"power({', '.join(args)})"
         return f"{f'libdevice.{fn}' if fn in _LIBRARY else _CORE.get(fn, fn)}({', '.join(args)})"
 
-    def load(self, place: Place) -> Text:
-        mask = there(place.moving)
+    def load(self, place: Access) -> Text:
+        mask = there(place.varying)
         text = code("tl.load(a[{}] + ({}){})", str(place.pointer.slot), place.at, mask and f", mask={mask}, other=0")
         return in_registers(text, place.pointer.dtype)
 
@@ -169,7 +169,7 @@ class Triton:
     def increase(self, name: str, text: Text) -> Text:
         return code("{} += {}", name, text)
 
-    def store(self, place: Place, name: str) -> Text:
+    def store(self, place: Access, name: str) -> Text:
         return _stored(place.pointer, place.at, name, "inside")
 
     def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
@@ -217,7 +217,7 @@ def place(name: str, grid: Grid, strides: Strides) -> Text:
     """A device function that gives the offset in elements of (b, r, c), of blocks a block: where all elements of these
     lie in one place, too."""
     where = address(grid, strides)
-    if not there(grid.moving(strides)):
+    if not there(grid.varying(strides)):
         where = where + " + (r + c) * 0"
     return function(name, "b, r, c, a", code("return {}", where))
 
@@ -272,7 +272,7 @@ def kernel(
     def spell(x: Size) -> str:
         return f"a[{len(operands) + slots.setdefault(x, len(slots))}]" if isinstance(x, Dim) else str(int(x))
 
-    written = code("{}", block).spelled(spell)
+    written = code("{}", block).render(spell)
     known = _constants({k: v for k, v in sizes.items() if is_known(v)})
     text = _filled(source(file), "region", f"{known}\n\n{written}")
     varying = {name: spell(size) for name, size in sizes.items() if not is_known(size)}

@@ -12,7 +12,7 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ops.words import add, convolution, gelu_tanh, mul, relu
 from pelton.codegen.grid import Grid, scalar_constant
-from pelton.codegen.product import Product as Read
+from pelton.codegen.product import MatrixProduct as Read
 from pelton.codegen.template import Layouts, Packed, gpu_template
 from pelton.plan.layout import Strides, broadcast, dense
 from pelton.plan.region import Region

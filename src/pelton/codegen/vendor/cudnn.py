@@ -10,8 +10,8 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.ops.words import add, convolution, relu
-from pelton.codegen.c.templates.conv import window
-from pelton.codegen.grid import constant
+from pelton.codegen.c.templates.conv import window_geometry
+from pelton.codegen.grid import is_constant
 from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
@@ -44,9 +44,9 @@ class CuDnn(ByLibrary, Convolution):
             return "a transposed convolution"
         if x.type.rank != 4:
             return "not two spatial axes"
-        if not constant(region, w) or w.type.shape[1] % DEEP:
+        if not is_constant(region, w) or w.type.shape[1] % DEEP:
             return f"not constant filters of {DEEP}, {2 * DEEP}, … channels"
-        s = window(region)
+        s = window_geometry(region)
         if (
             is_known(s.kh, s.kw)
             and (s.kh, s.kw, s.sh, s.sw, node.attrs["group"]) == (1, 1, 1, 1, 1)
@@ -101,7 +101,7 @@ def ending(region: Region) -> End | str:
 
 def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
     """What the library has to be told, version and choice aside; None where an operand does not lie as it wants."""
-    node, s, end = region.anchor, window(region), ending(region)
+    node, s, end = region.anchor, window_geometry(region), ending(region)
     if isinstance(end, str) or not is_known(s.n, s.c, s.h, s.w, s.oh, s.ow):
         return None
     x, y, z = (None if v is None else layouts[v] for v in (node.inputs[0], region.output, end.added))

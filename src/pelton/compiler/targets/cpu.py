@@ -9,7 +9,7 @@ from typing import Any
 
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
-from pelton.codegen.c.toolchain import Compiler, compiler_id
+from pelton.codegen.c.toolchain import ClangCompiler, compiler_id
 from pelton.codegen.template import Target
 from pelton.engine.model import Engine
 from pelton.errors import InputError
@@ -31,7 +31,7 @@ class ForCpu:
 
     spares = 0
 
-    def __init__(self, options: Options, target: Target, compiler: Compiler, clock: search.Timing | None):
+    def __init__(self, options: Options, target: Target, compiler: ClangCompiler, clock: search.Timing | None):
         self.target, self.clock = target, clock
         self.runs_on: Mapping[str, Any] = runs_on(target.isa)
         self.meta: Mapping[str, Any] = {"threads": target.threads}
@@ -76,7 +76,7 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     if lacking and times_any:
         log.warning("nothing is timed, tactics are guessed: the engine needs %s", lacking)
     with (
-        Compiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler,
+        ClangCompiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler,
         timing(options, _key(machine, target, between, options), kept) as times,
     ):
         bench = CpuBench(compiler, target.threads, between)

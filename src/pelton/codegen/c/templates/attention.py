@@ -14,11 +14,11 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
-from pelton.codegen.grid import Grid, constant, divide, fits_grid, grid_of, tail_rejection
+from pelton.codegen.grid import Grid, is_constant, ceil_div, fits_grid, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
-def unit(shape: tuple[Size, ...], strides: Strides) -> bool:
+def has_unit_stride(shape: tuple[Size, ...], strides: Strides) -> bool:
     """Whether the last axis lies element by element."""
     return shape[-1] == 1 or strides[-1] == 1
 
@@ -36,7 +36,7 @@ class Heads:
         self.sk, self.dv = self.v.type.shape[-2:]
         self.grid = grid_of(self.out, "rows")
         self.scores = grid_of((*self.lead, self.sq, self.sk), "rows")
-        self.masked = not (constant(region, self.mask) and not region.body.constants[self.mask].any())
+        self.masked = not (is_constant(region, self.mask) and not region.body.constants[self.mask].any())
 
     def block(self, layouts: Layouts, **more: Size) -> Text:
         """The region block up to the tail: sizes, row strides, and where a head begins."""
@@ -82,7 +82,7 @@ class Attention(Template):
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """The queries' order of axes, so that heads which were split by a transpose are joined by a free one."""
         q, rank = region.anchor.inputs[0], value.type.rank
-        if q.type.shape[:-1] == value.type.shape[:-1] and unit(q.type.shape, layouts[q]):
+        if q.type.shape[:-1] == value.type.shape[:-1] and has_unit_stride(q.type.shape, layouts[q]):
             order = order_of(q.type.shape, layouts[q])
             if order[-1] == rank - 1:
                 return order
@@ -90,7 +90,7 @@ class Attention(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         h, shape, strides = Heads(region), value.type.shape, layouts[value]
-        if value in (h.q, h.k, h.v) and not unit(shape, strides):
+        if value in (h.q, h.k, h.v) and not has_unit_stride(shape, strides):
             return False
         if value is h.mask and h.masked and h.scores.step(broadcast(shape, strides, h.scores.shape)) not in (0, 1):
             return False
@@ -101,7 +101,7 @@ class Attention(Template):
 
 
 @template
-class Few(Attention):
+class FewQueries(Attention):
     name = "attention_few"
 
     def node_rejection(self, region: Region) -> str | None:
@@ -111,8 +111,8 @@ class Few(Attention):
         )
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        vectors = divide(region.anchor.output.type.shape[-1], target.lanes)
-        nv = divide(vectors, divide(vectors, 8))
+        vectors = ceil_div(region.anchor.output.type.shape[-1], target.lanes)
+        nv = ceil_div(vectors, ceil_div(vectors, 8))
         yield Tactic(self.name, target.isa, (("NV", nv), ("PARTS", max(1, 8 // nv))))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -126,12 +126,12 @@ class Few(Attention):
             h.block(layouts) + end.text,
             (*operands, *end.operands),
             h.batch * h.sq,
-            scratch=4 * divide(h.sk, target.lanes) * target.lanes,
+            scratch=4 * ceil_div(h.sk, target.lanes) * target.lanes,
         )
 
 
 @template
-class Blocked(Attention):
+class BlockedAttention(Attention):
     name = "attention"
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
@@ -142,8 +142,8 @@ class Blocked(Attention):
             nr = nv * target.lanes
             for mb, kb in ((96, 256), (48, 256), (96, 512)) if long else ((48, 512), (24, 512), (96, 512)):
                 mr = min(mr, h.sq)
-                mb = min(divide(mb, mr) * mr, divide(h.sq, mr) * mr)
-                choice = (mr, nv, mb, divide(min(kb, h.sk), nr) * nr)
+                mb = min(ceil_div(mb, mr) * mr, ceil_div(h.sq, mr) * mr)
+                choice = (mr, nv, mb, ceil_div(min(kb, h.sk), nr) * nr)
                 if choice not in seen:
                     seen.add(choice)
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "KB"), choice)))
@@ -153,7 +153,7 @@ class Blocked(Attention):
         operands = self.operands(h)
         end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
         nr, mb = tactic["NV"] * target.lanes, tactic["MB"]
-        keys, cols = divide(h.sk, nr) * nr, divide(h.dv, nr) * nr
+        keys, cols = ceil_div(h.sk, nr) * nr, ceil_div(h.dv, nr) * nr
         running, row = bounds(h.sk)[1] > tactic["KB"], tactic["KB"] + (0 if tactic["KB"] % 256 else target.lanes)
         scratch = 4 * (keys * h.d + h.sk * cols + mb * (h.d + row + (cols if running else 0) + 3))
         return kernel(
@@ -162,6 +162,6 @@ class Blocked(Attention):
             tactic,
             h.block(layouts, RUNNING=running) + end.text,
             (*operands, *end.operands),
-            h.batch * divide(h.sq, mb),
+            h.batch * ceil_div(h.sq, mb),
             scratch=scratch,
         )

@@ -8,23 +8,23 @@ from pelton.ir.types import I32, I64
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, macro, memory, tail
-from pelton.codegen.c.fold import held, register
+from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
+from pelton.codegen.c.fold import element_macros, register_type
 from pelton.codegen.code import join
-from pelton.codegen.grid import Grid, computable, divide
-from .moves import Moving
-from pelton.codegen.sweep import extent, lying, shares, swept
+from pelton.codegen.grid import Grid, is_computable, ceil_div
+from .moves import MoveTemplate
+from pelton.codegen.sweep import extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
 @template
-class Blend(Moving):
+class Blend(MoveTemplate):
     name = "blend"
     dynamic = True
     anchors = ("blend",)
 
     def is_supported(self, region: Region, value: Value) -> bool:
-        return computable(value.type.dtype)
+        return is_computable(value.type.dtype)
 
     def node_rejection(self, region: Region) -> str | None:
         x, indices, _ = region.anchor.inputs
@@ -37,11 +37,11 @@ class Blend(Moving):
         x, axis = region.anchor.inputs[0], region.anchor.attrs["axis"]
         places = value.type.rank - x.type.rank + 1
         out: list[int] = []
-        for a in lying(x.type.shape, layouts[x]):
+        for a in memory_order(x.type.shape, layouts[x]):
             out += range(axis, axis + places) if a == axis else [a if a < axis else a + places - 1]
         return tuple(out)
 
-    def walked(self, region: Region, layouts: Layouts) -> tuple[Strides, Strides, Strides]:
+    def operand_strides(self, region: Region, layouts: Layouts) -> tuple[Strides, Strides, Strides]:
         """Strides of input, indices and weights over the axes of the output."""
         node = region.anchor
         x, *tables = node.inputs
@@ -54,20 +54,20 @@ class Blend(Moving):
         return (*layouts[x][:axis], *[0] * places, *layouts[x][axis + 1 :]), found[0], found[1]
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        return swept(region, layouts, self.walked(region, layouts))
+        return sweep_grid(region, layouts, self.operand_strides(region, layouts))
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid, taps = self.grid(region, layouts), region.anchor.inputs[1].type.shape[-1]
-        rb, cb = shares(extent(grid, grid.r), extent(grid, grid.c), max(1, taps), target, 4 * target.lanes)
+        rb, cb = task_shape(extent(grid, grid.r), extent(grid, grid.c), max(1, taps), target, 4 * target.lanes)
         yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, indices, weights = node.inputs
-        axis, walked = node.attrs["axis"], self.walked(region, layouts)
+        axis, walked = node.attrs["axis"], self.operand_strides(region, layouts)
         rows, cols = extent(grid, grid.r), extent(grid, grid.c)
         xc, ic, wc = map(grid.step, walked)
-        lane = register(x.type.dtype).value
+        lane = register_type(x.type.dtype).value
         row = Grid(grid.shape, (), grid.r, ())
         block = constants(
             ROWS=rows,
@@ -84,7 +84,7 @@ class Blend(Moving):
         )
         block += join("", [macro(f"{name}_AT(r)", row.address(strides)) for name, strides in zip("XIW", walked)])
         block += f"#define ZERO(w) {lane}_eq(w, (vec)0)\n#define WEIGHTS(p, stride, n) ldg_{lane}(p, stride, n)\n"
-        block += f"typedef {memory(indices.type.dtype)} index;\n" + held(x.type.dtype)
+        block += f"typedef {memory_type(indices.type.dtype)} index;\n" + element_macros(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=3)
         return kernel(
             "blend.c",
@@ -92,5 +92,5 @@ class Blend(Moving):
             tactic,
             block + end.text,
             (x, indices, weights, *end.operands),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
         )

@@ -13,10 +13,10 @@ from pelton.codegen.c.emit import constants, kernel, tail
 from .gemm import is_product, pack_panels
 from pelton.codegen.grid import (
     all_f32,
-    constant,
-    divide,
-    even,
-    even_rows,
+    is_constant,
+    ceil_div,
+    balanced,
+    balanced_rows,
     fits_grid,
     grid_of,
     register_tiles,
@@ -28,7 +28,7 @@ from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Tem
 L3 = 32 << 20
 
 
-class Window:
+class WindowGeometry:
     """The sizes of a convolution or pooling over one or two spatial axes (one axis is a picture of one row)."""
 
     def __init__(self, x: tuple[Size, ...], y: tuple[Size, ...], kernel, strides, pads, dilations):
@@ -70,18 +70,20 @@ class Window:
         )
 
 
-def window(region: Region) -> Window:
+def window_geometry(region: Region) -> WindowGeometry:
     node = region.anchor
     a = node.attrs
     kernel = a["kernel"] if "kernel" in a else node.inputs[1].type.shape[2:]
-    return Window(node.inputs[0].type.shape, node.output.type.shape, kernel, a["strides"], a["pads"], a["dilations"])
+    return WindowGeometry(
+        node.inputs[0].type.shape, node.output.type.shape, kernel, a["strides"], a["pads"], a["dilations"]
+    )
 
 
 class ChannelsLast(Template):
     """What all templates over pictures share: channels-last operands, the pixel grid, a pointwise tail."""
 
     anchors: tuple[str, ...] = ("convolution",)
-    packs = True  # whether filters have to be constants, packed when the engine is built
+    needs_constant_filters = True  # whether filters have to be constants, packed when the engine is built
 
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
@@ -89,7 +91,7 @@ class ChannelsLast(Template):
             return "not one or two spatial axes"
         if not all_f32(*node.inputs, node.output):
             return "not f32"
-        if any(not constant(region, v) for v in node.inputs[1:]) and self.packs:
+        if any(not is_constant(region, v) for v in node.inputs[1:]) and self.needs_constant_filters:
             return "the filters are not constant"
         if node.inputs[0] in node.inputs[1:]:
             return "the picture is its own filter"
@@ -120,18 +122,18 @@ class ChannelsLast(Template):
         """Whether the pictures can be read from where they are."""
         return shape[1] == 1 or strides[1] == 1
 
-    def shares(self, region: Region, pixels: int, panels: int, batch: int, target: Target, mr: int):
+    def task_blocks(self, region: Region, pixels: int, panels: int, batch: int, target: Target, mr: int):
         """(pixels per task, panels per task) worth trying. Filters that tasks have to pack themselves are packed for
         many pixels."""
-        if constant(region, region.anchor.inputs[1]):
-            yield from shares(pixels, panels, batch, target.threads, mr)
+        if is_constant(region, region.anchor.inputs[1]):
+            yield from task_blocks(pixels, panels, batch, target.threads, mr)
         else:
-            for per in dict.fromkeys((1, divide(panels, 2 * target.threads), panels)):
-                tasks = divide(2 * target.threads, batch * divide(panels, per))
-                yield divide(divide(pixels, tasks), mr) * mr, per
+            for per in dict.fromkeys((1, ceil_div(panels, 2 * target.threads), panels)):
+                tasks = ceil_div(2 * target.threads, batch * ceil_div(panels, per))
+                yield ceil_div(ceil_div(pixels, tasks), mr) * mr, per
 
 
-def filters_lie(packed: bool, group: Size, output: Size, channel: Size, space: Strides) -> dict[str, Size]:
+def filter_strides(packed: bool, group: Size, output: Size, channel: Size, space: Strides) -> dict[str, Size]:
     """How a kernel finds filters that it has to pack: what is between groups, output channels, channels, rows and
     columns."""
     if packed:
@@ -139,13 +141,13 @@ def filters_lie(packed: bool, group: Size, output: Size, channel: Size, space: S
     return dict(PACKED=False, WG=group, WO=output, WC=channel, WH=space[0] if len(space) == 2 else 0, WW=space[-1])
 
 
-def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
+def task_blocks(pixels: int, panels: int, batch: int, threads: int, mr: int):
     """(pixels per task, panels per task) worth trying, the best guess first: some tasks for each thread, large enough
     to keep operands in cache."""
     tasks = 6 * threads
-    for goal in (48, 96, 192, 24, *([divide(pixels, threads)] if threads > 1 else [])):
-        mb = min(divide(goal, mr) * mr, divide(pixels, mr) * mr)
-        blocks = divide(pixels, mb) * batch
+    for goal in (48, 96, 192, 24, *([ceil_div(pixels, threads)] if threads > 1 else [])):
+        mb = min(ceil_div(goal, mr) * mr, ceil_div(pixels, mr) * mr)
+        blocks = ceil_div(pixels, mb) * batch
         per = max(1, min(panels, panels * blocks // tasks))
         yield mb, per
         if blocks >= threads:
@@ -167,7 +169,7 @@ class Winograd(ChannelsLast):
         return None
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s = window(region)
+        s = window_geometry(region)
         for f in (4, 6, 2):
             if f == 4 or min(s.oh, s.ow) >= f:
                 yield from self._blocks(s, f, target)
@@ -180,40 +182,40 @@ class Winograd(ChannelsLast):
         times the error of a whole YOLOv2 out of 0.5 % of its time."""
         return 0.05 if tactic["F"] == 6 else super().margin(tactic)
 
-    def _blocks(self, s: Window, f: int, target: Target):
+    def _blocks(self, s: WindowGeometry, f: int, target: Target):
         """Tiles and output channels per task, by a rough model of what a core waits for: products or weights, which the
         first block reads from memory and the others from L3, blocks that leave L2, the pixels that every share of the
         channels transforms again. Of 72 layers the first choice took 13 % longer than the best of all, the better of
         two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3, 2 threads)."""
-        nr, points, tiles = 2 * target.lanes, (f + 2) ** 2, divide(s.oh, f) * divide(s.ow, f)
+        nr, points, tiles = 2 * target.lanes, (f + 2) ** 2, ceil_div(s.oh, f) * ceil_div(s.ow, f)
         # rows of a register tile; 13 for 6: 256 on 14 × 14 by F(2×2) 0.74 → 0.67 ms
         most, unit = (6, 6) if target.registers < 32 else (13, 1)
 
         def high(tb: int) -> int:
-            return 6 if most == 6 else even_rows(tb, most)
+            return 6 if most == 6 else balanced_rows(tb, most)
 
-        panels = divide(s.oc, nr)
+        panels = ceil_div(s.oc, nr)
         weights = 4 * points * s.c * panels * nr
         # bytes per cycle and core: L3, memory
         again = 12 if weights <= min(target.l3, L3) // 4 else 4
 
         def cycles(choice: tuple[int, int]) -> float:
             tb, nb = choice
-            blocks, splits = divide(tiles, tb), divide(panels * nr, nb)
+            blocks, splits = ceil_div(tiles, tb), ceil_div(panels * nr, nb)
             rows = high(tb)
-            products = points * blocks * divide(tb, rows) * rows * s.c * panels * nr / (2 * target.lanes)
+            products = points * blocks * ceil_div(tb, rows) * rows * s.c * panels * nr / (2 * target.lanes)
             reads = weights / 6 + weights * (blocks - 1) / again
             held = 4 * points * tb * (s.c + nb)
             spilled = 0 if held <= target.l2 * 3 // 4 else 2 * held * blocks * splits / 16
             transforms = splits * tiles * points * s.c * 2
             tasks = blocks * splits * s.n
             return (
-                (max(products, reads) + spilled + transforms) * divide(tasks, target.threads) * target.threads / tasks
+                (max(products, reads) + spilled + transforms) * ceil_div(tasks, target.threads) * target.threads / tasks
             )
 
         splits = [n for n in (1, 2, 4, 8, 16) if n <= panels]
         choices = {
-            (min(even(tiles, tb, unit), tiles), divide(panels, n) * nr)
+            (min(balanced(tiles, tb, unit), tiles), ceil_div(panels, n) * nr)
             for tb in (6, 12, 18, 24, 36, 48, 64)
             for n in splits
         }
@@ -221,7 +223,7 @@ class Winograd(ChannelsLast):
             yield Tactic(self.name, target.isa, (("F", f), ("MR", high(tb)), ("NV", 2), ("TB", tb), ("NB", nb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
+        node, s = region.anchor, window_geometry(region)
         x, w, bias = node.inputs
         f, nr, tb = tactic["F"], tactic["NV"] * target.lanes, tactic["TB"]
         end = tail(
@@ -240,11 +242,11 @@ class Winograd(ChannelsLast):
             )
             + end.text
         )
-        padded = divide(s.oc, nr) * nr
+        padded = ceil_div(s.oc, nr) * nr
         width = min(tactic["NB"], padded)
-        points, cp = (f + 2) ** 2, divide(s.c, target.lanes) * target.lanes
+        points, cp = (f + 2) ** 2, ceil_div(s.c, target.lanes) * target.lanes
         row = cp if cp % 256 else cp + target.lanes
-        tiles = s.n * divide(divide(s.oh, f) * divide(s.ow, f), tb) * divide(padded, width)
+        tiles = s.n * ceil_div(ceil_div(s.oh, f) * ceil_div(s.ow, f), tb) * ceil_div(padded, width)
         array = region.body.constants[w]
         packed = Packed(
             (w,), f"winograd{f}x{nr}", (points, padded // nr, s.c, nr), lambda out: transform_filters(array, f, out)
@@ -327,7 +329,7 @@ class Depthwise(ChannelsLast):
         return (tactic["NV"],)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s = window(region)
+        s = window_geometry(region)
 
         def waiting(tw: int) -> int:
             """Pixels that a row would have the time for: blocks of few have too few sums under way to keep the
@@ -348,7 +350,7 @@ class Depthwise(ChannelsLast):
                             yield Tactic(self.name, target.isa, (("TW", tw), ("NV", nv), ("RB", rb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
+        node, s = region.anchor, window_geometry(region)
         x, w, bias = node.inputs
         end = tail(
             region,
@@ -367,14 +369,14 @@ class Depthwise(ChannelsLast):
             tactic,
             constants(C=s.c, **s.sizes(layouts[x])) + f"#define EDGES {int(edges)}\n" + end.text,
             (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands),
-            s.n * divide(s.oh, tactic["RB"]),
+            s.n * ceil_div(s.oh, tactic["RB"]),
         )
 
 
 def pack_taps(w: Value, array: np.ndarray, lanes: int) -> Packed:
     """One filter per channel as [tap, channel], whole vectors of them."""
     c = array.shape[0]
-    taps, width = array.reshape(c, -1).shape[1], divide(c, lanes) * lanes
+    taps, width = array.reshape(c, -1).shape[1], ceil_div(c, lanes) * lanes
 
     def pack(out: np.ndarray) -> None:
         out[:, :c] = array.reshape(c, -1).T
@@ -382,46 +384,52 @@ def pack_taps(w: Value, array: np.ndarray, lanes: int) -> Packed:
     return Packed((w,), f"taps{lanes}", (taps, width), pack)
 
 
-PLACES = 4096  # that a task with several groups may look up
+MAX_LOOKUPS = 4096  # that a task with several groups may look up
 # Channels of a group that is found its places with others; for more, finding them again is nothing. Against group by
 # group, 3 × 3, 2 threads, AVX-512: four
 # of 16 channels on 112 × 112 with strides of two 613 → 337 µs, 32 of 4 on 56 × 56 1136 → 571, 9 of 16 on 28 × 28 235 →
 # 173, 16 of 32 on 14 × 14 254 → 225.
-NARROW = 128
+MAX_GROUP_CHANNELS = 128
 
 
 @template
 class Direct(ChannelsLast):
     name = "conv"
     dynamic = True
-    packs = False
+    needs_constant_filters = False
 
     def sizes_rejection(self, region: Region) -> str | None:
-        constants = all(constant(region, v) for v in region.anchor.inputs[1:])
+        constants = all(is_constant(region, v) for v in region.anchor.inputs[1:])
         return "a product over pixels: gemm" if is_product(region.anchor) and constants else None
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s = window(region)
+        s = window_geometry(region)
         groups, w = region.anchor.attrs["group"], region.anchor.inputs[1]
         seen = set()
         for mr, nv in register_tiles(s.oc // groups, s.oh * s.ow, target):
             nr = nv * target.lanes
             mr = min(mr, s.oh * s.ow)
-            for mb, per in self.shares(region, s.oh * s.ow, divide(s.oc // groups, nr), s.n * groups, target, mr):
+            for mb, per in self.task_blocks(
+                region, s.oh * s.ow, ceil_div(s.oc // groups, nr), s.n * groups, target, mr
+            ):
                 choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
-                    together = s.c // groups <= NARROW and s.kh * s.kw * mb <= PLACES and constant(region, w)
+                    together = (
+                        s.c // groups <= MAX_GROUP_CHANNELS
+                        and s.kh * s.kw * mb <= MAX_LOOKUPS
+                        and is_constant(region, w)
+                    )
                     # for tasks of all threads
-                    enough = divide(groups, divide(6 * target.threads, divide(s.oh * s.ow, mb) * s.n))
+                    enough = ceil_div(groups, ceil_div(6 * target.threads, ceil_div(s.oh * s.ow, mb) * s.n))
                     for gb in dict.fromkeys((enough, groups) if together else (1,)):
                         yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "GB"), (*choice, gb))))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
+        node, s = region.anchor, window_geometry(region)
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, taps = w.type.shape[1], w.type.shape[0] // groups, s.kh * s.kw
@@ -434,7 +442,7 @@ class Direct(ChannelsLast):
             add=bias,
             unit=None if groups > 1 and oc % target.lanes else target.lanes,
         )
-        array, panels = region.body.constants.get(w), divide(oc, nr)
+        array, panels = region.body.constants.get(w), ceil_div(oc, nr)
         between, channel, *space = layouts[w]
         block = (
             constants(
@@ -443,12 +451,15 @@ class Direct(ChannelsLast):
                 GROUPS=groups,
                 PADDED=s.padded,
                 **s.sizes(layouts[x]),
-                **filters_lie(array is not None, between * oc, between, channel, tuple(space)),
+                **filter_strides(array is not None, between * oc, between, channel, tuple(space)),
             )
             + end.text
         )
         tiles = (
-            s.n * divide(groups, tactic["GB"]) * divide(s.oh * s.ow, tactic["MB"]) * divide(panels * nr, tactic["NB"])
+            s.n
+            * ceil_div(groups, tactic["GB"])
+            * ceil_div(s.oh * s.ow, tactic["MB"])
+            * ceil_div(panels * nr, tactic["NB"])
         )
         if array is None:
             return kernel(
@@ -503,11 +514,11 @@ class Planar(ChannelsLast):
         return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s = window(region)
+        s = window_geometry(region)
         for mr, nv in register_tiles(s.oc, s.oh * s.ow, target):
-            panels = divide(s.oc, nv * target.lanes)
+            panels = ceil_div(s.oc, nv * target.lanes)
             for rb in dict.fromkeys(min(rb, s.oh) for rb in (2, 4, 1)):
-                per = max(1, min(panels, panels * divide(s.oh, rb) * s.n // (6 * target.threads)))
+                per = max(1, min(panels, panels * ceil_div(s.oh, rb) * s.n // (6 * target.threads)))
                 yield Tactic(
                     self.name,
                     target.isa,
@@ -515,7 +526,7 @@ class Planar(ChannelsLast):
                 )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
+        node, s = region.anchor, window_geometry(region)
         x, w, bias = node.inputs
         nr, rb, taps = tactic["NV"] * target.lanes, tactic["RB"], s.c * s.kh * s.kw
         end = tail(
@@ -533,10 +544,10 @@ class Planar(ChannelsLast):
         weights = Packed(
             (w,),
             f"panels{nr}planar",
-            (divide(s.oc, nr), taps, nr),
+            (ceil_div(s.oc, nr), taps, nr),
             lambda out: pack_panels(array.reshape(s.oc, taps).T, out),
         )
-        tiles = s.n * divide(s.oh, rb) * divide(s.oc, tactic["NB"])
+        tiles = s.n * ceil_div(s.oh, rb) * ceil_div(s.oc, tactic["NB"])
         return kernel(
             "conv_planar.c", region, tactic, block, (x, weights, *end.operands), tiles, scratch=4 * s.c * rows * columns
         )

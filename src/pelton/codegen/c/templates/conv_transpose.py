@@ -6,10 +6,10 @@ import numpy as np
 
 from pelton.plan.region import Region
 
-from .conv import ChannelsLast, filters_lie, pack_taps, window
+from .conv import ChannelsLast, filter_strides, pack_taps, window_geometry
 from pelton.codegen.c.emit import constants, kernel, tail
 from .gemm import pack_panels
-from pelton.codegen.grid import divide, grid_of
+from pelton.codegen.grid import ceil_div, grid_of
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
 
 
@@ -24,14 +24,14 @@ class DepthwiseTranspose(ChannelsLast):
         return None if region.anchor.attrs["group"] == x[1] and w[1] == 1 else "not one filter per channel"
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s = window(region)
+        s = window_geometry(region)
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= s.c][:2]:
             yield Tactic(
                 self.name, target.isa, (("NV", nv), ("RB", max(1, min(4, s.n * s.oh // (8 * target.threads)))))
             )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
+        node, s = region.anchor, window_geometry(region)
         x, w, bias = node.inputs
         end = tail(
             region,
@@ -48,7 +48,7 @@ class DepthwiseTranspose(ChannelsLast):
             tactic,
             constants(C=s.c, **s.sizes(layouts[x])) + end.text,
             (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands),
-            s.n * divide(s.oh, tactic["RB"]),
+            s.n * ceil_div(s.oh, tactic["RB"]),
         )
 
 
@@ -56,20 +56,20 @@ class DepthwiseTranspose(ChannelsLast):
 class ConvTranspose(ChannelsLast):
     name = "conv_transpose"
     dynamic = True
-    packs = False
+    needs_constant_filters = False
     anchors = ("conv_transpose",)
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s, groups = window(region), region.anchor.attrs["group"]
-        pixels, seen = divide(s.oh, s.sh) * divide(s.ow, s.sw), set()
+        s, groups = window_geometry(region), region.anchor.attrs["group"]
+        pixels, seen = ceil_div(s.oh, s.sh) * ceil_div(s.ow, s.sw), set()
         for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
             nr = nv * target.lanes
             mr = min(mr, pixels)
-            for mb, per in self.shares(
-                region, pixels, divide(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target, mr
+            for mb, per in self.task_blocks(
+                region, pixels, ceil_div(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target, mr
             ):
                 choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
@@ -77,7 +77,7 @@ class ConvTranspose(ChannelsLast):
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
+        node, s = region.anchor, window_geometry(region)
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, taps = w.type.shape[0] // groups, w.type.shape[1], s.kh * s.kw
@@ -90,7 +90,7 @@ class ConvTranspose(ChannelsLast):
             add=bias,
             unit=None if groups > 1 and oc % target.lanes else target.lanes,
         )
-        array, panels = region.body.constants.get(w), divide(oc, nr)
+        array, panels = region.body.constants.get(w), ceil_div(oc, nr)
         channel, between, *space = layouts[w]
         block = (
             constants(
@@ -98,7 +98,7 @@ class ConvTranspose(ChannelsLast):
                 OC=oc,
                 GROUPS=groups,
                 **s.sizes(layouts[x]),
-                **filters_lie(array is not None, channel * c, between, channel, tuple(space)),
+                **filter_strides(array is not None, channel * c, between, channel, tuple(space)),
             )
             + end.text
         )
@@ -107,8 +107,8 @@ class ConvTranspose(ChannelsLast):
             * groups
             * s.sh
             * s.sw
-            * divide(divide(s.oh, s.sh) * divide(s.ow, s.sw), tactic["MB"])
-            * divide(panels * nr, tactic["NB"])
+            * ceil_div(ceil_div(s.oh, s.sh) * ceil_div(s.ow, s.sw), tactic["MB"])
+            * ceil_div(panels * nr, tactic["NB"])
         )
         if array is None:
             return kernel(

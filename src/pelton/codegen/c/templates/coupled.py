@@ -7,7 +7,7 @@ from pelton.ir.types import F32, F64
 from pelton.ops.labels import ROUNDS
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, memory
+from pelton.codegen.c.emit import constants, kernel, memory_type
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
@@ -30,6 +30,6 @@ class Coupled(Template):
         (xr, xp), (yr, yc) = layouts[x], layouts[y]
         block = (
             constants(CLASSES=classes, ROUNDS=max(ROUNDS, classes), XR=xr, XP=xp, YR=yr, YC=yc)
-            + f"typedef {memory(x.type.dtype)} element;\n"
+            + f"typedef {memory_type(x.type.dtype)} element;\n"
         )
         return kernel("coupled.c", region, tactic, block, (x, y), rows, scratch=8 * classes * (classes + 2))

@@ -8,7 +8,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, macro, memory
+from pelton.codegen.c.emit import constants, kernel, macro, memory_type
 from pelton.codegen.grid import Grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
@@ -32,7 +32,7 @@ class Det(Template):
         lead = Grid(y.type.shape, tuple(range(rank)), (), ())
         block = constants(N=shape[-1], ROW=strides[-2], COLUMN=strides[-1])
         block += macro("X_AT(b)", lead.address(strides[:rank])) + macro("Y_AT(b)", lead.address(layouts[y]))
-        block += f"typedef {memory(x.type.dtype)} element;\n"
+        block += f"typedef {memory_type(x.type.dtype)} element;\n"
         return kernel(
             "det.c", region, tactic, block, (x, y), math.prod(y.type.shape), scratch=8 * shape[-1] * shape[-1]
         )

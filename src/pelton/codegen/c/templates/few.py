@@ -10,15 +10,15 @@ from pelton.plan.layout import Order, broadcast, row_major
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, tail_rejection
-from pelton.codegen.product import Product
+from pelton.codegen.grid import Grid, all_f32, is_constant, ceil_div, fits_grid, tail_rejection
+from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
-_MOST = 4  # rows: with more, packing the matrix for register tiles pays
+_MAX_ROWS = 4  # rows: with more, packing the matrix for register tiles pays
 
 
 @template
-class Few(Template):
+class FewRows(Template):
     name = "few"
     anchors = ("matmul",)
     dynamic = True
@@ -29,18 +29,18 @@ class Few(Template):
             return "not f32"
         if min(v.type.rank for v in node.inputs) < 2:
             return "an operand is a vector"
-        if constant(region, node.inputs[1]):
+        if is_constant(region, node.inputs[1]):
             return "the right operand is constant: its panels are packed at build time"
-        rows = Product(region).m
-        if not is_known(rows) or rows > _MOST:
-            return f"more than {_MOST} rows"
+        rows = MatrixProduct(region).m
+        if not is_known(rows) or rows > _MAX_ROWS:
+            return f"more than {_MAX_ROWS} rows"
         return tail_rejection(region, node.output.type.shape, node.output.type.rank - 1)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        p, shape, strides = Product(region), value.type.shape, layouts[value]
+        p, shape, strides = MatrixProduct(region), value.type.shape, layouts[value]
         if value is p.a and shape[-1] != 1 and strides[-1] != 1:
             return False
         if value is p.b and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] and shape[-2:] != (1, 1):
@@ -48,18 +48,18 @@ class Few(Template):
         return fits_grid(region, p.grid, value, strides)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
-        p = Product(region, layouts)
+        p = MatrixProduct(region, layouts)
         # rows of all batches that do not lie one stride apart
-        if not is_known(p.m) or p.m > _MOST:
+        if not is_known(p.m) or p.m > _MAX_ROWS:
             return
-        share = divide(divide(p.n * p.batch, 2 * target.threads), 64) * 64
+        share = ceil_div(ceil_div(p.n * p.batch, 2 * target.threads), 64) * 64
         for most in (1024, 256):
             yield Tactic(self.name, target.isa, (("NB", min(most, max(64, share))),))
             if share <= 256:
                 return
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        p = Product(region, layouts)
+        p = MatrixProduct(region, layouts)
         grid = p.grid
         a_shape, b_shape = (*grid.shape[:-1], p.k), (*grid.shape[:-2], p.k, p.n)
         a, b = broadcast(p.a.type.shape, layouts[p.a], a_shape), broadcast(p.b.type.shape, layouts[p.b], b_shape)
@@ -78,6 +78,6 @@ class Few(Template):
             tactic,
             block + end.text,
             (p.a, p.b, *end.operands),
-            p.batch * divide(p.n, tactic["NB"]),
+            p.batch * ceil_div(p.n, tactic["NB"]),
             scratch=8 * p.m * tactic["NB"],
         )

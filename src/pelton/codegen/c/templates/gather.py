@@ -8,22 +8,22 @@ from pelton.ir.types import I32, I64
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, listed, macro, memory, tail
-from pelton.codegen.c.fold import held
-from pelton.codegen.grid import Grid, divide
-from .moves import Moving, plain
-from pelton.codegen.sweep import extent, lying, shares, swept
+from pelton.codegen.c.emit import constants, kernel, list_macro, macro, memory_type, tail
+from pelton.codegen.c.fold import element_macros
+from pelton.codegen.grid import Grid, ceil_div
+from .moves import MoveTemplate, as_bits
+from pelton.codegen.sweep import extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
-def gathered(node: Node) -> range:
+def gathered_axes(node: Node) -> range:
     """The axes of the input along which indices are looked up."""
     if node.op.name == "gather_nd":
         return range(node.attrs["batch_dims"], node.attrs["batch_dims"] + node.inputs[1].type.shape[-1])
     return range(node.attrs["axis"], node.attrs["axis"] + 1)
 
 
-class Picks:
+class GatherStrides:
     """A gather over the axes of its output: how input and indices are walked, and what one number of an index tuple is
     worth."""
 
@@ -46,12 +46,12 @@ class Picks:
             else:
                 self.x = (*xs[:axis], 0, *xs[axis + 1 :])
                 self.indices = ids
-        axes = gathered(node)
+        axes = gathered_axes(node)
         self.sizes, self.steps = [shape[a] for a in axes], [xs[a] for a in axes]
 
 
 @template
-class Gather(Moving):
+class Gather(MoveTemplate):
     name = "gather"
     dynamic = True
     anchors = ("gather", "gather_elements", "gather_nd")
@@ -60,7 +60,7 @@ class Gather(Moving):
         dtype = region.anchor.inputs[1].type.dtype
         if region.anchor.op.name == "gather_nd" and region.anchor.inputs[1].type.shape[-1] == 0:
             return "empty index tuples"
-        if any(dims.bounds(region.anchor.inputs[0].type.shape[a])[0] < 1 for a in gathered(region.anchor)):
+        if any(dims.bounds(region.anchor.inputs[0].type.shape[a])[0] < 1 for a in gathered_axes(region.anchor)):
             return "there may be no element to gather"
         return None if dtype in (I64, I32) else f"indices in {dtype.value}"
 
@@ -70,7 +70,7 @@ class Gather(Moving):
         x, rank = node.inputs[0], node.inputs[1].type.rank
         if node.op.name == "gather_nd":
             return tuple(range(value.type.rank))
-        order = lying(x.type.shape, layouts[x])
+        order = memory_order(x.type.shape, layouts[x])
         if node.op.name == "gather_elements":
             return order
         axis = node.attrs["axis"]
@@ -80,20 +80,20 @@ class Gather(Moving):
         return tuple(out)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        p = Picks(region, layouts)
-        return swept(region, layouts, [p.x, p.indices])
+        p = GatherStrides(region, layouts)
+        return sweep_grid(region, layouts, [p.x, p.indices])
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
-        rb, cb = shares(extent(grid, grid.r), extent(grid, grid.c), 2, target, 8 * target.lanes)
+        rb, cb = task_shape(extent(grid, grid.r), extent(grid, grid.c), 2, target, 8 * target.lanes)
         yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, p, grid = region.anchor, Picks(region, layouts), self.grid(region, layouts)
+        node, p, grid = region.anchor, GatherStrides(region, layouts), self.grid(region, layouts)
         x, indices = node.inputs
         rows, cols = extent(grid, grid.r), extent(grid, grid.c)
         xc, ic = grid.step(p.x), grid.step(p.indices)
-        moved = plain(region, layouts)
+        moved = as_bits(region, layouts)
         row = Grid(grid.shape, (), grid.r, ())
         block = constants(
             ROWS=rows,
@@ -105,8 +105,8 @@ class Gather(Moving):
             IC=ic,
         )
         block += macro("X_AT(r)", row.address(p.x)) + macro("I_AT(r)", row.address(p.indices))
-        block += listed("SIZES", p.sizes) + listed("STEPS", p.steps)
-        block += f"typedef {memory(indices.type.dtype)} index;\n" + held(moved.dtype)
+        block += list_macro("SIZES", p.sizes) + list_macro("STEPS", p.steps)
+        block += f"typedef {memory_type(indices.type.dtype)} index;\n" + element_macros(moved.dtype)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=2)
         return kernel(
             "gather.c",
@@ -114,5 +114,5 @@ class Gather(Moving):
             tactic,
             block + end.text,
             (x, indices, *moved.operands(end)),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
         )

@@ -14,8 +14,8 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
-from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, grid_of, register_tiles, tail_rejection
-from pelton.codegen.product import Product
+from pelton.codegen.grid import Grid, all_f32, is_constant, ceil_div, fits_grid, grid_of, register_tiles, tail_rejection
+from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 # 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak on Zen 3)
@@ -42,7 +42,7 @@ class Gemm(Template):
         if node.op.name == "convolution":
             if not is_product(node):
                 return "not a 1×1 convolution of stride one without padding and groups"
-            if not constant(region, node.inputs[1]) or not constant(region, node.inputs[2]):
+            if not is_constant(region, node.inputs[1]) or not is_constant(region, node.inputs[2]):
                 return "the filters are not constant"
         elif min(len(v.type.shape) for v in node.inputs) < 2:
             return "an operand is a vector"
@@ -63,7 +63,7 @@ class Gemm(Template):
         )
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        p, shape, strides = Product(region), value.type.shape, layouts[value]
+        p, shape, strides = MatrixProduct(region), value.type.shape, layouts[value]
         if value is p.a and p.node.op.name == "convolution":
             grid = grid_of(shape, "pixels")
             runs = grid.runs(grid.r, strides)
@@ -72,7 +72,7 @@ class Gemm(Template):
             return False
         if (
             value is p.b
-            and not constant(region, value)
+            and not is_constant(region, value)
             and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1]
             and shape[-2:] != (1, 1)
         ):
@@ -83,19 +83,19 @@ class Gemm(Template):
         return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        p = Product(region, layouts)
+        p = MatrixProduct(region, layouts)
         seen = set()
         for mr, nv, mb, nb, kc in self._choices(p, target):
             nr = nv * target.lanes
             mr = min(mr, p.m)
-            mb = min(divide(mb, mr) * mr, divide(p.m, mr) * mr)
-            nb = min(max(nr, nb // nr * nr), divide(p.n, nr) * nr)
-            choice = (mr, nv, mb, nb, kc if p.k > kc else divide(p.k, 8) * 8)
+            mb = min(ceil_div(mb, mr) * mr, ceil_div(p.m, mr) * mr)
+            nb = min(max(nr, nb // nr * nr), ceil_div(p.n, nr) * nr)
+            choice = (mr, nv, mb, nb, kc if p.k > kc else ceil_div(p.k, 8) * 8)
             if choice not in seen:
                 seen.add(choice)
                 yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "KC"), choice)))
 
-    def _choices(self, p: Product, target: Target):
+    def _choices(self, p: MatrixProduct, target: Target):
         # bound by reading B: wide panels, K in one go
         if p.m <= 2:
             for nv in (4, 8, 2):
@@ -104,7 +104,7 @@ class Gemm(Template):
         tasks = target.threads * 6  # enough to even out, few enough to be cheap
         choices = list[tuple[int, int, int, int, int]]()
         for mr, nv in register_tiles(p.n, p.m, target):
-            cols = divide(p.n, nv * target.lanes)
+            cols = ceil_div(p.n, nv * target.lanes)
             # All rows at once only where they stay in a cache between two panels: 10816 × 128 by 64 took 1.16 ms alone
             # (by blocks 1.22), 2.2 in YOLOv2 (1.4).
             # Blocks of one size (`even`), 66, 66 and 64 rows in place of 96, 96 and 4, here and in direct convolutions,
@@ -115,37 +115,40 @@ class Gemm(Template):
                 96,
                 48,
                 192,
-                *([divide(p.m, 6) * 6, divide(divide(p.m, target.threads), mr) * mr] if small else []),
+                *([ceil_div(p.m, 6) * 6, ceil_div(ceil_div(p.m, target.threads), mr) * mr] if small else []),
             ):
-                per = max(1, min(cols, cols * divide(p.m, mb) * p.batch // tasks))
+                per = max(1, min(cols, cols * ceil_div(p.m, mb) * p.batch // tasks))
                 # All columns at once: what a thread needs of A is then what it made itself, where threads share out
                 # rows in the step before as well.
-                for columns in (per, cols) if divide(p.m, mb) >= target.threads else (per,):
+                for columns in (per, cols) if ceil_div(p.m, mb) >= target.threads else (per,):
                     choices += [
                         (mr, nv, mb, columns * nv * target.lanes, kc) for kc in ((KC, 256, p.k) if p.k > KC else (p.k,))
                     ]
         yield from sorted(choices, key=lambda c: self._cycles(p, target, *c))
 
-    def _cycles(self, p: Product, target: Target, mr: int, nv: int, mb: int, nb: int, kc: int) -> float:
+    def _cycles(self, p: MatrixProduct, target: Target, mr: int, nv: int, mb: int, nb: int, kc: int) -> float:
         """A rough model of what a core waits for: products, tiles and tasks that begin, panels of B that leave L1,
         blocks of A that leave L2. Of 65 products, by both register tiles, the first choice took 15 % longer than the
         best of all, the better of two 4 %, the best of four 1 % (Zen 3, 2 threads)."""
         nr = nv * target.lanes
-        panels, blocks = divide(p.n, nr), divide(p.m, mb)
-        tiles, splits, kn = panels * blocks * divide(mb, mr), divide(panels * nr, nb), min(kc, p.k)
-        products = tiles * (mr * nv / 2 * p.k + 100 * divide(p.k, kc))
+        panels, blocks = ceil_div(p.n, nr), ceil_div(p.m, mb)
+        tiles, splits, kn = panels * blocks * ceil_div(mb, mr), ceil_div(panels * nr, nb), min(kc, p.k)
+        products = tiles * (mr * nv / 2 * p.k + 100 * ceil_div(p.k, kc))
         panel = 4 * nr * p.k * tiles / 64 if 4 * kn * (nr + mr) > target.l1 * 0.9 else 0
         block = 4 * p.m * p.k * panels / 4 if 4 * mb * kn > target.l2 / 4 else 0
         tasks = p.batch * blocks * splits
         return (
-            (products + panel + block + 1000 * blocks * splits) * divide(tasks, target.threads) * target.threads / tasks
+            (products + panel + block + 1000 * blocks * splits)
+            * ceil_div(tasks, target.threads)
+            * target.threads
+            / tasks
         )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        p = Product(region, layouts)
+        p = MatrixProduct(region, layouts)
         node, grid = p.node, p.grid
         nr = tactic["NV"] * target.lanes
-        packed = constant(region, p.b)
+        packed = is_constant(region, p.b)
         if node.op.name == "convolution":
             x = grid_of(p.a.type.shape, "pixels")
             a_strides = layouts[p.a]
@@ -165,7 +168,7 @@ class Gemm(Template):
             shape = p.b.type.shape
             if packed:
                 dense = tuple(
-                    math.prod([divide(shape[-1], nr) * nr, *shape[i + 1 : -1]]) for i in range(len(shape) - 2)
+                    math.prod([ceil_div(shape[-1], nr) * nr, *shape[i + 1 : -1]]) for i in range(len(shape) - 2)
                 )
                 b = broadcast(shape, (*dense, 0, 0), b_shape)
                 bk = bn = 0
@@ -181,12 +184,12 @@ class Gemm(Template):
             + end.text
         )
         mb, nb, kc = tactic["MB"], tactic["NB"], tactic["KC"]
-        mbs, nbs = divide(p.m, mb), divide(p.n, nb)
+        mbs, nbs = ceil_div(p.m, mb), ceil_div(p.n, nb)
         scratch = 4 * ((mb * nb if bounds(p.k)[1] > kc else 0) + (0 if packed else nb * p.k))
         weights: Value | Packed = p.b
         if packed:
             array = region.body.constants[p.b]
-            panels = (divide(p.n, nr), p.k, nr)
+            panels = (ceil_div(p.n, nr), p.k, nr)
             if node.op.name == "convolution":
                 weights = Packed(
                     (p.b,),

@@ -13,54 +13,54 @@ from pelton.ops.resize import axis_taps
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import TABLED, computed, constants, kernel, tail
-from pelton.codegen.c.fold import held
+from pelton.codegen.c.emit import MAX_TABLE_ENTRIES, compute_type, constants, kernel, tail
+from pelton.codegen.c.fold import element_macros
 from pelton.codegen.code import Text, code, join
-from pelton.codegen.grid import Grid, computable, divide, fits_grid
-from pelton.codegen.sweep import Sweep, extent, lying, shares, swept
+from pelton.codegen.grid import Grid, is_computable, ceil_div, fits_grid
+from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.tail import Tail
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedRegion:
     """A region whose elements are of a type that kernels hold, and its operands."""
 
     region: Region
     layouts: Layouts
     dtype: DType
-    stands: dict[Value, Value]  # stand-in → what it stands for
+    originals: dict[Value, Value]  # stand-in → what it stands for
 
     def operands(self, end: Tail) -> tuple[Value, ...]:
-        return tuple(self.stands.get(v, v) for v in end.operands)
+        return tuple(self.originals.get(v, v) for v in end.operands)
 
 
-def plain(region: Region, layouts: Layouts) -> Moved:
+def as_bits(region: Region, layouts: Layouts) -> MovedRegion:
     """The region with elements that are only moved as unsigned integers of their size, whatever they mean."""
     node = region.anchor
     dtype = node.output.type.dtype
-    if region.tail or (computable(dtype) and computed(dtype) == dtype.value and dtype is not BOOL):
-        return Moved(region, layouts, dtype, {})
+    if region.tail or (is_computable(dtype) and compute_type(dtype) == dtype.value and dtype is not BOOL):
+        return MovedRegion(region, layouts, dtype, {})
     bits = DType(f"u{8 * dtype.size}")
     y = Value(node.output.type.with_dtype(bits), node.output.name)
     anchor = Node(node.op, node.inputs, node.attrs, (y,), node.name)
     moved = Region(region.body.replace(nodes=(anchor,), outputs=(y,)), (anchor,))
-    return Moved(moved, layouts.moved({y: layouts[node.output]}), bits, {y: node.output})
+    return MovedRegion(moved, layouts.moved({y: layouts[node.output]}), bits, {y: node.output})
 
 
-class Moving(Sweep):
+class MoveTemplate(Sweep):
     """Templates that move elements: of any type where no tail computes on them, and read from wherever they lie."""
 
     def is_supported(self, region: Region, value: Value) -> bool:
         dtype = value.type.dtype
-        return computable(dtype) if region.tail else dtype is not STRING and dtype.size <= 8
+        return is_computable(dtype) if region.tail else dtype is not STRING and dtype.size <= 8
 
     def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         return fits_grid(region, grid, value, layouts[value])
 
 
 @dataclass(frozen=True)
-class Map:
+class AxisMap:
     """How one axis of the output finds its elements on the input's axis: C made of that of an index, None where it is
     the index itself."""
 
@@ -75,7 +75,7 @@ class Map:
         return not self.table
 
 
-NAMES = {"constant": "within", "reflect": "mirrored", "edge": "clamped", "wrap": "wrapped"}
+PAD_FUNCTIONS = {"constant": "within", "reflect": "mirrored", "edge": "clamped", "wrap": "wrapped"}
 
 
 def place(form: str, *sizes: Size) -> Callable[[Text], Text]:
@@ -83,24 +83,24 @@ def place(form: str, *sizes: Size) -> Callable[[Text], Text]:
     return lambda index: code(form, index, *sizes)
 
 
-def maps(node: Node) -> list[Map]:
+def axis_maps(node: Node) -> list[AxisMap]:
     """The maps of all axes; the triangle's own axes are not among what they say."""
     x, a, name = node.inputs[0].type, node.attrs, node.op.name
     if name == "tile":
-        return [Map(None if r == 1 else place("wrapped({}, {})", d)) for d, r in zip(x.shape, a["repeats"])]
+        return [AxisMap(None if r == 1 else place("wrapped({}, {})", d)) for d, r in zip(x.shape, a["repeats"])]
     if name == "pad":
         out = []
         for d, before, after in zip(x.shape, a["pads"][: x.rank], a["pads"][x.rank :]):
             first, moved = maximum(0, -before), maximum(0, before, after) != 0
             n = d - first - maximum(0, -after)
-            found = place(NAMES[a["mode"]] + "({} - {}, {})", maximum(0, before), n) if moved else None
-            out.append(Map(found, first, moved and a["mode"] == "constant"))
+            found = place(PAD_FUNCTIONS[a["mode"]] + "({} - {}, {})", maximum(0, before), n) if moved else None
+            out.append(AxisMap(found, first, moved and a["mode"] == "constant"))
         return out
     if name == "resize":
         out = []
         for axis, (size, new, scale) in enumerate(zip(x.shape, a["shape"], a["scales"])):
             if size == new and scale == 1:
-                out.append(Map(None))
+                out.append(AxisMap(None))
                 continue
             ((places, _),) = axis_taps(
                 size,
@@ -112,13 +112,13 @@ def maps(node: Node) -> list[Map]:
                 cubic_a=0.0,
                 exclude_outside=False,
             )
-            out.append(Map(place(f"table{axis}[{{}}]"), table=tuple(map(int, places))))
+            out.append(AxisMap(place(f"table{axis}[{{}}]"), table=tuple(map(int, places))))
         return out
-    return [Map(None)] * x.rank
+    return [AxisMap(None)] * x.rank
 
 
 @template
-class Move(Moving):
+class Move(MoveTemplate):
     name = "move"
     dynamic = True
     anchors = ("pad", "tile", "trilu", "resize", "bit_cast")
@@ -141,7 +141,7 @@ class Move(Moving):
                     for old, new, scale in zip(x, y, node.attrs["scales"])
                     if is_known(old, new) and (old != new or scale != 1)
                 )
-                > TABLED
+                > MAX_TABLE_ENTRIES
             ):
                 return "the tables of where elements come from are too long for a kernel's source"
         return None
@@ -151,30 +151,32 @@ class Move(Moving):
         node = region.anchor
         rank = node.inputs[0].type.rank
         return (
-            (rank - 2, rank - 1) if node.op.name == "trilu" else tuple(a for a, m in enumerate(maps(node)) if m.place)
+            (rank - 2, rank - 1)
+            if node.op.name == "trilu"
+            else tuple(a for a, m in enumerate(axis_maps(node)) if m.place)
         )
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         """Columns are axes that keep their index, or the one innermost axis that does not."""
         turned = self.turned(region)
-        grid = swept(region, layouts, [layouts[region.anchor.inputs[0]]], without=turned)
+        grid = sweep_grid(region, layouts, [layouts[region.anchor.inputs[0]]], without=turned)
         if extent(grid, grid.c) != 1:
             return grid
-        order = lying(grid.shape, layouts[region.output])
+        order = memory_order(grid.shape, layouts[region.output])
         inner = next((a for a in reversed(order) if grid.shape[a] != 1), order[-1] if order else None)
         return grid if inner is None else Grid(grid.shape, (), tuple(a for a in order if a != inner), (inner,))
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
-        rb, cb = shares(extent(grid, grid.r), extent(grid, grid.c), 2, target, 8 * target.lanes)
+        rb, cb = task_shape(extent(grid, grid.r), extent(grid, grid.c), 2, target, 8 * target.lanes)
         yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x = node.inputs[0]
-        rows, cols, axes = extent(grid, grid.r), extent(grid, grid.c), maps(node)
+        rows, cols, axes = extent(grid, grid.r), extent(grid, grid.c), axis_maps(node)
         filled = node.op.name == "pad" and any(m.holes for m in axes)
-        moved = plain(region, layouts)
+        moved = as_bits(region, layouts)
         strides = layouts[x]
         inner = next((axes[a] for a in grid.c if axes[a].place), None)
         step = grid.step(strides)
@@ -192,7 +194,7 @@ class Move(Moving):
         )
         block += self._row(node, grid, axes, strides)
         column = inner.place("(o)") if inner else "((o) >= l.lo && (o) < l.hi ? (o) : -1)"
-        block += code("#define COLUMN(l, o) {}\n", column) + held(moved.dtype)
+        block += code("#define COLUMN(l, o) {}\n", column) + element_macros(moved.dtype)
         operands = (x, node.inputs[1]) if filled else (x,)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=len(operands))
         return kernel(
@@ -201,10 +203,10 @@ class Move(Moving):
             tactic,
             block + end.text,
             (*operands, *moved.operands(end)),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
         )
 
-    def _row(self, node: Node, grid: Grid, axes: list[Map], strides: Strides) -> Text:
+    def _row(self, node: Node, grid: Grid, axes: list[AxisMap], strides: Strides) -> Text:
         """C: the row of the input that belongs to row r of the output."""
         kept = Grid(grid.shape, (), grid.r, ()).address(tuple(0 if m.place else s for m, s in zip(axes, strides)))
         start = sum(m.first * s for m, s in zip(axes, strides))

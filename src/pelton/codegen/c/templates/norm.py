@@ -14,25 +14,25 @@ from pelton.plan.layout import Order
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.c.fold import held
+from pelton.codegen.c.fold import element_macros
 from pelton.codegen.code import code
-from pelton.codegen.grid import Grid, divide
-from pelton.codegen.sweep import Sweep, extent, lying, shares
+from pelton.codegen.grid import Grid, ceil_div
+from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape
 from pelton.codegen.tail import operands
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
-def number(x: float) -> str:
+def f32_literal(x: float) -> str:
     """A C literal of an f32."""
     return f"{float(np.float32(x))!r}f"
 
 
-def floats(region: Region) -> str | None:
+def float_rejection(region: Region) -> str | None:
     dtype = region.anchor.inputs[0].type.dtype
     return None if dtype in (F32, F16, BF16) else f"not in {dtype.value}"
 
 
-def scaled(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Value]]:
+def split_affine(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Value]]:
     """The region with scale and bias written as pointwise nodes behind the anchor, so that they belong to the tail.
 
     spread: they are one number per channel, and stand in the tail as [C, 1, …]: (region, stand-in → what it stands
@@ -70,41 +70,43 @@ class RowNorm(Sweep):
 
     def node_rejection(self, region: Region) -> str | None:
         x, axis = region.anchor.inputs[0].type, region.anchor.attrs["axis"]
-        for v in operands(scaled(region)[0]):
+        for v in operands(split_affine(region)[0]):
             full = (1,) * (x.rank - v.type.rank) + v.type.shape
             if full[axis:] != x.shape[axis:] and any(d != 1 for d in full[axis:]):
                 return f"%{v.name} repeats along some of the normalised axes"
-        return floats(region)
+        return float_rejection(region)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x, axis = region.anchor.inputs[0], region.anchor.attrs["axis"]
-        return (*(a for a in lying(x.type.shape, layouts[x]) if a < axis), *range(axis, x.type.rank))
+        return (*(a for a in memory_order(x.type.shape, layouts[x]) if a < axis), *range(axis, x.type.rank))
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         axis, shape = region.anchor.attrs["axis"], region.output.type.shape
-        order = lying(shape, layouts[region.output])
+        order = memory_order(shape, layouts[region.output])
         return Grid(shape, tuple(a for a in order if a < axis), (), tuple(range(axis, len(shape))))
 
     def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
-        return super().fits_columns(scaled(region)[0], grid, value, layouts)
+        return super().fits_columns(split_affine(region)[0], grid, value, layouts)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
         yield Tactic(
-            self.name, target.isa, (("RB", shares(extent(grid, grid.b), 1, 2 * extent(grid, grid.c), target, 1)[0]),)
+            self.name,
+            target.isa,
+            (("RB", task_shape(extent(grid, grid.b), 1, 2 * extent(grid, grid.c), target, 1)[0]),),
         )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, batch = node.inputs[0], extent(grid, grid.b)
-        whole, _ = scaled(region)
+        whole, _ = split_affine(region)
         block = (
             constants(BATCH=batch, N=extent(grid, grid.c), CENTRED=node.op.name == "layer_norm")
-            + f"#define EPSILON {number(node.attrs['epsilon'])}\n"
+            + f"#define EPSILON {f32_literal(node.attrs['epsilon'])}\n"
         )
-        block += macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x])) + held(x.type.dtype)
+        block += macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x])) + element_macros(x.type.dtype)
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
-        return kernel("norm.c", region, tactic, block + end.text, (x, *end.operands), divide(batch, tactic["RB"]))
+        return kernel("norm.c", region, tactic, block + end.text, (x, *end.operands), ceil_div(batch, tactic["RB"]))
 
 
 @template
@@ -116,7 +118,7 @@ class ChannelNorm(Sweep):
     anchors = ("instance_norm", "group_norm")
 
     def node_rejection(self, region: Region) -> str | None:
-        return floats(region) if is_known(self.group(region)) else "the channels of a group vary in number"
+        return float_rejection(region) if is_known(self.group(region)) else "the channels of a group vary in number"
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (0, *range(2, value.type.rank), 1)
@@ -141,7 +143,7 @@ class ChannelNorm(Sweep):
         grid = self.grid(region, layouts)
         channels, pixels = extent(grid, grid.c), extent(grid, grid.r)
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= channels][:2]:
-            _, cb = shares(
+            _, cb = task_shape(
                 1, channels, 3 * pixels * extent(grid, grid.b), target, math.lcm(nv * target.lanes, self.group(region))
             )
             yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
@@ -149,13 +151,15 @@ class ChannelNorm(Sweep):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, rank = node.inputs[0], node.inputs[0].type.rank
-        whole, stands = scaled(region, spread=True)
+        whole, stands = split_affine(region, spread=True)
         lies = layouts.moved({s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()})
         end = tail(whole, lies, grid, (whole.anchor.output,), first=1)
         sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1], GROUP=self.group(region))
-        block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n"
+        block = constants(**sizes) + f"#define EPSILON {f32_literal(node.attrs['epsilon'])}\n"
         block += macro("X_AT(b)", code("(b) * {}", layouts[x][0]))
-        block += macro("PIXEL_AT(r)", Grid(grid.shape, (), grid.r, ()).address(layouts[x])) + held(x.type.dtype)
+        block += macro("PIXEL_AT(r)", Grid(grid.shape, (), grid.r, ()).address(layouts[x])) + element_macros(
+            x.type.dtype
+        )
         operands = (x, *(stands.get(v, v) for v in end.operands))
         return kernel(
             "norm_across.c",
@@ -163,7 +167,7 @@ class ChannelNorm(Sweep):
             tactic,
             block + end.text,
             operands,
-            sizes["BATCH"] * divide(sizes["C"], tactic["CB"]),
+            sizes["BATCH"] * ceil_div(sizes["C"], tactic["CB"]),
             scratch=8 * (tactic["CB"] + target.lanes),
         )
 
@@ -175,18 +179,18 @@ class LocalResponse(Sweep):
     anchors = ("lrn",)
 
     def node_rejection(self, region: Region) -> str | None:
-        return floats(region)
+        return float_rejection(region)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (0, *range(2, value.type.rank), 1)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         shape = region.output.type.shape
-        return Grid(shape, (), tuple(a for a in lying(shape, layouts[region.output]) if a != 1), (1,))
+        return Grid(shape, (), tuple(a for a in memory_order(shape, layouts[region.output]) if a != 1), (1,))
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
-        rows = shares(extent(grid, grid.r), 1, 4 * extent(grid, grid.c), target, 1)[0]
+        rows = task_shape(extent(grid, grid.r), 1, 4 * extent(grid, grid.c), target, 1)[0]
         for nv in (2, 3):
             yield Tactic(self.name, target.isa, (("RB", rows), ("NV", nv)))
 
@@ -195,14 +199,14 @@ class LocalResponse(Sweep):
         x, a = node.inputs[0], node.attrs
         beta = a["beta"]
         roots = {0.5: "(1 / f32_sqrt(v))", 0.75: "(1 / (f32_sqrt(v) * f32_sqrt(f32_sqrt(v))))", 1.0: "(1 / (v))"}
-        power = roots.get(beta, f"f32_exp(f32_log(v) * bc_f32({number(-beta)}))")
+        power = roots.get(beta, f"f32_exp(f32_log(v) * bc_f32({f32_literal(-beta)}))")
         sizes = dict(PIXELS=extent(grid, grid.r), C=x.type.shape[1], SIZE=a["size"])
         block = (
             constants(**sizes)
-            + f"#define BIAS {number(a['bias'])}\n#define ALPHA {number(a['alpha'] / a['size'])}\n#define"
+            + f"#define BIAS {f32_literal(a['bias'])}\n#define ALPHA {f32_literal(a['alpha'] / a['size'])}\n#define"
             f" INVERSE_POWER(v) {power}\n"
         )
-        block += macro("X_AT(r)", Grid(grid.shape, (), grid.r, ()).address(layouts[x])) + held(x.type.dtype)
+        block += macro("X_AT(r)", Grid(grid.shape, (), grid.r, ()).address(layouts[x])) + element_macros(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
         scratch = x.type.dtype.size * (2 * sizes["SIZE"] + 2 * target.lanes)
         return kernel(
@@ -211,6 +215,6 @@ class LocalResponse(Sweep):
             tactic,
             block + end.text,
             (x, *end.operands),
-            divide(sizes["PIXELS"], tactic["RB"]),
+            ceil_div(sizes["PIXELS"], tactic["RB"]),
             scratch=scratch,
         )

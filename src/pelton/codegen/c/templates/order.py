@@ -9,21 +9,21 @@ from pelton.ir.types import BOOL, I32, I64, DType
 from pelton.plan.layout import dense
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, macro, memory, tail
-from pelton.codegen.c.fold import joined, wide
-from pelton.codegen.grid import Grid, divide
-from .reduce import Reducing
-from pelton.codegen.sweep import Sweep, extent, lying, shares, swept
+from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
+from pelton.codegen.c.fold import reduction_macros, is_native
+from pelton.codegen.grid import Grid, ceil_div
+from .reduce import ReductionTemplate
+from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
-def place(n: Size) -> DType:
+def index_type(n: Size) -> DType:
     """The integers that hold every place along an axis of this many elements, and one beyond."""
     return I32 if bounds(n)[1] < 1 << 31 else I64
 
 
 @template
-class Arg(Reducing):
+class Arg(ReductionTemplate):
     name = "arg"
     dynamic = True
     anchors = ("arg_max", "arg_min")
@@ -39,7 +39,7 @@ class Arg(Reducing):
         block, rows, cols = self.sizes(region, layouts)
         largest = node.op.name == "arg_max"
         block += (
-            f"#define PLACE {place(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST"
+            f"#define PLACE {index_type(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST"
             f" {int(node.attrs['select_last_index'])}\n"
         )
         block += f"#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
@@ -48,9 +48,9 @@ class Arg(Reducing):
             "arg.c",
             region,
             tactic,
-            block + joined("max" if largest else "min", node.inputs[0].type.dtype) + end.text,
+            block + reduction_macros("max" if largest else "min", node.inputs[0].type.dtype) + end.text,
             (node.inputs[0], *end.operands),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
         )
 
 
@@ -73,7 +73,7 @@ class CumSum(Sweep):
         grid = self.grid(region, layouts)
         cols = extent(grid, grid.c)
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= cols][: 2 if grid.r else 1]:
-            _, cb = shares(1, cols, extent(grid, grid.r) * extent(grid, grid.b), target, nv * target.lanes)
+            _, cb = task_shape(1, cols, extent(grid, grid.r) * extent(grid, grid.b), target, nv * target.lanes)
             yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -91,7 +91,7 @@ class CumSum(Sweep):
         )
         block += macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x]))
         block += (
-            joined("prod" if node.op.name == "cumprod" else "sum", x.type.dtype)
+            reduction_macros("prod" if node.op.name == "cumprod" else "sum", x.type.dtype)
             + f"#define START {int(node.op.name == 'cumprod')}\n"
         )
         end = tail(region, layouts, grid, (node.output,), first=1)
@@ -101,7 +101,7 @@ class CumSum(Sweep):
             tactic,
             block + end.text,
             (x, *end.operands),
-            batch * (divide(cols, tactic["CB"]) if grid.r else 1),
+            batch * (ceil_div(cols, tactic["CB"]) if grid.r else 1),
         )
 
 
@@ -110,10 +110,10 @@ def along_or_across(region: Region, layouts: Layouts, axis: int) -> Grid:
     and columns across it."""
     x = region.anchor.inputs[0]
     shape = region.output.type.shape
-    moving = [a for a in lying(shape, layouts[region.output]) if shape[a] != 1]
+    moving = [a for a in memory_order(shape, layouts[region.output]) if shape[a] != 1]
     if not moving or moving[-1] == axis:
-        return Grid(shape, tuple(a for a in lying(shape, layouts[region.output]) if a != axis), (), (axis,))
-    swept_grid = swept(region, layouts, [layouts[x]], without=(axis,))
+        return Grid(shape, tuple(a for a in memory_order(shape, layouts[region.output]) if a != axis), (), (axis,))
+    swept_grid = sweep_grid(region, layouts, [layouts[x]], without=(axis,))
     return Grid(shape, tuple(a for a in swept_grid.r if a != axis), (axis,), swept_grid.c)
 
 
@@ -129,7 +129,7 @@ class TopK(Sweep):
         node = region.anchor
         if len(region.body.nodes) > 1:
             return "two results have no common tail"
-        if not wide(node.inputs[0].type.dtype):
+        if not is_native(node.inputs[0].type.dtype):
             return f"{node.inputs[0].type.dtype.value} is not ordered by kernels"
         return None
 
@@ -139,7 +139,7 @@ class TopK(Sweep):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         shape, axis = region.anchor.inputs[0].type.shape, region.anchor.attrs["axis"]
         rows = region.anchor.inputs[0].type.size // shape[axis]
-        yield Tactic(self.name, target.isa, (("RB", shares(rows, 1, shape[axis], target, 1)[0]),))
+        yield Tactic(self.name, target.isa, (("RB", task_shape(rows, 1, shape[axis], target, 1)[0]),))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
@@ -147,7 +147,7 @@ class TopK(Sweep):
         shape, axis, k = x.type.shape, node.attrs["axis"], node.attrs["k"]
         written = [v in region.body.outputs for v in (values, indices)]
         lies = {v: layouts[v] if v in layouts else dense(v.type.shape) for v in (x, values, indices)}
-        rows = Grid(shape, (), tuple(a for a in lying(shape, lies[x]) if a != axis), ())
+        rows = Grid(shape, (), tuple(a for a in memory_order(shape, lies[x]) if a != axis), ())
         block = constants(
             ROWS=extent(rows, rows.r),
             N=shape[axis],
@@ -160,13 +160,13 @@ class TopK(Sweep):
         )
         block += macro("X_AT(r)", rows.address(lies[x])) + macro("VALUES_AT(r)", rows.address(lies[values]))
         block += macro("INDICES_AT(r)", rows.address(lies[indices]))
-        at = place(shape[axis])
+        at = index_type(shape[axis])
         block += (
             f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define PLACE {at.value}\ntypedef"
-            f" {memory(x.type.dtype)} element;\n"
+            f" {memory_type(x.type.dtype)} element;\n"
         )
         operands = (x, *(v for v, w in zip((values, indices), written) if w))
         item = 16 if 8 in (x.type.dtype.size, at.size) else 8
         return kernel(
-            "top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * item
+            "top_k.c", region, tactic, block, operands, ceil_div(extent(rows, rows.r), tactic["RB"]), scratch=k * item
         )

@@ -9,8 +9,8 @@ from pelton.ops.words import copy
 from pelton.plan.layout import Order, broadcast, collapse, is_dense, last_of, order_of, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, macro, memory, tail
-from pelton.codegen.grid import Grid, computable, divide, scalar_constant
+from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
+from pelton.codegen.grid import Grid, is_computable, ceil_div, scalar_constant
 from pelton.codegen.tail import operands
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
@@ -18,7 +18,7 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, t
 TILE = 16 << 10
 
 
-def flattened(region: Region, layouts: Layouts) -> tuple[Grid, Layouts]:
+def flatten(region: Region, layouts: Layouts) -> tuple[Grid, Layouts]:
     """The index space of the region with its axes joined where all operands allow: rows × columns, and the strides over
     it."""
     shape = region.output.type.shape
@@ -41,7 +41,7 @@ class Transpose(Template):
     def rejection(self, region: Region) -> str | None:
         if len(region.body.nodes) != 1 or region.body.nodes[0].op is not copy:
             return "not a copy"
-        if not computable(region.output.type.dtype) or not region.body.inputs or 0 in region.output.type.shape:
+        if not is_computable(region.output.type.dtype) or not region.body.inputs or 0 in region.output.type.shape:
             return "nothing that kernels hold"
         return None
 
@@ -70,7 +70,7 @@ class Transpose(Template):
         count, dtype = math.prod(sizes[a] for a in rest), region.output.type.dtype
         block = (
             constants(OUTER=count, I=sizes[i], J=sizes[j], XI=1, XJ=xs[j], YI=ys[i], YJ=1)
-            + f"typedef {memory(dtype)} element;\n"
+            + f"typedef {memory_type(dtype)} element;\n"
             + macro("X_AT(b)", outer.address(tuple(xs)))
             + macro("Y_AT(b)", outer.address(tuple(ys)))
             + ("#define TURN transpose_f32\n" if dtype.size == 4 else "")
@@ -81,7 +81,7 @@ class Transpose(Template):
             tactic,
             block,
             (region.body.inputs[0], region.output),
-            count * divide(sizes[j], tactic["JB"]),
+            count * ceil_div(sizes[j], tactic["JB"]),
         )
 
 
@@ -102,7 +102,7 @@ class Pointwise(Template):
             if node.output.type.shape != shape:
                 return "outputs of different shapes"
             for v in (*node.inputs, node.output):
-                if not computable(v.type.dtype):
+                if not is_computable(v.type.dtype):
                     return f"{v.type.dtype.value} is not held by kernels"
         return None
 
@@ -122,19 +122,19 @@ class Pointwise(Template):
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         if region.body.nodes[0].op is copy or scalar_constant(region, value) is not None:
             return True
-        grid, flat = flattened(region, layouts)
+        grid, flat = flatten(region, layouts)
         return grid.step(flat[value]) in (0, 1)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        grid, _ = flattened(region, layouts)
+        grid, _ = flatten(region, layouts)
         cols = max(grid.shape[-1], 1)  # nothing at the usual sizes may be something at others
         rows = math.prod(grid.shape[:-1])
-        goal = max(256, min(TILE, divide(rows * cols, 4 * target.threads)))
-        cb = max(1, divide(cols, target.lanes)) * target.lanes if cols <= goal else divide(goal, 64) * 64
+        goal = max(256, min(TILE, ceil_div(rows * cols, 4 * target.threads)))
+        cb = max(1, ceil_div(cols, target.lanes)) * target.lanes if cols <= goal else ceil_div(goal, 64) * 64
         yield Tactic(self.name, target.isa, (("RB", max(1, min(rows, goal // max(1, cols)))), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        grid, flat = flattened(region, layouts)
+        grid, flat = flatten(region, layouts)
         end = tail(region, flat, grid, (), first=0, flat=True)
         rows, cols = math.prod(grid.shape[:-1]), grid.shape[-1]
         return kernel(
@@ -143,5 +143,5 @@ class Pointwise(Template):
             tactic,
             constants(ROWS=rows, COLS=cols) + end.text,
             end.operands,
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
         )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pelton.ir.types import F32
 from pelton.plan.region import Region
 
-from .conv import ChannelsLast, Window, window
+from .conv import ChannelsLast, WindowGeometry, window_geometry
 from pelton.codegen.c.emit import constants, kernel, tail
-from pelton.codegen.c.fold import joined
-from pelton.codegen.grid import computable, divide, grid_of, tail_rejection
+from pelton.codegen.c.fold import reduction_macros
+from pelton.codegen.grid import is_computable, ceil_div, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 # columns of the picture that are held in registers; maxima need two for sums
-WIDEST = {"max_pool": 11, "average_pool": 13}
+MAX_COLUMNS = {"max_pool": 11, "average_pool": 13}
 
 
-def windows_at_once(s: Window, widest: int) -> list[tuple[int, int]]:
+def windows_at_once(s: WindowGeometry, widest: int) -> list[tuple[int, int]]:
     """(windows, vectors of channels) that may be computed together, the best guess first; no windows: one by one, as
     wide as can be."""
 
@@ -49,21 +49,21 @@ class Pool(ChannelsLast):
         x = region.anchor.inputs[0].type
         if x.rank not in (3, 4):
             return "not one or two spatial axes"
-        if not computable(x.dtype):
+        if not is_computable(x.dtype):
             return f"{x.dtype.value} is not held by kernels"
         return tail_rejection(region, region.anchor.output.type.shape, 1)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s = window(region)
-        cb = divide(s.c, target.lanes) * target.lanes
-        while cb > 4 * target.lanes and s.n * s.oh * divide(s.c, cb) < 4 * target.threads:
-            cb = divide(divide(cb, 2), target.lanes) * target.lanes
+        s = window_geometry(region)
+        cb = ceil_div(s.c, target.lanes) * target.lanes
+        while cb > 4 * target.lanes and s.n * s.oh * ceil_div(s.c, cb) < 4 * target.threads:
+            cb = ceil_div(ceil_div(cb, 2), target.lanes) * target.lanes
         rows = max(1, min(4, s.n * s.oh // (8 * target.threads)))
-        for tw, nv in windows_at_once(s, WIDEST[region.anchor.op.name]):
+        for tw, nv in windows_at_once(s, MAX_COLUMNS[region.anchor.op.name]):
             yield Tactic(self.name, target.isa, (("TW", tw), ("NV", nv), ("RB", rows), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
+        node, s = region.anchor, window_geometry(region)
         x, mean, attrs = node.inputs[0], node.op.name == "average_pool", node.attrs
         spatial = x.type.rank - 2
         pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
@@ -80,12 +80,12 @@ class Pool(ChannelsLast):
             END_COLUMN=s.w + counted[3],
         )
         block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n"
-        block += joined("sum" if mean else "max", x.type.dtype) + end.text
+        block += reduction_macros("sum" if mean else "max", x.type.dtype) + end.text
         return kernel(
             "pool.c",
             region,
             tactic,
             block,
             (x, *end.operands),
-            s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]),
+            s.n * ceil_div(s.oh, tactic["RB"]) * ceil_div(s.c, tactic["CB"]),
         )

@@ -9,16 +9,16 @@ from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.c.fold import joined
+from pelton.codegen.c.fold import reduction_macros
 from pelton.codegen.code import Text
-from pelton.codegen.grid import Grid, divide, fits_grid
-from pelton.codegen.sweep import Sweep, extent, lying, shares, swept
+from pelton.codegen.grid import Grid, ceil_div, fits_grid
+from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 KINDS = {"reduce_sum": "sum", "reduce_mean": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min"}
 
 
-class Reduced:
+class ReducedAxes:
     """The axes of a reduction: which the output keeps, and how the reduced ones lie in the input."""
 
     def __init__(self, region: Region, layouts: Layouts, axes: tuple[int, ...]):
@@ -30,7 +30,7 @@ class Reduced:
         # kept axis → output axis
         self.place = {a: a for a in kept} if out == len(shape) else {a: i for i, a in enumerate(kept)}
         self.kept: Strides = tuple(next((strides[a] for a, i in self.place.items() if i == o), 0) for o in range(out))
-        order = [a for a in lying(shape, strides) if a in axes]
+        order = [a for a in memory_order(shape, strides) if a in axes]
         # outermost first
         self.runs = Grid(shape, (), tuple(order), ()).runs(tuple(order), strides) or [(1, 1)]
 
@@ -45,7 +45,7 @@ class Reduced:
         return Grid(sizes, (), tuple(range(len(sizes))), ()).address(tuple(s for _, s in self.runs[:-1]))
 
 
-class Reducing(Sweep):
+class ReductionTemplate(Sweep):
     """What reductions share: rows and columns are those of the output, and the unit stride of the input is either kept
     or reduced."""
 
@@ -55,18 +55,18 @@ class Reducing(Sweep):
     def output_order(self, region: Region, value, layouts: Layouts) -> Order:
         """The kept axes as they lie in the input; reduced ones, of size one now, outermost."""
         x = region.anchor.inputs[0]
-        r = Reduced(region, layouts, self.axes(region))
-        kept = [r.place[a] for a in lying(x.type.shape, layouts[x]) if a in r.place]
+        r = ReducedAxes(region, layouts, self.axes(region))
+        kept = [r.place[a] for a in memory_order(x.type.shape, layouts[x]) if a in r.place]
         return (*(a for a in range(value.type.rank) if a not in kept), *kept)
 
     def copy_order(self, region: Region, value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
         if value is not x:
             return super().copy_order(region, value, layouts)
-        return lying(x.type.shape, layouts[x])
+        return memory_order(x.type.shape, layouts[x])
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        return swept(region, layouts, [Reduced(region, layouts, self.axes(region)).kept])
+        return sweep_grid(region, layouts, [ReducedAxes(region, layouts, self.axes(region)).kept])
 
     def fits_columns(self, region: Region, grid: Grid, value, layouts: Layouts) -> bool:
         if value is region.anchor.inputs[0] and self.runs_along(region, grid, layouts) is None:
@@ -75,25 +75,25 @@ class Reducing(Sweep):
 
     def runs_along(self, region: Region, grid: Grid, layouts: Layouts) -> bool | None:
         """Whether vectors run along what is reduced (or along the columns); None where neither has unit stride."""
-        r = Reduced(region, layouts, self.axes(region))
+        r = ReducedAxes(region, layouts, self.axes(region))
         if grid.step(r.kept) == 1:
             return False
         return True if r.runs[-1][1] == 1 or math.prod(d for d, _ in r.runs) == 1 else None
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
-        r = Reduced(region, layouts, self.axes(region))
+        r = ReducedAxes(region, layouts, self.axes(region))
         rows, cols, cost = extent(grid, grid.r), extent(grid, grid.c), math.prod(d for d, _ in r.runs)
         along = self.runs_along(region, grid, layouts)
         widths = [1] if along else [nv for nv in (8, 4, 2, 1) if nv == 1 or nv * target.lanes <= cols]
         for nv in widths[:2]:
-            rb, cb = shares(rows, cols, cost, target, nv * target.lanes)
+            rb, cb = task_shape(rows, cols, cost, target, nv * target.lanes)
             yield Tactic(self.name, target.isa, (("NV", nv), ("RB", rb), ("CB", cb)))
 
     def sizes(self, region: Region, layouts: Layouts) -> tuple[Text, int, int]:
         """The region block up to the types and the tail, and the counts of rows and columns."""
         grid = self.grid(region, layouts)
-        r = Reduced(region, layouts, self.axes(region))
+        r = ReducedAxes(region, layouts, self.axes(region))
         rows, cols = extent(grid, grid.r), extent(grid, grid.c)
         n, step = r.runs[-1]
         text = constants(
@@ -111,7 +111,7 @@ class Reducing(Sweep):
 
 
 @template
-class Reduce(Reducing):
+class Reduce(ReductionTemplate):
     name = "reduce"
     dynamic = True
     anchors = tuple(KINDS)
@@ -129,7 +129,7 @@ class Reduce(Reducing):
         x, dtype = node.inputs[0], node.inputs[0].type.dtype
         mean = node.op.name == "reduce_mean"
         block, rows, cols = self.sizes(region, layouts)
-        block += joined(KINDS[node.op.name], dtype, I64 if mean and dtype.is_integer else None)
+        block += reduction_macros(KINDS[node.op.name], dtype, I64 if mean and dtype.is_integer else None)
         result = "v"
         if mean:
             within = F32 if dtype in (F16, BF16) else dtype
@@ -145,5 +145,5 @@ class Reduce(Reducing):
             tactic,
             block + f"#define RESULT(v) {result}\n" + end.text,
             (x, *end.operands),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
         )

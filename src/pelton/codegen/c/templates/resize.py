@@ -12,10 +12,10 @@ from pelton.ops.resize import axis_taps
 from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import TABLED, constants, kernel, tail
-from pelton.codegen.c.fold import held
-from pelton.codegen.grid import Grid, divide, grid_of
-from pelton.codegen.sweep import Sweep, shares
+from pelton.codegen.c.emit import MAX_TABLE_ENTRIES, constants, kernel, tail
+from pelton.codegen.c.fold import element_macros
+from pelton.codegen.grid import Grid, ceil_div, grid_of
+from pelton.codegen.sweep import Sweep, task_shape
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
@@ -51,7 +51,7 @@ class Resize(Sweep):
             return "not over one or two spatial axes"
         if not is_known(*x.shape[2:], *a["shape"][2:]):
             return "the picture's size varies, and with it what each pixel is made of"
-        if sum(a["shape"][2:]) > TABLED:
+        if sum(a["shape"][2:]) > MAX_TABLE_ENTRIES:
             return "the tables of what pixels are made of are too long for a kernel's source"
         return None
 
@@ -73,7 +73,7 @@ class Resize(Sweep):
         yield Tactic(
             self.name,
             target.isa,
-            (("RB", shares(n * (space[0] if len(space) == 2 else 1), 1, 4 * c * space[-1], target, 1)[0]),),
+            (("RB", task_shape(n * (space[0] if len(space) == 2 else 1), 1, 4 * c * space[-1], target, 1)[0]),),
         )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -115,9 +115,9 @@ class Resize(Sweep):
         block += (
             table("float", "row_weights", row_weights)
             + table("float", "column_weights", column_weights)
-            + held(x.type.dtype)
+            + element_macros(x.type.dtype)
         )
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
         return kernel(
-            "resize.c", region, tactic, block + end.text, (x, *end.operands), n * divide(space[0], tactic["RB"])
+            "resize.c", region, tactic, block + end.text, (x, *end.operands), n * ceil_div(space[0], tactic["RB"])
         )

@@ -13,12 +13,12 @@ from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-from pelton.codegen.c.emit import constants, kernel, memory
-from pelton.codegen.grid import all_f32, constant, divide
+from pelton.codegen.c.emit import constants, kernel, memory_type
+from pelton.codegen.grid import all_f32, is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
-TRIAL, MOST_OFF = 32, 5e-4  # time steps; a quarter of what an output may be off by
-_OFF: dict[tuple, float] = {}  # per layer, as templates are asked again and again
+TRIAL_STEPS, MAX_ERROR = 32, 5e-4  # time steps; a quarter of what an output may be off by
+_ERRORS: dict[tuple, float] = {}  # per layer, as templates are asked again and again
 
 
 def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
@@ -53,7 +53,7 @@ class Recurrent(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return (
-            constant(region, value)
+            is_constant(region, value)
             and value is region.anchor.inputs[1]
             or value.type.shape[-1] == 1
             or layouts[value][-1] == 1
@@ -66,14 +66,14 @@ class Recurrent(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         _, directions, batch, hidden = region.anchor.outputs[0].type.shape
-        most = divide(hidden, target.lanes)
+        most = ceil_div(hidden, target.lanes)
         seen = set()
-        for bb in (divide(batch, divide(target.threads, directions)), batch):
+        for bb in (ceil_div(batch, ceil_div(target.threads, directions)), batch):
             for mr, uv in self.registers(region, bb):
                 mr, uv = min(mr, bb), min(uv, most)
-                rows = divide(bb, mr) * mr
-                shares = target.threads // (directions * divide(batch, rows))  # for threads that have no rows
-                for split in (1, max(1, min(shares, divide(most, uv)))):
+                rows = ceil_div(bb, mr) * mr
+                shares = target.threads // (directions * ceil_div(batch, rows))  # for threads that have no rows
+                for split in (1, max(1, min(shares, ceil_div(most, uv)))):
                     choice = (mr, uv, rows, split)
                     if choice not in seen:
                         seen.add(choice)
@@ -100,14 +100,14 @@ class Recurrent(Template):
             axes = {"gates": "TB", "y": "TDB"}.get(name, "DB"[: v.type.rank - 1])
             sizes |= {f"{name}_{axis}".upper(): step for axis, step in zip(axes, layouts.get(v, (0,) * len(axes)))}
         r = node.inputs[1]
-        packed = constant(region, r)
+        packed = is_constant(region, r)
         sizes |= {"PACKED": packed, "R_D": 0 if packed else layouts[r][0], "R_R": 0 if packed else layouts[r][1]}
         here: dict[str, Value | Packed | Workspace] = {
             "r": weights if packed else r,
             **{name: v for name, v in roles.items() if v in layouts},
         }
         states += 0 if packed else weights.bytes // weights.shape[0] // 4  # packed while the kernel runs
-        tiles, split = directions * divide(batch, tactic["BB"]), tactic["SPLIT"]
+        tiles, split = directions * ceil_div(batch, tactic["BB"]), tactic["SPLIT"]
         if split > 1:
             here["own"] = Workspace((tiles * states,), F32)
         text = constants(
@@ -124,7 +124,7 @@ class Recurrent(Template):
         read = [name for name in roles if name not in written]
         if "activation" in node.attrs:
             text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
-        text += f"#define HALF {int(weights.dtype is F16)}\ntypedef {memory(weights.dtype)} weight;\n"
+        text += f"#define HALF {int(weights.dtype is F16)}\ntypedef {memory_type(weights.dtype)} weight;\n"
         text += (
             f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float"
             f" *{', *'.join([*written, 'own'])}; }} operands;\n"
@@ -145,7 +145,7 @@ class Recurrent(Template):
         )
 
 
-class Half(Recurrent):
+class HalfWeights(Recurrent):
     """Recurrent weights in half precision: every step reads them all, out of a cache that gives less than two bytes per
     operation."""
 
@@ -160,23 +160,25 @@ class Half(Recurrent):
         reason = super().node_rejection(region)
         if reason is not None:
             return reason
-        if not constant(region, region.anchor.inputs[1]):
+        if not is_constant(region, region.anchor.inputs[1]):
             return "the recurrent weights are not constant"
         weights = region.body.constants[region.anchor.inputs[1]]
         largest = float(np.abs(weights).max())
         if not 2**-6 <= largest <= 2**15:
             return f"weights up to {largest:.2g} would lose more than a half's rounding"
-        loss = rounded_off(region.anchor, weights)
-        return None if loss <= MOST_OFF else f"what the layer says would be off by {loss:.1e} after {TRIAL} steps"
+        loss = rounding_error(region.anchor, weights)
+        return (
+            None if loss <= MAX_ERROR else f"what the layer says would be off by {loss:.1e} after {TRIAL_STEPS} steps"
+        )
 
 
-def rounded_off(node: Node, weights: np.ndarray) -> float:
+def rounding_error(node: Node, weights: np.ndarray) -> float:
     """How far rounding its recurrent weights to halves takes what a layer says on normal gates, relative to the largest
     of it: layers that amplify what they remember amplify that, too."""
     key = node.op.name, tuple(sorted(node.attrs.items())), weights.shape, zlib.crc32(np.ascontiguousarray(weights).data)
-    if key not in _OFF:
+    if key not in _ERRORS:
         directions, width, hidden = weights.shape
-        gates = np.random.default_rng(0).standard_normal((TRIAL, 1, directions * width))
+        gates = np.random.default_rng(0).standard_normal((TRIAL_STEPS, 1, directions * width))
         rest = [
             np.zeros((directions, 1, hidden) if v.type.rank == 3 else (directions, *v.type.shape[1:]))
             for v in node.inputs[2:]
@@ -185,8 +187,8 @@ def rounded_off(node: Node, weights: np.ndarray) -> float:
             node.op.reference(gates, w.astype(np.float64), *rest, **node.attrs)[0]
             for w in (weights, weights.astype(np.float16))
         )
-        _OFF[key] = float(np.abs(rounded - exact).max() / max(np.abs(exact).max(), 1e-30))
-    return _OFF[key]
+        _ERRORS[key] = float(np.abs(rounded - exact).max() / max(np.abs(exact).max(), 1e-30))
+    return _ERRORS[key]
 
 
 @template
@@ -202,7 +204,7 @@ class Lstm(Recurrent):
         gates, r, h, c, p = node.inputs
         y, last_h, last_c = node.outputs
         array, width, hidden = region.body.constants.get(r), tactic["UV"] * target.lanes, r.type.shape[2]
-        blocks = divide(hidden, width)
+        blocks = ceil_div(hidden, width)
         weights = Packed(
             (r,),
             f"lstm{width}{self.weights.value}",
@@ -210,7 +212,7 @@ class Lstm(Recurrent):
             lambda out: pack_recurrent(array, out),
             self.weights,
         )
-        peepholes = not constant(region, p) or bool(region.body.constants[p].any())
+        peepholes = not is_constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         read = layouts if peepholes else Layouts({v: s for v, s in layouts.items() if v is not p})
         return self.recurrent(
@@ -227,7 +229,7 @@ class Lstm(Recurrent):
 
 
 @template
-class LstmHalf(Half, Lstm):
+class LstmHalf(HalfWeights, Lstm):
     name = "lstm_half"
 
 
@@ -250,26 +252,26 @@ class Gru(Recurrent):
             r.type.shape,
         )
         array, cut = region.body.constants.get(r), 2 * hidden
-        padded = divide(hidden, 2 * width) * 2 * width
+        padded = ceil_div(hidden, 2 * width) * 2 * width
         if linear:
             weights = Packed(
                 (r,),
                 f"gru{width}{self.weights.value}",
-                (directions, divide(hidden, width), hidden, 3, width),
+                (directions, ceil_div(hidden, width), hidden, 3, width),
                 lambda out: pack_recurrent(array, out),
                 self.weights,
             )
         else:
 
             def pack(out: np.ndarray) -> None:
-                two = hidden * 2 * divide(hidden, width) * width  # what the first two gates take
+                two = hidden * 2 * ceil_div(hidden, width) * width  # what the first two gates take
                 pack_recurrent(array[:, :cut], out[:, :two].reshape(directions, -1, hidden, 2, width))
                 pack_recurrent(array[:, cut:], out[:, two:].reshape(directions, -1, hidden, 1, 2 * width))
 
             weights = Packed(
                 (r,),
                 f"gru{width}+{2 * width}{self.weights.value}",
-                (directions, hidden * (2 * divide(hidden, width) * width + padded)),
+                (directions, hidden * (2 * ceil_div(hidden, width) * width + padded)),
                 pack,
                 self.weights,
             )
@@ -288,7 +290,7 @@ class Gru(Recurrent):
 
 
 @template
-class GruHalf(Half, Gru):
+class GruHalf(HalfWeights, Gru):
     name = "gru_half"
 
 
@@ -304,7 +306,7 @@ class Rnn(Recurrent):
         node = region.anchor
         gates, r, h = node.inputs
         width, (directions, _, hidden) = tactic["UV"] * target.lanes, r.type.shape
-        array, blocks = region.body.constants.get(r), divide(hidden, width)
+        array, blocks = region.body.constants.get(r), ceil_div(hidden, width)
         weights = Packed(
             (r,),
             f"rnn{width}{self.weights.value}",
@@ -317,5 +319,5 @@ class Rnn(Recurrent):
 
 
 @template
-class RnnHalf(Half, Rnn):
+class RnnHalf(HalfWeights, Rnn):
     name = "rnn_half"

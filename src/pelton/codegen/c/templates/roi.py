@@ -8,14 +8,14 @@ from pelton.ir.types import BF16, F16, F32, I32, I64
 from pelton.plan.layout import Order, channels_last, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, memory, tail
-from pelton.codegen.c.fold import held
+from pelton.codegen.c.emit import constants, kernel, memory_type, tail
+from pelton.codegen.c.fold import element_macros
 from pelton.codegen.grid import fits_grid, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
 @template
-class Rois(Template):
+class RoiPool(Template):
     name = "roi"
     anchors = ("roi_align", "max_roi_pool")
     dynamic = True
@@ -74,9 +74,9 @@ class Rois(Template):
         )
         block += (
             f"#define TOUCHED {int(touched)}\n#define LARGEST {int(touched or a['mode'] == 'max')}\ntypedef"
-            f" {memory(batch.type.dtype)} index;\n"
+            f" {memory_type(batch.type.dtype)} index;\n"
         )
-        block += "#define MAXIMUM(a, b) f32_maximum(a, b)\n" + held(x.type.dtype)
+        block += "#define MAXIMUM(a, b) f32_maximum(a, b)\n" + element_macros(x.type.dtype)
         end = tail(
             region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=3, unit=target.lanes
         )

@@ -8,9 +8,9 @@ from pelton.plan.layout import Order, broadcast
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.c.fold import held
-from pelton.codegen.grid import Grid, divide
-from pelton.codegen.sweep import Sweep, extent, lying, shares
+from pelton.codegen.c.fold import element_macros
+from pelton.codegen.grid import Grid, ceil_div
+from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
@@ -28,14 +28,14 @@ class Rotary(Sweep):
         """The input's order of rows, so that heads which were split by a transpose are joined by a free one."""
         x = region.anchor.inputs[0]
         last = x.type.rank - 1
-        return (*(a for a in lying(x.type.shape, layouts[x]) if a != last), last)
+        return (*(a for a in memory_order(x.type.shape, layouts[x]) if a != last), last)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         """Columns are the last axis; the innermost axis of the others is walked by steps, the rest is found by
         division."""
         shape = region.output.type.shape
         last = len(shape) - 1
-        lead = [a for a in lying(shape, layouts[region.output]) if a != last]
+        lead = [a for a in memory_order(shape, layouts[region.output]) if a != last]
         inner = next((a for a in reversed(lead) if shape[a] != 1), None)
         return Grid(shape, tuple(a for a in lead if a != inner), () if inner is None else (inner,), (last,))
 
@@ -47,7 +47,7 @@ class Rotary(Sweep):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
         rows = extent(grid, (*grid.b, *grid.r))
-        yield Tactic(self.name, target.isa, (("RB", shares(rows, 1, 2 * extent(grid, grid.c), target, 1)[0]),))
+        yield Tactic(self.name, target.isa, (("RB", task_shape(rows, 1, 2 * extent(grid, grid.c), target, 1)[0]),))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
@@ -69,7 +69,7 @@ class Rotary(Sweep):
             "rotary.c",
             region,
             tactic,
-            block + held(x.type.dtype) + end.text,
+            block + element_macros(x.type.dtype) + end.text,
             (*node.inputs, *end.operands),
-            divide(rows, tactic["RB"]),
+            ceil_div(rows, tactic["RB"]),
         )

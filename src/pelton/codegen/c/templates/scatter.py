@@ -10,16 +10,16 @@ from pelton.ir.types import BOOL, I32, I64, STRING, DType
 from pelton.plan.layout import Strides, row_major, dense
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, listed, macro, memory
-from pelton.codegen.c.fold import held, joined
-from pelton.codegen.grid import Grid, computable
-from pelton.codegen.sweep import TASK, extent
+from pelton.codegen.c.emit import constants, kernel, list_macro, macro, memory_type
+from pelton.codegen.c.fold import element_macros, reduction_macros
+from pelton.codegen.grid import Grid, is_computable
+from pelton.codegen.sweep import TASK_ELEMENTS, extent
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 JOINS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
-class Places:
+class ScatterStrides:
     """The updates of a scatter as rows × columns: how updates, indices and output are walked, and what one number of an
     index tuple is worth."""
 
@@ -66,7 +66,7 @@ class Scatter(Template):
         dtype = x.type.dtype
         if node.attrs["reduction"] == "none":
             return f"{dtype.value} is not held by kernels" if dtype is STRING or dtype.size > 8 else None
-        return f"{dtype.value} is not joined by kernels" if dtype is BOOL or not computable(dtype) else None
+        return f"{dtype.value} is not joined by kernels" if dtype is BOOL or not is_computable(dtype) else None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         whole = value is region.anchor.inputs[0] or value is region.output
@@ -74,11 +74,11 @@ class Scatter(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
         """Every part goes over all indices: more than one to each thread would only repeat that."""
-        parts = target.threads if bounds(region.output.type.size)[1] >= TASK else 1
+        parts = target.threads if bounds(region.output.type.size)[1] >= TASK_ELEMENTS else 1
         yield Tactic(self.name, target.isa, (("PARTS", parts),))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, p = region.anchor, Places(region, layouts)
+        node, p = region.anchor, ScatterStrides(region, layouts)
         x, indices, updates = node.inputs
         grid, reduction = p.grid, node.attrs["reduction"]
         ic, uc, yc = (grid.step(s) for s in (p.indices, p.updates, p.y))
@@ -97,13 +97,13 @@ class Scatter(Template):
         )
         block += macro("Y_AT(r)", row.address(p.y)) + macro("I_AT(r)", row.address(p.indices))
         block += macro("U_AT(r)", row.address(p.updates))
-        block += listed("SIZES", p.sizes) + listed("STEPS", p.steps)
-        block += f"typedef {memory(indices.type.dtype)} index;\n"
+        block += list_macro("SIZES", p.sizes) + list_macro("STEPS", p.steps)
+        block += f"typedef {memory_type(indices.type.dtype)} index;\n"
         dtype = x.type.dtype
         if reduction == "none":
             dtype = DType(f"u{8 * dtype.size}")
-            block += held(dtype) + "#define JOIN(a, b) (b)\n"
+            block += element_macros(dtype) + "#define JOIN(a, b) (b)\n"
         else:
-            block += joined(JOINS[reduction], dtype)
+            block += reduction_macros(JOINS[reduction], dtype)
         block += f"#define STORE(p, v, n) stn_{dtype.value}(p, v, n)\n"
         return kernel("scatter.c", region, tactic, block, (x, indices, updates, node.output), tactic["PARTS"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.c.fold import held, register
-from pelton.codegen.grid import Grid, divide
+from pelton.codegen.c.fold import element_macros, register_type
+from pelton.codegen.grid import Grid, ceil_div
 from .order import along_or_across
-from pelton.codegen.sweep import Sweep, extent, shares
+from pelton.codegen.sweep import Sweep, extent, task_shape
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 COST = 4  # an exponential costs as much as reading some elements
@@ -30,9 +30,9 @@ class Softmax(Sweep):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
         batch, n, cols = (extent(grid, axes) for axes in (grid.b, grid.r, grid.c))
-        rb, _ = shares(batch, 1, cols * COST, target, 1)
+        rb, _ = task_shape(batch, 1, cols * COST, target, 1)
         for nv in [nv for nv in (2, 4, 1) if nv == 1 or nv * target.lanes <= cols][: 2 if grid.r else 1]:
-            _, cb = shares(1, cols, batch * n * COST, target, nv * target.lanes)
+            _, cb = task_shape(1, cols, batch * n * COST, target, nv * target.lanes)
             yield Tactic(self.name, target.isa, (("RB", rb), ("NV", nv), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -50,20 +50,20 @@ class Softmax(Sweep):
             else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
         )
         block = constants(**sizes) + macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x]))
-        block += held(x.type.dtype)
-        kind = register(x.type.dtype)
+        block += element_macros(x.type.dtype)
+        kind = register_type(x.type.dtype)
         block += f"#define REAL(name) {kind.value}_##name\n#define WHOLE(name) h##name##_{kind.value}\n"
         end = tail(region, layouts, grid, (node.output,), first=1)
         if grid.r:
             file, tiles, scratch = (
                 "softmax_across.c",
-                batch * divide(cols, tactic["CB"]),
+                batch * ceil_div(cols, tactic["CB"]),
                 kind.size * n * tactic["NV"] * target.lanes,
             )
         else:
             file, tiles, scratch = (
                 "softmax.c",
-                divide(batch, tactic["RB"]),
-                kind.size * divide(n, target.lanes) * target.lanes,
+                ceil_div(batch, tactic["RB"]),
+                kind.size * ceil_div(n, target.lanes) * target.lanes,
             )
         return kernel(file, region, tactic, block + end.text, (x, *end.operands), tiles, scratch=scratch)

@@ -10,16 +10,16 @@ from pelton.ir.graph import Node, Value
 from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region, cut
 
-from .conv import Window, pack_taps, window
+from .conv import WindowGeometry, pack_taps, window_geometry
 from pelton.codegen.c.emit import constants, kernel, tail
 from pelton.codegen.code import Text
 from .gemm import is_product, pack_panels
-from pelton.codegen.grid import all_f32, constant, divide, fits_grid, grid_of, tail_rejection
+from pelton.codegen.grid import all_f32, is_constant, ceil_div, fits_grid, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 
 @dataclass(frozen=True)
-class Chain:
+class ConvChain:
     """A region taken apart: each anchor with the pointwise nodes after it is a region of its own. `expand` or `project`
     may be missing."""
 
@@ -51,11 +51,11 @@ def is_depthwise(node: Node) -> bool:
     return node.attrs["group"] == node.inputs[1].type.shape[0] == node.inputs[0].type.shape[1]
 
 
-def chain(region: Region) -> Chain:
+def chain(region: Region) -> ConvChain:
     """The parts by their role."""
     found = parts(region)
     k = 0 if is_depthwise(found[0].anchors[0]) and not is_product(found[0].anchors[0]) else 1
-    return Chain(found[0] if k else None, found[k], found[k + 1] if len(found) > k + 1 else None)
+    return ConvChain(found[0] if k else None, found[k], found[k + 1] if len(found) > k + 1 else None)
 
 
 @template
@@ -79,7 +79,7 @@ class Strips(Template):
         for a in region.anchors:
             if a.inputs[0].type.rank != 4 or not all_f32(*a.inputs, a.output):
                 return "not f32 with two spatial axes"
-            if not all(constant(region, v) for v in a.inputs[1:]):
+            if not all(is_constant(region, v) for v in a.inputs[1:]):
                 return "the filters are not constant"
             if 0 in a.inputs[0].type.shape or 0 in a.output.type.shape:
                 return "nothing to compute"
@@ -88,7 +88,7 @@ class Strips(Template):
             between = then.anchors[0].inputs[0]
             if part.body.outputs != (between,) or region.body.uses(between) != 1 or not all_f32(between):
                 return "what lies between is more than one value with one reader"
-        s = window(chain(region).filter)
+        s = window_geometry(chain(region).filter)
         if (s.dh, s.dw) != (1, 1) or s.sh > s.kh or s.sw > s.kw or s.pt >= s.kh or s.pl >= s.kw:
             return "filters with gaps between their elements or their places, or filters all outside of the picture"
         return next(
@@ -111,15 +111,15 @@ class Strips(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         it = chain(region)
-        s, lanes = window(it.filter), target.lanes
+        s, lanes = window_geometry(it.filter), target.lanes
         out = region.anchors[-1].output.type.shape[1]
         tiles = ((4, 3), (6, 2)) if target.registers < 32 else ((8, 3), (6, 2))
-        mr, nv = min(tiles, key=lambda t: divide(s.w, t[0]) * t[0] * divide(s.c, t[1] * lanes) * t[1])
-        pm, pv = min(tiles, key=lambda t: divide(out, t[1] * lanes) * t[1]) if it.project else tiles[0]
+        mr, nv = min(tiles, key=lambda t: ceil_div(s.w, t[0]) * t[0] * ceil_div(s.c, t[1] * lanes) * t[1])
+        pm, pv = min(tiles, key=lambda t: ceil_div(out, t[1] * lanes) * t[1]) if it.project else tiles[0]
         seen = set()
         # rows of the first product at a time, strips per thread
         for rows, strips in ((2, 2), (2, 1), (1, 2)):
-            rb = divide(s.oh, divide(strips * target.threads, s.n))
+            rb = ceil_div(s.oh, ceil_div(strips * target.threads, s.n))
             choice = (mr, nv, min(6, s.ow), pm, pv, rb, min(rb, max(1, rows // s.sh)))
             tactic = Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "TW", "PM", "PV", "RB", "G"), choice)))
             if choice not in seen and scratch(s, tactic, lanes, it.project is not None) <= target.l2 * 3 // 4:
@@ -128,7 +128,7 @@ class Strips(Template):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         it = chain(region)
-        s, lanes = window(it.filter), target.lanes
+        s, lanes = window_geometry(it.filter), target.lanes
         x, taps = region.anchors[0].inputs[0], it.filter.anchors[0].inputs[1]
         operands: list[Value | Packed] = [x]
         if it.expand:
@@ -181,7 +181,7 @@ class Strips(Template):
             common,
             block,
             operands,
-            s.n * divide(s.oh, tactic["RB"]),
+            s.n * ceil_div(s.oh, tactic["RB"]),
             scratch=scratch(s, tactic, lanes, it.project is not None),
             told={"RB": tactic["RB"]},
         )
@@ -192,11 +192,11 @@ def panels(region: Region, node: Node, nr: int) -> Packed:
     w = node.inputs[1]
     array = region.body.constants[w]
     oc, c = array.shape[:2]
-    return Packed((w,), f"panels{nr}t", (divide(oc, nr), c, nr), lambda out: pack_panels(array.reshape(oc, c).T, out))
+    return Packed((w,), f"panels{nr}t", (ceil_div(oc, nr), c, nr), lambda out: pack_panels(array.reshape(oc, c).T, out))
 
 
-def scratch(s: Window, tactic: Tactic, lanes: int, project: bool) -> Size:
+def scratch(s: WindowGeometry, tactic: Tactic, lanes: int, project: bool) -> Size:
     """Bytes that a worker holds: the rings, and the rows for the last product."""
     nr, g = tactic["NV"] * lanes, tactic["G"]
     ring = ((g - 1) * s.sh + s.kh) * ((s.ow - 1) * s.sw + s.kw) * nr
-    return 4 * (divide(s.c, nr) * ring + (g * s.ow * divide(s.c, lanes) * lanes if project else 0))
+    return 4 * (ceil_div(s.c, nr) * ring + (g * s.ow * ceil_div(s.c, lanes) * lanes if project else 0))

@@ -11,12 +11,12 @@ from pelton.ir.types import F32, F64, I32, U8
 from pelton.ops.trees import of_nothing
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, literal, memory
-from pelton.codegen.grid import constant, divide
+from pelton.codegen.c.emit import constants, kernel, literal, memory_type
+from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 # rows of a tile: with thirty features each they and a tree of a thousand nodes are about what L1 holds
-_MOST = 128
+_MAX_ROWS = 128
 _JOINS = {"sum": "((a) + (b))", "min": "((b) < (a) ? (b) : (a))", "max": "((b) > (a) ? (b) : (a))"}
 
 
@@ -29,14 +29,14 @@ class Trees(Template):
 
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
-        if not all(constant(region, v) for v in node.inputs[1:]):
+        if not all(is_constant(region, v) for v in node.inputs[1:]):
             return "the trees are not constant"
         if node.inputs[0].type.dtype not in (F32, F64) or node.inputs[-1].type.dtype not in (F32, F64):
             return "not f32 or f64"
         tables = [region.body.constants[v] for v in node.inputs[1:]]
         return (
             None
-            if sound(*tables, features=node.inputs[0].type.shape[1], targets=node.attrs["targets"])
+            if is_valid(*tables, features=node.inputs[0].type.shape[1], targets=node.attrs["targets"])
             else "its tables lead out of themselves"
         )
 
@@ -48,7 +48,7 @@ class Trees(Template):
         yield Tactic(
             self.name,
             target.isa,
-            (("RB", max(8, min(_MOST, divide(divide(rows, divide(4 * target.threads, parts)), 8) * 8))),),
+            (("RB", max(8, min(_MAX_ROWS, ceil_div(ceil_div(rows, ceil_div(4 * target.threads, parts)), 8) * 8))),),
         )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -103,7 +103,7 @@ class Trees(Template):
             MISSING=bool((table[feature] < 0).any()),
             SINGLE=of_tree is not None,
         )
-        block += f"typedef {memory(x.type.dtype)} element;\ntypedef {memory(weight.type.dtype)} value;\n"
+        block += f"typedef {memory_type(x.type.dtype)} element;\ntypedef {memory_type(weight.type.dtype)} value;\n"
         block += (
             f"#define START {literal(of_nothing(join), weight.type.dtype).partition('(')[2][:-1]}\n#define JOIN(a, b)"
             f" {_JOINS[join]}\n"
@@ -114,7 +114,7 @@ class Trees(Template):
             tactic,
             block,
             (x, nodes, depth, *leaves, node.output),
-            parts * divide(rows, tactic["RB"]),
+            parts * ceil_div(rows, tactic["RB"]),
         )
 
 
@@ -139,7 +139,7 @@ def _target_of_tree(
     return found
 
 
-def sound(
+def is_valid(
     threshold: np.ndarray,
     feature: np.ndarray,
     child: np.ndarray,

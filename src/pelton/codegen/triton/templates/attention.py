@@ -7,7 +7,7 @@ from pelton.ir.types import BF16, F16, F32
 from pelton.codegen.c.templates import attention
 from pelton.codegen.c.templates.attention import Heads
 from pelton.codegen.code import Text, code
-from pelton.codegen.grid import Grid, divide
+from pelton.codegen.grid import Grid, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
@@ -83,8 +83,8 @@ class Attention(attention.Attention):
             for precision in precisions(self.wide(h), target):
                 busy = bm * bn * ((d + dv) / products(bm, target, self.wide(h), precision) + OTHERS) + STEP
                 takes = waves(
-                    h.batch * divide(h.sq, bm),
-                    divide(h.sk, bn),
+                    h.batch * ceil_div(h.sq, bm),
+                    ceil_div(h.sk, bn),
                     busy,
                     bn * (d + dv) * each,
                     room,
@@ -114,7 +114,7 @@ class Attention(attention.Attention):
             block += place(name, Grid(shape, h.grid.b, h.grid.r, h.grid.c), broadcast(v.type.shape, layouts[v], shape))
         if h.masked:
             strides = broadcast(h.mask.type.shape, layouts[h.mask], h.scores.shape)
-            mask = there(h.scores.moving(strides))
+            mask = there(h.scores.varying(strides))
             known = f", mask={mask}, other=0" if mask else ""
             load = code("return tl.load(a[3] + ({}){}).to(tl.float32)", address(h.scores, strides), known)
             block += function("mask_at", "b, r, c, rows, cols, a", load)
@@ -128,6 +128,6 @@ class Attention(attention.Attention):
             sizes,
             block + end.text,
             (*operands, *end.operands),
-            h.batch * divide(h.sq, tactic["BM"]),
+            h.batch * ceil_div(h.sq, tactic["BM"]),
             layouts,
         )

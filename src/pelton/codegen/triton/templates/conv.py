@@ -11,8 +11,8 @@ import numpy as np
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
-from pelton.codegen.c.templates.conv import Window, window
-from pelton.codegen.grid import constant, divide
+from pelton.codegen.c.templates.conv import WindowGeometry, window_geometry
+from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Layout, Order, channels_last, dense
 from pelton.plan.region import Region
@@ -46,13 +46,13 @@ class Filters:
     pass that rearranges the picture."""
 
     def __init__(self, region: Region, layouts: Layouts, tactic: Tactic):
-        node, s, bk = region.anchor, window(region), tactic["BK"]
+        node, s, bk = region.anchor, window_geometry(region), tactic["BK"]
         x, self.w, _ = node.inputs
         self.s, self.array, self.group = s, region.body.constants.get(self.w), node.attrs["group"]
         self.transposed = node.op.name == "conv_transpose"
         self.out, self.c = s.oc // self.group, s.c // self.group
         self.phases = s.sh * s.sw if self.transposed else 1
-        strides, room = layouts[x], divide(self.c, bk) * bk
+        strides, room = layouts[x], ceil_div(self.c, bk) * bk
         self.whole = (
             room == self.c
             or self.array is not None
@@ -72,10 +72,10 @@ class Filters:
                 s.sw, ALIGNED // x.type.dtype.size, *(d if is_known(d) else 1 for d in (s.w, *strides[:-1]))
             )
             self.before = -s.pl % step
-            self.right = divide(self.before + s.kw, step) * step
+            self.right = ceil_div(self.before + s.kw, step) * step
         self.k = self.down * self.right * self.deep
         # rows begin at multiples of 16 bytes
-        self.step = self.k if self.array is None else divide(self.k, 8) * 8
+        self.step = self.k if self.array is None else ceil_div(self.k, 8) * 8
 
     @cached_property
     def taps(self) -> tuple[list[list[int]], list[list[int]]]:
@@ -157,9 +157,9 @@ class Convolution(Products):
         if not is_known(*w.type.shape):
             return "the sizes of the filters vary"
         if node.op.name == "conv_transpose":
-            return None if constant(region, w) else "the filters are not constant"
+            return None if is_constant(region, w) else "the filters are not constant"
         each = node.op.name == "convolution" and w.type.shape[1] == 1 and node.attrs["group"] > 1
-        return "a product of one channel, for which there are windows" if each and constant(region, w) else None
+        return "a product of one channel, for which there are windows" if each and is_constant(region, w) else None
 
     def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (
@@ -171,18 +171,18 @@ class Convolution(Products):
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         if (
             value is region.anchor.inputs[1]
-            and not constant(region, value)
+            and not is_constant(region, value)
             and layouts[value] != dense(value.type.shape, channels_last(value.type.rank))
         ):
             return False
         return super().fits(region, value, layouts)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s, node = window(region), region.anchor
+        s, node = window_geometry(region), region.anchor
         group, f32 = node.attrs["group"], node.inputs[0].type.dtype is F32
         phases = s.sh * s.sw if node.op.name == "conv_transpose" else 1
         boxes = described(region, layouts, target)
-        padded = group == 1 and constant(region, node.inputs[1])
+        padded = group == 1 and is_constant(region, node.inputs[1])
         rows = flat(region, layouts) if boxes else None
         yield from (
             t
@@ -200,10 +200,10 @@ class Convolution(Products):
             or node.op.name != "convolution"
             or x.type.rank != 4
             or not is_known(*x.type.shape)
-            or not constant(region, node.inputs[1])
+            or not is_constant(region, node.inputs[1])
         ):
             return None
-        s, group = window(region), node.attrs["group"]
+        s, group = window_geometry(region), node.attrs["group"]
         behind, beside = around(s)
         wide = s.w + beside
         layout = Layout(((s.h + behind) * wide * s.c, 1, wide * s.c, s.c), zero_padded=True)
@@ -221,9 +221,9 @@ class Convolution(Products):
         return (*super().family(tactic), tactic["PICTURES"], tactic["FLAT"], int(tactic["STREAM"] > 0))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)
+        node, s, f = region.anchor, window_geometry(region), Filters(region, layouts, tactic)
         x, _, bias = node.inputs
-        rows, columns = (divide(s.oh, s.sh), divide(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
+        rows, columns = (ceil_div(s.oh, s.sh), ceil_div(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
         if tactic["FLAT"]:
             rows, columns = flat(region, layouts)
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
@@ -245,19 +245,19 @@ class Convolution(Products):
             # there is but one row, whose stride may be any but 0
             sizes["XH"] = sizes["XN"]
         high = (
-            rows * columns * divide(s.n, tactic["BM"])
+            rows * columns * ceil_div(s.n, tactic["BM"])
             if tactic["PICTURES"]
-            else divide(s.n * rows * columns, tactic["BM"])
+            else ceil_div(s.n * rows * columns, tactic["BM"])
         )
-        count = f.phases * f.group * high * divide(f.out, tactic["BN"])
+        count = f.phases * f.group * high * ceil_div(f.out, tactic["BN"])
         if tactic["STREAM"]:
             operands += workspaces(tactic)
-            count = minimum(count * divide(f.down * f.right * f.deep, tactic["BK"]), tactic["STREAM"])
+            count = minimum(count * ceil_div(f.down * f.right * f.deep, tactic["BK"]), tactic["STREAM"])
         return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
 
 
 def guesses(
-    s: Window,
+    s: WindowGeometry,
     out: int,
     group: int,
     phases: int,
@@ -270,7 +270,7 @@ def guesses(
     """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether pictures can be fetched
     as such; whole: the rows and columns of a picture with its zero padding, where taps can be had as rows further on;
     padded: whether the filters have zeros for what boxes have of channels that are none, or another group's."""
-    taps, c, area, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
+    taps, c, area, found = ceil_div(s.kh * s.kw, phases), s.c // group, ceil_div(s.oh * s.ow, phases), []
     for pictures, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (whole is not None) + ((0, 0),):
         rows, times = (
             (s.n, phases * group * area) if pictures else (s.n * (math.prod(whole) if flat else area), phases * group)
@@ -280,8 +280,8 @@ def guesses(
                 continue
             if not (pictures or flat) and (t["BK"] > DEEPEST or t["BM"] * t["BN"] > SUMS * 32 * t["WARPS"]):
                 continue
-            count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
-            k = taps * deep if pictures or flat or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
+            count, deep = times * ceil_div(rows, t["BM"]) * ceil_div(out, t["BN"]), ceil_div(c, t["BK"]) * t["BK"]
+            k = taps * deep if pictures or flat or deep <= WASTE * c else ceil_div(taps * c, t["BK"]) * t["BK"]
             ways = (
                 Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("FLAT", flat), ("STREAM", n)))
                 for n in (0, *streams(count, k // t["BK"], target))
@@ -290,7 +290,7 @@ def guesses(
     return found
 
 
-def around(s: Window) -> tuple[int, int]:
+def around(s: WindowGeometry) -> tuple[int, int]:
     """How many zeros behind each picture and each row are met by the taps of a convolution without strides, or stand
     where it has more pixels."""
     return (
@@ -302,7 +302,7 @@ def around(s: Window) -> tuple[int, int]:
 def flat(region: Region, layouts: Layouts) -> tuple[int, int] | None:
     """The rows and columns of a picture with its zero padding, where that is enough for taps to be the same pixels
     further on; None where it is not."""
-    node, s = region.anchor, window(region)
+    node, s = region.anchor, window_geometry(region)
     x, strides = node.inputs[0], layouts[node.inputs[0]]
     if (
         node.op.name != "convolution"

@@ -6,8 +6,8 @@ from pelton.engine.cubin import MOST_STEP, SWIZZLES, Map
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16
-from pelton.codegen.c.templates.conv import Window, window
-from pelton.codegen.grid import constant, divide
+from pelton.codegen.c.templates.conv import WindowGeometry, window_geometry
+from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Layout
 from pelton.plan.region import Region
@@ -40,9 +40,9 @@ class Im2col(Convolution):
         node = region.anchor
         if node.inputs[0].type.rank != 4:
             return "not two spatial axes"
-        if not constant(region, node.inputs[1]):
+        if not is_constant(region, node.inputs[1]):
             return "the filters are not constant"
-        s = window(region)
+        s = window_geometry(region)
         if (
             max(s.sh, s.sw) > MOST_STEP
             or max(map(abs, (*lower(s), *upper(s)))) >= MOST_CORNER
@@ -55,15 +55,15 @@ class Im2col(Convolution):
         return None  # padding costs nothing here
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s, group = window(region), region.anchor.attrs["group"]
+        s, group = window_geometry(region), region.anchor.attrs["group"]
         if target.isa != "sm_90" or target.version("triton") < GLUON or not described(region, layouts, target):
             return
         taps, c, out, found = s.kh * s.kw, s.c // group, s.oc // group, []
         for t in tiles(self.name, taps * c, c, False, target):
-            deep = divide(c, t["BK"]) * t["BK"]
+            deep = ceil_div(c, t["BK"]) * t["BK"]
             if t["BK"] * 2 > MOST_ROW or t["BM"] < ROWS * t["WARPS"] // 4 or deep > WASTE * c or group > 1 and deep > c:
                 continue
-            count = group * divide(s.n * s.oh * s.ow, t["BM"]) * divide(out, t["BN"])
+            count = group * ceil_div(s.n * s.oh * s.ow, t["BM"]) * ceil_div(out, t["BN"])
             # more spill up to 288 bytes
             shared = (
                 streams(count, taps * deep // t["BK"], target) if t["BM"] * t["BN"] <= SUMS * 32 * t["WARPS"] else ()
@@ -76,7 +76,7 @@ class Im2col(Convolution):
         return tactic["BM"], tactic["BN"], int(tactic["STREAM"] > 0)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)
+        node, s, f = region.anchor, window_geometry(region), Filters(region, layouts, tactic)
         x, _, bias = node.inputs
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
         kind, size, (n, _, h, w) = KIND[x.type.dtype], x.type.dtype.size, layouts[x]
@@ -91,18 +91,18 @@ class Im2col(Convolution):
         ways = Tactic(
             tactic.template, tactic.isa, (*tactic.params, ("RING", tactic["STAGES"]), ("HIGH", tactic["WARPS"]))
         )
-        count = f.group * divide(s.n * s.oh * s.ow, bm) * divide(f.out, bn)
+        count = f.group * ceil_div(s.n * s.oh * s.ow, bm) * ceil_div(f.out, bn)
         if tactic["STREAM"]:
             operands += workspaces(tactic)
             count = minimum(count * (s.kh * s.kw * f.deep // bk), tactic["STREAM"])
         return kernel("im2col.py", region, ways, sizes, end.text, operands, count, layouts, maps=maps)
 
 
-def lower(s: Window) -> tuple[int, int]:
+def lower(s: WindowGeometry) -> tuple[int, int]:
     """Where windows begin, from the first column and row of a picture on."""
     return -s.pl, -s.pt
 
 
-def upper(s: Window) -> tuple[int, int]:
+def upper(s: WindowGeometry) -> tuple[int, int]:
     """Where the last ones begin, from the last column and row on."""
     return (s.ow - 1) * s.sw - s.pl - (s.w - 1), (s.oh - 1) * s.sh - s.pt - (s.h - 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32
-from pelton.codegen.grid import Grid, divide, tail_rejection
-from pelton.codegen.product import Product
+from pelton.codegen.grid import Grid, ceil_div, tail_rejection
+from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
@@ -36,7 +36,7 @@ class MatMul(Template):
             yield Tactic(self.name, target.isa, (("BM", bm), ("BN", bn), ("BK", bk), ("WARPS", warps)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        p = Product(region, layouts)
+        p = MatrixProduct(region, layouts)
         grid = p.grid
         a_shape, b_shape = (*grid.shape[:-1], p.k), (*grid.shape[:-2], p.k, p.n)
         a, b = broadcast(p.a.type.shape, layouts[p.a], a_shape), broadcast(p.b.type.shape, layouts[p.b], b_shape)
@@ -52,6 +52,6 @@ class MatMul(Template):
             dict(M=p.m, N=p.n, K=p.k, AK=a[-1], BK_STEP=b[-2]),
             block + end.text,
             (p.a, p.b, *end.operands),
-            p.batch * divide(p.m, tactic["BM"]) * divide(p.n, tactic["BN"]),
+            p.batch * ceil_div(p.m, tactic["BM"]) * ceil_div(p.n, tactic["BN"]),
             layouts,
         )

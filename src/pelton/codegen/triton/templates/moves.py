@@ -9,7 +9,7 @@ from pelton.ir.dims import Size, maximum
 from pelton.ir.types import F64
 from pelton.codegen.c.templates import blend, moves, scatter
 from pelton.codegen.code import Text, code, join
-from pelton.codegen.grid import Grid, divide
+from pelton.codegen.grid import Grid, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
@@ -45,7 +45,7 @@ class Move(ByElement, moves.Move):
             dict(ROWS=rows, COLS=cols),
             block + end.text,
             (*operands, *end.operands),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
             layouts,
         )
 
@@ -84,7 +84,7 @@ class Blend(ByElement, blend.Blend):
         node, grid = region.anchor, self.grid(region, layouts)
         x, indices, weights = node.inputs
         rows, cols = extents(grid)
-        axis, walked = node.attrs["axis"], self.walked(region, layouts)
+        axis, walked = node.attrs["axis"], self.operand_strides(region, layouts)
         block = join("", [place(f"{name}_at", grid, strides) for name, strides in zip("xiw", walked)])
         sizes = dict(
             ROWS=rows,
@@ -104,7 +104,7 @@ class Blend(ByElement, blend.Blend):
             sizes,
             block + end.text,
             (x, indices, weights, *end.operands),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
             layouts,
         )
 
@@ -159,6 +159,6 @@ class Scatter(ByElement, scatter.Scatter):
             dict(ROWS=rows, COLS=cols, UPDATES=math.prod(lead)),
             block + end.text,
             (x, indices, updates, *end.operands),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
             layouts,
         )

@@ -7,8 +7,8 @@ import math
 from pelton.ir.dims import bounds, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
-from pelton.codegen.grid import Grid, divide, tail_rejection
-from pelton.codegen.sweep import lying
+from pelton.codegen.grid import Grid, ceil_div, tail_rejection
+from pelton.codegen.sweep import memory_order
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, dense
 from pelton.plan.region import Region
@@ -26,14 +26,14 @@ class Along(Template):
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
-        return lying(x.type.shape, layouts[x])
+        return memory_order(x.type.shape, layouts[x])
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
 
     def grid(self, region: Region, layouts: Layouts, of: Value) -> Grid:
         x, axis = region.anchor.inputs[0], region.anchor.attrs["axis"]
-        return Grid(of.type.shape, (), tuple(a for a in lying(x.type.shape, layouts[x]) if a != axis), (axis,))
+        return Grid(of.type.shape, (), tuple(a for a in memory_order(x.type.shape, layouts[x]) if a != axis), (axis,))
 
     def sizes(self, region: Region, layouts: Layouts) -> tuple[int, int]:
         grid = self.grid(region, layouts, region.anchor.inputs[0])
@@ -75,7 +75,7 @@ class Scan(Along):
             dict(ROWS=rows, COLS=cols),
             block + place("x_at", grid, layouts[x]) + end.text,
             (x, *end.operands),
-            divide(rows, tactic["RB"]),
+            ceil_div(rows, tactic["RB"]),
             layouts,
         )
 
@@ -124,6 +124,6 @@ class TopK(Along):
             dict(ROWS=rows, COLS=cols),
             block + end.text,
             (x, *end.operands),
-            divide(rows, tactic["RB"]),
+            ceil_div(rows, tactic["RB"]),
             layouts,
         )

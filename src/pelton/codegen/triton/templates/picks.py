@@ -8,10 +8,10 @@ from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
 from pelton.codegen.c.templates import gather
-from pelton.codegen.c.templates.gather import Picks
+from pelton.codegen.c.templates.gather import GatherStrides
 from pelton.codegen.code import Text, code, join
-from pelton.codegen.grid import Grid, divide, tail_rejection
-from pelton.codegen.sweep import extent, lying
+from pelton.codegen.grid import Grid, ceil_div, tail_rejection
+from pelton.codegen.sweep import extent, memory_order
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.region import Region
 
@@ -42,7 +42,7 @@ class ByElement(Template):
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         """Columns run along the axis that lies innermost."""
         y = region.anchor.output
-        order = lying(y.type.shape, layouts[region.output])
+        order = memory_order(y.type.shape, layouts[region.output])
         return Grid(y.type.shape, (), order[:-1], order[-1:])
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
@@ -67,7 +67,7 @@ def held(dtype: DType) -> Text:
 @gpu_template
 class Gather(ByElement, gather.Gather):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, p, grid = region.anchor, Picks(region, layouts), self.grid(region, layouts)
+        node, p, grid = region.anchor, GatherStrides(region, layouts), self.grid(region, layouts)
         x, indices = node.inputs
         rows, cols = extents(grid)
         terms = [
@@ -84,6 +84,6 @@ class Gather(ByElement, gather.Gather):
             dict(ROWS=rows, COLS=cols),
             block + end.text,
             (x, indices, *end.operands),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
             layouts,
         )

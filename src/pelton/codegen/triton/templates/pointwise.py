@@ -6,7 +6,7 @@ import math
 
 from pelton.ir.graph import Value
 from pelton.codegen.c.templates import pointwise
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
@@ -31,7 +31,7 @@ class Pointwise(pointwise.Pointwise):
         return True
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        grid, flat = pointwise.flattened(region, layouts)
+        grid, flat = pointwise.flatten(region, layouts)
         rows, cols = math.prod(grid.shape[:-1]), max(1, grid.shape[-1])
         turned = any(s[-1] not in (0, 1) for s in flat.values())  # some operand is read down its columns
         for size, warps in ((1024, 4), (2048, 4), (512, 4), (4096, 8)):
@@ -41,7 +41,7 @@ class Pointwise(pointwise.Pointwise):
             )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        grid, flat = pointwise.flattened(region, layouts)
+        grid, flat = pointwise.flatten(region, layouts)
         end = tail(region, flat, grid, (), first=0, flat=True)
         rows, cols = math.prod(grid.shape[:-1]), grid.shape[-1]
         return kernel(
@@ -51,6 +51,6 @@ class Pointwise(pointwise.Pointwise):
             dict(ROWS=rows, COLS=cols),
             end.text,
             end.operands,
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
             layouts,
         )

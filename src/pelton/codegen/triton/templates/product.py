@@ -11,8 +11,8 @@ from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, I32
 from pelton.codegen.c.templates.gemm import is_product
 from pelton.codegen.code import Text
-from pelton.codegen.grid import Grid, constant, divide, tail_rejection
-from pelton.codegen.product import Product
+from pelton.codegen.grid import Grid, is_constant, ceil_div, tail_rejection
+from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
@@ -86,7 +86,7 @@ def precisions(f32: bool, target: Target) -> tuple[int, ...]:
 def rounded(region: Region, tactic: Tactic, a: Value, b: Value) -> dict[str, Size]:
     """Which factors a kernel has to round to TF32: constant ones are."""
     return {
-        name: tactic["PRECISION"] == TF32 and not constant(region, v) for name, v in (("ROUND_A", a), ("ROUND_B", b))
+        name: tactic["PRECISION"] == TF32 and not is_constant(region, v) for name, v in (("ROUND_A", a), ("ROUND_B", b))
     }
 
 
@@ -94,7 +94,7 @@ def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: 
     """Tactics for products with the cycles that they may take. boxes: whether the operands can be fetched as such."""
     found = []
     for t in tiles("gemm", k, k, f32, target):
-        count = batch * divide(m, t["BM"]) * divide(n, t["BN"])
+        count = batch * ceil_div(m, t["BM"]) * ceil_div(n, t["BN"])
         for by_tma in (1, 0) if boxes and min(t["BM"], t["BN"]) >= 64 else (0,):
             ways = (
                 Tactic(
@@ -102,7 +102,7 @@ def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: 
                     t.isa,
                     (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", int(by_tma and not n)), ("STREAM", n)),
                 )
-                for n in (0, *streams(count, divide(k, t["BK"]), target))
+                for n in (0, *streams(count, ceil_div(k, t["BK"]), target))
             )
             found += likely([(cycles(way, count, k, f32, bool(by_tma), target), way) for way in ways])
     return found
@@ -199,15 +199,15 @@ def pixels(shape: tuple[int, ...]) -> Grid:
     return Grid(tuple(shape), (), (0, *range(2, len(shape))), (1,))
 
 
-def product(region: Region, layouts: Layouts | None = None) -> tuple[Product, Grid, Size, Size]:
+def product(region: Region, layouts: Layouts | None = None) -> tuple[MatrixProduct, Grid, Size, Size]:
     """(the product, its output's grid, batch, rows)"""
-    p = Product(region, layouts)
+    p = MatrixProduct(region, layouts)
     if p.node.op.name != "convolution":
         return p, p.grid, p.batch, p.m
     return p, pixels(p.node.output.type.shape), 1, p.batch * p.m
 
 
-def a_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
+def a_at(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
     """Where the rows of A begin, and its stride along what is summed."""
     if p.node.op.name == "convolution":
         return place("a_at", Grid(p.a.type.shape, (), grid.r, ()), layouts[p.a]), layouts[p.a][1]
@@ -216,7 +216,7 @@ def a_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
     return place("a_at", Grid(shape, grid.b, grid.r, ()), strides), strides[-1]
 
 
-def b_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
+def b_at(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
     """The same of the columns of B."""
     if p.node.op.name == "convolution":
         return place("b_at", Grid(p.b.type.shape, (), (), (0,)), layouts[p.b]), layouts[p.b][1]
@@ -237,9 +237,9 @@ class Plain(Products):
         return "an operand is a vector" if min(v.type.rank for v in node.inputs) < 2 else None
 
 
-def lies_turned(region: Region, p: Product) -> bool:
+def lies_turned(region: Region, p: MatrixProduct) -> bool:
     """Whether B is one constant matrix, which may lie as the kernel likes it."""
-    return constant(region, p.b) and p.b.type.size == p.n * p.k
+    return is_constant(region, p.b) and p.b.type.size == p.n * p.k
 
 
 def turned(rows: np.ndarray, out: np.ndarray) -> None:
@@ -270,7 +270,7 @@ class Few(Plain):
             bn = (
                 32
                 if across
-                else power_of_two(divide(p.n * batch, programs), 1, max(16, size // rows // power_of_two(p.k, 16)))
+                else power_of_two(ceil_div(p.n * batch, programs), 1, max(16, size // rows // power_of_two(p.k, 16)))
             )
             bk = power_of_two(p.k, 16, max(16, size // bn // rows))
             yield Tactic(
@@ -288,7 +288,7 @@ class Few(Plain):
         (left, ak), (right, bk) = a_at(p, grid, layouts), b_at(p, grid, layouts)
         matrix: Value | Packed = p.b
         if lies_turned(region, p):
-            step, array = divide(p.k, 8) * 8, region.body.constants[p.b]  # rows begin at multiples of 16 bytes
+            step, array = ceil_div(p.k, 8) * 8, region.body.constants[p.b]  # rows begin at multiples of 16 bytes
             rows = array.reshape(p.n, p.k) if p.node.op.name == "convolution" else array.reshape(p.k, p.n).T
             matrix = Packed((p.b,), f"turned{step}", (p.n, step), lambda out: turned(rows, out), p.b.type.dtype)
             right, bk = place("b_at", Grid(matrix.shape, (), (), (0,)), (step, 1)), 1
@@ -303,7 +303,7 @@ class Few(Plain):
             dict(M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk),
             left + right + end.text,
             (p.a, matrix, *end.operands),
-            batch * divide(p.n, tactic["BN"]),
+            batch * ceil_div(p.n, tactic["BN"]),
             layouts,
         )
 
@@ -371,9 +371,9 @@ class Gemm(Plain):
             **rounded(region, tactic, p.a, p.b),
             **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)),
         )
-        count = batch * divide(m, tactic["BM"]) * divide(p.n, tactic["BN"])
+        count = batch * ceil_div(m, tactic["BM"]) * ceil_div(p.n, tactic["BN"])
         programs = minimum(count, target.threads) if tactic["PERSISTENT"] else count
         if tactic["STREAM"]:
             operands += workspaces(tactic)
-            programs = minimum(count * divide(p.k, tactic["BK"]), tactic["STREAM"])
+            programs = minimum(count * ceil_div(p.k, tactic["BK"]), tactic["STREAM"])
         return kernel("gemm.py", region, tactic, sizes, left + right + end.text, operands, programs, layouts)

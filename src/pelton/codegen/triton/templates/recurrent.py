@@ -11,7 +11,7 @@ import numpy as np
 from pelton.ir.dims import bounds, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, F64, I32, I64, DType
-from pelton.codegen.grid import constant, divide
+from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
@@ -114,7 +114,7 @@ class Recurrent(Template):
         for rank, (bk, warps) in enumerate(((32, 8), (16, 8), (16, 16), (8, 16), (4, 16), (2, 16))):
             if units <= MOST_UNITS and 4 * units * bk * max(4, dtype.size) <= SUMS:
                 yield (
-                    BEGIN + divide(directions * batch, target.threads) * time * step,
+                    BEGIN + ceil_div(directions * batch, target.threads) * time * step,
                     rank,
                     self.tactic(target, 1, units, bk, 0, dtype, 0, warps),
                 )
@@ -129,7 +129,10 @@ class Recurrent(Template):
         for dot in (0, 1) if batch > 2 and dtype is not F32 else (0,):
             bm, size = (power_of_two(batch, 16, 32), dtype.size) if dot else (1, F32.size)
             for units in (4, 8, 16, 32):
-                programs, room = directions * divide(batch, bm) * divide(hidden, units), form.rows * units * bk * size
+                programs, room = (
+                    directions * ceil_div(batch, bm) * ceil_div(hidden, units),
+                    form.rows * units * bk * size,
+                )
                 if (
                     programs > target.threads
                     or room > HELD
@@ -159,7 +162,7 @@ class Recurrent(Template):
                     rank + 1,
                 )
                 if form.least * units >= 16:
-                    each = divide(directions * divide(batch, bm) * divide(hidden, units), target.threads)
+                    each = ceil_div(directions * ceil_div(batch, bm) * ceil_div(hidden, units), target.threads)
                     step = (
                         BEGIN
                         + AWAY
@@ -167,7 +170,7 @@ class Recurrent(Template):
                     )
                     yield time * form.passes * step, rank, self.tactic(target, bm, units, bk, 1, dtype, 1, 4)
         for units, bk, warps in ((4, 256, 4), (8, 128, 4), (2, 256, 2), (8, 256, 8)):
-            rank, each = rank + 1, divide(directions * batch * divide(hidden, units), target.threads)
+            rank, each = rank + 1, ceil_div(directions * batch * ceil_div(hidden, units), target.threads)
             step = (
                 BEGIN
                 + AWAY
@@ -213,7 +216,7 @@ class Recurrent(Template):
             **dict(zip(read, node.inputs)),
             **{name: v for name, v in zip(written, node.outputs) if v in region.body.outputs},
         }
-        if "PEEP" in roles and constant(region, roles["PEEP"]) and not region.body.constants[roles["PEEP"]].any():
+        if "PEEP" in roles and is_constant(region, roles["PEEP"]) and not region.body.constants[roles["PEEP"]].any():
             del roles["PEEP"]
         own: dict[str, Workspace] = {}
         if tactic["PHASED"]:
@@ -251,7 +254,7 @@ class Recurrent(Template):
             f" {(form.gates, form.each, form.used, form.passes)})\n"
         )
         block += f"CLIP = tl.constexpr({clip if np.isfinite(clip) else 0.0!r})\n"
-        tiles = directions * divide(batch, tactic["BM"]) * divide(hidden, tactic["BU"])
+        tiles = directions * ceil_div(batch, tactic["BM"]) * ceil_div(hidden, tactic["BU"])
         sizes |= {"TIME": time, "DIRECTIONS": directions, "BATCH": batch, "H": hidden}
         return kernel(
             "recurrent.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.codegen.c.templates import roi
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
@@ -14,7 +14,7 @@ from .product import pixels
 
 
 @gpu_template
-class Rois(roi.Rois):
+class Rois(roi.RoiPool):
     def node_rejection(self, region: Region) -> str | None:
         return super().node_rejection(region) or unreadable(region.tail)
 
@@ -63,6 +63,6 @@ class Rois(roi.Rois):
             sizes,
             block + end.text,
             (x, rois, batch, *end.operands),
-            bins * divide(c, tactic["CB"]),
+            bins * ceil_div(c, tactic["CB"]),
             layouts,
         )

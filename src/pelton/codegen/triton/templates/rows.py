@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pelton.ir.dims import Size, bounds, is_known, usual
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
-from pelton.codegen.c.templates.norm import scaled
+from pelton.codegen.c.templates.norm import split_affine
 from pelton.codegen.c.templates.reduce import KINDS
-from pelton.codegen.grid import Grid, divide, tail_rejection
-from pelton.codegen.sweep import lying
+from pelton.codegen.grid import Grid, ceil_div, tail_rejection
+from pelton.codegen.sweep import memory_order
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
@@ -54,7 +54,7 @@ class Rows(Template):
             return f"{node.op.name} of {x.dtype.value}"
         if node.op.name.startswith("arg") and (x.dtype is BOOL or bounds(x.shape[node.attrs["axis"]])[1] >= 1 << 31):
             return f"{node.op.name} of {x.dtype.value} along {x.shape[node.attrs['axis']]}"
-        return tail_rejection(region, node.output.type.shape) or unreadable(scaled(region)[0].tail)
+        return tail_rejection(region, node.output.type.shape) or unreadable(split_affine(region)[0].tail)
 
     def along(self, region: Region) -> tuple[int, ...]:
         """The axes that a row runs along."""
@@ -66,7 +66,7 @@ class Rows(Template):
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
-        order = lying(x.type.shape, layouts[x])
+        order = memory_order(x.type.shape, layouts[x])
         if value.type.rank == x.type.rank:
             return order
         axes = self.along(region)
@@ -79,7 +79,7 @@ class Rows(Template):
     def grids(self, region: Region, layouts: Layouts) -> tuple[Grid, Grid]:
         """(the input's grid, the output's): rows × what a row runs along. Rows come in the order in which they lie."""
         x, y, axes = region.anchor.inputs[0], region.anchor.output, self.along(region)
-        order = lying(x.type.shape, layouts[x])
+        order = memory_order(x.type.shape, layouts[x])
         kept, run = tuple(a for a in order if a not in axes), tuple(a for a in order if a in axes)
         if region.anchor.op.name.endswith("_norm"):
             run = axes  # scale and bias lie in row-major order
@@ -101,7 +101,7 @@ class Rows(Template):
         for size, warps in ((1024, 4), (2048, 4), (4096, 8), (512, 2)):
             cb = power_of_two(cols, 1, 32 if across else max(size, HELD) if cols <= HELD else size)
             rb = power_of_two(rows, 1, max(1, size // cb))
-            while rb > 1 and divide(rows, rb) < 2 * target.threads:
+            while rb > 1 and ceil_div(rows, rb) < 2 * target.threads:
                 rb //= 2
             yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", 0), ("WARPS", warps)))
 
@@ -114,8 +114,8 @@ class Rows(Template):
             high = power_of_two(m, 1, 64 if across else max(1, size // power_of_two(n)))
             for rb in {high >> k for k in range(high.bit_length()) if not across or high >> k >= min(high, 8)}:
                 cb = power_of_two(n, 1, max(1, size // rb))
-                blocks, steps = divide(m, rb), divide(n, cb)
-                for parts in {0, *(min(divide(k * target.threads, blocks), steps // 2, MOST_PARTS) for k in (1, 2))}:
+                blocks, steps = ceil_div(m, rb), ceil_div(n, cb)
+                for parts in {0, *(min(ceil_div(k * target.threads, blocks), steps // 2, MOST_PARTS) for k in (1, 2))}:
                     if parts < 2 and parts != 0 or parts and target.threads == 1:
                         continue
                     piece = (rb * cb if not across else max(rb, SECTOR // dtype.size) * cb) * dtype.size
@@ -123,7 +123,7 @@ class Rows(Template):
                     took = (
                         waves(
                             blocks * max(1, parts),
-                            divide(steps, max(1, parts)),
+                            ceil_div(steps, max(1, parts)),
                             rb * cb / LANES,
                             piece,
                             0,
@@ -148,7 +148,7 @@ class Rows(Template):
         there, grid = self.grids(region, layouts)
         rows, cols = (math.prod(there.shape[a] for a in axes) for axes in (there.r, there.c))
         reduces, least, dtype = op in KINDS, op == "arg_min", x.type.dtype
-        whole = scaled(region)[0] if op.endswith("_norm") else region
+        whole = split_affine(region)[0] if op.endswith("_norm") else region
         join, neutral = (
             JOINED[KINDS[op]]
             if reduces
@@ -169,7 +169,7 @@ class Rows(Template):
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         one = is_known(cols) and cols <= tactic["CB"]
         operands: tuple[Value | Workspace, ...] = (x, *end.operands)
-        blocks, most = divide(rows, tactic["RB"]), bounds(divide(rows, tactic["RB"]))[1]
+        blocks, most = ceil_div(rows, tactic["RB"]), bounds(ceil_div(rows, tactic["RB"]))[1]
         # a run may have so many that nothing is gained
         if most > MOST_COUNTED:
             tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "PARTS": 0}.items()))

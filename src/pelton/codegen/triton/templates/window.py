@@ -9,8 +9,8 @@ import numpy as np
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, F64
-from pelton.codegen.c.templates.conv import window
-from pelton.codegen.grid import constant, divide, tail_rejection
+from pelton.codegen.c.templates.conv import window_geometry
+from pelton.codegen.grid import is_constant, ceil_div, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, channels_last, last_of
 from pelton.plan.region import Region
@@ -64,7 +64,7 @@ class Window(Pictures):
             return "not one or two spatial axes"
         if node.op.name == "convolution":
             w = node.inputs[1]
-            if w.type.shape[1] != 1 or not constant(region, w):
+            if w.type.shape[1] != 1 or not is_constant(region, w):
                 return "not one constant filter for each channel"
             if node.inputs[0] in node.inputs[1:]:
                 return "the picture is its own filter"
@@ -81,20 +81,20 @@ class Window(Pictures):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         """By what the L2 cache gives: patches of pixels read what lies under all of their windows. Threads hold sixteen
         bytes of half floats each."""
-        s, found = window(region), []
+        s, found = window_geometry(region), []
         for size, warps in ((1024, 4), (512, 2), (2048, 8)):
             bn = power_of_two(s.oc, 1, 64)
             many = min(size // bn, power_of_two(s.oh * s.ow))
             for wide in (many >> k for k in range(many.bit_length())):
                 high = many // wide
-                each = divide(s.n * divide(s.oh, high) * divide(s.ow, wide) * divide(s.oc, bn), target.threads)
+                each = ceil_div(s.n * ceil_div(s.oh, high) * ceil_div(s.ow, wide) * ceil_div(s.oc, bn), target.threads)
                 under = ((high - 1) * s.sh + (s.kh - 1) * s.dh + 1) * ((wide - 1) * s.sw + (s.kw - 1) * s.dw + 1)
                 params = (("HIGH", high), ("WIDE", wide), ("BN", bn), ("WARPS", max(1, min(warps, many * bn // 256))))
                 found.append((each * (under * bn + many * bn + SMALL), params))
         yield from (Tactic(self.name, target.isa, params) for _, params in sorted(found, key=lambda pair: pair[0]))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
+        node, s = region.anchor, window_geometry(region)
         x, attrs, kind = node.inputs[0], node.attrs, node.op.name
         spatial, weights = x.type.rank - 2, tuple[Packed, ...]()
         if kind == "convolution":
@@ -135,7 +135,7 @@ class Window(Pictures):
             sizes,
             block + end.text,
             (x, *weights, *end.operands),
-            s.n * divide(s.oh, tactic["HIGH"]) * divide(s.ow, tactic["WIDE"]) * divide(s.oc, tactic["BN"]),
+            s.n * ceil_div(s.oh, tactic["HIGH"]) * ceil_div(s.ow, tactic["WIDE"]) * ceil_div(s.oc, tactic["BN"]),
             layouts,
         )
 
@@ -176,6 +176,6 @@ class LocalResponse(Pictures):
             dict(ROWS=rows, COLS=cols, XC=layouts[x][1]),
             block + place("x_at", grid, layouts[x]) + end.text,
             (x, *end.operands),
-            divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]),
+            ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
             layouts,
         )
