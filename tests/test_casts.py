@@ -8,7 +8,7 @@ import itertools
 import machines
 import numpy as np
 import pytest
-from test_vec import Library, clang, run, samples
+from vec_library import Library, clang, run, samples
 
 from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node, Value
@@ -50,8 +50,8 @@ def spelled(s: DType, d: DType, attrs: dict) -> str:
     cast = expression(CLanguage(), get("cast").trace((s,), get("cast").complete({"to": d, **attrs}), (x,)))
     return (
         f"void {name(s, d, attrs)}(const args *a, idx n, idx flush) {{ __builtin_ia32_ldmxcsr(flush ? 0x9fc0 : 0x1f80);"
-        f" {memory_type(s)} *x = a[1].p; {memory_type(d)} *y = a[0].p; rolled for (idx i = 0; i < n; i += VL) st_{d.value}(y + i,"
-        f" {cast}); __builtin_ia32_ldmxcsr(0x1f80); }}\n"
+        f" {memory_type(s)} *x = a[1].p; {memory_type(d)} *y = a[0].p;"
+        f" rolled for (idx i = 0; i < n; i += VL) st_{d.value}(y + i, {cast}); __builtin_ia32_ldmxcsr(0x1f80); }}\n"
     )
 
 
