@@ -10,7 +10,7 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.ops.words import add, convolution, relu
-from pelton.codegen.c.templates.conv import window_geometry
+from pelton.codegen.c.templates.images import window_geometry
 from pelton.codegen.grid import is_constant
 from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.region import Region

@@ -6,10 +6,11 @@ import numpy as np
 
 from pelton.plan.region import Region
 
-from .conv import ChannelsLast, filter_strides, pack_taps, window_geometry
-from pelton.codegen.c.emit import constants, kernel, tail
+from .depthwise import pack_taps
+from .images import ChannelsLast, filter_strides, pixel_tail, window_geometry
+from pelton.codegen.c.emit import constants, kernel
 from .gemm import pack_panels
-from pelton.codegen.grid import ceil_div, grid_of
+from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
 
 
@@ -33,15 +34,7 @@ class DepthwiseTranspose(ChannelsLast):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window_geometry(region)
         x, w, bias = node.inputs
-        end = tail(
-            region,
-            layouts,
-            grid_of(node.output.type.shape, "pixels"),
-            (node.output,),
-            first=2,
-            add=bias,
-            unit=target.lanes,
-        )
+        end = pixel_tail(region, layouts, bias=bias, unit=target.lanes)
         return kernel(
             "depthwise_transpose.c",
             region,
@@ -81,15 +74,7 @@ class ConvTranspose(ChannelsLast):
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, taps = w.type.shape[0] // groups, w.type.shape[1], s.kh * s.kw
-        end = tail(
-            region,
-            layouts,
-            grid_of(node.output.type.shape, "pixels"),
-            (node.output,),
-            first=2,
-            add=bias,
-            unit=None if groups > 1 and oc % target.lanes else target.lanes,
-        )
+        end = pixel_tail(region, layouts, bias=bias, unit=None if groups > 1 and oc % target.lanes else target.lanes)
         array, panels = region.body.constants.get(w), ceil_div(oc, nr)
         channel, between, *space = layouts[w]
         block = (

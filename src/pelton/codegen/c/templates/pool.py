@@ -5,13 +5,13 @@ from __future__ import annotations
 from pelton.ir.types import F32
 from pelton.plan.region import Region
 
-from .conv import ChannelsLast, WindowGeometry, window_geometry
-from pelton.codegen.c.emit import constants, kernel, tail
+from .images import ChannelsLast, WindowGeometry, pixel_tail, window_geometry
+from pelton.codegen.c.emit import constants, kernel
 from pelton.codegen.c.fold import reduction_macros
-from pelton.codegen.grid import is_computable, ceil_div, grid_of, tail_rejection
+from pelton.codegen.grid import is_computable, ceil_div, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
-# columns of the picture that are held in registers; maxima need two for sums
+# columns of the image that are held in registers; beside maxima, two registers hold sums that find NaNs
 MAX_COLUMNS = {"max_pool": 11, "average_pool": 13}
 
 
@@ -68,9 +68,7 @@ class Pool(ChannelsLast):
         spatial = x.type.rank - 2
         pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
         counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
-        end = tail(
-            region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1, unit=target.lanes
-        )
+        end = pixel_tail(region, layouts, first=1, unit=target.lanes)
         block = constants(
             C=s.c,
             **s.sizes(layouts[x]),

@@ -8,7 +8,8 @@ from pelton.ir.types import BF16, F16, F32, I32, I64
 from pelton.plan.layout import Order, channels_last, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, memory_type, tail
+from .images import pixel_tail
+from pelton.codegen.c.emit import constants, kernel, memory_type
 from pelton.codegen.c.fold import element_macros
 from pelton.codegen.grid import fits_grid, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
@@ -77,9 +78,7 @@ class RoiPool(Template):
             f" {memory_type(batch.type.dtype)} index;\n"
         )
         block += "#define MAXIMUM(a, b) f32_maximum(a, b)\n" + element_macros(x.type.dtype)
-        end = tail(
-            region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=3, unit=target.lanes
-        )
+        end = pixel_tail(region, layouts, first=3, unit=target.lanes)
         return kernel(
             "roi.c",
             region,

@@ -10,10 +10,11 @@ from pelton.ir.graph import Node, Value
 from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region, cut
 
-from .conv import WindowGeometry, pack_taps, window_geometry
+from .depthwise import pack_taps
 from pelton.codegen.c.emit import constants, kernel, tail
 from pelton.codegen.code import Text
 from .gemm import is_product, pack_panels
+from .images import WindowGeometry, window_geometry
 from pelton.codegen.grid import all_f32, is_constant, ceil_div, fits_grid, grid_of, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 

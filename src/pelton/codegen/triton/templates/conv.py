@@ -11,7 +11,7 @@ import numpy as np
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
-from pelton.codegen.c.templates.conv import WindowGeometry, window_geometry
+from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
 from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Layout, Order, channels_last, dense

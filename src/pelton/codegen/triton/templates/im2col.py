@@ -6,7 +6,7 @@ from pelton.engine.cubin import MOST_STEP, SWIZZLES, Map
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16
-from pelton.codegen.c.templates.conv import WindowGeometry, window_geometry
+from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
 from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Layout
