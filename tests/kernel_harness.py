@@ -40,7 +40,7 @@ from pelton.ops import get
 from pelton.plan.layout import Layouts, Order, Strides, dense, row_major, span
 from pelton.plan.fuse import is_view
 from pelton.plan.region import Region, cut
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
@@ -388,7 +388,7 @@ def _run(
             x.fill(a)
             packed.append(Buffer(a.reshape(-1), (1,), True, behind))
             words.append(packed[-1].address)
-        elif isinstance(x, Workspace):
+        elif isinstance(x, KernelWorkspace):
             packed.append(Buffer(np.full(x.bytes, 255, np.uint8), (1,), False, behind))
             words.append(packed[-1].address)
         else:

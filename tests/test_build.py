@@ -22,7 +22,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.codegen.c.templates import library
 from pelton.targets import best
 from pelton.codegen.template import Tactic
-from pelton.tune import size
+from pelton.tune import packed_weights
 from pelton.tune.timing_cache import TimingCache
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
@@ -233,15 +233,15 @@ def test_packed_weights_are_bounded_by_the_cheapest_changes():
     template = library.TEMPLATES["winograd"]
 
     def way(ns, nbytes):
-        return size.Way(template, Tactic("winograd", "x86_64_v3", (("F", nbytes),)), ns, nbytes)
+        return packed_weights.PackedCandidate(template, Tactic("winograd", "x86_64_v3", (("F", nbytes),)), ns, nbytes)
 
     ways = {"a": [way(10, 100), way(11, 50), way(30, 10)], "b": [way(10, 100), way(20, 50)], "c": [way(1, 5)]}
     first = {"a": 0, "b": 0, "c": 0}
     shared = {"a": 1, "b": 2, "c": 1}
-    assert size.within(ways, first, shared, 1000) == first
-    assert size.within(ways, first, shared, 255) == {"a": 1, "b": 0, "c": 0}
-    assert size.within(ways, first, shared, 200) == {"a": 1, "b": 1, "c": 0}
-    assert size.within(ways, first, shared, 0) == {"a": 2, "b": 1, "c": 0}
+    assert packed_weights.limit_packed_weights(ways, first, shared, 1000) == first
+    assert packed_weights.limit_packed_weights(ways, first, shared, 255) == {"a": 1, "b": 0, "c": 0}
+    assert packed_weights.limit_packed_weights(ways, first, shared, 200) == {"a": 1, "b": 1, "c": 0}
+    assert packed_weights.limit_packed_weights(ways, first, shared, 0) == {"a": 2, "b": 1, "c": 0}
 
 
 def test_an_engine_keeps_its_weights_within_twice_the_models(cache):
@@ -255,12 +255,12 @@ def test_an_engine_keeps_its_weights_within_twice_the_models(cache):
 def test_larger_weights_say_what_they_save():
     template = library.TEMPLATES["winograd"]
     ways = [
-        size.Way(template, Tactic("winograd", "x86_64_v3", (("F", n),)), ns, n)
+        packed_weights.PackedCandidate(template, Tactic("winograd", "x86_64_v3", (("F", n),)), ns, n)
         for ns, n in ((10.0, 400), (25.0, 100), (18.0, 90), (0.0, 50))
     ]
-    assert size.packing(ways, 0, own=100) == size.Packing(100, 400, 8.0)
-    assert size.packing(ways, 1, own=100) == size.Packing(100, 100, 0.0)
-    assert size.packing(ways[:1], 0, own=100).saved == 0
+    assert packed_weights.packing(ways, 0, own=100) == packed_weights.Packing(100, 400, 8.0)
+    assert packed_weights.packing(ways, 1, own=100) == packed_weights.Packing(100, 100, 0.0)
+    assert packed_weights.packing(ways[:1], 0, own=100).saved == 0
 
 
 def test_an_engine_knows_what_its_weights_take(cache):

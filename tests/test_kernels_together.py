@@ -223,7 +223,7 @@ def run(placed: place.Placed, seed: int, target: Target) -> None:
     code = linked([c.kernel for c in choices.values()], target)
     waves = lower.waves(placed)
     chosen = [
-        lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": f"{i}"})
+        lower.ScheduledTask(t, choices[i].kernel if i in choices else None, waves[i], {"name": f"{i}"})
         for i, t in enumerate(placed.tasks)
     ]
     names = [f"y{i}" for i, _ in enumerate(placed.graph.outputs)]

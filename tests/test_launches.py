@@ -30,7 +30,7 @@ from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
 from pelton.codegen.triton.chain import chained, takes  # noqa: E402
 from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.plan.workspace import Workspace  # noqa: E402
+from pelton.plan.workspace import KernelWorkspace  # noqa: E402
 from pelton.compiler.stages import begun, walk  # noqa: E402
 from pelton.tune import launches, measure_cuda, search  # noqa: E402
 
@@ -107,9 +107,9 @@ def runs(m: onnx.ModelProto, precision: str = "fp32", timing=None, target: Targe
     return placed, choices, launches.found(placed, choices, target, timing, False)
 
 
-def counts(run: launches.Run) -> bool:
+def counts(run: launches.LaunchChain) -> bool:
     """Whether its kernel counts its programs."""
-    return any(isinstance(x, Workspace) for x in run.choice.kernel.operands)
+    return any(isinstance(x, KernelWorkspace) for x in run.choice.kernel.operands)
 
 
 CASES = {

@@ -15,7 +15,7 @@ from pelton.ir.types import DType
 from pelton.ir.verify import verify
 from pelton.passes.decompose import decompose
 from pelton.passes.fold import fold_constants, merge_equal
-from pelton.passes.precision.lower_precision import keep
+from pelton.passes.precision.lower_precision import lower_precision
 from pelton.passes.pipeline import PIPELINE, run
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.siblings import sibling_convolutions, sibling_matmuls
@@ -456,11 +456,11 @@ def test_places_and_angles_and_what_becomes_an_integer_are_not_rounded():
         "at": np.float32(np.random.default_rng().uniform(0, 3, (3, 4))),
         "t": np.float32([1, 1, 1, 1, 1]),
     }
-    want, got = evaluate(graph, feeds, round=False), evaluate(keep(graph, DType.F16), feeds)
-    verify(keep(graph, DType.F16))
+    want, got = evaluate(graph, feeds, round=False), evaluate(lower_precision(graph, DType.F16), feeds)
+    verify(lower_precision(graph, DType.F16))
     for name, tolerance in (("r", 0.1), ("s", 1e-3), ("rows", 0), ("z", 2)):
         np.testing.assert_allclose(got[name], want[name], rtol=0, atol=tolerance)
-    kinds = {v.name: v.type.dtype for node in keep(graph, DType.F16).nodes for v in node.outputs}
+    kinds = {v.name: v.type.dtype for node in lower_precision(graph, DType.F16).nodes for v in node.outputs}
     assert kinds["boxes"] is kinds["angles"] is DType.F32 and DType.F16 in kinds.values()
 
 

@@ -24,7 +24,7 @@ from pelton.codegen.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noq
 from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.codegen.triton.emit import lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
-from pelton.plan.workspace import Workspace  # noqa: E402
+from pelton.plan.workspace import KernelWorkspace  # noqa: E402
 
 GEMM = GPU_TEMPLATES["gemm"]
 ORDERS = {
@@ -140,7 +140,7 @@ def test_streams_are_among_the_tactics_for_long_sums(name, case):
 def test_steps_are_shared_by_any_number_of_programs(dtype, programs):
     _, kernel = right(residual(dtype), way(16, 32, 16, programs, dtype == "f32"))
     assert kernel.tiles == min(programs, 78)
-    assert [(x.shape, x.zero) for x in kernel.operands if isinstance(x, Workspace)] == [
+    assert [(x.shape, x.zero) for x in kernel.operands if isinstance(x, KernelWorkspace)] == [
         ((2 * programs, 16, 32), False),
         ((programs,), True),
     ]
@@ -258,7 +258,7 @@ def test_parts_of_reductions_whose_sizes_a_run_decides(rows, parts):
         Parted(), Case("long", b.graph(b.emit(get("reduce_sum"), [x], dict(axes=(1,), keepdims=False))))
     )
     assert kernel.dims and f"PARTS = tl.constexpr({parts})" in kernel.source
-    assert {w.zero for w in kernel.operands if isinstance(w, Workspace)} == ({False, True} if parts else set())
+    assert {w.zero for w in kernel.operands if isinstance(w, KernelWorkspace)} == ({False, True} if parts else set())
 
 
 @pytest.mark.parametrize("arch", [80, 90])

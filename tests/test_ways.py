@@ -147,16 +147,16 @@ def test_what_no_single_change_would_find():
 def test_templates_that_agree_are_one_way_and_equals_go_to_the_first():
     fused = cut(chain(4))
     found = layout_search.explore(fused, lambda r: (LAST, Ordered("another", layout.channels_last)))
-    assert all(len(w) == 1 for w in found.past) and not found.open()
+    assert all(len(w) == 1 for w in found.transitions) and not found.open()
     chosen, decisions = layout_search.explore(fused, lambda r: (PLANES, LAST)).cheapest(lambda task: 0)
     assert {c.name for c in chosen.values()} == {"planes"} and len(decisions) == 4
 
 
 def test_states_are_bounded_and_the_first_templates_are_among_them(monkeypatch):
-    monkeypatch.setattr(layout_search, "MOST", 1)
+    monkeypatch.setattr(layout_search, "MAX_STATES", 1)
     fused = cut(tangle(3))
     found = layout_search.explore(fused, lambda r: (LAST, PLANES))
-    assert all(w.before == w.after == 0 for past in found.past for w in past)
+    assert all(w.before == w.after == 0 for past in found.transitions for w in past)
     chosen, _ = found.cheapest(lambda task: 1 if is_copy(task) else 0)
     assert set(chosen) == set(regions(fused))
 

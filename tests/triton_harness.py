@@ -19,7 +19,7 @@ from pelton.codegen.triton.emit import computable
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: F401  (declares)
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 from pelton.tune.candidates import refusal
 
 TARGET = Target(isa="sm_90", lanes=32, threads=4)
@@ -74,7 +74,7 @@ def interpreted(
             a = np.zeros(x.shape, x.dtype.numpy)
             x.fill(a)
             memory[x] = Memory(a, dense(x.shape), True)
-        elif isinstance(x, Workspace):
+        elif isinstance(x, KernelWorkspace):
             memory[x] = Memory(np.zeros(x.shape, x.dtype.numpy), dense(x.shape), x.zero)
         elif x not in memory:
             written = x in region.body.outputs
@@ -97,11 +97,11 @@ def interpreted(
     for x, array in zip(kernel.operands, left):
         memory[x].array = array
     for x, m in memory.items():
-        if not isinstance(x, Workspace) and x not in region.body.outputs:
+        if not isinstance(x, KernelWorkspace) and x not in region.body.outputs:
             assert m.array.tobytes() == m.before.tobytes(), f"{about} writes to what it should read"
     assert all(m.left_alone() for m in memory.values()), f"{about} writes where it should not"
     assert not any(
-        memory[x].view(x.dtype.numpy).any() for x in kernel.operands if isinstance(x, Workspace) and x.zero
+        memory[x].view(x.dtype.numpy).any() for x in kernel.operands if isinstance(x, KernelWorkspace) and x.zero
     ), f"{about} leaves counts behind"
     return {v: memory[v].view(v.type.dtype.numpy) for v in region.body.outputs}
 

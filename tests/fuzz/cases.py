@@ -123,7 +123,7 @@ def planned(imported: Imported) -> Engine:
     placed, choices = c.placed, c.choices
     waves = lower.waves(placed)
     chosen = [
-        lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": "t"})
+        lower.ScheduledTask(t, choices[i].kernel if i in choices else None, waves[i], {"name": "t"})
         for i, t in enumerate(placed.tasks)
     ]
     engine = lower.lower(

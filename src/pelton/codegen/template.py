@@ -15,7 +15,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, DType
 from pelton.plan.layout import Layout, Layouts, Order, row_major
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Kernel:
     source: str
     symbol: str
     # body inputs, constants and outputs, packed constants, memory of its own
-    operands: tuple[Value | Packed | Workspace, ...]
+    operands: tuple[Value | Packed | KernelWorkspace, ...]
     tiles: Size
     dims: tuple[Size, ...] = ()  # what the code needs of the sizes that a run decides
     grain: int = 1
@@ -93,8 +93,8 @@ class Kernel:
     def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> "Kernel":
         """The same for these values of the symbols; `to` gives the values that stand for those of its operands."""
 
-        def operand(x: Value | Packed | Workspace) -> Value | Packed | Workspace:
-            return to[x] if isinstance(x, Value) else x.sized(sizes) if isinstance(x, Workspace) else x
+        def operand(x: Value | Packed | KernelWorkspace) -> Value | Packed | KernelWorkspace:
+            return to[x] if isinstance(x, Value) else x.sized(sizes) if isinstance(x, KernelWorkspace) else x
 
         return replace(
             self,
@@ -111,7 +111,7 @@ class Kernel:
         anchor = region.anchor
         picked = anchor.inputs[0] if anchor is not None and anchor.op.moves and anchor.op.indexed else None
 
-        def needed(x: Value | Packed | Workspace) -> Size:
+        def needed(x: Value | Packed | KernelWorkspace) -> Size:
             if not isinstance(x, Value):
                 return x.bytes if isinstance(x, Packed) else 0
             there = x.type.dtype.size * math.prod(d for d, stride in zip(x.type.shape, layouts[x]) if stride != 0)

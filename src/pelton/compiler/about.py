@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from pelton.passes.pipeline import PIPELINE
-from pelton.plan.lower import Chosen
+from pelton.plan.lower import ScheduledTask
 from pelton.plan.place import Task
 from pelton.tune.search import Choice
-from pelton.tune.size import Packing
+from pelton.tune.packed_weights import Packing
 
 from .compilation import Compilation
 
@@ -39,17 +39,17 @@ def meta(c: Compilation) -> dict[str, Any]:
     }
 
 
-def host_steps(chosen: Sequence[Chosen]) -> list[str]:
+def host_steps(chosen: Sequence[ScheduledTask]) -> list[str]:
     """The names of the steps that no kernel takes."""
     return [str(c.info["name"]) for c in chosen if c.kernel is None]
 
 
-def chosen(task: Task, choice: Choice | None, wave: int) -> Chosen:
+def chosen(task: Task, choice: Choice | None, wave: int) -> ScheduledTask:
     """A task with what runs it: kernels, or the host where nothing was chosen."""
     if choice is None:
         op, name = task.node.op.name, task.node.name
-        return Chosen(task, None, wave, {"name": name or op, "op": op, "tactic": "host", "layers": [name]})
-    return Chosen(task, choice.kernel, wave, _info(task, choice), tuple((t.name, k) for t, k in choice.spares))
+        return ScheduledTask(task, None, wave, {"name": name or op, "op": op, "tactic": "host", "layers": [name]})
+    return ScheduledTask(task, choice.kernel, wave, _info(task, choice), tuple((t.name, k) for t, k in choice.spares))
 
 
 def _info(task: Task, choice: Choice) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import DType
 from pelton.codegen.template import Kernel
 from pelton.plan import lower
-from pelton.plan.lower import Chosen
+from pelton.plan.lower import ScheduledTask
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
@@ -108,8 +108,8 @@ class Written:
 
 
 def sized(
-    engine: Engine, placed: Placed, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray]
-) -> tuple[Placed, list[Chosen]]:
+    engine: Engine, placed: Placed, chosen: Sequence[ScheduledTask], inputs: Mapping[str, np.ndarray]
+) -> tuple[Placed, list[ScheduledTask]]:
     """What an engine was lowered from, for the sizes of these inputs. InputError where they do not fit."""
     check_names("input", engine.inputs, inputs, all_of_them=True)
     values = sizes.solve(engine.plain, {name: np.shape(a) for name, a in inputs.items()})
@@ -123,7 +123,7 @@ def sized(
 
 
 def watch(
-    engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray], see: Callable[[Seen], None]
+    engine: Engine, chosen: Sequence[ScheduledTask], inputs: Mapping[str, np.ndarray], see: Callable[[Seen], None]
 ) -> dict[str, np.ndarray]:
     """Outputs by name; `see` is called after every step of the run. `chosen`: as `sized` gives it. InputError for
     inputs that do not fit."""
@@ -147,7 +147,7 @@ def written(step: Step, ready: Ready) -> dict[str, np.ndarray]:
     return {name: _lying(t, ready) for name, t in zip(step.info["writes"], step.outputs, strict=True)}
 
 
-def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Ready) -> dict[Value, np.ndarray]:
+def _copies(step: Step, chosen: ScheduledTask, values: Sequence[Value], ready: Ready) -> dict[Value, np.ndarray]:
     """Values as they lie in memory now."""
     if chosen.kernel is None:
         node = chosen.task.node
@@ -170,7 +170,9 @@ def _tensor(v: Value, at: Slice, task: Task) -> Tensor:
     return Tensor(at, v.type.dtype.value, v.type.shape, task.layouts[v])
 
 
-def check_accuracy(engine: Engine, placed: Placed, chosen: Sequence[Chosen], seed: int = 0) -> list[tuple[str, float]]:
+def check_accuracy(
+    engine: Engine, placed: Placed, chosen: Sequence[ScheduledTask], seed: int = 0
+) -> list[tuple[str, float]]:
     """(layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the first whose
     error passes the tolerance."""
     inputs = drawn(sizes.at(engine.plain, sizes.usual(engine.plain)).inputs, seed)

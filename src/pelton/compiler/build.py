@@ -13,7 +13,7 @@ from pelton.ir.imported import Imported, OnData
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
 from pelton.options import Options
-from pelton.plan.lower import Chosen
+from pelton.plan.lower import ScheduledTask
 from pelton.plan.place import Placed
 from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
@@ -36,7 +36,7 @@ class Built:
     engine: Engine
     imported: Imported
     placed: Placed
-    chosen: Sequence[Chosen]
+    chosen: Sequence[ScheduledTask]
     decisions: replay.Decisions | None = None
 
 

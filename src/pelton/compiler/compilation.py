@@ -13,8 +13,8 @@ from pelton.ir.graph import Graph
 from pelton.options import Options
 from pelton.passes.rewriting.report import Report
 from pelton.plan.fuse import Fused
-from pelton.plan.lower import Chosen
-from pelton.plan.place import Placed, Placing
+from pelton.plan.lower import ScheduledTask
+from pelton.plan.place import Placed, LayoutConstraints
 from pelton.plan.region import Region
 from pelton.tune.replay import Decisions
 from pelton.tune.search import Choice, Timing
@@ -34,7 +34,7 @@ class Lowered:
 
     placed: Placed
     choices: Mapping[int, Choice]
-    chosen: Sequence[Chosen]
+    chosen: Sequence[ScheduledTask]
     together: Sequence[str]
     code: bytes
 
@@ -62,7 +62,7 @@ class Compilation:
     report: Report = field(default_factory=Report)
     target: Target = filled_by("precision")
     fused: Fused = filled_by("fuse")
-    templates: Mapping[Region, Placing] = filled_by("layout")
+    templates: Mapping[Region, LayoutConstraints] = filled_by("layout")
     layouts: Sequence[Mapping[str, Any]] = filled_by("layout")
     placed: Placed = filled_by("place")
     choices: Mapping[int, Choice] = filled_by("tune")

@@ -13,7 +13,7 @@ from .region import Region, cut
 
 
 @dataclass(frozen=True)
-class Note:
+class RejectedFusion:
     """A fusion that was refused, and why."""
 
     node: str
@@ -26,7 +26,7 @@ class Fused:
 
     graph: Graph
     items: tuple[Region | Node, ...]
-    notes: tuple[Note, ...]
+    notes: tuple[RejectedFusion, ...]
     # what was decided about regions that could be one
     chains: tuple[str, ...] = ()
     joined: tuple[Region, ...] = ()  # those of the items that were several
@@ -41,7 +41,7 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
     """Cuts a graph into regions. `claim(region)` is None where some template takes the region, else the reason of the
     refusals."""
     group: dict[Node, list[Node]] = {}
-    notes: list[Note] = []
+    notes: list[RejectedFusion] = []
     position = {n: k for k, n in enumerate(graph.nodes)}
 
     def region(nodes: list[Node]) -> Region:
@@ -78,11 +78,11 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
                 continue
             others = [graph.producer[w] for w in node.inputs if w in graph.producer and graph.producer[w] not in nodes]
             if any(reaches(p, nodes) for p in others):
-                notes.append(Note(node.name or node.op.name, "another operand depends on the same region"))
+                notes.append(RejectedFusion(node.name or node.op.name, "another operand depends on the same region"))
                 continue
             reason = claim(region([*nodes, node]))
             if reason is not None:
-                notes.append(Note(node.name or node.op.name, reason))
+                notes.append(RejectedFusion(node.name or node.op.name, reason))
                 continue
             nodes.append(node)
             group[node] = nodes

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from pelton.ir.graph import Node, Value
 
 from .fuse import Fused
-from .place import Placer, Placing, Preferred, Task
+from .place import Placer, LayoutConstraints, Preferred, Task
 from .region import Region
 
-MOST = 16  # states side by side; what the first templates lead to comes first
+MAX_STATES = 16  # states side by side; what the first templates lead to comes first
 NEVER = float("inf")
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class Transition:
     """One way past an item: from a state before it to a state behind it (both by number), as a template demands; the
     tasks that come of it."""
 
     before: int
     after: int
-    by: Placing | None
+    by: LayoutConstraints | None
     tasks: tuple[Task, ...]
 
 
@@ -43,28 +43,30 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Ways:
+class LayoutSearch:
     """For every item (None stands for the graph's outputs) the ways past it. The first from a state are what the first
     templates demand."""
 
     items: tuple[Region | Node | None, ...]
-    past: tuple[tuple[Way, ...], ...]
+    transitions: tuple[tuple[Transition, ...], ...]
 
     def open(self) -> list[Task]:
         """The tasks whose cost decides: all where there is more than one way."""
-        return list(dict.fromkeys(t for ways in self.past if len(ways) > 1 for w in ways for t in w.tasks))
+        return list(dict.fromkeys(t for ways in self.transitions if len(ways) > 1 for w in ways for t in w.tasks))
 
-    def cheapest(self, cost: Callable[[Task], float]) -> tuple[Mapping[Region, Placing], tuple[Decision, ...]]:
+    def cheapest(
+        self, cost: Callable[[Task], float]
+    ) -> tuple[Mapping[Region, LayoutConstraints], tuple[Decision, ...]]:
         """The template of every region on the cheapest way (NEVER: it cannot be gone), and where there was a choice."""
-        ahead: dict[int, float] = {w.after: 0.0 for w in self.past[-1]}
+        ahead: dict[int, float] = {w.after: 0.0 for w in self.transitions[-1]}
         totals: list[list[float]] = []
-        for ways in reversed(self.past):
+        for ways in reversed(self.transitions):
             totals.append(
                 [(sum(map(cost, w.tasks)) if len(ways) > 1 else 0.0) + ahead.get(w.after, NEVER) for w in ways]
             )
             ahead = {w.before: min(t for v, t in zip(ways, totals[-1]) if v.before == w.before) for w in ways}
-        state, chosen, decisions = 0, dict[Region, Placing](), []
-        for item, ways, costs in zip(self.items, self.past, reversed(totals)):
+        state, chosen, decisions = 0, dict[Region, LayoutConstraints](), []
+        for item, ways, costs in zip(self.items, self.transitions, reversed(totals)):
             here = [(c, w) for c, w in zip(costs, ways) if w.before == state]
             least, best = min(here, key=lambda pair: pair[0])  # the first of equals
             if isinstance(item, Region) and best.by is not None:
@@ -76,7 +78,9 @@ class Ways:
         return chosen, tuple(decisions)
 
 
-def explore(fused: Fused, takers: Callable[[Region], Sequence[Placing]], preferred: Preferred = lambda v: None) -> Ways:
+def explore(
+    fused: Fused, takers: Callable[[Region], Sequence[LayoutConstraints]], preferred: Preferred = lambda v: None
+) -> LayoutSearch:
     """All ways through a graph. `takers(region)`: the templates that take it, of which the first is preferred.
     `preferred`: see `place.place`."""
     items = (*fused.items, None)
@@ -91,18 +95,22 @@ def explore(fused: Fused, takers: Callable[[Region], Sequence[Placing]], preferr
         number: dict[object, int] = {}
         after = [number.setdefault(_state(new, until, k) if len(made) > 1 else None, len(number)) for _, _, new in made]
         past.append(
-            tuple(Way(before, a, by, tuple(new.done.tasks)) for (before, by, new), a in zip(made, after) if a < MOST)
+            tuple(
+                Transition(before, a, by, tuple(new.done.tasks))
+                for (before, by, new), a in zip(made, after)
+                if a < MAX_STATES
+            )
         )
-        states = [made[after.index(a)][2] for a in range(min(len(number), MOST))]
-    return Ways(items, tuple(past))
+        states = [made[after.index(a)][2] for a in range(min(len(number), MAX_STATES))]
+    return LayoutSearch(items, tuple(past))
 
 
 def _past(
-    item: Region | Node | None, placer: Placer, takers: Sequence[Placing | None]
-) -> list[tuple[Placing | None, Placer]]:
+    item: Region | Node | None, placer: Placer, takers: Sequence[LayoutConstraints | None]
+) -> list[tuple[LayoutConstraints | None, Placer]]:
     """An item placed by each of its templates, as far as they demand different things; the placers hold the tasks of
     this item alone."""
-    found: dict[object, tuple[Placing | None, Placer]] = {}
+    found: dict[object, tuple[LayoutConstraints | None, Placer]] = {}
     placer.done.tasks.clear()
     for by in takers:
         new = placer.fork() if len(takers) > 1 else placer

@@ -26,10 +26,10 @@ from pelton.ir.types import STRING, DType
 from .layout import span
 from .place import Placed, Task
 from .region import Region
-from .workspace import Workspace
+from .workspace import KernelWorkspace
 
 
-class Code(Protocol):
+class KernelInterface(Protocol):
     """What lowering needs of a kernel: where its pointers come from and how its work is cut."""
 
     @property
@@ -49,15 +49,15 @@ class Code(Protocol):
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ScheduledTask:
     """A task with the kernel that runs it (None for a host step), what is told about it, and what else could run it:
     tactics with their kernels."""
 
     task: Task
-    kernel: Code | None
+    kernel: KernelInterface | None
     wave: int
     info: Mapping[str, object]
-    spares: Sequence[tuple[str, Code]] = ()
+    spares: Sequence[tuple[str, KernelInterface]] = ()
 
 
 class Blob:
@@ -112,7 +112,7 @@ def strings(array: np.ndarray) -> np.ndarray:
 
 def lower(
     placed: Placed,
-    chosen: Sequence[Chosen],
+    chosen: Sequence[ScheduledTask],
     code: bytes,
     *,
     name: str,
@@ -155,7 +155,7 @@ class _Assembly:
         self.placed, self.places = placed, placed.places
         self.trees: dict[str, object] = {}
         self.buffers: list[Buffer] = []
-        self.number_of: dict[Value | Workspace, int] = {}
+        self.number_of: dict[Value | KernelWorkspace, int] = {}
         self.blob = Blob()
         self.sources: dict[int, list[str]] = {}
         for kind, values in (("input", placed.graph.inputs), ("output", placed.outputs)):
@@ -173,9 +173,9 @@ class _Assembly:
                 ),
             )
 
-    def room(self, chosen: Sequence[Chosen]) -> int:
+    def room(self, chosen: Sequence[ScheduledTask]) -> int:
         """Buffers for everything between the steps; the size of the arena, 0 where a run decides it."""
-        lives: dict[Value | Workspace, Lifetime] = {}
+        lives: dict[Value | KernelWorkspace, Lifetime] = {}
         for c in chosen:
             for v in (*c.task.reads, *c.task.writes):
                 at = self.places[v]
@@ -204,15 +204,15 @@ class _Assembly:
         return arena
 
     def _workspaces(
-        self, chosen: Sequence[Chosen], lives: dict[Value | Workspace, Lifetime]
-    ) -> dict[Workspace, Workspace]:
+        self, chosen: Sequence[ScheduledTask], lives: dict[Value | KernelWorkspace, Lifetime]
+    ) -> dict[KernelWorkspace, KernelWorkspace]:
         """Gives each step's kernel memory of its own, zeros for good and what lies in the arena while the step runs.
         Its spares use the same, of which the largest decides: all → that."""
-        largest, zeros = dict[Workspace, Workspace](), self._zero_padded()
+        largest, zeros = dict[KernelWorkspace, KernelWorkspace](), self._zero_padded()
         for c in chosen:
             for zero in (False, True):
                 each = [
-                    [x for x in k.operands if isinstance(x, Workspace) and x.zero == zero]
+                    [x for x in k.operands if isinstance(x, KernelWorkspace) and x.zero == zero]
                     for k in (c.kernel, *(k for _, k in c.spares))
                     if k is not None
                 ]
@@ -236,7 +236,7 @@ class _Assembly:
             end += -(-nbytes // ALIGN) * ALIGN
         return end
 
-    def step(self, c: Chosen) -> Step:
+    def step(self, c: ScheduledTask) -> Step:
         name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}
         if c.kernel is None:
             text, inputs, outputs = self.by_reference(c.task.what)
@@ -277,7 +277,7 @@ class _Assembly:
         strides = [math.prod(array.shape[i + 1 :]) for i in range(array.ndim)]
         return Tensor(self._constant(piece, [v.name], 0), v.type.dtype.value, array.shape, tuple(strides))
 
-    def kernel(self, k: Code, name: str, wave: int, info: Mapping[str, object]) -> Step:
+    def kernel(self, k: KernelInterface, name: str, wave: int, info: Mapping[str, object]) -> Step:
         return Step(
             name=name,
             symbol=k.symbol,
@@ -300,7 +300,7 @@ class _Assembly:
     def operand(self, x) -> Slice:
         """Where a value, or a packed constant, lies. All other buffers have to be there before the first constant is
         asked for."""
-        if isinstance(x, Workspace):
+        if isinstance(x, KernelWorkspace):
             return Slice(self.number_of[x], 0)
         if not isinstance(x, Value):
             piece = self.blob.add((x.sources, x.form), _kind(x.dtype), x.dtype.numpy, x.shape, x.fill)
@@ -327,7 +327,7 @@ class _Assembly:
     def shape(self, xs: Sequence[Size]) -> tuple[Number, ...]:
         return tuple(map(self.number, xs))
 
-    def _buffer(self, v: Value | Workspace, buffer: Buffer) -> None:
+    def _buffer(self, v: Value | KernelWorkspace, buffer: Buffer) -> None:
         self.number_of[v] = len(self.buffers)
         self.buffers.append(buffer)
 
@@ -336,7 +336,7 @@ class _Assembly:
         return Slice(len(self.buffers) + piece, offset)
 
 
-def running(chosen: Sequence[Chosen]) -> list[Chosen]:
+def running(chosen: Sequence[ScheduledTask]) -> list[ScheduledTask]:
     """Tasks in the order of the engine's steps."""
     return sorted(chosen, key=lambda c: c.wave)
 

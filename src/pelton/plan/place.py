@@ -22,7 +22,7 @@ from .region import Region
 MOST_ZERO_PADDED = 64 << 20  # bytes of zero-padded values
 
 
-class Placing(Protocol):
+class LayoutConstraints(Protocol):
     """What placing asks of a kernel template."""
 
     @property
@@ -33,7 +33,7 @@ class Placing(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """A value as a view of a root value's buffer: offset and strides in elements. zero_padded: it is the root, and the
     rest of its buffer stays zero."""
 
@@ -88,7 +88,7 @@ class Placed:
 
     graph: Graph
     tasks: list[Task] = field(default_factory=list)
-    places: dict[Value, Place] = field(default_factory=dict)
+    places: dict[Value, Placement] = field(default_factory=dict)
     constants: dict[Value, np.ndarray] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)  # per graph output the root value of its buffer
     # made when a shape is met: these numbers, or (None) 0, 1, 2, …
@@ -102,7 +102,7 @@ class Placed:
         graph, _ = sized(self.graph, sizes, to)
         tasks = [t.sized(sizes, to) for t in self.tasks]
         places = {
-            to[v]: Place(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)
+            to[v]: Placement(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)
             for v, p in self.places.items()
             if v in to
         }
@@ -124,7 +124,7 @@ class Placed:
 Preferred = Callable[[Value], Layout | None]
 
 
-def place(fused: Fused, choose: Callable[[Region], Placing], preferred: Preferred = lambda v: None) -> Placed:
+def place(fused: Fused, choose: Callable[[Region], LayoutConstraints], preferred: Preferred = lambda v: None) -> Placed:
     """Places everything. `choose(region)` gives the template whose demands count."""
     placer = Placer(fused.graph, preferred)
     for item in fused.items:
@@ -151,7 +151,7 @@ class Placer:
         # what such copies are called, by all that go on from here
         self.fresh: dict[tuple[Value, Strides], Value] = {}
         for v in (*graph.inputs, *graph.constants):
-            self.places[v] = Place(v, 0, dense(v.type.shape))
+            self.places[v] = Placement(v, 0, dense(v.type.shape))
 
     def fork(self) -> Placer:
         """One that may go on differently from here."""
@@ -178,7 +178,7 @@ class Placer:
             # they lie in Python, where nothing is a view of anything
             self.host(node)
         elif node.op in (words.sizes, words.iota):
-            self.places[node.output] = Place(node.output, 0, dense(node.output.type.shape))
+            self.places[node.output] = Placement(node.output, 0, dense(node.output.type.shape))
             self.done.sizes[node.output] = node.attrs.get("values")
         elif node.op is words.concat:
             self.concat(node)
@@ -187,7 +187,7 @@ class Placer:
         else:
             self.host(node)
 
-    def region(self, region: Region, chosen: Placing) -> None:
+    def region(self, region: Region, chosen: LayoutConstraints) -> None:
         layouts = self.layouts(*region.body.inputs, *region.body.constants)
         for v in region.body.outputs:
             layouts = layouts.moved({v: dense(v.type.shape, chosen.output_order(region, v, layouts))})
@@ -214,7 +214,7 @@ class Placer:
                 if preferred is not None and self.has_room(v, preferred):
                     moved = layouts.moved({v: preferred.strides}, preferred.zero_padded)
                     layouts = moved if all(chosen.fits(region, one, moved) for one in moved) else layouts
-                self.places[v] = Place(v, 0, layouts[v], v in layouts.zero_padded)
+                self.places[v] = Placement(v, 0, layouts[v], v in layouts.zero_padded)
         if swap:
             region, layouts = _read_instead(region, swap, layouts)
         self.task(Task(region, layouts))
@@ -233,7 +233,7 @@ class Placer:
 
     def host(self, node: Node) -> None:
         for v in node.outputs:
-            self.places[v] = Place(v, 0, dense(v.type.shape))
+            self.places[v] = Placement(v, 0, dense(v.type.shape))
         self.task(Task(node, self.layouts(*node.inputs, *node.outputs)))
 
     def view(self, node: Node) -> None:
@@ -247,14 +247,14 @@ class Placer:
             raise AssertionError(f"{node} is no view of a row-major buffer")
         self.places[node.output] = moved
 
-    def through(self, node: Node, at: Place) -> Place | None:
+    def through(self, node: Node, at: Placement) -> Placement | None:
         """A view node's output as a view of where its input lies."""
         shape, out, attrs = node.inputs[0].type.shape, node.output.type.shape, node.attrs
         if node.op is words.transpose:
-            return Place(at.root, at.offset, tuple(at.strides[p] for p in attrs["perm"]))
+            return Placement(at.root, at.offset, tuple(at.strides[p] for p in attrs["perm"]))
         if node.op is words.expand:
             lead = len(out) - len(shape)
-            return Place(
+            return Placement(
                 at.root,
                 at.offset,
                 tuple(0 if i < lead or shape[i - lead] != out[i] else at.strides[i - lead] for i in range(len(out))),
@@ -264,13 +264,13 @@ class Placer:
             for axis, start, step in zip(attrs["axes"], attrs["starts"], attrs["steps"]):
                 offset += _inside(start, shape[axis]) * at.strides[axis]
                 strides[axis] = at.strides[axis] * step
-            return Place(at.root, offset if 0 not in out else 0, tuple(strides))
+            return Placement(at.root, offset if 0 not in out else 0, tuple(strides))
         try:
             view = reshaped(shape, at.strides, out)
         except Undecided:
             # sizes that may be 0, say: it is a view of what lies in order, and of nothing else
             view = None
-        return None if view is None else Place(at.root, at.offset, view)
+        return None if view is None else Placement(at.root, at.offset, view)
 
     # -- joined buffers
 
@@ -279,7 +279,7 @@ class Placer:
             self.lay(node, self._join_order(node))
         whole, axis, at = self.places[node.output], node.attrs["axis"], 0
         for v in node.inputs:
-            here = Place(
+            here = Placement(
                 whole.root,
                 whole.offset + _inside(at, node.output.type.shape[axis]) * whole.strides[axis],
                 whole.strides,
@@ -300,9 +300,9 @@ class Placer:
         at = self.slot(out, order)
         if at is not None:
             self.joined.add(out)
-        self.places[out] = at or Place(out, 0, dense(out.type.shape, order))
+        self.places[out] = at or Placement(out, 0, dense(out.type.shape, order))
 
-    def slot(self, v: Value, order: Order) -> Place | None:
+    def slot(self, v: Value, order: Order) -> Placement | None:
         """The slice of a joined buffer that a value may be written to straight away, or None."""
         if v in self.joined or v in self.graph.outputs:
             return None
@@ -313,7 +313,7 @@ class Placer:
                 self.lay(user, order)
             whole, axis = self.places[user.output], user.attrs["axis"]
             before = sum(w.type.shape[axis] for w in user.inputs[: user.inputs.index(v)])
-            return Place(
+            return Placement(
                 whole.root,
                 whole.offset + _inside(before, user.output.type.shape[axis]) * whole.strides[axis],
                 whole.strides,
@@ -325,12 +325,12 @@ class Placer:
     def copy(self, v: Value, strides: Strides, why: str) -> Value:
         if (v, strides) not in self.copied:
             fresh = self.fresh.setdefault((v, strides), Value(v.type, f"{v.name}.copy{len(self.fresh)}"))
-            self.places[fresh] = Place(fresh, 0, strides)
+            self.places[fresh] = Placement(fresh, 0, strides)
             self._copy(v, fresh, why)
             self.copied[v, strides] = fresh
         return self.copied[v, strides]
 
-    def copy_into(self, v: Value, at: Place, why: str) -> None:
+    def copy_into(self, v: Value, at: Placement, why: str) -> None:
         fresh = Value(v.type, f"{v.name}.copy{len(self.done.copies)}")
         self.places[fresh] = at
         self._copy(v, fresh, why)
@@ -365,7 +365,7 @@ class Placer:
                 self.done.outputs.append(at.root)
                 continue
             fresh = Value(TensorType(v.type.dtype, v.type.shape), f"{v.name}.out{len(taken)}")
-            self.places[fresh] = Place(fresh, 0, dense(v.type.shape))
+            self.places[fresh] = Placement(fresh, 0, dense(v.type.shape))
             self._copy(v, fresh, f"output %{v.name} has to be row-major in the caller's memory")
             taken.add(fresh)
             self.done.outputs.append(fresh)

@@ -11,7 +11,7 @@ from pelton.ir.types import DType
 
 
 @dataclass(frozen=True, eq=False)
-class Workspace:
+class KernelWorkspace:
     """What the programs of one launch tell each other. `zero`: it is zero when the kernel begins and the kernel leaves
     it so, for its next run; what lies in other such memory is anybody's guess."""
 
@@ -23,6 +23,6 @@ class Workspace:
     def bytes(self) -> Size:
         return math.prod(self.shape) * self.dtype.size
 
-    def sized(self, sizes: Mapping[str, int]) -> Workspace:
+    def sized(self, sizes: Mapping[str, int]) -> KernelWorkspace:
         """The same for these values of the symbols."""
         return self if is_known(*self.shape) else replace(self, shape=tuple(at(d, sizes) for d in self.shape))

@@ -17,7 +17,7 @@ from pelton.plan.layout import Layouts
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
-from . import size
+from . import packed_weights
 from .candidates import candidates
 from .search import Choice, Timing, digest
 
@@ -35,7 +35,7 @@ OPERATIONS = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ChainPart:
     """A region as one program would do it."""
 
     task: Task
@@ -68,7 +68,7 @@ def waiting(parts: int, launch: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class LaunchChain:
     """Tasks by their numbers, what they are as one, and what runs that; `saved` nanoseconds by the clock, cycles by the
     model; `told` how it was decided."""
 
@@ -84,13 +84,15 @@ class Run:
 
 def found(
     placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool
-) -> list[Run]:
+) -> list[LaunchChain]:
     """The chains that take less time in one launch: by the clock, or, where nothing is timed, by a model that thinks
     ill of them."""
     return list(_Search(placed, choices, target, timing, strict).runs())
 
 
-def joined(placed: Placed, choices: Mapping[int, Choice], runs: Sequence[Run]) -> tuple[Placed, dict[int, Choice]]:
+def joined(
+    placed: Placed, choices: Mapping[int, Choice], runs: Sequence[LaunchChain]
+) -> tuple[Placed, dict[int, Choice]]:
     """The same with these chains as one task each, where their first part was: all that a chain waits for, that does
     too."""
     first = {run.tasks[0]: run for run in runs}
@@ -117,10 +119,10 @@ class _Search:
                 self.above[i] |= self.above[k] | 1 << k
                 self.readers[k].append(i)
         self.ways: dict[tuple[str, int], tuple[Template, Tactic] | None] = {}
-        self.parts: dict[tuple[int, int], Part | None] = {}
-        self.known: dict[tuple[int, ...], Run | None] = {}
+        self.parts: dict[tuple[int, int], ChainPart | None] = {}
+        self.known: dict[tuple[int, ...], LaunchChain | None] = {}
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[LaunchChain]:
         taken: set[int] = set()
         for i in self.choices:
             for run in self.cut(self.line(i, taken)) if i not in taken else ():
@@ -140,9 +142,9 @@ class _Search:
             line = (*line, then)
         return line
 
-    def cut(self, line: tuple[int, ...]) -> tuple[Run, ...]:
+    def cut(self, line: tuple[int, ...]) -> tuple[LaunchChain, ...]:
         """The runs of a line that together save most."""
-        best: list[tuple[float, tuple[Run, ...]]] = [(0.0, ())] * (len(line) + 1)
+        best: list[tuple[float, tuple[LaunchChain, ...]]] = [(0.0, ())] * (len(line) + 1)
         for begin in reversed(range(len(line))):
             ways = [best[begin + 1]]
             for end in range(begin + 2, len(line) + 1):
@@ -154,12 +156,12 @@ class _Search:
             best[begin] = max(ways, key=lambda way: way[0])
         return best[0][1]
 
-    def run(self, tasks: tuple[int, ...]) -> Run | None:
+    def run(self, tasks: tuple[int, ...]) -> LaunchChain | None:
         """Tasks as one launch, where that is faster."""
         ways = list(self.possible(tasks))
         if not ways:
             return None
-        whole, made = together(self.placed, tasks), dict[Tactic, tuple[Kernel, Sequence[Part]]]()
+        whole, made = together(self.placed, tasks), dict[Tactic, tuple[Kernel, Sequence[ChainPart]]]()
         for warps, parts in ways:
             kernel = chained([p.kernel for p in parts])
             params = ("PARTS", len(tasks)), ("PROGRAMS", int(kernel.tiles)), ("WARPS", warps)
@@ -187,10 +189,12 @@ class _Search:
             )
         kernel = made[tactic][0]
         weights = {v: a.nbytes for v, a in whole.region.body.constants.items()}
-        packing = size.Packing(sum(self.choices[i].packing.own for i in tasks), size.packed_bytes(kernel, weights), 0.0)
-        return Run(tasks, whole, Choice(Chain(), tactic, kernel, packing, times), saved, told)
+        packing = packed_weights.Packing(
+            sum(self.choices[i].packing.own for i in tasks), packed_weights.packed_bytes(kernel, weights), 0.0
+        )
+        return LaunchChain(tasks, whole, Choice(Chain(), tactic, kernel, packing, times), saved, told)
 
-    def possible(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[Part]]]:
+    def possible(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[ChainPart]]]:
         """Warps and the parts of a chain that may be faster in one launch: those with few tiles, then those whose first
         part is as it would be by itself."""
         first, choice = tasks[0], self.choices[tasks[0]]
@@ -211,27 +215,27 @@ class _Search:
                 ):
                     yield warps, [head, *rest]
 
-    def sure(self, parts: Sequence[Part]) -> float:
+    def sure(self, parts: Sequence[ChainPart]) -> float:
         """The cycles that they save in one launch of one program even at worst; what programs lose that count each
         other, only a clock can say."""
         return waiting(len(parts), BEGIN - AWAY) - sum(p.most() for p in parts) if parts[0].kernel.tiles == 1 else -1.0
 
-    def alone(self, i: int) -> Part | None:
+    def alone(self, i: int) -> ChainPart | None:
         """A task as it would be by itself, where a chain may begin with that."""
         task, choice = self.placed.tasks[i], self.choices[i]
         if task.region.usual_sizes(task.layouts) or choice.kernel.dims or choice.kernel.scratch:
             return None
-        return Part(task, choice.kernel) if 1 < int(choice.kernel.tiles) <= WIDE * self.target.threads else None
+        return ChainPart(task, choice.kernel) if 1 < int(choice.kernel.tiles) <= WIDE * self.target.threads else None
 
-    def part(self, i: int, warps: int) -> Part | None:
+    def part(self, i: int, warps: int) -> ChainPart | None:
         """A task for one program with so many warps; None where that takes longer than another launch."""
         if (i, warps) not in self.parts:
             self.parts[i, warps] = self._part(i, warps)
         return self.parts[i, warps]
 
-    def _part(self, i: int, warps: int) -> Part | None:
+    def _part(self, i: int, warps: int) -> ChainPart | None:
         task, one = self.placed.tasks[i], replace(self.target, threads=1)
-        if task.region.usual_sizes(task.layouts) or Part(task, self.choices[i].kernel).bytes / BYTES >= BEGIN:
+        if task.region.usual_sizes(task.layouts) or ChainPart(task, self.choices[i].kernel).bytes / BYTES >= BEGIN:
             return None
         key = digest(task), warps
         if key not in self.ways:
@@ -247,7 +251,7 @@ class _Search:
         way = self.ways[key]
         if way is None:
             return None
-        part = Part(task, way[0].emit(task.region, task.layouts, way[1], one))
+        part = ChainPart(task, way[0].emit(task.region, task.layouts, way[1], one))
         return part if part.least() < BEGIN else None
 
 

@@ -16,7 +16,7 @@ from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel, Packed, source
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 LINE = 64
 START = 2  # tiles for each thread before the clock starts
@@ -91,7 +91,7 @@ class Stopwatch:
         longer."""
         layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
         arrays, constants = (
-            dict[Value | Packed | Workspace, np.ndarray](),
+            dict[Value | Packed | KernelWorkspace, np.ndarray](),
             {v: a for t in tasks for v, a in t.region.body.constants.items()},
         )
         rng = np.random.default_rng(0)
@@ -111,7 +111,9 @@ class Stopwatch:
             else:
                 room[:] = 0
             arrays[v] = room
-        arrays |= {x: _room(x.bytes) for ks in programs for k in ks for x in k.operands if isinstance(x, Workspace)}
+        arrays |= {
+            x: _room(x.bytes) for ks in programs for k in ks for x in k.operands if isinstance(x, KernelWorkspace)
+        }
         for x in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Packed) and x.has_indices}:
             arrays[x] = _room(x.bytes)
             arrays[x][:] = 0
@@ -125,7 +127,7 @@ class Stopwatch:
                 if x in inputs
             ]
 
-        def place(x: Value | Packed | Workspace) -> int:
+        def place(x: Value | Packed | KernelWorkspace) -> int:
             if isinstance(x, Packed) and not x.has_indices:
                 return self._weights(x.bytes)
             return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)

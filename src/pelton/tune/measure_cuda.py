@@ -20,7 +20,7 @@ from pelton.codegen.template import Kernel, Packed
 from pelton.codegen.triton.toolchain import Compiler
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 from pelton.targets import fitting
 
 from .measure import first_element
@@ -122,16 +122,16 @@ class _Operands:
     ):
         self.bench, self.layouts, self.constants = bench, layouts, constants
         self.rng = np.random.default_rng(0)
-        self.memory: dict[Value | Workspace, Memory] = {}
+        self.memory: dict[Value | KernelWorkspace, Memory] = {}
         self.scratch: dict[Kernel, Memory] = {}
         for x in dict.fromkeys(x for kernels in programs for k in kernels for x in k.operands):
-            if isinstance(x, Workspace):
+            if isinstance(x, KernelWorkspace):
                 self.memory[x] = zeros(bench.device, x.bytes, "timing kernels", bench.clock.stream.handle)
             elif isinstance(x, Value) and not self.rotates(x):
                 self.memory[x] = self._filled(x)
         self.pool = bench.weights(max((self.rotating(*kernels) for kernels in programs), default=0))
 
-    def rotates(self, x: Value | Packed | Workspace) -> bool:
+    def rotates(self, x: Value | Packed | KernelWorkspace) -> bool:
         """Whether each turn reads it in another place."""
         return isinstance(x, Packed) or isinstance(x, Value) and x in self.constants and x.type.dtype.is_float
 
@@ -139,7 +139,7 @@ class _Operands:
         """Bytes of what rotates, each piece at a multiple of 256."""
         return sum(-(-self.size(x) // ALIGN) * ALIGN for k in kernels for x in k.operands if self.rotates(x))
 
-    def size(self, x: Value | Packed | Workspace) -> int:
+    def size(self, x: Value | Packed | KernelWorkspace) -> int:
         if not isinstance(x, Value):
             return x.bytes
         return int(span(x.type.shape, tuple(map(abs, self.layouts[x])))) * x.type.dtype.size

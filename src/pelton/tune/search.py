@@ -21,7 +21,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, te
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
-from . import size
+from . import packed_weights
 from .timing_cache import TimingCache
 from .candidates import candidates
 
@@ -43,7 +43,7 @@ class Choice:
     template: Template
     tactic: Tactic
     kernel: Kernel
-    packing: size.Packing
+    packing: packed_weights.Packing
     times: dict[str, int] = field(default_factory=dict)
     spares: tuple[tuple[Tactic, Kernel], ...] = ()
 
@@ -127,7 +127,7 @@ def select(
         (template, tactic, packing), task = chosen[d], placed.tasks[i]
         weights = frozenset(task.region.body.constants)
         if weights in counted:  # another task has the same ones
-            packing = size.Packing(0, 0, 0.0)
+            packing = packed_weights.Packing(0, 0, 0.0)
         counted.add(weights)
         kernel = template.emit(task.region, task.layouts, tactic, target)
         others = ranked(found[d], times[d], tactic)
@@ -224,13 +224,15 @@ def _small_enough(
     placed: Placed,
     target: Target,
     times: Mapping[str, Mapping[str, int]],
-) -> dict[str, tuple[Template, Tactic, size.Packing]]:
-    """The choices with the packed weights of all tasks bounded by `size.LARGEST` times the model's own. Untimed ways
+) -> dict[str, tuple[Template, Tactic, packed_weights.Packing]]:
+    """The choices with the packed weights of all tasks bounded by `packed_weights.MAX_PACKED_RATIO` times the model's own. Untimed ways
     are guessed to take as long as the first guess, so that of them the largest weights go first."""
     weights = {digest: {v: a.nbytes for v, a in tasks[digest].region.body.constants.items()} for digest in best}
-    limit = size.LARGEST * sum(a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values())
+    limit = packed_weights.MAX_PACKED_RATIO * sum(
+        a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values()
+    )
     shared = {d: sum(e == d for e in digests.values()) for d in best}
-    ways: dict[str, list[size.Way]] = {}
+    ways: dict[str, list[packed_weights.PackedCandidate]] = {}
     first: dict[str, int] = {}
     for d, (template, tactic, _) in best.items():
         task = tasks[d]
@@ -243,17 +245,17 @@ def _small_enough(
         pool = list(dict.fromkeys([(template, tactic), *((t, c) for t, c in pool if t.is_exact(c) or not exact)]))
         first[d] = 0
         ways[d] = [
-            size.Way(
+            packed_weights.PackedCandidate(
                 t,
                 c,
                 float(times[d].get(c.name, 0)),
-                size.packed_bytes(t.emit(task.region, task.layouts, c, target), weights[d]),
+                packed_weights.packed_bytes(t.emit(task.region, task.layouts, c, target), weights[d]),
             )
             for t, c in pool
         ]
-    chosen = size.within(ways, first, shared, limit)
+    chosen = packed_weights.limit_packed_weights(ways, first, shared, limit)
     return {
-        d: (ways[d][k].template, ways[d][k].tactic, size.packing(ways[d], k, sum(weights[d].values())))
+        d: (ways[d][k].template, ways[d][k].tactic, packed_weights.packing(ways[d], k, sum(weights[d].values())))
         for d, k in chosen.items()
     }
 

@@ -15,7 +15,7 @@ from pelton.ir.dims import Dim, Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, DType
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.code import Text, code, join, is_dynamic
 from pelton.codegen.grid import Grid
@@ -227,7 +227,7 @@ def kernel(
     region: Region,
     tactic: Tactic,
     block: Text,
-    operands: Sequence[Value | Packed | Workspace],
+    operands: Sequence[Value | Packed | KernelWorkspace],
     tiles: Size,
     *,
     grain: int = 1,

@@ -11,7 +11,7 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
 from pelton.codegen.template import Kernel, Packed, Tactic, Template
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 from .emit import named
 
@@ -47,12 +47,12 @@ def chained(kernels: Sequence[Kernel]) -> Kernel:
     if not all(is_known(k.tiles) and not k.dims for k in kernels):
         raise ValueError("a chain needs sizes that do not vary")
     heads = [[ast.literal_eval(x) for x in found.groups()] for k in kernels if (found := HEAD.search(k.source))]
-    operands: dict[Value | Packed | Workspace, tuple[str, bool]] = {}
+    operands: dict[Value | Packed | KernelWorkspace, tuple[str, bool]] = {}
     for k, ((types, _, _), whole) in zip(kernels, heads):
         for x, kind, begins in zip(k.operands, types, whole, strict=True):
             operands[x] = kind, begins and operands.get(x, (kind, True))[1]
     programs = int(kernels[0].tiles)
-    counter = Workspace((1,), DType.I32, zero=True)
+    counter = KernelWorkspace((1,), DType.I32, zero=True)
     if programs > 1:
         operands[counter] = "*i32", True
     (warps,) = {warps for (_, warps, _), _ in heads}

@@ -29,7 +29,7 @@ from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
 from pelton.ops.words import copy
 from pelton.plan.layout import Strides, span
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 FILES = Path(__file__).parent / "src"
 ALIGNED = 16
@@ -257,7 +257,7 @@ def kernel(
     tactic: Tactic,
     sizes: Mapping[str, Size],
     block: Text,
-    operands: Sequence[Value | Packed | Workspace],
+    operands: Sequence[Value | Packed | KernelWorkspace],
     tiles: Size,
     layouts: Layouts,
     phases: Size = 1,
@@ -319,7 +319,7 @@ def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
     return named(replace(kernel, source=source))
 
 
-def _reach(x: Value | Packed | Workspace, layouts: Layouts) -> Size:
+def _reach(x: Value | Packed | KernelWorkspace, layouts: Layouts) -> Size:
     """Elements from the first to past the last one."""
     return (
         span(x.type.shape, tuple(abs(s) if isinstance(s, int) else s for s in layouts[x]))

@@ -17,7 +17,7 @@ from pelton.errors import BuildError, EngineError, InputError
 from pelton.ir.graph import Value
 from pelton.options import Options
 from pelton.plan.place import Placed, Task
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 from pelton.system.cache import Cache
 from pelton.targets import ARCHITECTURES, fitting, gpus, usual
 from pelton.tune import search
@@ -132,7 +132,7 @@ def _lying(placed: Placed, kernel: Kernel) -> Kernel:
     """The kernel for operands as they lie here, of which some may not begin where kernels expect it. Buffers do."""
     from pelton.codegen.triton import emit
 
-    def begins(x: Value | Packed | Workspace) -> bool:
+    def begins(x: Value | Packed | KernelWorkspace) -> bool:
         at = placed.places[x].offset * x.type.dtype.size if isinstance(x, Value) else 0
         return at // emit.ALIGNED * emit.ALIGNED == at
 

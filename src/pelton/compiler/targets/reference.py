@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pelton.engine.model import Engine
-from pelton.plan.lower import Chosen, lower
+from pelton.plan.lower import ScheduledTask, lower
 from pelton.plan.place import Placed
 
 
-def by_reference(plain: Engine, placed: Placed, chosen: Sequence[Chosen]) -> Engine:
+def by_reference(plain: Engine, placed: Placed, chosen: Sequence[ScheduledTask]) -> Engine:
     """The engine that was made of these tasks, each as it lies in memory, but with the text of its body as a host step.
     Nothing of its kernels is in it."""
     steps = [replace(c, kernel=None, spares=()) for c in chosen]

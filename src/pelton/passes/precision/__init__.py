@@ -33,7 +33,7 @@ def wide_halves(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 
 def kept(dtype: DType) -> PrecisionPass:
     """Weights and what lies between nodes as `dtype`, where they are f32 in the model."""
-    return lambda graph, report, takes: _told(graph, lower_precision.keep(graph, dtype), report, dtype)
+    return lambda graph, report, takes: _told(graph, lower_precision.lower_precision(graph, dtype), report, dtype)
 
 
 def recurrent(graph: Graph, report: PassReport, takes: Takes) -> Graph:

@@ -11,7 +11,7 @@ from pelton.ir.types import F32, DType
 from pelton.ops import get
 
 
-def keep(graph: Graph, dtype: DType) -> Graph:
+def lower_precision(graph: Graph, dtype: DType) -> Graph:
     """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype`
     stays in f32, between two casts, and so do steps of the onnx package; so do places, angles and what becomes an
     integer, and what these are computed of element by element.

@@ -15,7 +15,7 @@ from pelton.ops.op import Term
 
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import constant, elements, made_by, refuse, require, rule, when
-from .views import Cut, full, sliced
+from .views import AxisSlice, full, sliced
 from pelton.ops.words import (
     add,
     concat,
@@ -36,11 +36,11 @@ from pelton.ops.words import (
 # --- which elements are pairs
 
 
-def _part(x: Value) -> tuple[Value, list[Cut], range]:
+def _part(x: Value) -> tuple[Value, list[AxisSlice], range]:
     """What a value is a part of, and what it takes of that: along all axes but the last, and along the last, whose size
     has to be known."""
     maker = made_by(x)
-    source, cuts = x, [Cut(0, d) for d in x.type.shape]
+    source, cuts = x, [AxisSlice(0, d) for d in x.type.shape]
     if maker is not None and maker.op is slice_:
         source = maker.inputs[0]
         cuts = full(source.type.shape, **maker.attrs)
@@ -73,7 +73,7 @@ def _whole(a: Value, b: Value, interleaved: bool) -> Any:
     when(step > 0)
     places = _run(first[0], step, 2 * count)
     when(_pairs(places, interleaved) == (first, second))
-    return sliced(source, [*around, Cut(places.start, places.stop, places.step)])
+    return sliced(source, [*around, AxisSlice(places.start, places.stop, places.step)])
 
 
 # --- angles
@@ -291,6 +291,6 @@ def rotary_part(x, c, s, rest, *more, axis, interleaved):
     places = _run(first[0], first.step, count + len(left))
     when(first.step > 0 and (places[:count], places[count:]) == (first, left))
     whole = rotary(
-        sliced(source, [*around, Cut(places.start, places.stop, places.step)]), c, s, interleaved=interleaved
+        sliced(source, [*around, AxisSlice(places.start, places.stop, places.step)]), c, s, interleaved=interleaved
     )
     return concat(whole, *more, axis=axis) if more else whole

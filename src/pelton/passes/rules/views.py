@@ -247,7 +247,7 @@ def reduce_ones(x, axes, node):
 # --- slice, concat, gather
 
 
-class Cut(NamedTuple):
+class AxisSlice(NamedTuple):
     """What a slice takes along an axis, as range() counts, but of sizes."""
 
     start: Size
@@ -255,26 +255,26 @@ class Cut(NamedTuple):
     step: int = 1
 
     @property
-    def plain(self) -> Cut:
+    def plain(self) -> AxisSlice:
         """The same with the step 1 where nothing is between two elements."""
         count = length(*self)
-        return Cut(0, 0) if count == 0 else Cut(self.start, self.start + 1) if count == 1 else self
+        return AxisSlice(0, 0) if count == 0 else AxisSlice(self.start, self.start + 1) if count == 1 else self
 
 
-def full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> list[Cut]:
+def full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> list[AxisSlice]:
     """What a slice takes along every axis."""
-    taken = [Cut(0, d) for d in shape]
+    taken = [AxisSlice(0, d) for d in shape]
     for start, end, axis, step in zip(starts, ends, axes, steps):
-        taken[axis] = Cut(start, end, step)
+        taken[axis] = AxisSlice(start, end, step)
     return taken
 
 
-def sliced(x: Value, taken: list[Cut]):
+def sliced(x: Value, taken: list[AxisSlice]):
     """x, or the slice of it that takes these; axes taken whole are not mentioned."""
     part = [
         (cut.start, cut.end, axis, cut.step)
         for axis, (cut, d) in enumerate(zip(taken, x.type.shape))
-        if cut.plain != Cut(0, d)
+        if cut.plain != AxisSlice(0, d)
     ]
     if not part:
         return x
@@ -311,7 +311,7 @@ def slice_slice(x, s, e, a, t, **at):
     return sliced(
         x,
         [
-            Cut(o.start + i.start * o.step, minimum(o.start + i.end * o.step, o.end), o.step * i.step)
+            AxisSlice(o.start + i.start * o.step, minimum(o.start + i.end * o.step, o.end), o.step * i.step)
             for o, i in zip(outer, inner)
         ],
     )
@@ -342,11 +342,11 @@ def slice_split(x, split, shape, axes, starts, ends, steps):
         and shape[-1] * split[axes[0]] == x.type.shape[last]
     )
     start, step = starts[0], split[last + 1]
-    taken = [Cut(0, d) for d in x.type.shape]
+    taken = [AxisSlice(0, d) for d in x.type.shape]
     taken[last] = (
-        Cut(start * step, (start + 1) * step)
+        AxisSlice(start * step, (start + 1) * step)
         if axes[0] == last
-        else Cut(start, x.type.shape[last] - step + start + 1, step)
+        else AxisSlice(start, x.type.shape[last] - step + start + 1, step)
     )
     return sliced(x, taken)
 
@@ -366,7 +366,7 @@ def slice_concat(*xs, axis, **at):
     for x in xs:
         end = begin + x.type.shape[axis]
         if begin <= along.start and last < end:
-            taken[axis] = Cut(along.start - begin, minimum(along.end, end) - begin, along.step)
+            taken[axis] = AxisSlice(along.start - begin, minimum(along.end, end) - begin, along.step)
             return sliced(x, taken)
         begin = end
     skip()
@@ -422,7 +422,7 @@ def concat_slices(*xs, axis):
             and one[:axis] == two[:axis]
             and one[axis + 1 :] == two[axis + 1 :]
         ):
-            one[axis] = Cut(one[axis].start, two[axis].end)
+            one[axis] = AxisSlice(one[axis].start, two[axis].end)
             return concat(*xs[:i], sliced(source, one), *xs[i + 2 :], axis=axis)
     skip()
 
@@ -442,8 +442,8 @@ def gather_known(x, i, axis, node):
     at = [int(k) if k >= 0 else int(k) + size for k in elements(i).flat]
     step = at[1] - at[0] if len(at) > 1 else 1
     when(is_known(step) and step != 0 and all(b - a == step for a, b in zip(at, at[1:])))
-    taken = [Cut(0, d) for d in x.type.shape]
-    taken[axis] = Cut(at[0], at[-1] + (1 if step > 0 else -1), step)
+    taken = [AxisSlice(0, d) for d in x.type.shape]
+    taken[axis] = AxisSlice(at[0], at[-1] + (1 if step > 0 else -1), step)
     kept = sliced(x, taken)
     return kept if i.type.rank == 1 else reshape(kept, shape=node.output.type.shape)
 
@@ -457,8 +457,8 @@ def gather_known(x, i, axis, node):
 def gather_iota(x, size, axis):
     """The first elements along an axis are a slice."""
     require(size <= x.type.shape[axis], "it reads behind the end")
-    taken = [Cut(0, d) for d in x.type.shape]
-    taken[axis] = Cut(0, size)
+    taken = [AxisSlice(0, d) for d in x.type.shape]
+    taken[axis] = AxisSlice(0, size)
     return sliced(x, taken)
 
 

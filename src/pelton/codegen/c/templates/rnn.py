@@ -11,7 +11,7 @@ from pelton.ir.graph import Node, Value
 from pelton.ir.types import F16, F32
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.c.emit import constants, kernel, memory_type
 from pelton.codegen.grid import all_f32, is_constant, ceil_div
@@ -102,14 +102,14 @@ class Recurrent(Template):
         r = node.inputs[1]
         packed = is_constant(region, r)
         sizes |= {"PACKED": packed, "R_D": 0 if packed else layouts[r][0], "R_R": 0 if packed else layouts[r][1]}
-        here: dict[str, Value | Packed | Workspace] = {
+        here: dict[str, Value | Packed | KernelWorkspace] = {
             "r": weights if packed else r,
             **{name: v for name, v in roles.items() if v in layouts},
         }
         states += 0 if packed else weights.bytes // weights.shape[0] // 4  # packed while the kernel runs
         tiles, split = directions * ceil_div(batch, tactic["BB"]), tactic["SPLIT"]
         if split > 1:
-            here["own"] = Workspace((tiles * states,), F32)
+            here["own"] = KernelWorkspace((tiles * states,), F32)
         text = constants(
             TIME=time,
             DIRECTIONS=directions,

@@ -16,7 +16,7 @@ from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Layout, Order, channels_last, dense
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import ALIGNED, kernel, tail
 from .product import Products, likely, pixels, rounded, streams, tiles, workspaces
@@ -228,7 +228,7 @@ class Convolution(Products):
             rows, columns = flat(region, layouts)
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
         boxes = bool(tactic["PICTURES"] or tactic["FLAT"]) and described(region, layouts, target)
-        operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
+        operands: tuple[Value | Packed | KernelWorkspace, ...] = (x, f.operand, *end.operands)
         sizes = dict(
             ROWS=rows,
             COLUMNS=columns,

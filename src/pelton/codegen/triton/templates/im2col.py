@@ -11,7 +11,7 @@ from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Layout
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.toolchain import GLUON
 from .conv import SUMS, WASTE, Convolution, Filters, described
@@ -86,7 +86,7 @@ class Im2col(Convolution):
             Map(0, kind, swizzle, (s.c, s.w, s.h, s.n), strides, (bk, bm), (1, s.sw, s.sh, 1), lower(s), upper(s)),
             Map(1, kind, swizzle, (f.step, f.group * f.out), (f.step * size,), (bk, bn), (1, 1)),
         )
-        operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
+        operands: tuple[Value | Packed | KernelWorkspace, ...] = (x, f.operand, *end.operands)
         sizes = dict(SUMS=len(operands), ARRIVED=len(operands) + 1, **f.sizes(), **s.sizes(layouts[x]))
         ways = Tactic(
             tactic.template, tactic.isa, (*tactic.params, ("RING", tactic["STAGES"]), ("HIGH", tactic["WARPS"]))

@@ -16,7 +16,7 @@ from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
@@ -127,9 +127,9 @@ def streams(count: int, steps: int, target: Target) -> list[int]:
     return sorted(n for n in numbers if n <= most and n != count and count * steps * n < 1 << 30)
 
 
-def workspaces(tactic: Tactic) -> tuple[Workspace, Workspace]:
+def workspaces(tactic: Tactic) -> tuple[KernelWorkspace, KernelWorkspace]:
     """What the programs of a stream tell each other: parts of sums, and how many have arrived."""
-    return Workspace((2 * tactic["STREAM"], tactic["BM"], tactic["BN"]), F32), Workspace(
+    return KernelWorkspace((2 * tactic["STREAM"], tactic["BM"], tactic["BN"]), F32), KernelWorkspace(
         (tactic["STREAM"],), I32, zero=True
     )
 
@@ -357,7 +357,7 @@ class Gemm(Plain):
         # sizes that a run decides may lie otherwise than the usual ones, and leave no steps to share
         instead = {**({"DESCRIBED": 0} if steps is None else {}), **({} if bounds(p.k)[0] > 0 else {"STREAM": 0})}
         tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), **instead}.items()))
-        operands: tuple[Value | Workspace, ...] = (p.a, p.b, *end.operands)
+        operands: tuple[Value | KernelWorkspace, ...] = (p.a, p.b, *end.operands)
         sizes = dict(
             BATCH=batch,
             M=m,

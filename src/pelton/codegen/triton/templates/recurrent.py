@@ -15,7 +15,7 @@ from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import computed, kernel
 from .pointwise import power_of_two
@@ -218,17 +218,17 @@ class Recurrent(Template):
         }
         if "PEEP" in roles and is_constant(region, roles["PEEP"]) and not region.body.constants[roles["PEEP"]].any():
             del roles["PEEP"]
-        own: dict[str, Workspace] = {}
+        own: dict[str, KernelWorkspace] = {}
         if tactic["PHASED"]:
             kept = form.passes if node.op.name == "gru_steps" else int(node.op.name == "lstm_steps")
             if kept:
-                own["OWN"] = Workspace((kept, directions, batch, hidden), F64 if dtype is F64 else F32)
-            own["SENT"] = Workspace((2, directions, batch, hidden), dtype)
+                own["OWN"] = KernelWorkspace((kept, directions, batch, hidden), F64 if dtype is F64 else F32)
+            own["SENT"] = KernelWorkspace((2, directions, batch, hidden), dtype)
         if tactic["PHASED"] == 2:
-            own["SENT"] = Workspace((bounds(2 * states)[1],), I64, zero=True)
-            own["COUNT"] = Workspace((1,), I32, zero=True)
+            own["SENT"] = KernelWorkspace((bounds(2 * states)[1],), I64, zero=True)
+            own["COUNT"] = KernelWorkspace((1,), I32, zero=True)
         every = ("R", "GIVEN", "OLD_H", "OLD_C", "PEEP", "BIAS", "Y", "LAST_H", "LAST_C")
-        operands: dict[str, Value | Workspace] = {**roles, **own}
+        operands: dict[str, Value | KernelWorkspace] = {**roles, **own}
         places = {
             name: list(operands).index(name) if name in operands else -1 for name in (*every, "OWN", "SENT", "COUNT")
         }

@@ -16,7 +16,7 @@ from pelton.codegen.sweep import memory_order
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
-from pelton.plan.workspace import Workspace
+from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
@@ -168,7 +168,7 @@ class Rows(Template):
         )
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         one = is_known(cols) and cols <= tactic["CB"]
-        operands: tuple[Value | Workspace, ...] = (x, *end.operands)
+        operands: tuple[Value | KernelWorkspace, ...] = (x, *end.operands)
         blocks, most = ceil_div(rows, tactic["RB"]), bounds(ceil_div(rows, tactic["RB"]))[1]
         # a run may have so many that nothing is gained
         if most > MOST_COUNTED:
@@ -179,5 +179,5 @@ class Rows(Template):
         )
         if parts:
             held = F32 if dtype in (F16, BF16) else U8 if dtype is BOOL else dtype
-            operands += Workspace((parts, rows), held), Workspace((most,), I32, zero=True)
+            operands += KernelWorkspace((parts, rows), held), KernelWorkspace((most,), I32, zero=True)
         return kernel("rows.py", region, tactic, sizes, block + end.text, operands, blocks * max(1, parts), layouts)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed, Tactic, Template
 
-LARGEST = 2.0  # packed weights, of the model's own
+MAX_PACKED_RATIO = 2.0  # packed weights, of the model's own
 
 
 @dataclass(frozen=True)
-class Way:
+class PackedCandidate:
     """One way to run a task: nanoseconds (a guess where nothing was timed) and bytes of packed weights."""
 
     template: Template
@@ -33,7 +33,7 @@ class Packing:
     saved: float
 
 
-def packing(ways: list[Way], chosen: int, own: int) -> Packing:
+def packing(ways: list[PackedCandidate], chosen: int, own: int) -> Packing:
     way = ways[chosen]
     lean = [w.ns for w in ways if w.bytes <= own and w.ns]
     return Packing(own, way.bytes, min(lean) - way.ns if way.bytes > own and lean else 0.0)
@@ -48,8 +48,8 @@ def packed_bytes(kernel: Kernel, weights: Mapping[Value, int]) -> int:
     )
 
 
-def within(
-    ways: Mapping[str, list[Way]], first: Mapping[str, int], shared: Mapping[str, int], limit: float
+def limit_packed_weights(
+    ways: Mapping[str, list[PackedCandidate]], first: Mapping[str, int], shared: Mapping[str, int], limit: float
 ) -> dict[str, int]:
     """Task → index of its way, so that all bytes together stay within the limit where that can be.
 
