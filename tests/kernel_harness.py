@@ -26,21 +26,21 @@ from compare import assert_close
 
 from pelton.backends.cpu import code as machine_code
 from pelton.backends.cpu import describe
-from pelton.ir import dims
-from pelton.ir.evaluate import evaluate
-from pelton.ir.builder import Builder
-from pelton.ir.graph import Graph, Value, symbols, usual_sizes
-from pelton.ir.text import parse
-from pelton.ir.types import DType, TensorType
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.c.toolchain import ClangCompiler
-from pelton.targets import ISAS, best
 from pelton.codegen.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
+from pelton.ir import dims
+from pelton.ir.builder import Builder
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Graph, Value, optimum_sizes, symbols
+from pelton.ir.text import parse
+from pelton.ir.types import DType, TensorType
 from pelton.ops import get
-from pelton.plan.layout import Layouts, Order, Strides, dense, row_major, span
 from pelton.plan.fuse import is_view
+from pelton.plan.layout import Layouts, Order, Strides, dense, row_major, span
 from pelton.plan.region import Region, cut
 from pelton.plan.workspace import KernelWorkspace
+from pelton.targets import ISAS, best
 from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
@@ -263,12 +263,12 @@ def check_dynamic(
     none where the template refuses."""
     own = bool(symbols(case.graph))
     graph = case.graph if own else symbolic(case.graph, template)
-    others = [{name: max(1, size + n) for name, size in usual_sizes(graph).items()} for n in more]
+    others = [{name: max(1, size + n) for name, size in optimum_sizes(graph).items()} for n in more]
     ran = check_at(template, replace(case, graph=graph), most, others[:1] if case.arrays else others, target)
     if not own:
         small = symbolic(case.graph, template, lambda d: (1, 1, d))
         ran += check_at(
-            template, replace(case, graph=small), most, [{name: int(name[1:]) for name in usual_sizes(small)}], target
+            template, replace(case, graph=small), most, [{name: int(name[1:]) for name in optimum_sizes(small)}], target
         )
     if not own and not case.arrays:
         empty = symbolic(case.graph, template, lambda d: (0, d, 4096))
@@ -276,7 +276,7 @@ def check_dynamic(
             template,
             replace(case, graph=empty),
             most,
-            [{**usual_sizes(empty), name: 0} for name in usual_sizes(empty)],
+            [{**optimum_sizes(empty), name: 0} for name in optimum_sizes(empty)],
             target,
         )
     return ran
@@ -287,7 +287,7 @@ def check_at(
 ) -> int:
     """By kernels that are chosen for the usual sizes, runs at these."""
     graph, target = case.graph, target or TARGET
-    region, usual = region_of(graph), usual_sizes(graph)
+    region, usual = region_of(graph), optimum_sizes(graph)
     if not usual or refusal(template, region) is not None:
         return 0
     ran = 0

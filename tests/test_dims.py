@@ -8,7 +8,7 @@ import random
 import pytest
 
 from pelton.ir import dims
-from pelton.ir.dims import Dim, Undecided, at, bounds, equal, maximum, minimum, symbol, symbols, usual
+from pelton.ir.dims import Dim, Undecided, at, bounds, equal, maximum, minimum, optimum, symbol, symbols
 from pelton.ir.dims_text import parse
 
 N, B, S, P = symbol("n", 1, 8, 64), symbol("batch"), symbol("s", 1, 16), symbol("p", 0, 0)
@@ -41,7 +41,7 @@ def drawn(rng: random.Random, depth: int):
 
 def values(rng: random.Random) -> dict[str, int]:
     return {
-        s.name: rng.choice([s.least, rng.randint(s.least, min(s.most, 40)), min(s.most, 40)])
+        s.name: rng.choice([s.minimum, rng.randint(s.minimum, min(s.maximum, 40)), min(s.maximum, 40)])
         for d in KNOWN.values()
         for s in symbols(d)
     }
@@ -138,7 +138,7 @@ def test_comparisons_are_decided_by_bounds_or_not_at_all():
 def test_symbols_have_names_and_rising_bounds():
     assert (
         symbol("x", 4, 4, 4) == 4
-        and usual(3 * N + S) == 40
+        and optimum(3 * N + S) == 40
         and list(symbols((N, (S * N, 3)))) == list(symbols([N * S]))
     )
     with pytest.raises(ValueError, match="no name"):
@@ -152,4 +152,4 @@ def test_symbols_have_names_and_rising_bounds():
     for text in ("n // 0", "7 % 0", "mod(7, 0)"):
         with pytest.raises(ValueError):
             parse(text, KNOWN)
-    assert dims.mapped(((N, 2), "n", 3), usual) == ((8, 2), "n", 3)
+    assert dims.mapped(((N, 2), "n", 3), optimum) == ((8, 2), "n", 3)

@@ -11,8 +11,8 @@ from draw import examples, operands
 
 from pelton.errors import BuildError, InputError
 from pelton.ir import dims
-from pelton.ir.evaluate import evaluate
 from pelton.ir.builder import Builder
+from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Body, Graph, Node, Value, bodies, closed, live, substitute, symbols, topological
 from pelton.ir.text import key, node_text, parse, parse_node, to_text
 from pelton.ir.types import F16, F32, I64, DType, TensorType, broadcast_shapes
@@ -103,7 +103,7 @@ def test_graphs_within_graphs():
 
 
 def dims_of(graph: Graph) -> dict[str, dims.Size]:
-    return {s.name: dims.symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)}
+    return {s.name: dims.symbol(s.name, s.minimum, s.optimum, s.maximum) for s in symbols(graph)}
 
 
 def test_a_builder_that_folds_computes_constants_and_reckons_with_sizes():
@@ -429,7 +429,7 @@ def test_broadcasting():
     assert broadcast_shapes((0, 1), (1, 4)) == (0, 4)
     with pytest.raises(ValueError, match=r"do not broadcast: \[2\] and \[3\]"):
         broadcast_shapes((2,), (3,))
-    n, m, k = dims.symbol("n", 0), dims.symbol("m", 2, 3), dims.symbol("k", 1, most=4)
+    n, m, k = dims.symbol("n", 0), dims.symbol("m", 2, 3), dims.symbol("k", 1, maximum=4)
     assert broadcast_shapes((n, 3), (1, 3)) == (n, 3) == broadcast_shapes((n, 1), (n, 3))
     # a run may find one of them 1, or both the same
     for one, other in (((n,), (m,)), ((k,), (7,)), ((n,), (k,))):

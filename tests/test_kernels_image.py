@@ -17,13 +17,12 @@ from kernel_harness import (
     symbolic,
     walk,
 )
-
 from test_kernels import fed
 
-from pelton.ir.graph import usual_sizes
+from pelton.codegen.template import TEMPLATES
+from pelton.ir.graph import optimum_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import TensorType
-from pelton.codegen.template import TEMPLATES
 from pelton.tune.candidates import refusal
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
@@ -137,7 +136,7 @@ def test_image(template, case):
 def test_regions_of_no_picture_are_zero(case):
     template = TEMPLATES["roi"]
     graph = symbolic(case.graph, template, lambda d: (0, d, 4096))
-    usual = usual_sizes(graph)
+    usual = optimum_sizes(graph)
     picture = {str(d) for d in (graph.inputs[0].type.shape[0], *graph.inputs[0].type.shape[2:])} & usual.keys()
     assert check_at(template, replace(case, graph=graph), 1, [{**usual, name: 0} for name in sorted(picture)])
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from kernel_harness import TARGET, TARGETS, linked
 
+from pelton.codegen.template import Target
 from pelton.compiler.accuracy import check_accuracy
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import begun, walk
-from pelton.ir.imported import Imported, Info
-from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, usual
 from pelton.ir.builder import Builder
+from pelton.ir.dims import Undecided, bounds, is_known, maximum, optimum, symbol
 from pelton.ir.graph import Graph, Value, live
+from pelton.ir.imported import Imported, Info
 from pelton.ir.types import F32, TensorType
-from pelton.codegen.template import Target
 from pelton.ops import get
 from pelton.options import Options
 from pelton.plan import lower, place
@@ -45,7 +45,7 @@ class Layers:
         self.given = len(self.values)
 
     def emit(self, op: str, *inputs: Value, **attrs) -> None:
-        self.values += [v for v in self.builder.emit(get(op), inputs, attrs) if usual(v.type.size) < 20000]
+        self.values += [v for v in self.builder.emit(get(op), inputs, attrs) if optimum(v.type.size) < 20000]
 
     def constant(self, *shape: int) -> Value:
         """Random numbers, one for an axis whose size is not known."""

@@ -14,16 +14,16 @@ from onnx_cases import BY_HAND, CASES
 from onnx_models import draw, model, one_node
 
 import pelton
-from pelton.errors import InputError, ModelError
 from pelton import importers
-from pelton.partition import partition
-from pelton.ir.imported import Imported, OnData
+from pelton.errors import InputError, ModelError
 from pelton.importers.onnx.load import load
 from pelton.ir.dims import UNBOUNDED, symbol
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import sizes_of, symbols
+from pelton.ir.imported import Imported, OnData
 from pelton.ir.text import parse, to_text
 from pelton.ir.verify import verify
+from pelton.partition import partition
 from pelton.passes import pipeline
 
 
@@ -542,7 +542,7 @@ def test_readers_for_sizes_that_nobody_gave(case):
             want = evaluate(load(fixed).graph, feeds)
         except (ValueError, ModelError):
             continue
-        if all(s.least <= sizes[s.name] <= s.most for s in symbols(found.graph)):
+        if all(s.minimum <= sizes[s.name] <= s.maximum for s in symbols(found.graph)):
             for graph in (found.graph, after):
                 assert_close(evaluate(graph, feeds), want, about=f"{op} for {sizes}")
 
@@ -678,7 +678,7 @@ def test_nothing_at_all_may_be_the_least():
 
 
 def test_no_upper_bound_is_not_a_number():
-    assert symbol("n").terms[0][0][0].most == UNBOUNDED
+    assert symbol("n").terms[0][0][0].maximum == UNBOUNDED
     assert load(two()).info.symbols["batch"] == (1, 1, None)
 
 

@@ -15,11 +15,11 @@ from pelton.ir.types import DType
 from pelton.ir.verify import verify
 from pelton.passes.decompose import decompose
 from pelton.passes.fold import fold_constants, merge_equal
-from pelton.passes.precision.lower_precision import lower_precision
 from pelton.passes.pipeline import PIPELINE, run
+from pelton.passes.precision.lower_precision import lower_precision
+from pelton.passes.precision.tf32 import nearest, round_weights
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.siblings import sibling_convolutions, sibling_matmuls
-from pelton.passes.precision.tf32 import nearest, round_weights
 
 
 def assert_becomes(after: Graph, expected: str) -> None:
@@ -519,7 +519,7 @@ def test_random_programs_keep_their_meaning_for_all_sizes(seed):
     after, _ = run(graph)
     verify(after)
     for more in (0, 1, 4):
-        sizes = {s.name: s.usual + more for s in symbols(graph)}
+        sizes = {s.name: s.optimum + more for s in symbols(graph)}
         assert_same(sized(graph, sizes)[0], sized(after, sizes)[0], 1e-9)
     again, report = run(after)
     assert not report.fired(), f"seed {seed}: the second run still does something: {report}"

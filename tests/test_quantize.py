@@ -11,14 +11,14 @@ from onnx_models import model, one_node
 
 from pelton.diagnose.explain import explain
 from pelton.importers.onnx.load import load
-from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.builder import Builder
+from pelton.ir.evaluate import evaluate, evaluate_node
+from pelton.ir.folding import kept
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.text import key, parse, to_text
 from pelton.ir.types import DType, TensorType
 from pelton.ir.verify import verify
 from pelton.ops import REGISTRY, get
-from pelton.ir.folding import kept
 from pelton.passes.fold import fold_constants
 from pelton.passes.precision import NO_INTEGERS
 from pelton.passes.precision.quantized import in_f32
@@ -43,7 +43,7 @@ def evaluated(name: str, *arrays: np.ndarray, **attrs) -> np.ndarray:
 
 
 def whole(rng: np.random.Generator, dtype: DType, *shape: int) -> np.ndarray:
-    return rng.integers(int(dtype.least), int(dtype.most) + 1, shape).astype(dtype.numpy)
+    return rng.integers(int(dtype.lowest), int(dtype.highest) + 1, shape).astype(dtype.numpy)
 
 
 def spread(a: np.ndarray, shape: tuple[int, ...], axis: int, block: int) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_quantize_rounds_half_to_even_and_saturates(dtype, shape, per, axis, blo
     found = evaluated("quantize", x, np.asarray(scale, np.float32), *middle, to=dtype, axis=axis, block=block)
     quotient = np.rint(x.astype(np.float64) / spread(np.asarray(scale), shape, axis, block)).astype(np.int64)
     shifted = quotient + (spread(middle[0], shape, axis, block).astype(np.int64) if zero else 0)
-    assert (found.astype(np.int64) == np.clip(shifted, int(dtype.least), int(dtype.most))).all()
+    assert (found.astype(np.int64) == np.clip(shifted, int(dtype.lowest), int(dtype.highest))).all()
 
 
 def test_quantize_divides_in_the_type_of_what_it_is_given():

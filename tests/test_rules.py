@@ -11,16 +11,11 @@ from kernel_harness import symbolic
 
 from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, Node, Value, sized, usual_sizes
+from pelton.ir.graph import Graph, Node, Value, optimum_sizes, sized
 from pelton.ir.text import parse, to_text
 from pelton.ir.types import F64, TensorType
 from pelton.ir.verify import verify
 from pelton.ops import get
-from pelton.passes import pipeline  # noqa: F401  (declares all rules)
-from pelton.passes.rewriting.example import draw, program
-from pelton.passes.rewriting.pattern import ANY, Applied
-from pelton.passes.rewriting.report import PassReport
-from pelton.passes.rewriting.rule import RULES, Rule, constant, require, rewrite, rule, scalar, when
 from pelton.ops.words import (
     add,
     batch_norm,
@@ -37,6 +32,11 @@ from pelton.ops.words import (
     top_k,
     transpose,
 )
+from pelton.passes import pipeline  # noqa: F401  (declares all rules)
+from pelton.passes.rewriting.example import draw, program
+from pelton.passes.rewriting.pattern import ANY, Applied
+from pelton.passes.rewriting.report import PassReport
+from pelton.passes.rewriting.rule import RULES, Rule, constant, require, rewrite, rule, scalar, when
 
 SPELLINGS = [(r, k) for r in RULES.values() for k in range(len(r.patterns))]
 
@@ -94,7 +94,7 @@ def test_rule_for_sizes_that_a_run_decides(r, k):
         after = rewrite(before, [r])
         verify(after)
         for more in (0, 1, 5):
-            sizes = {name: size + more for name, size in usual_sizes(before).items()}
+            sizes = {name: size + more for name, size in optimum_sizes(before).items()}
             assert_same(sized(before, sizes)[0], sized(after, sizes)[0], 1e-13)
 
 

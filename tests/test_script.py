@@ -25,8 +25,8 @@ from pelton.cli.run import described
 from pelton.engine import file
 from pelton.engine.program import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, validate_script
 from pelton.errors import BuildError, EngineError, InputError, ModelError
-from pelton.partition.segment import Symbols
 from pelton.ir import dims
+from pelton.partition.segment import Symbols
 from pelton.reference import functions as data
 from pelton.runtime.program import ScriptEngine
 
@@ -339,10 +339,11 @@ def test_sizes_that_do_not_fit_lose_no_precision():
 
 def test_arrays_of_many_open_axes_are_usually_short():
     symbols = Symbols(["taken"])
-    usual = [[dims.usual(symbols.fresh("taken", rank=rank)) for _ in range(rank)] for rank in (1, 2, 3, 5, 9)]
+    usual = [[dims.optimum(symbols.fresh("taken", rank=rank)) for _ in range(rank)] for rank in (1, 2, 3, 5, 9)]
     assert usual[0] == [100] and all(math.prod(u) <= 2_000_000 for u in usual) and all(min(u) > 1 for u in usual)
     assert (
-        dims.usual(symbols.fresh("taken", least=60, rank=5)) == 60 and dims.usual(symbols.fresh("taken", most=3)) == 3
+        dims.optimum(symbols.fresh("taken", least=60, rank=5)) == 60
+        and dims.optimum(symbols.fresh("taken", most=3)) == 3
     )
 
 

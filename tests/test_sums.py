@@ -9,10 +9,10 @@ import pytest
 from pelton.codegen.template import templates
 from pelton.compiler.stages import begun, walk
 from pelton.errors import BuildError
-from pelton.ir.imported import Imported, Info
-from pelton.ir.evaluate import evaluate
 from pelton.ir.builder import Builder
+from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.imported import Imported, Info
 from pelton.ir.text import parse, to_text
 from pelton.ir.types import DType, TensorType
 from pelton.ir.verify import verify
@@ -39,7 +39,7 @@ def fed(graph: Graph) -> dict[str, np.ndarray]:
     found = {}
     for v in graph.inputs:
         of = v.type.dtype
-        low, high = (int(of.least), int(of.most) + 1) if of.bits < 32 and of.is_integer else (-999, 999)
+        low, high = (int(of.lowest), int(of.highest) + 1) if of.bits < 32 and of.is_integer else (-999, 999)
         found[v.name] = rng.integers(low, high, v.type.shape).astype(of.numpy)
     return found
 

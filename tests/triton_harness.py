@@ -11,12 +11,12 @@ import triton_interpreter
 from compare import assert_close
 from kernel_harness import Case, drawn, laid, region_of, sample, symbolic
 
-from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Value, symbols, usual_sizes
-from pelton.ir.types import DType
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template
 from pelton.codegen.triton.emit import computable
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: F401  (declares)
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Value, optimum_sizes, symbols
+from pelton.ir.types import DType
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
@@ -145,12 +145,12 @@ def check_dynamic(template: Template, case: Case) -> Kernel:
     the case's own."""
     if not symbols(case.graph):
         small = symbolic(case.graph, template, lambda d: (1, 1, d))
-        if usual_sizes(small) and refusal(template, region_of(small)) is None:
-            checked(template, replace(case, graph=small), {name: int(name[1:]) - 1 for name in usual_sizes(small)})
+        if optimum_sizes(small) and refusal(template, region_of(small)) is None:
+            checked(template, replace(case, graph=small), {name: int(name[1:]) - 1 for name in optimum_sizes(small)})
     graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
-    assert usual_sizes(graph), f"{template.name} takes no varying sizes in {case.name}"
+    assert optimum_sizes(graph), f"{template.name} takes no varying sizes in {case.name}"
     return checked(
-        template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3))
+        template, replace(case, graph=graph), *({name: more for name in optimum_sizes(graph)} for more in (0, 3))
     )
 
 
@@ -159,7 +159,7 @@ def check_empty(template: Template, case: Case) -> int:
     many runs there were."""
     graph = symbolic(case.graph, template, lambda d: (0, d, 4096))
     kept = {str(d) for v in graph.inputs if v.name in case.arrays for d in v.type.shape}
-    usual = usual_sizes(graph)
+    usual = optimum_sizes(graph)
     ways = [{name: -size if name == none else 0 for name, size in usual.items()} for none in usual if none not in kept]
     checked(template, replace(case, graph=graph), *ways)
     return len(ways)
@@ -168,7 +168,7 @@ def check_empty(template: Template, case: Case) -> int:
 def checked(template: Template, case: Case, *ways: Mapping[str, int]) -> Kernel:
     """One kernel for sizes that a run decides, at so much more than the usual ones."""
     graph = case.graph
-    region, usual = region_of(graph), usual_sizes(graph)
+    region, usual = region_of(graph), optimum_sizes(graph)
     lay = laid(template, region, case, 0)
     to: dict[Value, Value] = {}
     tactic = next(iter(template.tactics(region.sized(usual, to), lay.sized(usual, to), TARGET)))

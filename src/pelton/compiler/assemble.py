@@ -19,12 +19,11 @@ from pelton.ir.dims import Dim, Undecided
 from pelton.ir.dims_text import tree
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
-
 from pelton.plan.lower import Blob, strings
 
 if TYPE_CHECKING:
-    from pelton.partition.partition import Scripted
     from pelton.options import Options
+    from pelton.partition.partition import Scripted
 
 log = logging.getLogger("pelton.build")
 LYING = ("constant", "table", "text")  # the kinds of buffers that lie in the constants
@@ -76,7 +75,7 @@ def assemble(
         constants,
         dict(target),
         meta,
-        tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols),
+        tuple(Symbol(s.name, s.minimum, s.optimum, s.maximum) for s in symbols),
         trees,
         options.max_iterations,
         parts.info.called,

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pelton import importers
 from pelton.compiler.build import undecided
 from pelton.compiler.stages import begun, read_script, walk
 from pelton.compiler.targets import describe_target
 from pelton.errors import Error, ModelError
-from pelton import importers
 from pelton.importers.imported import Shape
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
@@ -154,7 +154,7 @@ def _refused(
     """Where reading stops at the first open size that it cannot do with, all problems show once the sizes are
     numbers."""
     if seen.open:
-        known = importers.examine(seen.source, {**seen.usual, **(shapes or {})}, outputs)
+        known = importers.examine(seen.source, {**seen.optimum, **(shapes or {})}, outputs)
         if isinstance(known.found, ModelError):
             seen, error = known, known.found
     noted = {text for met in seen.met for text in met.problems}

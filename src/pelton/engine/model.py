@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.errors import EngineError
-
 from pelton.record import record
 
 NUMPY_NAMES = {

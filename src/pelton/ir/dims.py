@@ -31,12 +31,12 @@ class Undecided(ValueError):
 
 @dataclass(frozen=True)
 class Symbol:
-    """A named size (an identifier) from `least` to `most`; programs are tuned for `usual`."""
+    """A named size (an identifier) from `minimum` to `maximum`; programs are tuned for `optimum`."""
 
     name: str
-    least: int = 1
-    usual: int = 1
-    most: int = UNBOUNDED
+    minimum: int = 1
+    optimum: int = 1
+    maximum: int = UNBOUNDED
 
     def __str__(self) -> str:
         return self.name
@@ -167,16 +167,16 @@ class Dim(Whole):
         return text[2:] if text.startswith("+ ") else "-" + text[2:]
 
 
-def symbol(name: str, least: int = 1, usual: int = 1, most: int = UNBOUNDED) -> Size:
+def symbol(name: str, minimum: int = 1, optimum: int = 1, maximum: int = UNBOUNDED) -> Size:
     """The named size; an int where its bounds leave one choice. ValueError for bounds in the wrong order and names that
     are no identifiers."""
     if not name.isidentifier() or name in ("max", "min", "mod"):
         raise ValueError(f"{name!r} is no name for a size; letters, digits and _ make one")
-    if not 0 <= least <= usual <= most:
+    if not 0 <= minimum <= optimum <= maximum:
         raise ValueError(
-            f"the bounds of {name} should rise from minimum over optimum to maximum, got {least}..{usual}..{most}"
+            f"the bounds of {name} should rise from minimum over optimum to maximum, got {minimum}..{optimum}..{maximum}"
         )
-    return least if least == most else Dim((((Symbol(name, least, usual, most),), 1),))
+    return minimum if minimum == maximum else Dim((((Symbol(name, minimum, optimum, maximum),), 1),))
 
 
 # --- arithmetic
@@ -348,8 +348,8 @@ def bounds(x: Size) -> tuple[int, int]:
             a, b = _product_bounds(m)
             low, high = low + min(c * a, c * b), high + max(c * a, c * b)
         if len(x.terms) > 1:
-            for least, most in (_by_quotients(x), _by_quotients(x, outermost=True), _by_extremes(x), _by_factor(x)):
-                low, high = max(low, least), min(high, most)
+            for lower, upper in (_by_quotients(x), _by_quotients(x, outermost=True), _by_extremes(x), _by_factor(x)):
+                low, high = max(low, lower), min(high, upper)
         x._bounds = low, high
     return x._bounds
 
@@ -397,8 +397,8 @@ def _by_quotients(x: Dim, outermost: bool = False) -> tuple[int, int]:
         terms.append(_made({others: factor}) * a)
         rests = [factor * (k - 1) * r for r in _product_bounds(others)] + [0]
         low, high = low - max(rests), high - min(rests)
-    least, most = bounds(_sum(terms))
-    return -(-(least + low) // whole), (most + high) // whole
+    lower, upper = bounds(_sum(terms))
+    return -(-(lower + low) // whole), (upper + high) // whole
 
 
 def _by_extremes(x: Dim) -> tuple[int, int]:
@@ -444,13 +444,13 @@ def _by_factor(x: Dim) -> tuple[int, int]:
         return -_FAR, _FAR
     quotient, rest = _split(x, Dim((((atom,), 1),)))
     low, high = _times(_atom_bounds(atom), bounds(quotient))
-    least, most = bounds(rest)
-    return low + least, high + most
+    lower, upper = bounds(rest)
+    return low + lower, high + upper
 
 
 def _atom_bounds(atom: Atom) -> tuple[int, int]:
     if isinstance(atom, Symbol):
-        return atom.least, atom.most
+        return atom.minimum, atom.maximum
     each = [bounds(a) for a in atom.args]
     if atom.fn == "floordiv":
         corners = [a // b for a in each[0] for b in each[1]]
@@ -480,9 +480,9 @@ def at(x: Size, sizes: Mapping[str, int]) -> int:
     return sum(c * math.prod(map(number, m)) for m, c in x.terms)
 
 
-def usual(x: Size) -> int:
-    """The number that a size is when all symbols have their usual values."""
-    return at(x, {s.name: s.usual for s in symbols(x)})
+def optimum(x: Size) -> int:
+    """The number that a size is when every symbol has its optimum."""
+    return at(x, {s.name: s.optimum for s in symbols(x)})
 
 
 def symbols(x: Any) -> dict[Symbol, None]:

@@ -186,9 +186,9 @@ def symbols(graph: Graph) -> tuple[dims.Symbol, ...]:
     return tuple(dims.symbols([v.type.shape for v in (*graph.inputs, *graph.outputs)]))
 
 
-def usual_sizes(graph: Graph) -> dict[str, int]:
+def optimum_sizes(graph: Graph) -> dict[str, int]:
     """The values that a program is tuned for."""
-    return {s.name: s.usual for s in symbols(graph)}
+    return {s.name: s.optimum for s in symbols(graph)}
 
 
 def sized(
@@ -241,7 +241,11 @@ def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
             raise ValueError(f"input %{v.name} should be {v.type}, got the shape {list(given)}")
         for d, size in zip(v.type.shape, given):
             lone = next(iter(dims.symbols(d)), None)
-            times = None if lone is None else dims.exact(d, dims.symbol(lone.name, lone.least, lone.usual, lone.most))
+            times = (
+                None
+                if lone is None
+                else dims.exact(d, dims.symbol(lone.name, lone.minimum, lone.optimum, lone.maximum))
+            )
             if lone is not None and isinstance(times, int) and times > 0:
                 found.setdefault(lone.name, size // times)
     for v in graph.inputs:

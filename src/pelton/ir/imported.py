@@ -32,7 +32,7 @@ class Info:
     producer: str = ""
     ir_version: int = 0
     opsets: Mapping[str, int] = field(default_factory=dict)  # domain ("" is ai.onnx) → version
-    # sizes that a run decides: least, usual, most (None: any)
+    # dynamic dimensions: minimum, optimum, maximum (None: any)
     symbols: Mapping[str, tuple[int, int, int | None]] = field(default_factory=dict)
     defaulted: tuple[str, ...] = ()  # sizes nobody gave: "image[0] (batch)"
     # ops that will run on the onnx package: "onnx::Unique@11 (node 'u')"
@@ -86,7 +86,7 @@ class Examined:
     """What became of each node of a model when it was imported: the program, or why there is none.
 
     `source` is the model as it was read, for whoever takes it further, `name` what messages call it. `open` has the
-    symbols of sizes that nobody gave, `usual` numbers for inputs of such sizes."""
+    symbols of unspecified sizes, `optimum` the sizes to tune for of inputs that have such."""
 
     source: Any
     name: str
@@ -96,4 +96,4 @@ class Examined:
     problems: Sequence[str]
     warnings: Sequence[str]
     open: Mapping[str, str]
-    usual: Mapping[str, tuple[int, ...]]
+    optimum: Mapping[str, tuple[int, ...]]

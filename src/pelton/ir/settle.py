@@ -21,14 +21,14 @@ PATIENCE = 12  # times that a node may want to know more of open sizes before th
 
 
 class Range(NamedTuple):
-    """A size that a run decides, within bounds; programs are tuned for the usual one."""
+    """The bounds of a dynamic dimension, and the size that programs are tuned for."""
 
-    least: int
-    usual: int
-    most: int = UNBOUNDED
+    minimum: int
+    optimum: int
+    maximum: int = UNBOUNDED
 
     def __str__(self) -> str:
-        return f"{self.least}..{self.usual}..{self.most if self.most < UNBOUNDED else ''}"
+        return f"{self.minimum}..{self.optimum}..{self.maximum if self.maximum < UNBOUNDED else ''}"
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def settle(
             return dict(found)
         fixed = _fewest(q, asked) if q is not None and asked else [x for x in s.met if x.name in open]
         if fixed:
-            return {x.name: Settled(x.usual, s.where, given_up=True) for x in fixed}
+            return {x.name: Settled(x.optimum, s.where, given_up=True) for x in fixed}
     return (
-        {name: Settled(x.usual, stuck[0].where, given_up=True) for name, x in open.items() if x is not None}
+        {name: Settled(x.optimum, stuck[0].where, given_up=True) for name, x in open.items() if x is not None}
         if stuck
         else {}
     )
@@ -100,7 +100,7 @@ def _answered(q: Undecided, asked: Sequence[Symbol], met: Collection[str], where
     """What of the sizes that the question asks for would decide it, without making numbers of them that others could
     be, too."""
     known = any(x.name in met for x in asked)
-    if q.wanted == "=" and (not known or dims.usual(q.difference) == 0):
+    if q.wanted == "=" and (not known or dims.optimum(q.difference) == 0):
         difference = _primitive(q.difference)
         asked = [x for x in asked if x in dims.symbols(difference)]
         found: Mapping[str, Range | int | str] = _solved(difference, asked)
@@ -113,7 +113,7 @@ def _answered(q: Undecided, asked: Sequence[Symbol], met: Collection[str], where
         _unequal
         if q.wanted == "="
         else _not_below
-        if q.wanted and not (known and dims.usual(q.difference) < 0)
+        if q.wanted and not (known and dims.optimum(q.difference) < 0)
         else _signed
     )
     return {name: Settled(size, where) for name, size in _narrowed(q.difference, asked, holds, met).items()}
@@ -133,14 +133,14 @@ def _signed(low: int, high: int) -> bool:
 
 def _replaced(difference: Size, by: Mapping[str, Size]) -> Size:
     """A size with other sizes in place of some symbols."""
-    known = {x.name: dims.symbol(x.name, x.least, x.usual, x.most) for x in dims.symbols(difference)}
+    known = {x.name: dims.symbol(x.name, x.minimum, x.optimum, x.maximum) for x in dims.symbols(difference)}
     return parse_size(str(difference), {**known, **by})
 
 
 def _fewest(q: Undecided, asked: Sequence[Symbol]) -> list[Symbol]:
     """One of the sizes, if the question is decided once it is a number, else all of them."""
     for x in reversed(asked):
-        low, high = dims.bounds(_replaced(q.difference, {x.name: x.usual}))
+        low, high = dims.bounds(_replaced(q.difference, {x.name: x.optimum}))
         if low == high or (_unequal if q.wanted == "=" else _signed)(low, high):
             return [x]
     return list(asked)
@@ -166,9 +166,9 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
     terms = difference.terms if isinstance(difference, Dim) else ()
     for x in reversed(asked):  # a · x + b = 0
         a = sum(Dim([(tuple(y for y in m if y != x), c)]) if len(m) > 1 else c for m, c in terms if m.count(x) == 1)
-        b = difference - a * dims.symbol(x.name, x.least, x.usual, x.most)
+        b = difference - a * dims.symbol(x.name, x.minimum, x.optimum, x.maximum)
         size = None if x in dims.symbols((a, b)) or not a else dims.exact(-b, a)
-        if isinstance(size, int) and x.least <= size <= x.most:
+        if isinstance(size, int) and x.minimum <= size <= x.maximum:
             return {x.name: size}
         if isinstance(size, Dim) and dims.bounds(size)[0] >= 0:
             found = found or {x.name: str(size)}
@@ -180,10 +180,10 @@ def _multiples(difference: Size, asked: Sequence[Symbol], met: Collection[str], 
     times and doubled five times, a size is the same again where 32 divides it."""
     for x in asked:
         for step in _steps(_divisors(difference, x)):
-            if x.name in met and x.usual % step:
+            if x.name in met and x.optimum % step:
                 continue
-            bounds = Range(-(-max(x.least, 1) // step), max(round(x.usual / step), 1), x.most // step)
-            if not bounds.least <= bounds.usual <= bounds.most:
+            bounds = Range(-(-max(x.minimum, 1) // step), max(round(x.optimum / step), 1), x.maximum // step)
+            if not bounds.minimum <= bounds.optimum <= bounds.maximum:
                 continue
             if dims.bounds(_replaced(difference, {x.name: step * dims.symbol(x.name, *bounds)})) == (0, 0):
                 return {x.name: Settled(bounds, where, step=step)}
@@ -196,7 +196,7 @@ def _pinned(difference: Size, asked: Sequence[Symbol], met: Collection[str]) -> 
     for x in asked:
         if len(dims.symbols(difference)) > 1:
             continue
-        near = [x.usual] if x.name in met else [x.usual, *range(x.least, min(x.least + FAR, x.most) + 1)]
+        near = [x.optimum] if x.name in met else [x.optimum, *range(x.minimum, min(x.minimum + FAR, x.maximum) + 1)]
         at = next((n for n in near if dims.at(difference, {x.name: n}) == 0), None)
         if at is None:
             continue
@@ -206,10 +206,10 @@ def _pinned(difference: Size, asked: Sequence[Symbol], met: Collection[str]) -> 
                 _replaced(difference, {x.name: dims.symbol(x.name, low, low, high) if low < high else low})
             ) == (0, 0)
 
-        low = _first(lambda n, at=at: decided(n, at), x.least - 1, at)  # type: ignore[misc]
-        high = -_first(lambda n, low=low: decided(low, -n), -x.most - 1, -at)  # type: ignore[misc]
+        low = _first(lambda n, at=at: decided(n, at), x.minimum - 1, at)  # type: ignore[misc]
+        high = -_first(lambda n, low=low: decided(low, -n), -x.maximum - 1, -at)  # type: ignore[misc]
         if low < high:
-            return {x.name: Range(low, min(max(x.usual, low), high), high)}
+            return {x.name: Range(low, min(max(x.optimum, low), high), high)}
     return {}
 
 
@@ -246,19 +246,22 @@ def _narrowed(
         return holds(*dims.bounds(_replaced(difference, {name: dims.symbol(name, *r) for name, r in bounds.items()})))
 
     def raised(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
-        return {x.name: Range(max(n, x.least), max(n, x.usual), max(n, x.most)) for x in xs}
+        return {x.name: Range(max(n, x.minimum), max(n, x.optimum), max(n, x.maximum)) for x in xs}
 
     def lowered(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
-        return {x.name: Range(min(n, x.least), min(n, x.usual), min(n, x.most)) for x in xs}
+        return {x.name: Range(min(n, x.minimum), min(n, x.optimum), min(n, x.maximum)) for x in xs}
 
     def possible(xs: Sequence[Symbol], bounds: Mapping[str, Range]) -> bool:
-        return all(bounds[x.name].usual == x.usual for x in xs if x.name in met)
+        return all(bounds[x.name].optimum == x.optimum for x in xs if x.name in met)
 
     each = [[x] for x in asked] + ([list(asked)] if len(asked) > 1 else [])
-    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, FAR) for xs in each)]:
+    for xs, far in [*((xs, max(x.optimum for x in xs)) for xs in each), *((xs, FAR) for xs in each)]:
         if possible(xs, raised(xs, far)) and decided(raised(xs, far)):
             return raised(xs, _first(lambda n, xs=xs: decided(raised(xs, n)), 0, far))  # type: ignore[misc]
-    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, max(x.least for x in xs)) for xs in each)]:
+    for xs, far in [
+        *((xs, max(x.optimum for x in xs)) for xs in each),
+        *((xs, max(x.minimum for x in xs)) for xs in each),
+    ]:
         if possible(xs, lowered(xs, far)) and decided(lowered(xs, far)):
             return lowered(xs, -_first(lambda n, xs=xs: decided(lowered(xs, -n)), -dims.UNBOUNDED, -far))  # type: ignore[misc]
     return {}

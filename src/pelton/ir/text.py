@@ -44,7 +44,7 @@ def to_text(graph: Graph, data: bool = False) -> str:
     body = _body(graph, names, INLINE if data else -1, node_names=True)
     heading = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
     sizes = ", ".join(
-        f"{s.name}: {s.least}..{s.usual}..{s.most if s.most < dims.UNBOUNDED else ''}" for s in symbols(graph)
+        f"{s.name}: {s.minimum}..{s.optimum}..{s.maximum if s.maximum < dims.UNBOUNDED else ''}" for s in symbols(graph)
     )
     return (
         f"graph {_word(graph.name)}{f'[{sizes}]' if sizes else ''}({heading}) {{\n"

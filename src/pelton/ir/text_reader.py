@@ -124,9 +124,11 @@ class TextReader:
         for _ in self.separated("]"):
             name = self.take("word")
             self.take("mark", ":")
-            least, usual, most = (int(part) if part else dims.UNBOUNDED for part in self.take("bounds").split(".."))
+            minimum, optimum, maximum = (
+                int(part) if part else dims.UNBOUNDED for part in self.take("bounds").split("..")
+            )
             try:
-                self.symbols[name] = dims.symbol(name, least, usual, most)
+                self.symbols[name] = dims.symbol(name, minimum, optimum, maximum)
             except ValueError as e:
                 raise self.refusal(str(e)) from None
 

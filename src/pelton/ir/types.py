@@ -76,12 +76,12 @@ class DType(enum.Enum):
         return self.value[0] == "i"
 
     @property
-    def least(self) -> float:
+    def lowest(self) -> float:
         """The lowest of its numbers, -∞ for floats."""
         return -math.inf if self.is_float else -(1 << self.bits - 1) if self.value[0] == "i" else 0
 
     @property
-    def most(self) -> float:
+    def highest(self) -> float:
         """The highest of its numbers, ∞ for floats."""
         return math.inf if self.is_float else 1 if self is DType.BOOL else (1 << self.bits - (self.value[0] == "i")) - 1
 

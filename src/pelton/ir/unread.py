@@ -169,7 +169,7 @@ class Interface:
     constants: Mapping[str, np.ndarray]
     outputs: tuple[str, ...]
     open: Mapping[str, str]  # symbols of the sizes that nobody gave → the first such axis
-    met: Collection[str]  # those of them whose usual size is the one that a run has
+    met: Collection[str]  # those of them whose optimum is the size that a run has
     warnings: Sequence[str]
     told: Sequence[str]  # what is assumed of the open sizes, for people
     info: Info

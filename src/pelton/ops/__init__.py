@@ -1,23 +1,28 @@
 """The words of the program representation, one file per family; importing this declares them all."""
 
-from .op import REGISTRY, Op, Term, composite, get, pointwise, structured
-from . import (  # noqa: F401  (declares)
-    math,
-    linear,
+from . import (  # noqa: F401  (declares)  # noqa: F401  (declares)  # noqa: F401  (declares; these are about all others)
+    attention,
+    control,
     conv,
     deform,
+    foreign,
+    labels,
+    linear,
+    math,
     memory,
-    pool,
     norm,
+    pool,
     quantize,
     reduce,
     resize,
+    rnn,
     roi,
     sample,
     shape,
+    size_arithmetic,
     sizes,
+    trees,
 )
-from . import attention, foreign, labels, rnn, trees  # noqa: F401  (declares)
-from . import control, size_arithmetic  # noqa: F401  (declares; these are about all others)
+from .op import REGISTRY, Op, Term, composite, get, pointwise, structured
 
 __all__ = ["REGISTRY", "Op", "Term", "composite", "get", "pointwise", "structured"]

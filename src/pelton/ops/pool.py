@@ -103,7 +103,7 @@ class max_pool:
 
     def reference(x, *, kernel, strides, pads, dilations, ceil_mode=False):
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
-        lowest = DType.of(x).least
+        lowest = DType.of(x).lowest
         x = _pad_to_windows(x, kernel, strides, pads, dilations, sizes, lowest)
         y = np.full((*x.shape[:2], *sizes), lowest, x.dtype)
         for _, window in taps(kernel, strides, dilations, sizes):
@@ -159,7 +159,7 @@ class max_pool_places:
         index = sum(
             np.arange(d).reshape(-1, *[1] * (x.ndim - 1 - i)) * step for i, (d, step) in enumerate(zip(x.shape, steps))
         )
-        lowest = DType.of(x).least
+        lowest = DType.of(x).lowest
         padded, index = (
             _pad_to_windows(a, kernel, strides, pads, dilations, sizes, value) for a, value in ((x, lowest), (index, 0))
         )
@@ -183,7 +183,7 @@ class max_pool_places:
             (n - 1) * s + (k - 1) * d + 1 - before - size
             for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])
         ]
-        lowest = np.asarray(x.type.dtype.least, x.type.dtype.numpy)
+        lowest = np.asarray(x.type.dtype.lowest, x.type.dtype.numpy)
         wide = pad(x, lowest, pads=(0, 0, *pads[:spatial], 0, 0, *map(max, pads[spatial:], reach)))
         each: list[tuple[Thing, Thing]] = []  # (what is met there, where)
         for at, (_, *window) in zip(

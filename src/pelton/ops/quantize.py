@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, DType, TensorType
@@ -136,7 +135,7 @@ class quantize:
         y = _as(round_(y), dtype, within)
         if zero is not None:
             y = add(y, _spread(_as(zero, zero.type.dtype, within), zero.type, x.type, axis, block))
-        return cast(clip(y, to.least, to.most), to=to)
+        return cast(clip(y, to.lowest, to.highest), to=to)
 
     def flops(x: TensorType, scale: TensorType, zero: TensorType | None = None, **attrs) -> int:
         return x.size * (4 if zero is None else 5)

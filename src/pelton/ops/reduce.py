@@ -79,7 +79,7 @@ class reduce_max:
         return reduced(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
-        return np.max(x, axes, keepdims=keepdims, initial=DType.of(x).least)
+        return np.max(x, axes, keepdims=keepdims, initial=DType.of(x).lowest)
 
     flops = _flops
 
@@ -92,7 +92,7 @@ class reduce_min:
         return reduced(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
-        return np.min(x, axes, keepdims=keepdims, initial=DType.of(x).most)
+        return np.min(x, axes, keepdims=keepdims, initial=DType.of(x).highest)
 
     flops = _flops
 

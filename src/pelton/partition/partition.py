@@ -328,4 +328,4 @@ class Cut:
 def _bounds(d: Size) -> tuple[int, int, int]:
     """From 0 on, where it is not known outside; a number that was assumed says nothing of what else may come."""
     low, high = dims.bounds(d) if isinstance(d, Dim) else (0, dims.UNBOUNDED)
-    return 0, max(dims.usual(d), 0), min(max(high, 0), dims.UNBOUNDED)
+    return 0, max(dims.optimum(d), 0), min(max(high, 0), dims.UNBOUNDED)

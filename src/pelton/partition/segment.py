@@ -145,13 +145,13 @@ class Segment:
             if isinstance(d, Dim)
             and len(found := dims.symbols(d)) == 1
             and (s := next(iter(found)))
-            and d == dims.symbol(s.name, s.least, s.usual, s.most)
+            and d == dims.symbol(s.name, s.minimum, s.optimum, s.maximum)
         ]
         for s, size, feed in sorted(
             lone, key=lambda x: isinstance(self.settled[x[0].name].size, str) if x[0].name in self.settled else False
         ):
             if s.name not in self._inside:
-                self._define(s.name, s.name, Range(s.least, s.usual, s.most), size, feed)
+                self._define(s.name, s.name, Range(s.minimum, s.optimum, s.maximum), size, feed)
         for d, feed in places:
             if isinstance(d, Dim) and str(d) not in self._inside and self._expressed(d) is None:
                 low, high = dims.bounds(d)
@@ -164,7 +164,7 @@ class Segment:
                         f"{feed.name} has an axis of {d}, at least {low} elements; an axis may have at most {high}"
                         f" ({self.model.name})"
                     )
-                self._define(str(d), name, Range(low, min(max(low, dims.usual(d)), high), high), d, feed)
+                self._define(str(d), name, Range(low, min(max(low, dims.optimum(d)), high), high), d, feed)
         for name in names:
             if name in self.known.constants:
                 value = reader.builder.constant(self.known.constants[name], name)
@@ -213,7 +213,7 @@ class Segment:
         """A size of this segment as it is known outside; None where what is assumed has a part in it."""
         if not isinstance(d, Dim):
             one = any(
-                isinstance(s.size, int) or isinstance(s.size, Range) and s.size.least == s.size.most
+                isinstance(s.size, int) or isinstance(s.size, Range) and s.size.minimum == s.size.maximum
                 for s in self.settled.values()
             )
             return None if one else d  # a size may have become this number
@@ -325,7 +325,7 @@ class Segment:
             for v in inputs
             for d in v.type.shape
             for s in dims.symbols(d)
-            if d == dims.symbol(s.name, s.least, s.usual, s.most)
+            if d == dims.symbol(s.name, s.minimum, s.optimum, s.maximum)
         }
         taken = {v.name for n in graph.nodes for v in n.outputs}.union(v.name for v in inputs)
         for s in needed:
@@ -334,7 +334,9 @@ class Segment:
                 while name in taken:
                     name += "_"
                 taken.add(name)
-                inputs.append(Value(TensorType(DType.U8, (dims.symbol(s.name, s.least, s.usual, s.most), 0)), name))
+                inputs.append(
+                    Value(TensorType(DType.U8, (dims.symbol(s.name, s.minimum, s.optimum, s.maximum), 0)), name)
+                )
                 feeds.append(self.origin[s.name])
         assumed = self.settled.keys() & self.origin.keys()
         if not self.by_numbers.isdisjoint(v.name for v in graph.outputs):
@@ -343,6 +345,6 @@ class Segment:
             inputs.append(Value(TensorType(DType.U8, (self._inside[name], 0)), f"{name}.assumed"))
             feeds.append(self.origin[name])
         used = dims.symbols([v.type.shape for v in inputs])
-        self.assumed = bool(self.settled) or not all(s.least for s in used)
-        made = {s.name: dims.symbol(s.name, max(s.least, 1), max(s.usual, 1), max(s.most, 1)) for s in used}
+        self.assumed = bool(self.settled) or not all(s.minimum for s in used)
+        made = {s.name: dims.symbol(s.name, max(s.minimum, 1), max(s.optimum, 1), max(s.maximum, 1)) for s in used}
         return resized(graph.replace(inputs=tuple(inputs)), lambda d: parse_size(str(d), made))[0], tuple(feeds)

@@ -75,7 +75,7 @@ def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
 def far(stride: Size) -> int:
     """A stride as a number, to put axes in order by: varying sizes as usual, but not 1, which would not tell an axis
     from the one inside of it."""
-    return at(stride, {s.name: max(2, s.usual) for s in symbols(stride)})
+    return at(stride, {s.name: max(2, s.optimum) for s in symbols(stride)})
 
 
 def order_of(shape: Sequence[Size], strides: Strides) -> Order:

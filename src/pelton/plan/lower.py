@@ -15,12 +15,12 @@ import numpy as np
 
 from pelton.engine import sizes
 from pelton.engine.constants import ALIGN, Unmade
-from pelton.engine.model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.memory import Lifetime, assign
+from pelton.engine.model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.dims_text import tree
-from pelton.ir.text import node_text, to_text
 from pelton.ir.graph import Graph, Node, Value, symbols
+from pelton.ir.text import node_text, to_text
 from pelton.ir.types import STRING, DType
 
 from .layout import span
@@ -140,7 +140,7 @@ def lower(
         code=code,
         target=dict(target),
         meta=meta,
-        symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)),
+        symbols=tuple(Symbol(s.name, s.minimum, s.optimum, s.maximum) for s in symbols(graph)),
         sizes=made.trees,
         file=file,
     )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pelton.ir.dims import Size, Undecided, at, bounds, maximum, minimum, usual
+from pelton.ir.dims import Size, Undecided, at, bounds, maximum, minimum, optimum
 from pelton.ir.graph import Graph, Node, Value, sized
 from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import words
@@ -291,7 +291,7 @@ class Placer:
             at += v.type.shape[axis]
 
     def _join_order(self, node: Node) -> Order:
-        big = max(node.inputs, key=lambda v: usual(v.type.size))
+        big = max(node.inputs, key=lambda v: optimum(v.type.size))
         return order_of(big.type.shape, self.places[big].strides) if big in self.places else row_major(big.type.rank)
 
     def lay(self, node: Node, order: Order) -> None:

@@ -61,10 +61,10 @@ class Region:
             d for n in self.body.nodes for v in (*n.inputs, *n.outputs) for d in v.type.shape if not isinstance(d, int)
         ]
         for times in (1, 2, 4, 16, 64, 256):
-            sizes = {s.name: min(s.usual * times, s.most) for s in found}
+            sizes = {s.name: min(s.optimum * times, s.maximum) for s in found}
             if all(dims.at(d, sizes) > 0 for d in varying):
                 return sizes
-        return {s.name: s.usual for s in found}
+        return {s.name: s.optimum for s in found}
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
         """The region for these values of the symbols; `to` is extended by its values."""

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import files
 from pelton.errors import InputError
+
+from . import files
 
 if TYPE_CHECKING:
     from pelton.options import Options

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pelton.ir.dims import usual
+from pelton.codegen.template import Target
+from pelton.ir.dims import optimum
 from pelton.ir.graph import Graph, Node
 from pelton.ir.text import key
-from pelton.codegen.template import Target
 from pelton.ops.words import convolution
 from pelton.plan.fuse import Fused
 from pelton.plan.layout import Layouts, channels_last, dense
@@ -159,7 +159,7 @@ def joined(graph: Graph, run: Sequence[Region]) -> Region:
 
 def most_between(run: Chain) -> int:
     """Bytes of the largest value that the parts hand on, at the usual sizes."""
-    return max(usual(r.output.type.bytes) for r in run[:-1])
+    return max(optimum(r.output.type.bytes) for r in run[:-1])
 
 
 def lying(region: Region) -> Layouts:

@@ -89,7 +89,7 @@ class Inputs:
             return []
         # of axes: what a size is a multiple of comes after it
         sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}
-        free = [f"{label} ({dims.usual(sizes[label])})" for label in self.open.values()]
+        free = [f"{label} ({dims.optimum(sizes[label])})" for label in self.open.values()]
         found = (
             [
                 f"nobody gave the sizes {', '.join(free)}: any will do, the engine is tuned for those in brackets; "
@@ -111,8 +111,8 @@ class Inputs:
                 found.append(f"nobody gave the size {label}: it has to be {s.size} ({s.why})")
             elif name in self.open:
                 found.append(
-                    f"the size {label} is taken from {s.size.least} to"
-                    f" {s.size.most if s.size.most < dims.UNBOUNDED else 'any'} ({s.why})"
+                    f"the size {label} is taken from {s.size.minimum} to"
+                    f" {s.size.maximum if s.size.maximum < dims.UNBOUNDED else 'any'} ({s.why})"
                 )
         return found
 
@@ -224,14 +224,18 @@ class Inputs:
             return self._size(key, name, axis, wanted, True)
         said = self._asked.get(key, wanted)
         low, high = (
-            (0, dims.UNBOUNDED) if said is None else (said, said) if isinstance(said, int) else (said.least, said.most)
+            (0, dims.UNBOUNDED)
+            if said is None
+            else (said, said)
+            if isinstance(said, int)
+            else (said.minimum, said.maximum)
         )
-        if low <= dims.usual(found) <= high:
+        if low <= dims.optimum(found) <= high:
             return wanted if isinstance(wanted, int) else found
         if isinstance(wanted, Range):
-            raise InputError(f"the shapes given say both {wanted} and {dims.usual(found)} for the dimension {key!r}")
+            raise InputError(f"the shapes given say both {wanted} and {dims.optimum(found)} for the dimension {key!r}")
         program.warn(
-            f"the model says that axis {axis} of input {name!r} is {key}, {dims.usual(found)} elements by what was"
+            f"the model says that axis {axis} of input {name!r} is {key}, {dims.optimum(found)} elements by what was"
             f" given, but it is {said}: it is taken for a size of its own ({program.source.name})"
         )
         self._symbols[key] = identifier(key, self._symbols.values())
@@ -273,7 +277,7 @@ class Inputs:
         else:
             range = settled.size if settled is not None and isinstance(settled.size, Range) else range
             if asked is not None:
-                range = range._replace(usual=min(max(asked, range.least), range.most))
+                range = range._replace(optimum=min(max(asked, range.minimum), range.maximum))
             self._named[symbol] = dims.symbol(symbol, *range)
             if not dims.is_known(self._named[symbol]):  # the bounds may leave one number
                 self.open[symbol] = label

@@ -13,8 +13,8 @@ import onnx
 import onnx.version_converter
 
 from pelton.errors import InputError, ModelError
-from pelton.ir.dims import UNBOUNDED
 from pelton.importers.imported import Shape, log, parse_shape
+from pelton.ir.dims import UNBOUNDED
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
 from pelton.ir.settle import PATIENCE, Settled, settle
@@ -88,7 +88,7 @@ def examine(
     for text in inputs.told(settled, found.name):
         program.warn(text)
     graph = program.builder.finished(inputs.values, results.ports)
-    sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
+    sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < UNBOUNDED else None) for s in symbols(graph)}
     info = Info(
         str(found.path or ""),
         f"{found.model.producer_name} {found.model.producer_version}".strip(),
@@ -154,7 +154,7 @@ def _as_open_as_can_be(read_with: Callable[[Mapping[str, Settled]], Outcome]) ->
     first = read_with({})
     best = _settled(first, read_with)
     known = {
-        name: Settled(x.usual, "as numbers, it is a shorter program", given_up=True)
+        name: Settled(x.optimum, "as numbers, it is a shorter program", given_up=True)
         for name, x in first.inputs.free.items()
         if name in first.inputs.met
     }

@@ -206,7 +206,7 @@ class Unread:
         held = program.builder.constants
         constants = {name: held[v] for name, v in scope.bound.items() if isinstance(v, Value) and v in held}
         sizes = {
-            s.name: (s.least, s.usual, s.most if s.most < dims.UNBOUNDED else None)
+            s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None)
             for s in dims.symbols([v.type.shape for v in inputs.values])
         }
         info = Info(

@@ -6,16 +6,15 @@ import math
 
 import numpy as np
 
-from pelton.ir.dims import Size, bounds, is_known, usual
+from pelton.codegen.c.emit import constants, kernel, macro, tail
+from pelton.codegen.code import Text, code
+from pelton.codegen.grid import Grid, ceil_div, fits_grid, grid_of, is_constant, tail_rejection
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.ir.dims import Size, bounds, is_known, optimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, DType
 from pelton.plan.layout import Order, Strides, broadcast, order_of, row_major
 from pelton.plan.region import Region
-
-from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.code import Text, code
-from pelton.codegen.grid import Grid, is_constant, ceil_div, fits_grid, grid_of, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
 def has_unit_stride(shape: tuple[Size, ...], strides: Strides) -> bool:
@@ -107,7 +106,7 @@ class FewQueries(Attention):
     def node_rejection(self, region: Region) -> str | None:
         reason = super().node_rejection(region)
         return reason or (
-            "more queries than pay without packed keys" if usual(region.anchor.output.type.shape[-2]) > 4 else None
+            "more queries than pay without packed keys" if optimum(region.anchor.output.type.shape[-2]) > 4 else None
         )
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

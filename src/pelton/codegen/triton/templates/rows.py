@@ -6,21 +6,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from pelton.ir.dims import Size, bounds, is_known, usual
-from pelton.ir.graph import Value
-from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
 from pelton.codegen.c.templates.norm import split_affine
 from pelton.codegen.c.templates.reduce import KINDS
 from pelton.codegen.grid import Grid, ceil_div, tail_rejection
 from pelton.codegen.sweep import memory_order
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
+from pelton.codegen.triton.cost import AWAY, BYTES, NEAR, waves
+from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
+from pelton.ir.dims import Size, bounds, is_known, optimum
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
-from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
-from pelton.codegen.triton.cost import AWAY, BYTES, NEAR, waves
 from .window import joining, number
 
 HELD = 4096  # elements of a row that registers hold; longer ones are read again
@@ -36,8 +36,8 @@ WHOLE = tuple(name for name in REDUCES if name != "reduce_mean")  # also of inte
 JOINED: dict[str, tuple[str, Callable[[DType], float]]] = {
     "sum": ("x + y", lambda dtype: 0),
     "prod": ("x * y", lambda dtype: 1),
-    "max": ("maximum(x, y)", lambda dtype: dtype.least),
-    "min": ("minimum(x, y)", lambda dtype: dtype.most),
+    "max": ("maximum(x, y)", lambda dtype: dtype.lowest),
+    "min": ("minimum(x, y)", lambda dtype: dtype.highest),
 }
 
 
@@ -109,7 +109,7 @@ class Rows(Template):
         """Those that may take least, by a program for each block of rows, or by several where such blocks are few and
         long. `across`: neighbours in memory are elements of different rows."""
         found = dict[Tactic, float]()
-        m, n = usual(rows), usual(cols)
+        m, n = optimum(rows), optimum(cols)
         for size, warps in ((1024, 4), (2048, 4), (4096, 4), (4096, 8), (512, 2)):
             high = power_of_two(m, 1, 64 if across else max(1, size // power_of_two(n)))
             for rb in {high >> k for k in range(high.bit_length()) if not across or high >> k >= min(high, 8)}:

@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 
+from pelton.codegen.c.templates.images import window_geometry
+from pelton.codegen.grid import ceil_div, is_constant, tail_rejection
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
+from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, F64
-from pelton.codegen.c.templates.images import window_geometry
-from pelton.codegen.grid import is_constant, ceil_div, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, channels_last, last_of
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
 from .product import pixels
 
@@ -108,7 +108,7 @@ class Window(Pictures):
             bias = None
             pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
             counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
-        block = f"NEUTRAL = tl.constexpr({number(x.type.dtype.least) if kind == 'max_pool' else '0.0'})\n"
+        block = f"NEUTRAL = tl.constexpr({number(x.type.dtype.lowest) if kind == 'max_pool' else '0.0'})\n"
         block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else computed(x.type.dtype)})\n\n\n"
         block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
         at_once = max(n for n in range(1, AT_ONCE + 1) if s.kh * s.kw % n == 0) if is_known(s.kh, s.kw) else 1

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.dims import Dim, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F64, I64, DType
-
-from pelton.importers.onnx.node import Reading, Thing, reads
 
 REDUCTIONS = {
     "ReduceSum": "reduce_sum",
@@ -30,8 +29,8 @@ _OF_FLOATS = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
 
 # what is left of an empty axis: nothing is larger, nothing is smaller
 _OF_NOTHING: dict[str, Callable[[DType], float]] = {
-    "reduce_max": lambda d: d.least,
-    "reduce_min": lambda d: d.most,
+    "reduce_max": lambda d: d.lowest,
+    "reduce_min": lambda d: d.highest,
     "reduce_log_sum_exp": lambda d: -np.inf,
 }
 
