@@ -312,7 +312,7 @@ def test_a_long_would_be_noticed():
     assert longs("void f(const args *a, long begin) { return 1L << n; } // as long as it lasts") == ["long", "1L"]
     assert longs("enum : idx { N = 5, M = 7LL }; const u64 m = 1ull; /* so long */ // 5L\nint along_it = 0xL;") == []
     case = Case("copied", program(("y", "copy", "x"), x="f32[37]"))
-    with pytest.raises(AssertionError, match="says `long`"):
+    with pytest.raises(AssertionError, match="uses `long`"):
         check(Copying("for (long i = begin; i < end; i++) y[i] = x[i];"), case)
 
 
@@ -352,7 +352,7 @@ class Copying(Template):
         ("for (idx i = begin; i < end; i++) y[i] = x[i]; ((float *)x)[0] = 1;", "was written"),
         (
             "for (idx i = begin; i < end; i++) y[i] = x[i] * (end - begin > 1 ? 1.0f : 1.0000001f);",
-            "depends on how its tiles are cut",
+            "depends on how tiles are grouped",
         ),
     ],
     ids=["right", "inexact", "nan", "writes-behind", "reads-before", "scratch", "writes-input", "tiles"],
