@@ -9,6 +9,7 @@ import numpy as np
 from pelton.ir.dims import Dim, Undecided, bounds, symbol
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import F64, TensorType
+from pelton.passes.rewriting.draft import Draft
 from pelton.ops.words import (
     abs_,
     add,
@@ -41,7 +42,6 @@ from pelton.ops.words import (
     tanh,
     transpose,
 )
-from pelton.passes.rewriting.draft import Draft
 
 
 class Programs:

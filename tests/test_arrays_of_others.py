@@ -14,10 +14,10 @@ from test_cuda_runtime import made
 from test_runtime import equal, pair
 
 import pelton
-from pelton.backends import dlpack
-from pelton.backends.arrays import borrowed, hosted
 from pelton.errors import InputError
+from pelton.backends import dlpack
 from pelton.runtime import Engine
+from pelton.backends.arrays import borrowed, hosted
 
 N = 1000
 

@@ -21,10 +21,11 @@ from models import small_cnn
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-import pelton  # noqa: E402
 from benchmarks import child, interpreted  # noqa: E402
 from benchmarks.gpu import page, parts, results, suite  # noqa: E402
 from benchmarks.gpu.runtimes import Runtime  # noqa: E402
+
+import pelton  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -37,11 +38,11 @@ def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
     are or by damaged ones."""
     import triton_harness
     import triton_interpreter
-
     from benchmarks.gpu.checks import Templates, found_cases
+
+    from pelton.engine.cubin import Cubin
     from pelton.backends.cuda.null import NullDevice
     from pelton.codegen.template import GPU_TEMPLATES
-    from pelton.engine.cubin import Cubin
 
     checks = object.__new__(Templates)
     checks.harness, checks.templates, checks.seed, checks.target = (
@@ -80,8 +81,8 @@ def test_templates_are_checked_on_a_device(at, apart):
 def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """In such a process: what `checks.Networks` makes of an engine."""
     import triton_interpreter
-
     from benchmarks.gpu.checks import Networks
+
     from pelton.engine import file
 
     networks = object.__new__(Networks)
@@ -257,8 +258,10 @@ def no_gpu(monkeypatch):
     """Where there is one, a device that is none; its kernels do nothing."""
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     from benchmarks.gpu import checks
-    from pelton.backends.cuda import backend, driver
+
+    from pelton.backends.cuda import driver
     from pelton.backends.cuda.null import NullDevice
+    from pelton.backends.cuda import backend
 
     found = NullDevice()
     found.shared = 227 << 10
@@ -316,6 +319,7 @@ def test_a_model_is_timed_beside_others(no_gpu, run, monkeypatch):
 
 def test_templates_that_fail_do_not_lose_the_others(no_gpu, run, monkeypatch):
     from benchmarks.gpu import checks
+
     from pelton.errors import EngineError
 
     some = checks.found_cases()

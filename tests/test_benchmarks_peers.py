@@ -16,6 +16,7 @@ from onnx import helper
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gpu import suite  # noqa: E402
+
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.passes import pipeline  # noqa: E402
@@ -59,7 +60,6 @@ def transformer() -> Any:
 @pytest.mark.parametrize("make", [small_cnn, inverted_residuals, windows, transformer])
 def test_networks_of_torch_are_the_same(make):
     import torch
-
     from benchmarks.gpu import torch_network
 
     graph = importer.load(make()).graph
@@ -125,7 +125,6 @@ def small_resnet() -> Any:
 @needs("jax", "pip install jax")
 def test_resnet_in_jax_is_the_same():
     import jax.numpy as jnp
-
     from benchmarks.gpu import jax_networks
 
     graph = importer.load(small_resnet()).graph
@@ -193,7 +192,6 @@ def small_bert(layers: int = 2, width: int = 12, heads: int = 3, words: int = 10
 @needs("jax", "pip install jax")
 def test_bert_in_jax_is_the_same():
     import jax.numpy as jnp
-
     from benchmarks.gpu import jax_networks
 
     graph = importer.load(small_bert()).graph

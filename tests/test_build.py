@@ -8,20 +8,20 @@ import threading
 
 import numpy as np
 import pytest
-from compare import assert_close
-from models import small_cnn, wide_cnn
 from onnx import numpy_helper
-from onnx_models import one_node
 
 import pelton
+from compare import assert_close
+from models import small_cnn, wide_cnn
+from onnx_models import one_node
 from pelton.backends import cpu
 from pelton.cli.build import summary
-from pelton.codegen.c.templates import library
-from pelton.codegen.template import Tactic
+from pelton.system import files
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
-from pelton.system import files
+from pelton.codegen.c.templates import library
 from pelton.targets import best
+from pelton.codegen.template import Tactic
 from pelton.tune import packed_weights
 from pelton.tune.timing_cache import TimingCache
 

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 import pelton
-from pelton.codegen.c import toolchain as compiler
-from pelton.importers.onnx import load as importer
-from pelton.passes import pipeline
 from pelton.system import files
+from pelton.importers.onnx import load as importer
+from pelton.codegen.c import toolchain as compiler
+from pelton.passes import pipeline
 
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 

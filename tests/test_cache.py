@@ -18,9 +18,9 @@ from models import model
 from onnx import helper
 
 import pelton
-from pelton.cli import main
 from pelton.system import cache
 from pelton.system.cache import Cache
+from pelton.cli import main
 
 X, W = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((2, 48), (48, 32)))
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from vec_library import Library, clang, run, samples
 
-from pelton.codegen.c.emit import CLanguage, memory_type
+from pelton.ir.evaluate import evaluate_node
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.codegen.c.toolchain import zig
+from pelton.codegen.c.emit import CLanguage, memory_type
 from pelton.codegen.grid import is_computable
 from pelton.codegen.tail import expression
 from pelton.codegen.template import SOURCES
-from pelton.ir.evaluate import evaluate_node
-from pelton.ir.graph import Node, Value
-from pelton.ir.scalar import Scalar
-from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.ops import get
+from pelton.ir.scalar import Scalar
 
 TYPES = [d for d in DType if is_computable(d)]
 EIGHTHS = [d for d in TYPES if d.value.startswith("f8")]

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from models import inverted_residuals, small_cnn
 
 import pelton
-from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
-from pelton.codegen.template import Target
 from pelton.compiler import targets
+from models import inverted_residuals, small_cnn
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
+from pelton.codegen.template import Target
 from pelton.passes import pipeline
 from pelton.plan import fuse
 from pelton.plan.region import Region

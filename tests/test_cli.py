@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import pelton
-from pelton.cli import main, run
 from pelton.system.cache import LEDGER
+from pelton.cli import main, run
 
 COMMANDS = ("build", "run", "bench", "check", "inspect", "explain", "cache", "demo")
 # for subprocesses in other folders

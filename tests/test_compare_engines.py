@@ -13,10 +13,10 @@ from onnx_models import draw, model
 
 import pelton
 from pelton import cli
-from pelton.backends.cpu.prepared import Prepared
 from pelton.diagnose.compare import compare
 from pelton.engine import file
 from pelton.options import Options
+from pelton.backends.cpu.prepared import Prepared
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from onnx import helper
 from onnx_models import model
 
 from pelton.cli import main
-from pelton.diagnose.explain import explain
 from pelton.diagnose.support import diagnose
+from pelton.diagnose.explain import explain
 from pelton.plan.region import Region
 
 W = np.ones((4, 3), np.float32)

@@ -16,13 +16,13 @@ from test_cuda_tuning import device, spare
 import pelton
 from pelton import cli
 from pelton.backends.cuda import pack
-from pelton.backends.cuda.agree import agree, groups
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch, Stuck
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.backends.cuda.tune import agreed
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import Engine, Slice, Tensor
+from pelton.backends.cuda.agree import agree, groups
+from pelton.backends.cuda.tune import agreed
 from pelton.targets import gpus
 
 OTHERS = ("scale_b", "scale_c", "scale_d")

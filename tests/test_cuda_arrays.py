@@ -7,8 +7,8 @@ import pytest
 from handmade import expected
 from test_cuda_runtime import F32, Interface, branches, dynamic, equal, made
 
-from pelton.backends.cuda import arrays as device_arrays
 from pelton.errors import InputError
+from pelton.backends.cuda import arrays as device_arrays
 
 
 @pytest.fixture

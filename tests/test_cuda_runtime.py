@@ -12,15 +12,15 @@ import pytest
 from handmade import chain, engine, expected, python
 
 import pelton
-from pelton.backends import dlpack
 from pelton.backends.cuda import pack
-from pelton.backends.cuda import ready as cuda_ready
-from pelton.backends.cuda.arrays import DeviceArray
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.backends.host import HostStep
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.errors import EngineError, InputError
+from pelton.backends import dlpack
+from pelton.backends.cuda import ready as cuda_ready
+from pelton.backends.cuda.arrays import DeviceArray
+from pelton.backends.host import HostStep
 from pelton.targets import gpus
 
 N = 1000

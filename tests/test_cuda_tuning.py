@@ -12,22 +12,22 @@ import pytest
 from handmade import chain, expected
 from onnx import helper
 from onnx_models import model
-from test_cuda_runtime import KERNELS, N
 
 import pelton
+from pelton.compiler import targets
 from pelton.backends.cuda import pack
-from pelton.backends.cuda import ready as cuda_ready
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch
 from pelton.backends.cuda.null import NullDevice
-from pelton.codegen.triton import toolchain as triton_compile
-from pelton.compiler import targets
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import Engine, Step
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
+from pelton.codegen.triton import toolchain as triton_compile
 from pelton.options import Options
+from pelton.backends.cuda import ready as cuda_ready
 from pelton.targets import USUAL, gpus, usual
 from pelton.tune import measure_cuda
+from test_cuda_runtime import KERNELS, N
 
 
 def device(lasts=lambda launch: 1000.0, arch: int = 90, **given) -> NullDevice:

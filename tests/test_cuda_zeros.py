@@ -21,9 +21,9 @@ from pelton.backends.cuda.null import NullDevice, seen
 from pelton.compiler.build import built
 from pelton.engine import file, sizes
 from pelton.engine.cubin import Cubin
-from pelton.engine.memory import Lifetime, assign
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.validate import MOST_ZEROS, validate
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.memory import Lifetime, assign
 from pelton.errors import EngineError
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from pelton.ir import dims
-from pelton.ir.dims import Dim, Undecided, at, bounds, equal, maximum, minimum, optimum, symbol, symbols
+from pelton.ir.dims import Dim, Undecided, at, bounds, equal, maximum, minimum, symbol, symbols, optimum
 from pelton.ir.dims_text import parse
 
 N, B, S, P = symbol("n", 1, 8, 64), symbol("batch"), symbol("s", 1, 16), symbol("p", 0, 0)

@@ -13,13 +13,13 @@ from test_kernels_together import Layers
 import pelton
 from pelton.compiler import stages
 from pelton.engine import sizes
-from pelton.engine.shape_plan import Sheet
 from pelton.engine.validate import validate
+from pelton.engine.shape_plan import Sheet
 from pelton.errors import EngineError, InputError
+from pelton.ir.imported import Imported, Info
 from pelton.ir import text
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.ir.imported import Imported, Info
 from pelton.runtime import context as runtime_context
 
 LINES = """graph main[batch: 1..4..32, length: 1..50..](%x: f32[batch, length, 12], %z: f32[length, 12]) {

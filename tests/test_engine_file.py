@@ -17,9 +17,9 @@ import pytest
 from handmade import chain, engine, expected, python
 
 from pelton.engine import file
+from pelton.engine.validate import validate
 from pelton.engine.constants import Unmade
 from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
-from pelton.engine.validate import validate
 from pelton.errors import EngineError
 from pelton.runtime import load
 

@@ -10,13 +10,13 @@ from onnx import TensorProto, helper
 from onnx_models import model
 
 import pelton
-from pelton.backends.arrays import drawn
-from pelton.backends.cpu.prepared import Prepared
-from pelton.compiler.accuracy import Written, difference, sized, watch
 from pelton.compiler.build import built
+from pelton.compiler.accuracy import Written, difference, sized, watch
 from pelton.diagnose.explain import errors
 from pelton.ir.types import DType
 from pelton.options import Options
+from pelton.backends.arrays import drawn
+from pelton.backends.cpu.prepared import Prepared
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from onnx_models import draw, model
 
 from pelton import Options, build
 from pelton.compiler.stages import begun, walk
+from pelton.ir.imported import Imported, Info
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
-from pelton.ir.imported import Imported, Info
 from pelton.ir.types import F16, F32
 from pelton.passes.precision.halves import in_f32
 

@@ -14,11 +14,11 @@ from compare import assert_close
 from onnx_models import draw, one_node, value_info
 
 from pelton.errors import EngineError, InputError
+from pelton.reference import run_node, run_text
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.text import node_text
 from pelton.ops.foreign import bounded
-from pelton.reference import run_node, run_text
 
 SOFTMAX = one_node("Softmax", "f32[3, 5]")
 # too large for filters of zeros and ones

@@ -8,8 +8,8 @@ from draw import examples, operands
 from test_dynamic import agree, built, drawn  # noqa: F401  (a fixture)
 
 from pelton.ir import text
-from pelton.ir.builder import Builder
 from pelton.ir.evaluate import evaluate
+from pelton.ir.builder import Builder
 from pelton.ir.types import TensorType
 from pelton.ops import get
 

@@ -11,8 +11,8 @@ from draw import examples, operands
 
 from pelton.errors import BuildError, InputError
 from pelton.ir import dims
-from pelton.ir.builder import Builder
 from pelton.ir.evaluate import evaluate
+from pelton.ir.builder import Builder
 from pelton.ir.graph import Body, Graph, Node, Value, bodies, closed, live, substitute, symbols, topological
 from pelton.ir.text import key, node_text, parse, parse_node, to_text
 from pelton.ir.types import F16, F32, I64, DType, TensorType, broadcast_shapes

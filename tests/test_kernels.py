@@ -24,12 +24,12 @@ from kernel_harness import (
     walk,
 )
 
-import pelton.backends.cpu
-from pelton.codegen.c.toolchain import ClangCompiler
-from pelton.codegen.template import SOURCES, TEMPLATES, Kernel, Template
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import DType
+import pelton.backends.cpu
+from pelton.codegen.c.toolchain import ClangCompiler
+from pelton.codegen.template import SOURCES, TEMPLATES, Kernel, Template
 from pelton.ops import get
 
 NATIVE = Path(pelton.backends.cpu.__file__).parent / "native"
@@ -376,8 +376,8 @@ def test_the_harness_finds_what_is_written_between_rows():
 def test_tactics_have_names_that_parse():
     from kernel_harness import laid
 
-    from pelton.codegen.template import Tactic
     from pelton.ir.graph import symbols
+    from pelton.codegen.template import Tactic
 
     for name, cases in CASES.items():
         case = next(c for c in cases if not symbols(c.graph))

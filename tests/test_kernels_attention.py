@@ -1,8 +1,8 @@
 """Attention kernels."""
 
+from kernel_harness import Case, check, check_dynamic, declare, program, region_of, walk
 import numpy as np
 import pytest
-from kernel_harness import Case, check, check_dynamic, declare, program, region_of, walk
 
 from pelton.codegen.template import TEMPLATES
 from pelton.plan.layout import dense

@@ -17,12 +17,13 @@ from kernel_harness import (
     symbolic,
     walk,
 )
+
 from test_kernels import fed
 
-from pelton.codegen.template import TEMPLATES
 from pelton.ir.graph import optimum_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import TensorType
+from pelton.codegen.template import TEMPLATES
 from pelton.tune.candidates import refusal
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))

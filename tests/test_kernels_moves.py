@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from kernel_harness import Case, check, declare, drawn, evaluate, named, program, varying, walk
 
-from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import TensorType
+from pelton.codegen.template import TEMPLATES
 
 LAST = (0, 2, 3, 1)
 

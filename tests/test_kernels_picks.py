@@ -5,12 +5,12 @@ import pytest
 from draw import operands
 from kernel_harness import TARGET, Case, check, declare, laid, named, program, region_of, varying, walk
 
+from pelton.system.cache import Cache
+from pelton.ir.types import TensorType
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import TEMPLATES
-from pelton.ir.types import TensorType
 from pelton.ops import get
 from pelton.plan.place import Task
-from pelton.system.cache import Cache
 from pelton.tune.measure import CpuBench
 
 

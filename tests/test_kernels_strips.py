@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from kernel_harness import CASES, TARGET, Case, check, declare, named, program, region_of, walk
 
-from pelton.codegen.template import TEMPLATES, Target
 from pelton.ir.evaluate import evaluate
+from pelton.codegen.template import TEMPLATES, Target
 from pelton.plan.layout import channels_last, dense
 
 ORDER = channels_last(4)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from kernel_harness import TARGET, TARGETS, linked
 
-from pelton.codegen.template import Target
 from pelton.compiler.accuracy import check_accuracy
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import begun, walk
-from pelton.ir.builder import Builder
-from pelton.ir.dims import Undecided, bounds, is_known, maximum, optimum, symbol
-from pelton.ir.graph import Graph, Value, live
 from pelton.ir.imported import Imported, Info
+from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, optimum
+from pelton.ir.builder import Builder
+from pelton.ir.graph import Graph, Value, live
 from pelton.ir.types import F32, TensorType
+from pelton.codegen.template import Target
 from pelton.ops import get
 from pelton.options import Options
 from pelton.plan import lower, place

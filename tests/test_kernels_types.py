@@ -7,8 +7,8 @@ import pytest
 from kernel_harness import Case, check, declare, named, program, varying, walk
 from test_kernels import RowMajor
 
-from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import DType
+from pelton.codegen.template import TEMPLATES
 
 
 def product(a, b, tail=(), order=None, **more):

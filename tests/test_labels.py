@@ -9,8 +9,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pelton
-from pelton.compat.session.signature import well_formed
 from pelton.ops.expressions import compiled_safely
+from pelton.compat.session.signature import well_formed
 
 ML, MICROSOFT = "ai.onnx.ml", "com.microsoft"
 RNG = np.random.default_rng(5)

@@ -20,18 +20,18 @@ from test_triton_networks import TOLERANCE, block, moving  # noqa: E402
 from triton_harness import interpreted as left_by  # noqa: E402
 
 import pelton  # noqa: E402
-from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
-from pelton.codegen.triton.chain import chained, takes  # noqa: E402
-from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.compiler import targets  # noqa: E402
 from pelton.compiler.build import built  # noqa: E402
-from pelton.compiler.stages import begun, walk  # noqa: E402
+from pelton.system.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
+from pelton.codegen.triton.chain import chained, takes  # noqa: E402
+from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
-from pelton.system.cache import Cache  # noqa: E402
+from pelton.compiler.stages import begun, walk  # noqa: E402
 from pelton.tune import launches, measure_cuda, search  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)

@@ -13,15 +13,15 @@ from script_models import MODELS
 
 import pelton
 from pelton.backends import cpu
-from pelton.backends.arrays import drawn
 from pelton.cli import main
-from pelton.compat.session.engine_cache import key_of
 from pelton.compiler.specialize import Fitted
-from pelton.compiler.targets import describe_target
-from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
-from pelton.options import Options
+from pelton.importers.onnx import load as importer
 from pelton.targets import BUILT, LEVELS, best
+from pelton.options import Options
+from pelton.backends.arrays import drawn
+from pelton.compat.session.engine_cache import key_of
+from pelton.compiler.targets import describe_target
 from pelton.tune import search
 
 V3, V4 = "x86_64_v3", "x86_64_v4"

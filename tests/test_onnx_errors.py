@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import model, one_node
 
-from pelton import importers
 from pelton.errors import Error, InputError, ModelError
-from pelton.importers.onnx.load import load
-from pelton.ir.imported import OnData
+from pelton import importers
 from pelton.partition import partition
+from pelton.ir.imported import OnData
+from pelton.importers.onnx.load import load
 
 
 def relu(*, inputs=("x",), outputs=("y",), name="act", **changes) -> onnx.ModelProto:

@@ -19,13 +19,13 @@ from onnx_cases import BY_HAND, CASES
 from onnx_models import draw, model, one_node, value_info
 
 from pelton.errors import ModelError
+from pelton.ir.imported import OnData
 from pelton.importers.onnx.load import load
 from pelton.importers.onnx.node import READERS
 from pelton.importers.onnx.ops.declared import AsDeclared
 from pelton.ir.dims import mapped, symbol
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.ir.imported import OnData
 from pelton.ir.text import parse, to_text
 from pelton.ir.verify import verify
 

@@ -14,16 +14,16 @@ from onnx_cases import BY_HAND, CASES
 from onnx_models import draw, model, one_node
 
 import pelton
-from pelton import importers
 from pelton.errors import InputError, ModelError
+from pelton import importers
+from pelton.partition import partition
+from pelton.ir.imported import Imported, OnData
 from pelton.importers.onnx.load import load
 from pelton.ir.dims import UNBOUNDED, symbol
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import sizes_of, symbols
-from pelton.ir.imported import Imported, OnData
 from pelton.ir.text import parse, to_text
 from pelton.ir.verify import verify
-from pelton.partition import partition
 from pelton.passes import pipeline
 
 

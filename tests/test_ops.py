@@ -15,13 +15,13 @@ from onnx.reference import ReferenceEvaluator
 from pelton.importers.onnx import load  # noqa: F401  (declares the readers)
 from pelton.importers.onnx.node import READERS
 from pelton.importers.onnx.ops.declared import AsDeclared
-from pelton.ir.builder import Builder
 from pelton.ir.evaluate import evaluate, evaluate_node, widen
+from pelton.ir.builder import Builder
 from pelton.ir.graph import Node, Value
-from pelton.ir.scalar import PRIMITIVES, Scalar, cast
 from pelton.ir.types import F16, F32, I32, DType, TensorType
 from pelton.ops import REGISTRY
 from pelton.ops.op import Term
+from pelton.ir.scalar import PRIMITIVES, Scalar, cast
 from pelton.passes.decompose import decompose
 
 ALL = list(examples())

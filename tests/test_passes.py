@@ -15,11 +15,11 @@ from pelton.ir.types import DType
 from pelton.ir.verify import verify
 from pelton.passes.decompose import decompose
 from pelton.passes.fold import fold_constants, merge_equal
-from pelton.passes.pipeline import PIPELINE, run
 from pelton.passes.precision.lower_precision import lower_precision
-from pelton.passes.precision.tf32 import nearest, round_weights
+from pelton.passes.pipeline import PIPELINE, run
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.siblings import sibling_convolutions, sibling_matmuls
+from pelton.passes.precision.tf32 import nearest, round_weights
 
 
 def assert_becomes(after: Graph, expected: str) -> None:

@@ -6,11 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
-from pelton.engine import memory
 from pelton.ir.builder import Builder
 from pelton.ir.types import F32, TensorType
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.ops import get
+from pelton.engine import memory
 from pelton.plan import fuse, layout, lower, place
 from pelton.plan.region import Region
 from pelton.tune import candidates, search

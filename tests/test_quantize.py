@@ -11,14 +11,14 @@ from onnx_models import model, one_node
 
 from pelton.diagnose.explain import explain
 from pelton.importers.onnx.load import load
-from pelton.ir.builder import Builder
 from pelton.ir.evaluate import evaluate, evaluate_node
-from pelton.ir.folding import kept
+from pelton.ir.builder import Builder
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.text import key, parse, to_text
 from pelton.ir.types import DType, TensorType
 from pelton.ir.verify import verify
 from pelton.ops import REGISTRY, get
+from pelton.ir.folding import kept
 from pelton.passes.fold import fold_constants
 from pelton.passes.precision import NO_INTEGERS
 from pelton.passes.precision.quantized import in_f32

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from compare import assert_close
 
-from pelton.ir.builder import Builder
 from pelton.ir.evaluate import evaluate
+from pelton.ir.builder import Builder
 from pelton.ir.graph import Graph
 from pelton.ir.verify import verify
 from pelton.ops import get

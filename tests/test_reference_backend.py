@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 from handmade import chain
-from onnx import helper
 from onnx_models import model
+from onnx import helper
 
 import pelton
 from pelton.backends.arrays import drawn

@@ -12,20 +12,20 @@ from onnx import helper
 from script_models import MODELS
 
 import pelton
-from pelton.backends.arrays import drawn
-from pelton.cli import main
-from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
-from pelton.codegen.template import Target
-from pelton.compat.session.engine_cache import key_of
 from pelton.compiler import targets
+from pelton.cli import main
 from pelton.engine import file
 from pelton.importers.onnx import load as importer
 from pelton.ir.dims import Undecided
 from pelton.ir.text import key
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
+from pelton.codegen.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import fuse
+from pelton.backends.arrays import drawn
 from pelton.runtime.program import ScriptEngine
+from pelton.compat.session.engine_cache import key_of
 from pelton.tune import candidates, chains, replay, search
 
 # the package offers the function `build` under the same name

@@ -11,11 +11,16 @@ from kernel_harness import symbolic
 
 from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, Node, Value, optimum_sizes, sized
+from pelton.ir.graph import Graph, Node, Value, sized, optimum_sizes
 from pelton.ir.text import parse, to_text
 from pelton.ir.types import F64, TensorType
 from pelton.ir.verify import verify
 from pelton.ops import get
+from pelton.passes import pipeline  # noqa: F401  (declares all rules)
+from pelton.passes.rewriting.example import draw, program
+from pelton.passes.rewriting.pattern import ANY, Applied
+from pelton.passes.rewriting.report import PassReport
+from pelton.passes.rewriting.rule import RULES, Rule, constant, require, rewrite, rule, scalar, when
 from pelton.ops.words import (
     add,
     batch_norm,
@@ -32,11 +37,6 @@ from pelton.ops.words import (
     top_k,
     transpose,
 )
-from pelton.passes import pipeline  # noqa: F401  (declares all rules)
-from pelton.passes.rewriting.example import draw, program
-from pelton.passes.rewriting.pattern import ANY, Applied
-from pelton.passes.rewriting.report import PassReport
-from pelton.passes.rewriting.rule import RULES, Rule, constant, require, rewrite, rule, scalar, when
 
 SPELLINGS = [(r, k) for r in RULES.values() for k in range(len(r.patterns))]
 

@@ -25,8 +25,8 @@ from pelton.cli.run import described
 from pelton.engine import file
 from pelton.engine.program import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, validate_script
 from pelton.errors import BuildError, EngineError, InputError, ModelError
-from pelton.ir import dims
 from pelton.partition.segment import Symbols
+from pelton.ir import dims
 from pelton.reference import functions as data
 from pelton.runtime.program import ScriptEngine
 

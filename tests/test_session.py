@@ -17,9 +17,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pelton as ort
-from pelton.compat.session import session as home
-from pelton.engine.constants import Unmade
 from pelton.system.cache import Cache
+from pelton.engine.constants import Unmade
+from pelton.compat.session import session as home
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((4, 3)).astype(np.float32)

@@ -16,12 +16,12 @@ from onnx import TensorProto, helper, numpy_helper
 from test_session import RNG, W, close, network
 
 import pelton
-import pelton as ort
 import pelton.compat.session.session
+import pelton as ort
+from pelton.system.cache import Cache
+from pelton.options import Options
 from pelton.compat.session import entries, estimate, providers, settings
 from pelton.compat.session.engine_cache import Shelf
-from pelton.options import Options
-from pelton.system.cache import Cache
 
 
 @pytest.fixture(autouse=True)

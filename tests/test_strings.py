@@ -11,8 +11,8 @@ from onnx import helper
 from onnx_models import model, one_node
 
 import pelton
-from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
 from pelton.engine.validate import validate
+from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError, InputError
 
 NAMES = np.array(["zero", "one", "zwei", "π", 'a "b"\n'], object)

@@ -9,10 +9,10 @@ import pytest
 from pelton.codegen.template import templates
 from pelton.compiler.stages import begun, walk
 from pelton.errors import BuildError
-from pelton.ir.builder import Builder
-from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.imported import Imported, Info
+from pelton.ir.evaluate import evaluate
+from pelton.ir.builder import Builder
+from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.text import parse, to_text
 from pelton.ir.types import DType, TensorType
 from pelton.ir.verify import verify

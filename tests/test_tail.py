@@ -11,14 +11,14 @@ from kernel_harness import program, region_of
 
 from pelton.codegen.c import emit as c
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
-from pelton.codegen.code import Code, code, is_dynamic, join
+from pelton.codegen.code import Code, code, join, is_dynamic
 from pelton.codegen.grid import Grid
 from pelton.codegen.tail import Access, expression, operands, statements
 from pelton.codegen.template import Tactic
 from pelton.codegen.triton import emit as triton
 from pelton.ir import dims
-from pelton.ir.scalar import Scalar
 from pelton.ir.types import BOOL, F16, F32, I64
+from pelton.ir.scalar import Scalar
 from pelton.plan.layout import dense
 
 N, M = dims.symbol("n", 1, 4, 64), dims.symbol("m", 1, 5, 64)

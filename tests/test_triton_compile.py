@@ -15,11 +15,11 @@ from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E40
 from test_triton_kernels import CASES, HALF, SCALARS, attention, constant, conv, one  # noqa: E402
 
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
-from pelton.codegen.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
-from pelton.codegen.triton.emit import lying  # noqa: E402
-from pelton.codegen.triton.toolchain import Compiler, compiled, made_of  # noqa: E402
-from pelton.errors import BuildError  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
+from pelton.errors import BuildError  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
+from pelton.codegen.triton.toolchain import Compiler, compiled, made_of  # noqa: E402
+from pelton.codegen.triton.emit import lying  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
 SPILLED = 64  # bytes per thread that a first guess may spill

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-import test_cuda_tuning  # noqa: E402
 import triton_interpreter  # noqa: E402
 from handmade import zig_cc  # noqa: E402
 from kernel_harness import laid, program, region_of  # noqa: E402
+import test_cuda_tuning  # noqa: E402
 from models import inverted_residuals  # noqa: E402
 from onnx import helper  # noqa: E402
 from onnx_models import draw, model  # noqa: E402
@@ -30,21 +30,21 @@ from test_triton_networks import TOLERANCE, block  # noqa: E402
 from triton_harness import TARGET, Case, check  # noqa: E402
 
 import pelton  # noqa: E402
-from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
 from pelton.backends.cuda.cublaslt import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
-from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.compiler.build import built as build  # noqa: E402
 from pelton.engine import file, library, work  # noqa: E402
+from pelton.engine.validate import validate  # noqa: E402
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.product import Product  # noqa: E402
-from pelton.engine.validate import validate  # noqa: E402
 from pelton.engine.work import ALIGNED  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.types import F16  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
+from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 

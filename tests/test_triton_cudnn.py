@@ -27,14 +27,14 @@ import pelton  # noqa: E402
 from pelton.backends.cuda import cudnn  # noqa: E402
 from pelton.backends.cuda.cudnn import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
-from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.engine import library  # noqa: E402
-from pelton.engine.convolution import Convolution  # noqa: E402
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
+from pelton.engine.convolution import Convolution  # noqa: E402
 from pelton.engine.work import ALIGNED, CHOICES, KINDS  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.ir.types import F32  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 

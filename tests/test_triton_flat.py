@@ -16,14 +16,14 @@ from test_triton_kernels import conv  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.backends.cuda.null import seen  # noqa: E402
-from pelton.codegen.template import Tactic, Target  # noqa: E402
-from pelton.codegen.triton import cost  # noqa: E402
-from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
-from pelton.codegen.triton.toolchain import compiled  # noqa: E402
 from pelton.compiler.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.codegen.template import Tactic, Target  # noqa: E402
+from pelton.codegen.triton import cost  # noqa: E402
+from pelton.codegen.triton.toolchain import compiled  # noqa: E402
+from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan import place  # noqa: E402
 from pelton.plan.layout import Layouts  # noqa: E402

@@ -16,24 +16,24 @@ from onnx_models import draw, model
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
+from triton.runtime.errors import InterpreterError  # noqa: E402
 from test_triton_compile import SPILLED, kernels  # noqa: E402
 from test_triton_kernels import constant, conv  # noqa: E402
-from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, nhwc, tried  # noqa: E402
 
 import pelton  # noqa: E402
-from pelton.backends.cuda.tune import agreed  # noqa: E402
-from pelton.codegen.template import Tactic  # noqa: E402
-from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
-from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
-from pelton.codegen.triton.toolchain import GLUON, Compiler, compiled, fetched, made_of, release  # noqa: E402
 from pelton.compiler.build import built  # noqa: E402
-from pelton.compiler.targets.cuda import target_for  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.codegen.template import Tactic  # noqa: E402
+from pelton.codegen.triton.toolchain import GLUON, Compiler, compiled, fetched, made_of, release  # noqa: E402
+from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
+from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
+from pelton.backends.cuda.tune import agreed  # noqa: E402
+from pelton.compiler.targets.cuda import target_for  # noqa: E402
 from pelton.tune import search  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 

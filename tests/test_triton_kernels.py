@@ -13,13 +13,13 @@ from kernel_harness import drawn, laid, named, program, region_of  # noqa: E402
 from test_kernels_image import regions  # noqa: E402
 from triton_harness import TARGET, Case, check, check_dynamic, check_empty, checked, interpreted, nhwc  # noqa: E402
 
-from pelton.codegen.template import GPU_TEMPLATES, Tactic  # noqa: E402
-from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
 from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.ir import dims  # noqa: E402
-from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES, Tactic  # noqa: E402
+from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
 
 RNG = np.random.default_rng(5)

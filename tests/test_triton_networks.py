@@ -18,15 +18,15 @@ from onnx_models import draw, model
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 
-from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
-from pelton.codegen.triton import toolchain as triton_compile  # noqa: E402
 from pelton.compiler.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.errors import BuildError, InputError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.codegen.triton import toolchain as triton_compile  # noqa: E402
 from pelton.options import Options  # noqa: E402
+from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
 
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}  # of the largest output
 

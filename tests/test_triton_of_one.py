@@ -12,9 +12,9 @@ from test_triton_compile import kernels  # noqa: E402
 from test_triton_kernels import attention, blend, conv, one, picks, pool, scatters, steps, up  # noqa: E402
 from triton_harness import check  # noqa: E402
 
+from pelton.system.cache import Cache  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.codegen.triton.toolchain import Compiler  # noqa: E402
-from pelton.system.cache import Cache  # noqa: E402
 
 CASES: dict[str, list[Case]] = {
     "pointwise": [one("add-of-one", ("y", "add", "x w"), x="f32[1, 1]", w="f32[1]")],

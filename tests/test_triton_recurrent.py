@@ -20,15 +20,15 @@ from test_triton_kernels import BOTH, steps  # noqa: E402
 from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, checked  # noqa: E402
 
-from pelton.codegen.template import Tactic, Target  # noqa: E402
-from pelton.codegen.triton.templates import recurrent  # noqa: E402
-from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
-from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.compiler.build import built  # noqa: E402
+from pelton.system.cache import Cache  # noqa: E402
 from pelton.ir.graph import Value, optimum_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402
+from pelton.codegen.template import Tactic, Target  # noqa: E402
+from pelton.codegen.triton.templates import recurrent  # noqa: E402
+from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
+from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.system.cache import Cache  # noqa: E402
 
 WIDE = replace(TARGET, threads=132)  # multiprocessors enough for programs that wait for each other
 SPILLED = 0

@@ -16,13 +16,13 @@ from kernel_harness import Case, drawn, laid, region_of, symbolic  # noqa: E402
 from test_triton_kernels import HALF, RELU, conv, last_true, one, up  # noqa: E402
 from triton_harness import TARGET, check, check_dynamic, interpreted  # noqa: E402
 
-from pelton.codegen.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
-from pelton.codegen.triton.emit import lying  # noqa: E402
-from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.ir import dims  # noqa: E402
-from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
+from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
+from pelton.codegen.triton.emit import lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
 

@@ -15,8 +15,8 @@ from kernel_harness import drawn, region_of  # noqa: E402
 from test_triton_kernels import RELU, attention, constant, conv, one  # noqa: E402
 from triton_harness import TARGET, interpreted, tried  # noqa: E402
 
-from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.passes.precision import tf32  # noqa: E402
 
 TF32 = replace(TARGET, tf32=True)

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-from pelton.codegen.triton import workers  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
+from pelton.codegen.triton import workers  # noqa: E402
 
 
 def work(name: str, number: int) -> int:

@@ -8,9 +8,9 @@ from onnx_models import model
 import pelton
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import TEMPLATES, Tactic
+from pelton.tune.timing_cache import TimingCache
 from pelton.tune.measure import Stopwatch, passing
 from pelton.tune.search import best_of, worth
-from pelton.tune.timing_cache import TimingCache
 
 
 def found(*names):

@@ -10,8 +10,8 @@ from onnx_models import model, one_node, value_info
 
 import pelton
 from pelton.cli import main
-from pelton.compiler.specialize import VARIED, Fitted
 from pelton.errors import InputError, ModelError
+from pelton.compiler.specialize import VARIED, Fitted
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import TensorType

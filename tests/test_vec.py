@@ -7,27 +7,9 @@ import re
 
 import numpy as np
 import pytest
-from vec_library import (
-    BUILDS,
-    FLOAT_BINARY,
-    FLOAT_UNARY,
-    FLOATS,
-    INTEGER_BINARY,
-    INTEGER_UNARY,
-    INTEGERS,
-    MEMORY,
-    NUMBERS,
-    PLAIN,
-    PRELUDE,
-    REDUCTIONS,
-    Library,
-    accesses,
-    build_library,
-    clang,
-    functions,
-    is_predicate,
-    samples,
-)
+from vec_library import BUILDS, FLOAT_BINARY, FLOAT_UNARY, FLOATS, INTEGER_BINARY, INTEGER_UNARY, INTEGERS
+from vec_library import MEMORY, NUMBERS, PLAIN, PRELUDE, REDUCTIONS
+from vec_library import Library, accesses, build_library, clang, functions, samples, is_predicate
 
 from pelton.ir.scalar import PRIMITIVES, cast
 from pelton.ir.types import BF16, BOOL, F16, F32, F64, DType

@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.ir.builder import Builder
 from pelton.ir.types import F32, TensorType
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.ops import get
-from pelton.plan import fuse, layout, layout_search, place
+from pelton.plan import fuse, layout, place, layout_search
 from pelton.plan.region import Region
 from pelton.tune import candidates
 

@@ -11,8 +11,8 @@ from onnx_models import draw, model, one_node
 
 from pelton import build
 from pelton.importers.onnx.load import load
-from pelton.ir.builder import Builder
 from pelton.ir.evaluate import evaluate
+from pelton.ir.builder import Builder
 from pelton.ir.types import F16, F32, DType, TensorType
 from pelton.ops import get
 from pelton.passes.precision.widen import widen

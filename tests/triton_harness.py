@@ -11,12 +11,12 @@ import triton_interpreter
 from compare import assert_close
 from kernel_harness import Case, drawn, laid, region_of, sample, symbolic
 
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Value, symbols, optimum_sizes
+from pelton.ir.types import DType
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template
 from pelton.codegen.triton.emit import computable
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: F401  (declares)
-from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Value, optimum_sizes, symbols
-from pelton.ir.types import DType
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace

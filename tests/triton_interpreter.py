@@ -18,9 +18,9 @@ from ml_dtypes import bfloat16
 
 import pelton
 from pelton.backends.cuda.null import NullDevice
-from pelton.codegen.triton.toolchain import fetched, load, phased
 from pelton.compiler.build import Built
 from pelton.engine import file
+from pelton.codegen.triton.toolchain import fetched, load, phased
 from pelton.passes.precision import tf32
 
 LIBRARY = {

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError, Needs
 
 if TYPE_CHECKING:
-    from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
-
     from .options import Options
     from .runtime import Context, Engine, load
     from .runtime.tune import tune
+    from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
 
 __version__ = "0.1.0"
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any
 import onnx
 from onnx.backend.base import Backend, BackendRep
 
-from pelton.compiler.specialize import Fitted
 from pelton.errors import InputError
+from pelton.compiler.specialize import Fitted
 from pelton.options import Options
 
 

@@ -13,27 +13,25 @@ import numpy as np
 import onnx
 from compare import assert_close
 
-from pelton import (
-    importers,
-    preprocessing,  # noqa: F401  (imported before children are made)
-)
-from pelton.backends.arrays import drawn
-from pelton.compiler.assemble import assemble
+from pelton.diagnose import support
+from pelton import preprocessing  # noqa: F401  (imported before children are made)
 from pelton.compiler.build import build, built
 from pelton.compiler.stages import begun, walk
-from pelton.diagnose import support
+from pelton.engine.validate import validate
 from pelton.engine.model import Engine
 from pelton.engine.program import validate_script
-from pelton.engine.validate import validate
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
-from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, optimum_sizes, sized, symbols
+from pelton import importers
+from pelton.partition import partition
 from pelton.ir.imported import Imported, OnData
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Graph, sized, symbols, optimum_sizes
 from pelton.ir.types import STRING
 from pelton.options import Options
-from pelton.partition import partition
 from pelton.plan import lower
+from pelton.compiler.assemble import assemble
+from pelton.backends.arrays import drawn
 
 from . import graphs, mutate, seeds
 

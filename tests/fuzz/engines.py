@@ -13,7 +13,6 @@ from onnx_models import one_node
 from script_models import MODELS
 from test_engine_file import forge, with_host_step
 
-from pelton.backends.arrays import drawn
 from pelton.compiler.build import build
 from pelton.engine import file
 from pelton.engine.model import Engine as Plain
@@ -21,6 +20,7 @@ from pelton.engine.program import Script
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
+from pelton.backends.arrays import drawn
 
 from . import mutate
 

@@ -26,8 +26,8 @@ def _prepare() -> None:
     """From now on, this process interprets all of Triton, compiles nothing, and has a GPU that is none."""
     import triton_interpreter
 
-    from pelton.backends.cuda import backend
     from pelton.codegen.triton.toolchain import Compiler, Cubin, Made, phased
+    from pelton.backends.cuda import backend
 
     def cubins(self, sources, told=None, failed=None, archs=None):
         _sources.update(sources)

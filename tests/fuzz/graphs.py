@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 import onnx
-from compare import tolerance
 from onnx import helper, numpy_helper
+from compare import tolerance
 
-from pelton.errors import Error
 from pelton.importers.onnx import load as importer
 from pelton.importers.onnx.names import read_by
+from pelton.errors import Error
 from pelton.ir.evaluate import evaluate
 from pelton.ops.foreign import bounded
 

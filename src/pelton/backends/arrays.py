@@ -11,6 +11,7 @@ import numpy as np
 
 from pelton.engine.model import Port, numpy_dtype
 from pelton.errors import EngineError, InputError, near
+
 from pelton.system import memory
 
 from . import dlpack

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton import preprocessing
-from pelton.errors import InputError, near
 from pelton.system import files as whole
+from pelton.errors import InputError, near
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -140,8 +140,8 @@ def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), see
     usual values where it says nothing. InputError for sizes that the engine does not take, and where there is no memory
     for such inputs.
     """
-    from pelton.backends.arrays import drawn
     from pelton.engine.sizes import solve
+    from pelton.backends.arrays import drawn
 
     wanted = _shapes(engine, given)
     shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **wanted}))

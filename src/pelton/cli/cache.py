@@ -6,9 +6,9 @@ import argparse
 import json
 import time
 
+from pelton.system import cache
 from pelton.errors import InputError
 from pelton.options import Options
-from pelton.system import cache
 
 from . import arguments, text
 

@@ -9,8 +9,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pelton.engine.constants import length
-from pelton.engine.library import LIBRARIES, spoken, work
 from pelton.engine.model import Step
+from pelton.engine.library import LIBRARIES, spoken, work
 from pelton.engine.sizes import at, usual
 
 from . import build, text

@@ -9,7 +9,7 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, broadcast, far, last_of, order_of
 from pelton.plan.region import Region
 
-from .grid import Grid, ceil_div, fits_grid, is_computable, tail_rejection
+from .grid import Grid, is_computable, ceil_div, fits_grid, tail_rejection
 from .tail import operands
 from .template import Layouts, Target, Template
 

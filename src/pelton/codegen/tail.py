@@ -8,8 +8,8 @@ from typing import Protocol
 
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
-from pelton.ir.scalar import Scalar
 from pelton.ir.types import BOOL, DType
+from pelton.ir.scalar import Scalar
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
 

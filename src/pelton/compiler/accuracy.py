@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pelton.backends.arrays import check_names, drawn
-from pelton.backends.device import Ready
-from pelton.backends.host import view
-from pelton.codegen.template import Kernel
 from pelton.engine import sizes
 from pelton.engine.model import Slice, Step, Tensor
 from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import DType
+from pelton.codegen.template import Kernel
 from pelton.plan import lower
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
+from pelton.backends.arrays import check_names, drawn
+from pelton.backends.host import view
+from pelton.backends.device import Ready
 
 # of the largest value: Winograd's error grows with the channels, a wrong kernel's is near one
 TOLERANCE = 1e-3

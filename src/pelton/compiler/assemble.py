@@ -19,11 +19,12 @@ from pelton.ir.dims import Dim, Undecided
 from pelton.ir.dims_text import tree
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
+
 from pelton.plan.lower import Blob, strings
 
 if TYPE_CHECKING:
-    from pelton.options import Options
     from pelton.partition.partition import Scripted
+    from pelton.options import Options
 
 log = logging.getLogger("pelton.build")
 LYING = ("constant", "table", "text")  # the kinds of buffers that lie in the constants

@@ -9,9 +9,9 @@ from typing import Any
 
 from pelton.engine import model as plain_engine
 from pelton.errors import BuildError, InputError, ModelError
+from pelton.ir.imported import Imported, OnData
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
-from pelton.ir.imported import Imported, OnData
 from pelton.options import Options
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.place import Placed

@@ -8,13 +8,13 @@ from typing import Any
 
 from pelton.codegen.template import Target
 from pelton.engine.model import Engine
-from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported
+from pelton.ir.graph import Graph
 from pelton.options import Options
 from pelton.passes.rewriting.report import Report
 from pelton.plan.fuse import Fused
 from pelton.plan.lower import ScheduledTask
-from pelton.plan.place import LayoutConstraints, Placed
+from pelton.plan.place import Placed, LayoutConstraints
 from pelton.plan.region import Region
 from pelton.tune.replay import Decisions
 from pelton.tune.search import Choice, Timing

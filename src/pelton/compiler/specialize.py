@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 import onnx
 
-from pelton.backends.cpu.check import check_runs_here
-from pelton.errors import InputError, ModelError
-from pelton.importers.onnx.file import array_of, read
-from pelton.ir.imported import Imported, OnData
-from pelton.options import Options
-from pelton.runtime import Engine
-
 from .build import alone, scripted
 from .compilation import Compilation
 from .stages import walk
+from pelton.errors import InputError, ModelError
+from pelton.ir.imported import Imported, OnData
+from pelton.importers.onnx.file import array_of, read
+from pelton.options import Options
+from pelton.runtime import Engine
+from pelton.backends.cpu.check import check_runs_here
 
 REMEMBERED = 64  # engines that are kept
 # values of one input that get an engine of their own, where one for all of them can be had

@@ -11,8 +11,8 @@ from typing import Any
 from pelton import importers, preprocessing
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import Target
-from pelton.ir.graph import Graph, Node
 from pelton.ir.imported import Imported
+from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
 from pelton.options import Options
 from pelton.partition import partition

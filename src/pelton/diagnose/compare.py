@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from pelton.backends.arrays import drawn
-from pelton.backends.device import Ready
 from pelton.compiler.accuracy import Exact, difference, written
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import begun, walk
 from pelton.errors import Cancelled, InputError
-from pelton.ir.evaluate import evaluate
 from pelton.ir.imported import Imported
+from pelton.ir.evaluate import evaluate
 from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.runtime import Engine
+from pelton.backends.arrays import drawn
+from pelton.backends.device import Ready
 
 # of the largest value of an output, by the engine's precision
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}

@@ -10,26 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from pelton.backends.arrays import drawn
-from pelton.backends.cpu.check import check_runs_here
-from pelton.codegen.template import Tactic, templates
 from pelton.compiler.accuracy import Seen, Written, difference, sized, watch
 from pelton.compiler.build import built
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import NUMBER, begun, read_script, walk
 from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
+from pelton.partition import partition
+from pelton.ir.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.ir.imported import Imported, OnData
+from pelton.codegen.template import Tactic, templates
 from pelton.options import Options
-from pelton.partition import partition
 from pelton.passes.rewriting.report import Report
 from pelton.passes.rewriting.rule import RULES
 from pelton.plan.fuse import Fused
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
+from pelton.backends.arrays import drawn
+from pelton.backends.cpu.check import check_runs_here
 from pelton.tune.candidates import candidates
 
 ALL = 1 << 20  # tactics per template: every one

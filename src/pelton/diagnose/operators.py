@@ -12,15 +12,15 @@ import numpy as np
 import onnx
 
 from pelton.codegen.template import Target
-from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates, those for CPUs as well)
 from pelton.compiler.stages import begun, walk
+from pelton.ir.imported import Imported, Info
 from pelton.importers.onnx import load as importer
 from pelton.importers.onnx.host_steps import OWN
 from pelton.importers.onnx.node import READERS
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value
-from pelton.ir.imported import Imported, Info
 from pelton.ir.types import STRING, DType, TensorType
+from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates, those for CPUs as well)
 from pelton.ops.op import REGISTRY, Op
 from pelton.options import Options
 from pelton.plan import fuse, region

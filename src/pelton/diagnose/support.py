@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pelton import importers
 from pelton.compiler.build import undecided
 from pelton.compiler.stages import begun, read_script, walk
 from pelton.compiler.targets import describe_target
 from pelton.errors import Error, ModelError
+from pelton import importers
 from pelton.importers.imported import Shape
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value

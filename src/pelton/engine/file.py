@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from pelton.errors import EngineAbsent, EngineError
-from pelton.record import record
-from pelton.system import files
 
+from pelton.system import files
+from .validate import validate
 from .constants import Unmade, bytes_of
 from .model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
-from .validate import validate
+from pelton.record import record
 
 if TYPE_CHECKING:
     from .program import Script

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.errors import EngineError
+
 from pelton.record import record
 
 NUMPY_NAMES = {

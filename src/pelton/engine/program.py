@@ -9,12 +9,12 @@ from dataclasses import field
 from typing import Any, NoReturn
 
 from pelton.errors import EngineError
-from pelton.record import record
 
+from .validate import check_target
 from .constants import length
 from .model import SIZES, Engine, Port, Symbol
+from pelton.record import record
 from .sizes import multiple_of, well_formed
-from .validate import check_target
 
 DEEPEST = 32  # blocks within blocks
 LARGEST = 1 << 46  # bytes of a constant

@@ -11,8 +11,8 @@ from pelton.errors import EngineError
 
 from . import file
 from .constants import bytes_of
-from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
 from .model import Engine
+from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
 from .program import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, validate_script
 
 MOST = 1 << 14  # engines of a script

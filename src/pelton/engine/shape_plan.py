@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from pelton.errors import EngineError
-from pelton.record import record
 
-from .memory import lay_out, together
-from .model import SIZES, Engine, Port
-from .sizes import FUNCTIONS, at, lives
 from .validate import LARGEST, MOST_TILES, validate
+from .model import SIZES, Engine, Port
+from .memory import lay_out, together
+from pelton.record import record
+from .sizes import FUNCTIONS, at, lives
 
 
 @record(frozen=True)

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from pelton.errors import InputError
 
-from .memory import Lifetime, assign
 from .model import UNBOUNDED, Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from .memory import Lifetime, assign
 
 FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
     "+": sum,

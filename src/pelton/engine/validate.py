@@ -10,8 +10,8 @@ from pelton.errors import EngineError
 from pelton.targets import WITH_ZEROS
 
 from .constants import bytes_of, length
-from .library import LIBRARIES, work
 from .model import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
+from .library import LIBRARIES, work
 from .sizes import at, multiple_of, well_formed
 from .sizes import usual as usual_sizes
 

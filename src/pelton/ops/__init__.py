@@ -1,28 +1,23 @@
 """The words of the program representation, one file per family; importing this declares them all."""
 
-from . import (  # noqa: F401  (declares)  # noqa: F401  (declares)  # noqa: F401  (declares; these are about all others)
-    attention,
-    control,
+from .op import REGISTRY, Op, Term, composite, get, pointwise, structured
+from . import (  # noqa: F401  (declares)
+    math,
+    linear,
     conv,
     deform,
-    foreign,
-    labels,
-    linear,
-    math,
     memory,
-    norm,
     pool,
+    norm,
     quantize,
     reduce,
     resize,
-    rnn,
     roi,
     sample,
     shape,
-    size_arithmetic,
     sizes,
-    trees,
 )
-from .op import REGISTRY, Op, Term, composite, get, pointwise, structured
+from . import attention, foreign, labels, rnn, trees  # noqa: F401  (declares)
+from . import control, size_arithmetic  # noqa: F401  (declares; these are about all others)
 
 __all__ = ["REGISTRY", "Op", "Term", "composite", "get", "pointwise", "structured"]

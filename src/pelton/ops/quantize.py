@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+
 from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, DType, TensorType

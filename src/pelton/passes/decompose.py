@@ -7,11 +7,11 @@ from typing import Any
 
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node
+
 from pelton.passes.rewriting.draft import Draft
+from .fold import fold_constants
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
-
-from .fold import fold_constants
 
 Takes = Callable[[Graph, Node], bool]  # whether kernels take a node of a graph as it is
 

@@ -12,6 +12,7 @@ from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.folding import computed, kept, worth
 from pelton.ir.graph import Graph, Node, Value, live
+
 from pelton.passes.rewriting.draft import joined
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pelton.ir.graph import Graph
+
+from .rules import merge, recognize, rotary, simplify, views  # noqa: F401  (they declare their rules)
+from .decompose import Takes, decompose
+from .fold import drop_dead, fold_constants, merge_equal
 from pelton.passes.precision import widen_nodes
 from pelton.passes.rewriting.report import PassReport, Report
 from pelton.passes.rewriting.rule import rewrite, rules
-
-from .decompose import Takes, decompose
-from .fold import drop_dead, fold_constants, merge_equal
-from .rules import merge, recognize, rotary, simplify, views  # noqa: F401  (they declare their rules)
 from .siblings import sibling_convolutions, sibling_matmuls
 
 T = TypeVar("T")

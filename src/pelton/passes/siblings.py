@@ -10,10 +10,11 @@ import numpy as np
 
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.op import Term
-from pelton.ops.words import clip, convolution, matmul, slice_
+
 from pelton.passes.rewriting.draft import Draft, joined
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
+from pelton.ops.words import clip, convolution, matmul, slice_
 
 
 def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False) -> Graph:

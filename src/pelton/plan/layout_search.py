@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pelton.ir.graph import Node, Value
 
 from .fuse import Fused
-from .place import LayoutConstraints, Placer, Preferred, Task
+from .place import Placer, LayoutConstraints, Preferred, Task
 from .region import Region
 
 MAX_STATES = 16  # states side by side; what the first templates lead to comes first

@@ -15,12 +15,12 @@ import numpy as np
 
 from pelton.engine import sizes
 from pelton.engine.constants import ALIGN, Unmade
-from pelton.engine.memory import Lifetime, assign
 from pelton.engine.model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.memory import Lifetime, assign
 from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.dims_text import tree
-from pelton.ir.graph import Graph, Node, Value, symbols
 from pelton.ir.text import node_text, to_text
+from pelton.ir.graph import Graph, Node, Value, symbols
 from pelton.ir.types import STRING, DType
 
 from .layout import span

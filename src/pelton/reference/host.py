@@ -19,9 +19,8 @@ from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Graph, Node, sized
 from pelton.ir.text import parse, parse_node
 from pelton.ir.types import DType, TensorType
-from pelton.ops.foreign import CODES, evaluator, unpacked
-
 from . import functions
+from pelton.ops.foreign import CODES, evaluator, unpacked
 
 
 def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

@@ -31,6 +31,9 @@ from pelton.backends.device import Stamped, backend
 from pelton.engine import program_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.model import Port, Step, Symbol, numpy_dtype, strings_in
+from pelton.system import memory
+from pelton.system.forks import survives_fork
+from pelton.system.memory import address, aligned
 from pelton.engine.program import (
     Action,
     Block,
@@ -47,9 +50,6 @@ from pelton.engine.program import (
     validate_script,
 )
 from pelton.errors import EngineError, InputError, Needs
-from pelton.system import memory
-from pelton.system.forks import survives_fork
-from pelton.system.memory import address, aligned
 
 from .context import ENTERED, Context
 from .engine import Engine

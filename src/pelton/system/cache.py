@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pelton.errors import InputError
-
 from . import files
+from pelton.errors import InputError
 
 if TYPE_CHECKING:
     from pelton.options import Options

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, templates
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Value, symbols
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, templates
 from pelton.plan.layout import Layout
 from pelton.plan.region import Region, cut
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pelton.codegen.template import Target
 from pelton.ir.dims import optimum
 from pelton.ir.graph import Graph, Node
 from pelton.ir.text import key
+from pelton.codegen.template import Target
 from pelton.ops.words import convolution
 from pelton.plan.fuse import Fused
 from pelton.plan.layout import Layouts, channels_last, dense

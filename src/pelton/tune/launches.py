@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from pelton.ir.graph import Graph, Value
 from pelton.codegen.template import Kernel, Tactic, Target, Template
 from pelton.codegen.triton.chain import Chain, chained, takes
 from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES
-from pelton.ir.graph import Graph, Value
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
 from pelton.plan.layout import Layouts

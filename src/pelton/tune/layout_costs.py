@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pelton.codegen.template import Target
 from pelton.ir.dims import at
+from pelton.codegen.template import Target
 from pelton.ops.words import copy
-from pelton.plan.layout_search import NEVER
 from pelton.plan.place import Task
 from pelton.plan.region import Region
+from pelton.plan.layout_search import NEVER
 
 from .candidates import candidates
 from .search import Found, Timing, best_of, digest

@@ -11,9 +11,9 @@ import numpy as np
 
 from pelton.backends.cpu import Code, Program, load_code
 from pelton.backends.cpu.program import Row
+from pelton.ir.graph import Value
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel, Packed, source
-from pelton.ir.graph import Value
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
 from pelton.plan.workspace import KernelWorkspace

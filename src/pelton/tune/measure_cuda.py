@@ -11,13 +11,13 @@ import numpy as np
 
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, launches, zeros
-from pelton.codegen.template import Kernel, Packed
-from pelton.codegen.triton.toolchain import Compiler
 from pelton.engine.cubin import Cubin
 from pelton.engine.library import LIBRARIES, work
 from pelton.engine.work import ALIGNED
 from pelton.errors import BuildError, EngineError
 from pelton.ir.graph import Value
+from pelton.codegen.template import Kernel, Packed
+from pelton.codegen.triton.toolchain import Compiler
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
 from pelton.plan.workspace import KernelWorkspace

@@ -7,8 +7,8 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pelton.codegen.template import Kernel, Packed, Tactic, Template
 from pelton.ir.graph import Value
+from pelton.codegen.template import Kernel, Packed, Tactic, Template
 
 MAX_PACKED_RATIO = 2.0  # packed weights, of the model's own
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from pelton.backends.cpu import Program, describe, load_code
 from pelton.codegen.c.toolchain import ClangCompiler
-from pelton.codegen.template import source
 from pelton.targets import ISAS
+from pelton.codegen.template import source
 
 ROUNDS = 30  # of some 8 ms; the best counts, for others may use the machine
 # rounds between two looks at the CPU time, which systems count in steps of up to 10 ms

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pelton.codegen.template import Target, Template
+from pelton.system import files
 from pelton.errors import BuildError
 from pelton.ir.text import key
+from pelton.codegen.template import Target, Template
 from pelton.plan.fuse import Fused
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
-from pelton.system import files
 
 from .chains import rejoin
 from .search import Choice, Found, lying, usual

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pelton import codegen
-from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, templates
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, templates
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
 from . import packed_weights
-from .candidates import candidates
 from .timing_cache import TimingCache
+from .candidates import candidates
 
 log = logging.getLogger("pelton.build")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pelton.errors import BuildError
 from pelton.system import files
+from pelton.errors import BuildError
 
 VERSION = 1
 

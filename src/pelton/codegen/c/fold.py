@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 
-from pelton.codegen.grid import is_computable
 from pelton.ir.types import BOOL, DType
+
+from pelton.codegen.grid import is_computable
 
 from .emit import compute_type, literal, memory_type, vector_type
 

@@ -11,14 +11,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache, cache
 from pathlib import Path
 
-from pelton.codegen.template import SOURCES
-from pelton.errors import BuildError
 from pelton.system.cache import Cache
 from pelton.system.temporary import room
+from pelton.errors import BuildError
+
 from pelton.targets import ISAS
+from pelton.codegen.template import SOURCES
 
 FLAGS = (
     "-std=c23",

@@ -7,10 +7,10 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from pelton.codegen.template import Kernel, Packed, Tactic, Template
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
+from pelton.codegen.template import Kernel, Packed, Tactic, Template
 from pelton.plan.workspace import KernelWorkspace
 
 from .emit import named

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.codegen.code import Text, code, join
-from pelton.codegen.grid import Grid
-from pelton.codegen.tail import Access, Piece, Pointer, Tail, statements
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
 from pelton.engine.cubin import Map
 from pelton.engine.library import LIBRARIES
 from pelton.ir.dims import Dim, Size, bounds, is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
+from pelton.codegen.code import Text, code, join
+from pelton.codegen.grid import Grid
+from pelton.codegen.tail import Piece, Access, Pointer, Tail, statements
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
 from pelton.ops.words import copy
 from pelton.plan.layout import Strides, span
 from pelton.plan.region import Region

@@ -19,9 +19,9 @@ from importlib import metadata
 from typing import Any
 
 from pelton.engine.cubin import Cubin, Map
-from pelton.errors import BuildError
 from pelton.system.cache import Cache
 from pelton.system.temporary import room
+from pelton.errors import BuildError
 from pelton.targets import usual
 
 from . import workers

@@ -6,19 +6,19 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pelton.codegen.grid import Grid, scalar_constant
-from pelton.codegen.product import MatrixProduct as Read
-from pelton.codegen.template import Layouts, Packed, gpu_template
-from pelton.codegen.triton.templates.product import Plain, product
 from pelton.engine.product import Product
 from pelton.engine.work import ENDS, KINDS
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ops.words import add, convolution, gelu_tanh, mul, relu
+from pelton.codegen.grid import Grid, scalar_constant
+from pelton.codegen.product import MatrixProduct as Read
+from pelton.codegen.template import Layouts, Packed, gpu_template
 from pelton.plan.layout import Strides, broadcast, dense
 from pelton.plan.region import Region
 
 from .template import ByLibrary
+from pelton.codegen.triton.templates.product import Plain, product
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pelton.codegen.c.templates.images import window_geometry
-from pelton.codegen.grid import is_constant
-from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
-from pelton.codegen.triton.templates.conv import Convolution, Filters
 from pelton.engine.convolution import Convolution as Told
 from pelton.engine.work import ENDS, KINDS
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.ops.words import add, convolution, relu
+from pelton.codegen.c.templates.images import window_geometry
+from pelton.codegen.grid import is_constant
+from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
 from .template import ByLibrary
+from pelton.codegen.triton.templates.conv import Convolution, Filters
 
 # what channels of a group are a multiple of where the library's kernels read them sixteen bytes at a time
 DEEP = 8

@@ -3,10 +3,10 @@ like any other."""
 
 from __future__ import annotations
 
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template
 from pelton.engine.library import WORK, name
 from pelton.engine.work import CHOICES, KINDS
 from pelton.ir.graph import Value
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template
 from pelton.plan.region import Region
 
 

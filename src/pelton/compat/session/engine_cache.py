@@ -18,12 +18,12 @@ from typing import Any
 
 from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
+from pelton.system.cache import Cache, used
+from pelton.system import files
 from pelton.engine.file import MAGIC
 from pelton.errors import EngineError
 from pelton.options import Options
 from pelton.runtime import Engine, load
-from pelton.system import files
-from pelton.system.cache import Cache, used
 
 from .signature import Signature, from_json
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from pelton.engine import sizes
 from pelton.engine.constants import length
+from pelton.system.forks import survives_fork
 from pelton.runtime import Engine
 from pelton.system import memory
-from pelton.system.forks import survives_fork
 
-from .engine_cache import Takes
 from .settings import log
+from .engine_cache import Takes
 
 Shapes = Mapping[str, tuple[int, ...]]
 Key = tuple[tuple[str, tuple[int, ...]], ...]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pelton.system.cache import size
 from pelton.errors import InputError
 from pelton.options import Options
-from pelton.system.cache import size
 
 ON_MISS = ("build", "fast", "error")
 

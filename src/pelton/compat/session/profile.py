@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from pelton.system import files
 from pelton.engine.model import Step
 from pelton.errors import Error
-from pelton.system import files
 
 Traced = tuple[Step, int, int]
 

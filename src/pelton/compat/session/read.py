@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pelton import progress
-from pelton.backends.cpu.check import check_runs_here
 from pelton.errors import ModelError, Needs
 from pelton.options import Options
+from pelton.backends.cpu.check import check_runs_here
 
 from .changes import Changes
 from .signature import NAMES, ModelMetadata, NodeArg, Signature
@@ -68,8 +68,8 @@ def external(model: Path | bytes) -> list[str]:
 def signature(source: Source, options: Options) -> Signature:
     """What the model says of itself. ModelError for what is wrong with it whatever the sizes of a run are and whatever
     its inputs say."""
-    from pelton.importers.imported import OnData, OnSizes, parse_shape
     from pelton.importers.onnx import load as importer
+    from pelton.importers.imported import OnData, OnSizes, parse_shape
     from pelton.ir.dims import symbols
 
     model, graph = source.model, source.model.graph

@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 
 from pelton import progress
-from pelton.backends.arrays import fit
+from pelton.system.cache import opened
 from pelton.engine import sizes
 from pelton.engine.model import numpy_dtype
+from pelton.system.forks import survives_fork
 from pelton.errors import BuildError, Cancelled, InputError, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine
+from pelton.backends.arrays import fit
 from pelton.runtime.forms import entries
-from pelton.system.cache import opened
-from pelton.system.forks import survives_fork
 
 from . import estimate, read
 from .changes import unread
 from .devices import OrtMemoryInfo
-from .engine_cache import Shelf, engine_in, key_of
 from .engines import Kept, Shapes, may_take, spelled, taken
 from .profile import Profile
 from .providers import CPU, CUDA, Chosen
 from .providers import chosen as choose
 from .settings import RunOptions, SessionOptions, check_run, log
+from .engine_cache import Shelf, engine_in, key_of
 from .signature import ModelMetadata, NodeArg, Signature, check_fed, of_engine
 from .values import IOBinding, OrtValue
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from pelton.backends import cpu
-from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.backends.cpu.machine import target as runs_on
 from pelton.codegen.c.toolchain import ClangCompiler, compiler_id
 from pelton.codegen.template import Target
@@ -16,6 +15,7 @@ from pelton.engine.model import Engine
 from pelton.errors import InputError
 from pelton.options import Options
 from pelton.plan.place import Placed
+from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.system.cache import Cache
 from pelton.targets import ISAS, best
 from pelton.tune import search

@@ -15,8 +15,7 @@ from pelton.ir.types import I64, DType, TensorType
 from pelton.ir.unread import Call, Known
 from pelton.ops import foreign
 
-from . import foreign as onnx_foreign
-from . import names as onnx_names
+from . import foreign as onnx_foreign, names as onnx_names
 from .file import Source
 from .node import MICROSOFT, READERS, attribute
 from .scope import domain_of

@@ -13,8 +13,8 @@ import onnx
 import onnx.version_converter
 
 from pelton.errors import InputError, ModelError
-from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.dims import UNBOUNDED
+from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
 from pelton.ir.settle import PATIENCE, Settled, settle

@@ -15,8 +15,7 @@ from pelton.ir.imported import Met, OnData
 from pelton.ir.things import BROKEN, Broken, Thing
 from pelton.ir.types import TensorType
 
-from . import foreign as onnx_foreign
-from . import names
+from . import foreign as onnx_foreign, names
 from .node import ADVICE, READERS, Branches, Reader, Reading, Reported, schema_of
 from .program import WRITTEN, Program
 from .scope import Scope, called, domain_of

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pelton.compat.session.signature import NAMES
 from pelton.engine.model import numpy_dtype
 from pelton.errors import InputError
 from pelton.onnxruntime.missing import named
+from pelton.compat.session.signature import NAMES
 
 __getattr__ = named("onnxruntime.transformers.io_binding_helper")
 

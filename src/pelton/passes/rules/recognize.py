@@ -11,6 +11,9 @@ import numpy as np
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
+
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import array, constant, elements, everywhere, made_by, require, rule, scalar, when
 from pelton.ops.words import (
     add,
     attention,
@@ -58,8 +61,6 @@ from pelton.ops.words import (
     trilu,
     where,
 )
-from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import array, constant, elements, everywhere, made_by, require, rule, scalar, when
 
 X, ROW, IMAGE = "f32[2, 3, 8]", "=f32[8]", "f32[2, 4, 3, 5]"
 LITTLE = -1e4  # e to the power of this is 0, even where scores differ by thousands

@@ -12,6 +12,10 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
+
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import constant, elements, made_by, refuse, require, rule, when
+from .views import AxisSlice, full, sliced
 from pelton.ops.words import (
     add,
     concat,
@@ -28,10 +32,6 @@ from pelton.ops.words import (
     sub,
     transpose,
 )
-from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import constant, elements, made_by, refuse, require, rule, when
-
-from .views import AxisSlice, full, sliced
 
 # --- which elements are pairs
 

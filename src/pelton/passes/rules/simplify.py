@@ -9,6 +9,20 @@ import numpy as np
 
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shapes
+
+from pelton.passes.rewriting.pattern import ANY, Family
+from pelton.passes.rewriting.rule import (
+    array,
+    constant,
+    elements,
+    everywhere,
+    made_by,
+    require,
+    rule,
+    scalar,
+    skip,
+    when,
+)
 from pelton.ops.words import (
     abs_,
     add,
@@ -32,19 +46,6 @@ from pelton.ops.words import (
     sub,
     transpose,
     where,
-)
-from pelton.passes.rewriting.pattern import ANY, Family
-from pelton.passes.rewriting.rule import (
-    array,
-    constant,
-    elements,
-    everywhere,
-    made_by,
-    require,
-    rule,
-    scalar,
-    skip,
-    when,
 )
 
 POINTWISE = Family("pointwise", add)

@@ -11,6 +11,10 @@ from pelton.ir.dims import Size, is_known, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64, broadcast_shapes
 from pelton.ops.shape import length
+
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import constant, elements, everywhere, made_by, require, rule, skip, uses, when
+from .simplify import POINTWISE
 from pelton.ops.words import (
     average_pool,
     concat,
@@ -31,10 +35,6 @@ from pelton.ops.words import (
     tile,
     transpose,
 )
-from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import constant, elements, everywhere, made_by, require, rule, skip, uses, when
-
-from .simplify import POINTWISE
 
 Ints = tuple[Size, ...]
 FUSED = 16  # ops behind a convolution that are looked at

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
-from pelton.codegen.c.fold import element_macros, register_type
-from pelton.codegen.code import join
-from pelton.codegen.grid import Grid, ceil_div, is_computable
-from pelton.codegen.sweep import extent, memory_order, sweep_grid, task_shape
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 from pelton.ir import dims
 from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
+from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
+from pelton.codegen.c.fold import element_macros, register_type
+from pelton.codegen.code import join
+from pelton.codegen.grid import Grid, is_computable, ceil_div
 from .moves import MoveTemplate
+from pelton.codegen.sweep import extent, memory_order, task_shape, sweep_grid
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
 @template

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pelton.codegen.c.emit import constants, kernel, memory_type
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64
 from pelton.ops.labels import ROUNDS
 from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import constants, kernel, memory_type
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
 @template

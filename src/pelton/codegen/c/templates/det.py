@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pelton.codegen.c.emit import constants, kernel, macro, memory_type
-from pelton.codegen.grid import Grid
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64
 from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import constants, kernel, macro, memory_type
+from pelton.codegen.grid import Grid
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
 @template

@@ -1,35 +1,11 @@
 """All templates, in the order in which ties are broken: importing this declares them."""
 
 # Importing a module declares what it imports first: few comes before all that import gemm, gemm before convolutions.
+from . import few, attention, blend, gemm  # noqa: F401  (declares)
+from . import winograd, depthwise, conv, conv_transpose  # noqa: F401
+from . import coupled, det, gather, matmul, moves, norm, order, pool, reduce, resize  # noqa: F401
+from . import rnn, roi, rotary, scatter, softmax, strips, trees  # noqa: F401
+from . import pointwise  # noqa: F401  (takes what no other template does)
 from pelton.codegen.template import TEMPLATES
-
-from . import (  # noqa: F401  (declares)  # noqa: F401  # noqa: F401  # noqa: F401
-    attention,
-    blend,
-    conv,
-    conv_transpose,
-    coupled,
-    depthwise,
-    det,
-    few,
-    gather,
-    gemm,
-    matmul,
-    moves,
-    norm,
-    order,
-    pointwise,  # noqa: F401  (takes what no other template does)
-    pool,
-    reduce,
-    resize,
-    rnn,
-    roi,
-    rotary,
-    scatter,
-    softmax,
-    strips,
-    trees,
-    winograd,
-)
 
 __all__ = ["TEMPLATES"]

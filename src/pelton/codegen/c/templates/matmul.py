@@ -3,16 +3,16 @@ left."""
 
 from __future__ import annotations
 
-from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.c.fold import element_macros, is_native
-from pelton.codegen.grid import Grid, ceil_div, fits_grid, is_constant, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
+from pelton.codegen.c.emit import constants, kernel, macro, tail
+from pelton.codegen.c.fold import element_macros, is_native
 from .gemm import MatrixProduct
+from pelton.codegen.grid import Grid, is_constant, ceil_div, fits_grid, tail_rejection
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 # rows whose sums stay in registers, also where each of the two vectors of columns takes two
 MR = 4

@@ -6,19 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pelton.codegen.c.emit import MAX_TABLE_ENTRIES, compute_type, constants, kernel, tail
-from pelton.codegen.c.fold import element_macros
-from pelton.codegen.code import Text, code, join
-from pelton.codegen.grid import Grid, ceil_div, fits_grid, is_computable
-from pelton.codegen.sweep import Sweep, extent, memory_order, sweep_grid, task_shape
-from pelton.codegen.tail import Tail
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 from pelton.ir.dims import Size, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
 from pelton.ops.resize import axis_taps
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import MAX_TABLE_ENTRIES, compute_type, constants, kernel, tail
+from pelton.codegen.c.fold import element_macros
+from pelton.codegen.code import Text, code, join
+from pelton.codegen.grid import Grid, is_computable, ceil_div, fits_grid
+from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape, sweep_grid
+from pelton.codegen.tail import Tail
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,13 @@ import math
 
 import numpy as np
 
+from pelton.ir.dims import Size, is_known
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import BF16, F16, F32
+from pelton.ops import get
+from pelton.plan.layout import Order
+from pelton.plan.region import Region
+
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import element_macros
 from pelton.codegen.code import code
@@ -13,12 +20,6 @@ from pelton.codegen.grid import Grid, ceil_div
 from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape
 from pelton.codegen.tail import operands
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
-from pelton.ir.dims import Size, is_known
-from pelton.ir.graph import Node, Value
-from pelton.ir.types import BF16, F16, F32
-from pelton.ops import get
-from pelton.plan.layout import Order
-from pelton.plan.region import Region
 
 
 def f32_literal(x: float) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
-from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
-from pelton.codegen.grid import Grid, ceil_div, is_computable, scalar_constant
-from pelton.codegen.tail import operands
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 from pelton.ir.graph import Value
 from pelton.ops.words import copy
 from pelton.plan.layout import Order, broadcast, collapse, is_dense, last_of, order_of, row_major
 from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
+from pelton.codegen.grid import Grid, is_computable, ceil_div, scalar_constant
+from pelton.codegen.tail import operands
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 # elements per task: large enough to hide claiming it, small enough to share out
 TILE = 16 << 10

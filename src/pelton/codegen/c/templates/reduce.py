@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
+from pelton.ir.types import BOOL, F16, BF16, F32, F64, I64, DType
+from pelton.plan.layout import Order, Strides
+from pelton.plan.region import Region
+
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import reduction_macros
 from pelton.codegen.code import Text
 from pelton.codegen.grid import Grid, ceil_div, fits_grid
-from pelton.codegen.sweep import Sweep, extent, memory_order, sweep_grid, task_shape
+from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
-from pelton.ir.types import BF16, BOOL, F16, F32, F64, I64, DType
-from pelton.plan.layout import Order, Strides
-from pelton.plan.region import Region
 
 KINDS = {"reduce_sum": "sum", "reduce_mean": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min"}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from pelton.plan.region import Region
+
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import element_macros, register_type
 from pelton.codegen.grid import Grid, ceil_div
+from .order import along_or_across
 from pelton.codegen.sweep import Sweep, extent, task_shape
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
-from pelton.plan.region import Region
-
-from .order import along_or_across
 
 COST = 4  # an exponential costs as much as reading some elements
 

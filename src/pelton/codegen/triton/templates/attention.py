@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, F16, F32
 from pelton.codegen.c.templates import attention
 from pelton.codegen.c.templates.attention import Heads
 from pelton.codegen.code import Text, code
 from pelton.codegen.grid import Grid, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
-from pelton.codegen.triton.cost import BYTES, STEP, products, waves
-from pelton.codegen.triton.emit import address, function, kernel, place, tail, there, unreadable
-from pelton.ir.graph import Value
-from pelton.ir.types import BF16, F16, F32
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
+from pelton.codegen.triton.emit import address, function, kernel, place, tail, there, unreadable
 from .pointwise import power_of_two
 from .product import TF32, precisions
+from pelton.codegen.triton.cost import BYTES, STEP, products, waves
 
 TILES = (
     (128, 128, 8, 2),

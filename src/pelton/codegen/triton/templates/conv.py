@@ -8,19 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
-from pelton.codegen.grid import ceil_div, is_constant
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
-from pelton.codegen.triton.cost import cycles
-from pelton.codegen.triton.emit import ALIGNED, kernel, tail
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
+from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
+from pelton.codegen.grid import is_constant, ceil_div
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Layout, Order, channels_last, dense
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
+from pelton.codegen.triton.emit import ALIGNED, kernel, tail
 from .product import Products, likely, pixels, rounded, streams, tiles, workspaces
+from pelton.codegen.triton.cost import cycles
 
 MANY = 64  # pictures: rows that the tensor cores of an H100 take at once
 # What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more,

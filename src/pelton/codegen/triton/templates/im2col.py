@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
-from pelton.codegen.grid import ceil_div, is_constant
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
-from pelton.codegen.triton.cost import BOXES, cycles
-from pelton.codegen.triton.emit import kernel, tail
-from pelton.codegen.triton.toolchain import GLUON
 from pelton.engine.cubin import MOST_STEP, SWIZZLES, Map
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16
+from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
+from pelton.codegen.grid import is_constant, ceil_div
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Layout
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
+from pelton.codegen.triton.toolchain import GLUON
 from .conv import SUMS, WASTE, Convolution, Filters, described
+from pelton.codegen.triton.emit import kernel, tail
 from .product import likely, pixels, streams, tiles, workspaces
+from pelton.codegen.triton.cost import BOXES, cycles
 
 KIND = {F16: 6, BF16: 9}  # what maps call element types
 ROWS = 64  # that four warps hand to the tensor cores of an H100 at once

@@ -3,23 +3,23 @@
 from pelton.codegen.c.templates import (  # noqa: F401  (those for CPUs first, in their own order: some of what they know is shared)
     library,
 )
-from pelton.codegen.template import GPU_TEMPLATES
-from pelton.codegen.vendor import cublaslt, cudnn  # noqa: F401
 
 from . import (  # noqa: F401  (declares)
     attention,
-    conv,
-    im2col,
+    order,
     matmul,
     moves,
-    order,
     picks,
-    pointwise,  # noqa: F401  (takes what nobody else did)
     product,
+    conv,
+    im2col,
     recurrent,
     roi,
     rows,
     window,
 )
+from pelton.codegen.vendor import cublaslt, cudnn  # noqa: F401
+from . import pointwise  # noqa: F401  (takes what nobody else did)
+from pelton.codegen.template import GPU_TEMPLATES
 
 __all__ = ["GPU_TEMPLATES"]

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import math
 
+from pelton.ir.dims import Size, maximum
+from pelton.ir.types import F64
 from pelton.codegen.c.templates import blend, moves, scatter
 from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid, ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
-from pelton.codegen.triton.emit import TYPES, function, in_registers, index, kernel, memory, place, tail
-from pelton.ir.dims import Size, maximum
-from pelton.ir.types import F64
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 
+from pelton.codegen.triton.emit import TYPES, function, in_registers, index, kernel, memory, place, tail
 from .picks import ByElement, extents, held
 from .rows import JOINED
 from .window import joining

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from pelton.codegen.grid import Grid, ceil_div, tail_rejection
-from pelton.codegen.sweep import memory_order
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
-from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from pelton.ir.dims import bounds, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
+from pelton.codegen.grid import Grid, ceil_div, tail_rejection
+from pelton.codegen.sweep import memory_order
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, dense
 from pelton.plan.region import Region
 
+from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
 
 MOST = 1024  # elements that are sorted at once

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pelton.ir.dims import Size
+from pelton.ir.graph import Value
+from pelton.ir.types import DType
 from pelton.codegen.c.templates import gather
 from pelton.codegen.c.templates.gather import GatherStrides
 from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid, ceil_div, tail_rejection
 from pelton.codegen.sweep import extent, memory_order
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
-from pelton.codegen.triton.emit import computable, function, in_registers, kernel, movable, place, tail, unreadable
-from pelton.ir.dims import Size
-from pelton.ir.graph import Value
-from pelton.ir.types import DType
 from pelton.plan.region import Region
 
+from pelton.codegen.triton.emit import computable, function, in_registers, kernel, movable, place, tail, unreadable
 from .pointwise import power_of_two
 
 

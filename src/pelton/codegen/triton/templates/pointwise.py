@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from pelton.ir.graph import Value
 from pelton.codegen.c.templates import pointwise
 from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
-from pelton.codegen.triton.emit import computable, kernel, tail, unreadable
-from pelton.ir.graph import Value
 from pelton.plan.region import Region
+
+from pelton.codegen.triton.emit import computable, kernel, tail, unreadable
 
 
 def power_of_two(n: int, least: int = 1, most: int = 1 << 20) -> int:

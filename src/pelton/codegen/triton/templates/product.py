@@ -6,21 +6,21 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pelton.codegen.c.templates.gemm import is_product
-from pelton.codegen.code import Text
-from pelton.codegen.grid import Grid, ceil_div, is_constant, tail_rejection
-from pelton.codegen.product import MatrixProduct
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
-from pelton.codegen.triton.cost import cycles
-from pelton.codegen.triton.emit import kernel, place, tail, unreadable
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, I32
+from pelton.codegen.c.templates.gemm import is_product
+from pelton.codegen.code import Text
+from pelton.codegen.grid import Grid, is_constant, ceil_div, tail_rejection
+from pelton.codegen.product import MatrixProduct
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
+from pelton.codegen.triton.emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
+from pelton.codegen.triton.cost import cycles
 
 TILES = (
     (128, 256, 8, 3),

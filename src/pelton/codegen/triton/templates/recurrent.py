@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pelton.codegen.grid import ceil_div, is_constant
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
-from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES, NEAR
-from pelton.codegen.triton.emit import computed, kernel
 from pelton.ir.dims import bounds, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, F64, I32, I64, DType
+from pelton.codegen.grid import is_constant, ceil_div
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
+from pelton.codegen.triton.emit import computed, kernel
 from .pointwise import power_of_two
+from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES, NEAR
 
 # bytes of weights that stay in the caches of one multiprocessor from step to step
 CACHED = 192 << 10

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pelton.ir.graph import Value
 from pelton.codegen.c.templates import roi
 from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
-from pelton.codegen.triton.emit import kernel, tail, unreadable
-from pelton.ir.graph import Value
 from pelton.plan.region import Region
 
+from pelton.codegen.triton.emit import kernel, tail, unreadable
 from .pointwise import power_of_two
 from .product import pixels
 

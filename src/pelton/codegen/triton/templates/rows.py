@@ -6,21 +6,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from pelton.ir.dims import Size, bounds, is_known, optimum
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
 from pelton.codegen.c.templates.norm import split_affine
 from pelton.codegen.c.templates.reduce import KINDS
 from pelton.codegen.grid import Grid, ceil_div, tail_rejection
 from pelton.codegen.sweep import memory_order
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
-from pelton.codegen.triton.cost import AWAY, BYTES, NEAR, waves
-from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
-from pelton.ir.dims import Size, bounds, is_known, optimum
-from pelton.ir.graph import Value
-from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
+from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
+from pelton.codegen.triton.cost import AWAY, BYTES, NEAR, waves
 from .window import joining, number
 
 HELD = 4096  # elements of a row that registers hold; longer ones are read again

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
-from pelton.importers.onnx.ops.attention import causal, heads_apart, heads_together, repeated
-from pelton.importers.onnx.ops.norm import SMALLER, layer_norm
 from pelton.ir.dims import Size, equal
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64
+
+from pelton.importers.onnx.ops.attention import causal, heads_apart, heads_together, repeated
+from pelton.importers.onnx.ops.norm import SMALLER, layer_norm
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 
 # hides a score, whatever else is added to it, and stays finite
 FAR = float(np.finfo(np.float32).min) / 4

@@ -9,17 +9,17 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads, schema_of
+from pelton.ir.graph import Value
+from pelton.ir.types import F32, U8, DType
+
 from pelton.importers.onnx.ops.conv import activated, average
 from pelton.importers.onnx.ops.linear import scaled, swapped
+from .attention import projected
 from pelton.importers.onnx.ops.norm import softmax_along
 from pelton.importers.onnx.ops.quant import dequantize_linear, dequantized, quantize_linear, quantized
 from pelton.importers.onnx.ops.reduce import reduced
 from pelton.importers.onnx.ops.rnn import recurrent
-from pelton.ir.graph import Value
-from pelton.ir.types import F32, U8, DType
-
-from .attention import projected
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads, schema_of
 
 # weights that are held in few bits: folding takes 8 bytes for each of them, several times
 FOLDED = 1 << 26

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
+
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 
 _PLAIN = {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
 

@@ -7,10 +7,11 @@ from itertools import accumulate
 
 import onnx
 
-from pelton.importers.onnx.node import Branches, Items, Reading, Thing, reads, schema_of
 from pelton.ir.dims import equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I64
+
+from pelton.importers.onnx.node import Branches, Items, Reading, Thing, reads, schema_of
 
 UNROLLED = 256  # iterations of a loop with a known count that are written out
 WRITTEN = 5_000  # nodes that they may come to, loops within them included

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pelton.importers.onnx.node import READERS, Reading, Thing
 from pelton.ir.graph import Value
 from pelton.ops import REGISTRY, Op
+
+from pelton.importers.onnx.node import READERS, Reading, Thing
 
 
 @dataclass(frozen=True)

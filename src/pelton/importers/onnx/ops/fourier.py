@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
+
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 # How many bins of real and of complex numbers one product gives, before factors of the length take less time. Of 400
 # frames on two Zen 3 cores (one product,

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pelton.importers.onnx.node import FILLED, Reading, Thing, reads
 from pelton.ir.dims import Dim, Size, Undecided, is_known, maximum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64
+
+from pelton.importers.onnx.node import FILLED, Reading, Thing, reads
 
 
 @reads("DepthToSpace")

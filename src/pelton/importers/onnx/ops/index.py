@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir import dims, sizes
 from pelton.ir.dims import Size, Undecided, equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
 from pelton.ops.words import add, cast, expand, iota, reshape
+
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 
 @reads("Gather")

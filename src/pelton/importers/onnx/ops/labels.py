@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pelton.importers.onnx.file import array_of
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.graph import Value
 from pelton.ir.things import Entries, Rows
 from pelton.ir.types import F32, I64, STRING, DType
 
+from pelton.importers.onnx.file import array_of
+from pelton.importers.onnx.node import Reading, Thing, reads
 from .ml import ML
 
 

@@ -6,10 +6,11 @@ import math
 import string
 from collections.abc import Sequence
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 from pelton.ir.dims import Size, equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I32
+
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 
 
 @reads("MatMul")

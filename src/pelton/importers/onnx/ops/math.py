@@ -6,11 +6,11 @@ from functools import reduce
 
 import numpy as np
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, F64, I64, STRING, DType
 
 from .declared import aligned
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 HUGE = 1 << 24  # more elements than a mask drawn while importing may have
 

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64, STRING
+
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 ML = "ai.onnx.ml"
 

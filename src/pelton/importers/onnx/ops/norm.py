@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 from pelton.ir.graph import Value
 
 from .conv import powered, rooted
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 
 _EPSILON = 1e-5  # where no schema says so
 SMALLER = 1e-12  # the same for what ONNX Runtime fused

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, DType
 from pelton.ops.quantize import fits
 
 from .conv import convolution
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 _BITS = {DType.I2, DType.U2, DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, DType.U16}
 _FEW = {

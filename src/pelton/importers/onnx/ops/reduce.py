@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.dims import Dim, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F64, I64, DType
+
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 REDUCTIONS = {
     "ReduceSum": "reduce_sum",

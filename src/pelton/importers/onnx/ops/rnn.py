@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.dims import Dim, Size, equal
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
+
 from pelton.ops.rnn import taken
 
 from .index import reversed_sequences, tuples
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

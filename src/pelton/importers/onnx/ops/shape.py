@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pelton.importers.onnx.file import array_of, dense
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size, Undecided, equal, exact, is_known, maximum, minimum
 from pelton.ir.types import I64, broadcast_shapes
 from pelton.ops.shape import length
+
+from pelton.importers.onnx.file import array_of, dense
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 HUGE = 1 << 26  # more elements than a constant of the importer's own may have
 FEW = 64  # elements of a range that are reckoned with one by one

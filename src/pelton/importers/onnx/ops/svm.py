@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I64
 
 from .ml import ML, features, floats, labelled, transformed
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 
 @reads("SVMRegressor", domain=ML)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 from pelton.ops.expressions import compiled_safely
+
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 
 
 @reads("StringNormalizer")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
+
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 _TRAINING = "ai.onnx.preview.training"
 

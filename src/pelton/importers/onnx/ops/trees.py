@@ -6,14 +6,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pelton.importers.onnx.file import array_of
-from pelton.importers.onnx.node import Reading, Thing, reads
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, DType
+
 from pelton.ops.trees import of_nothing
 
+from pelton.importers.onnx.file import array_of
 from .ml import ML, labelled, transformed, two_scores
+from pelton.importers.onnx.node import Reading, Thing, reads
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
 _MODES = {
