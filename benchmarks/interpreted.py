@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pelton.compiler.build import built
+from pelton.compiler.build import build_detailed
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
@@ -48,7 +48,7 @@ def rows(
             for target in targets:
                 for precision in precisions:
                     options = Options(target=target, precision=precision, level=0)
-                    made = built(path, options)
+                    made = build_detailed(path, options)
                     ran = pool.submit(
                         triton_interpreter.ran,
                         made.engine.tobytes(),

@@ -18,7 +18,7 @@ from pelton.ops import get
 from pelton.plan.fuse import is_view
 from pelton.plan.layout import Order
 from pelton.plan.region import Region, cut
-from pelton.tune.candidates import refusal
+from pelton.tune.candidates import template_rejection
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def symbolic(
     for size in sorted({d for v in graph.inputs for d in v.type.shape} - fixed):
         try:
             varying = _with_symbols(graph, fixed | {d for v in graph.inputs for d in v.type.shape if d > size}, varies)
-            if template is not None and refusal(template, region_of(varying)) is not None:
+            if template is not None and template_rejection(template, region_of(varying)) is not None:
                 fixed.add(size)
         except (ValueError, TypeError):
             fixed.add(size)

@@ -26,7 +26,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, Template
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, optimum_sizes
 from pelton.targets import ISAS, best
-from pelton.tune.candidates import refusal
+from pelton.tune.candidates import template_rejection
 
 # what tests of templates import from here alone
 __all__ = ["CASES", "TARGET", "TARGETS", "Case", "check", "check_dynamic", "compiler", "declare", "drawn", "evaluate"]
@@ -98,7 +98,7 @@ def check_at(
     """Kernels chosen for the optimum sizes, run at others. Returns the number of runs."""
     graph, target = case.graph, target or TARGET
     region, optimum = region_of(graph), optimum_sizes(graph)
-    if not optimum or refusal(template, region) is not None:
+    if not optimum or template_rejection(template, region) is not None:
         return 0
     ran = 0
     lay = laid(template, region, case, 0)
@@ -138,7 +138,7 @@ def check(template: Template, case: Case, most: int = 2) -> int:
 def check_on(target: Target, template: Template, case: Case, most: int) -> int:
     """The same for the level of a target."""
     region = region_of(case.graph)
-    reason = refusal(template, region)
+    reason = template_rejection(template, region)
     assert reason is None, f"{template.name} rejects {case.name}: {reason}"
     if symbols(case.graph):
         ran = check_dynamic(template, case, most, target=target)

@@ -92,12 +92,12 @@ def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]
 def test_networks_are_checked_on_a_device(apart, tmp_path):
     import triton_interpreter
 
-    from pelton.compiler.build import built
+    from pelton.compiler.build import build_detailed
     from pelton.options import Options
 
     graph = importer.load(small_cnn(size=12)).graph
     feeds = suite.drawn(suite.ports(graph), 3)
-    made = built(small_cnn(size=12), Options(target="cuda:sm_90", precision="fp16", cache_dir=tmp_path))
+    made = build_detailed(small_cnn(size=12), Options(target="cuda:sm_90", precision="fp16", cache_dir=tmp_path))
     got = apart.submit(ran, made.engine.tobytes(), triton_interpreter.sources(made), feeds).result()
     want = evaluate(graph, feeds, round=False)
     assert suite.off(got, want) <= suite.TOLERANCE["fp16"]

@@ -60,7 +60,7 @@ def graphs():
 
 
 def join(graph, clock=None, target=SMALL, most=1):
-    return chains.join(fuse.fuse(graph, candidates.claim), clock, target, False, most)
+    return chains.join(fuse.fuse(graph, candidates.rejection), clock, target, False, most)
 
 
 def anchors(fused):
@@ -73,7 +73,7 @@ def anchors(fused):
 
 
 def test_chains_are_as_long_as_a_template_takes_them(graphs):
-    found = chains.found(fuse.fuse(graphs[0], candidates.claim), SMALL, False)
+    found = chains.found(fuse.fuse(graphs[0], candidates.rejection), SMALL, False)
     assert [[r.layers[0] for r in run] for run in found] == [
         ["first.dw", "first"],
         ["sum.wide", "sum.dw", "sum.c"],
@@ -90,9 +90,9 @@ def test_what_fits_the_cache_is_left_alone(graphs):
 
 def test_a_value_that_another_reads_stays(graphs):
     fused = join(graphs[1], Clock(1))
-    assert [[r.layers[0] for r in run] for run in chains.found(fuse.fuse(graphs[1], candidates.claim), SMALL, False)][
-        :2
-    ] == [["first.dw", "first"], ["sum.dw", "sum.c"]]
+    assert [
+        [r.layers[0] for r in run] for run in chains.found(fuse.fuse(graphs[1], candidates.rejection), SMALL, False)
+    ][:2] == [["first.dw", "first"], ["sum.dw", "sum.c"]]
     assert any(v.name == "sum.wide" for i in fused.items if isinstance(i, Region) for v in i.body.outputs)
 
 

@@ -18,7 +18,7 @@ from onnx_models import draw, model
 import pelton
 from pelton.backends.cuda import pack
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.compiler.build import built
+from pelton.compiler.build import build_detailed
 from pelton.engine import file, sizes
 from pelton.engine.cubin import Cubin
 from pelton.engine.validate import MOST_ZEROS, validate
@@ -182,7 +182,7 @@ def twice(
 def test_products_with_long_sums_run_in_one_launch_again_and_again(apart, tmp_path):
     import triton_interpreter
 
-    made = built(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=tmp_path))
+    made = build_detailed(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=tmp_path))
     plain = made.engine.plain
     streamed = [s for s in plain.steps if any(plain.buffers[a.buffer].kind == "zeros" for a in s.args)]
     own = [[a.buffer for a in s.args if plain.buffers[a.buffer].kind == "zeros"] for s in streamed]
@@ -248,7 +248,7 @@ def test_kernels_are_timed_alone_with_memory_of_their_own():
 
 def test_streams_are_timed_in_zeros_of_the_context(tmp_path):
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-    made = built(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=tmp_path)).engine
+    made = build_detailed(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=tmp_path)).engine
     null = NullDevice(90)
     null.l2 = 1 << 12
     tuned = pelton.tune(made, null)

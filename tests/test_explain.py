@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from onnx_models import model
 
 import pelton
-from pelton.compiler.build import built
+from pelton.compiler.build import build_detailed
 from pelton.compiler.accuracy import Written, difference, sized, watch
 from pelton.diagnose.explain import errors
 from pelton.ir.types import DType
@@ -152,9 +152,9 @@ def test_inputs_may_depend_on_the_engine_and_the_run_may_be_cancelled(cache):
 
 
 def test_exact_values_are_dropped_when_nothing_reads_them(cache):
-    made = built(small_cnn(), Options(level=0, cache_dir=cache))
+    made = build_detailed(small_cnn(), Options(level=0, cache_dir=cache))
     inputs = drawn(made.engine.inputs)
-    placed, chosen = sized(made.engine, made.placed, made.chosen, inputs)
+    placed, chosen = sized(made.engine, made.placed, made.scheduled, inputs)
     exact, held = Written(placed, inputs), []
     watch(
         made.engine,

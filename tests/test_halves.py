@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from onnx_models import draw, model
 
 from pelton import Options, build
-from pelton.compiler.stages import begun, walk
+from pelton.compiler.stages import run_stages, start
 from pelton.ir.imported import Imported, Info
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
@@ -51,7 +51,7 @@ def test_only_outputs_are_rounded(tmp_path):
 def test_gpus_and_strict_builds_keep_halves():
     graph = load(deep()).graph
     for options in (Options(strict=True), Options(target="cuda:sm_90")):
-        after = walk(begun(Imported(graph, Info()), options), "optimize").graph
+        after = run_stages(start(Imported(graph, Info()), options), "optimize").graph
         assert all(v.type.dtype is F16 for n in after.nodes for v in n.outputs)
 
 
@@ -66,7 +66,7 @@ def test_casts_of_the_model_round():
         ["y"],
     )
     feeds = draw(m)
-    graph = walk(begun(load(m), Options()), "optimize").graph
+    graph = run_stages(start(load(m), Options()), "optimize").graph
     rounded = feeds["x"].astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(evaluate(graph, feeds)["y"], rounded * rounded)
 

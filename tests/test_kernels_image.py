@@ -24,7 +24,7 @@ from pelton.ir.graph import optimum_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import TensorType
 from pelton.codegen.template import TEMPLATES
-from pelton.tune.candidates import refusal
+from pelton.tune.candidates import template_rejection
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
@@ -157,4 +157,7 @@ def test_resize_of_any_batch(mode):
 
 def test_resize_refuses_pictures_that_vary():
     region = region_of(parse(RESIZING.format(height="height", twice="2*height", mode="linear")))
-    assert refusal(TEMPLATES["resize"], region) == "the picture's size varies, and with it what each pixel is made of"
+    assert (
+        template_rejection(TEMPLATES["resize"], region)
+        == "the picture's size varies, and with it what each pixel is made of"
+    )

@@ -21,7 +21,7 @@ from triton_harness import interpreted as left_by  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.compiler import targets  # noqa: E402
-from pelton.compiler.build import built  # noqa: E402
+from pelton.compiler.build import build_detailed  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
@@ -31,7 +31,7 @@ from pelton.codegen.triton.chain import chained, takes  # noqa: E402
 from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
-from pelton.compiler.stages import begun, walk  # noqa: E402
+from pelton.compiler.stages import run_stages, start  # noqa: E402
 from pelton.tune import launches, measure_cuda, search  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
@@ -98,7 +98,7 @@ def dense(rows: str | int = 1, *sizes: int) -> onnx.ModelProto:
 def placed_of(m: onnx.ModelProto, precision: str = "fp32", target: Target = TARGET):
     """The program's tasks, and the kernels that they have by themselves."""
     options = Options(target="cuda:sm_90", precision=precision)
-    placed = walk(begun(importer.load(m), options, target), "place").placed
+    placed = run_stages(start(importer.load(m), options, target), "place").placed
     return placed, search.select(placed, target, None, strict=False, most=1)
 
 
@@ -277,7 +277,7 @@ def all_chains(monkeypatch):
         monkeypatch.setattr(
             launches._Search, "sure", lambda self, parts: len(parts) + 0.5 * (parts[0].kernel.tiles > 1)
         )
-        return built(m, Options(target=f"cuda:sm_{arch}", precision=precision, level=1, cache_dir=cache))
+        return build_detailed(m, Options(target=f"cuda:sm_{arch}", precision=precision, level=1, cache_dir=cache))
 
     return build
 
@@ -326,7 +326,7 @@ def test_chains_are_right_on_a_gpu(make, precision, tmp_path, all_chains):
 def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path, monkeypatch, caplog):
     m = dense(1, 24, 16, 8)
     options = Options(target="cuda:sm_90", level=1, cache_dir=tmp_path)
-    whole, plain = built(m, options).engine, built(m, options.but(level=0)).engine
+    whole, plain = build_detailed(m, options).engine, build_detailed(m, options.but(level=0)).engine
     assert len(whole.steps) == 1 and len(plain.steps) == 3 and plain.meta["chains"] == []
     assert whole.steps[0].info["layers"] == [name for s in plain.steps for name in s.info["layers"]]
 
@@ -341,7 +341,7 @@ def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path
 
     monkeypatch.setattr(launches, "chained", broken)
     with caplog.at_level("WARNING", "pelton.build"):
-        made = built(m, options).engine
+        made = build_detailed(m, options).engine
     assert (
         len(made.steps) == 3
         and made.meta["chains"] == []
@@ -355,7 +355,7 @@ def test_builds_on_a_gpu_time_chains_beside_their_parts(wins, tmp_path, monkeypa
     here = device(lambda launch: 1000.0 if wins or len(launch.words) < 6 else 9000.0)
     monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
     monkeypatch.setattr(targets.cuda, "here", lambda: here)
-    engine = built(dense(1, 24, 16), Options(target="cuda:sm_90", level=1, cache_dir=tmp_path)).engine
+    engine = build_detailed(dense(1, 24, 16), Options(target="cuda:sm_90", level=1, cache_dir=tmp_path)).engine
     if wins:
         (step,), (told,) = engine.steps, engine.meta["chains"]
         assert told.endswith("2 in one launch (1.0 µs, apart 2.0 µs)") and set(step.info["times_ns"].values()) == {

@@ -17,7 +17,7 @@ from pelton.tune import candidates, search
 
 
 def planned(graph):
-    return place.place(fuse.fuse(graph, candidates.claim), candidates.chosen)
+    return place.place(fuse.fuse(graph, candidates.rejection), candidates.first_template)
 
 
 def conv(b, x, channels, name, kernel=1):
@@ -91,7 +91,7 @@ def test_a_value_is_written_in_the_layout_that_its_reader_prefers(monkeypatch):
         c = conv(b, b.input(TensorType(F32, (1, 8, 5, 7)), "x"), 4, "one")
         graph = b.graph([conv(b, c, 4, "two", 3)])
         found = {c: layout.Layout((256, 1, 32, 4), zero_padded=True)}
-        done = place.place(fuse.fuse(graph, candidates.claim), candidates.chosen, found.get)
+        done = place.place(fuse.fuse(graph, candidates.rejection), candidates.first_template, found.get)
         assert done.places[c].zero_padded == (done.places[c].strides == (256, 1, 32, 4))
         return c, [task for task in done.tasks if task.region.anchors]
 
@@ -182,7 +182,7 @@ def test_slices_that_nothing_joins_or_no_kernel_writes_apart_are_views(parts, ax
         if axis == 1
         else b.emit(get("concat"), (two, one), dict(axis=axis))
     )
-    fused = fuse.fuse(b.graph(ends), candidates.claim)
+    fused = fuse.fuse(b.graph(ends), candidates.rejection)
     assert sum(fuse.is_view(i) and i.op.name == "slice" for i in fused.items if not isinstance(i, Region)) == 2
 
 
@@ -206,7 +206,7 @@ def test_a_region_takes_a_pointwise_dag_along_but_never_closes_a_cycle():
     (swish,) = b.emit(get("mul"), (y, g))
     z = conv(b, swish, 8, "z")
     (out,) = b.emit(get("add"), (z, y))
-    fused = fuse.fuse(b.graph([out]), candidates.claim)
+    fused = fuse.fuse(b.graph([out]), candidates.rejection)
     assert [i.title() for i in fused.items] == ["convolution+sigmoid+mul", "convolution+add"]
 
 

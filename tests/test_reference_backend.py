@@ -13,7 +13,7 @@ from onnx import helper
 import pelton
 from pelton.backends.arrays import drawn
 from pelton.backends.device import FOLDERS, Backend, backend
-from pelton.compiler.build import Built, built
+from pelton.compiler.build import BuildResult, build_detailed
 from pelton.compiler.targets.reference import by_reference
 from pelton.engine import file
 from pelton.errors import EngineError, InputError
@@ -37,15 +37,15 @@ NODES = [
 
 
 @pytest.fixture(scope="module", params=["f32[2, 3, 8, 8]", "f32[n, 3, 8, 8]"], ids=["fixed", "open"])
-def made(request, tmp_path_factory) -> Built:
-    return built(
+def made(request, tmp_path_factory) -> BuildResult:
+    return build_detailed(
         model(NODES, {"x": request.param}, ["y", "s"], WEIGHTS),
         Options(level=0, cache_dir=tmp_path_factory.mktemp("cache")),
     )
 
 
-def reference(made: Built) -> pelton.Engine:
-    return pelton.Engine(by_reference(made.engine.plain, made.placed, made.chosen))
+def reference(made: BuildResult) -> pelton.Engine:
+    return pelton.Engine(by_reference(made.engine.plain, made.placed, made.scheduled))
 
 
 def feeds(batch: int) -> dict[str, np.ndarray]:
@@ -131,7 +131,7 @@ def test_sizes_as_data(tmp_path):
         helper.make_node("ReduceSum", ["m"], ["t"], "count", keepdims=0),
         helper.make_node("Mul", ["x", "t"], ["y"], "times"),
     ]
-    made = built(model(nodes, {"x": "f32[rows, 3]"}, ["y"], {}), Options(level=0, cache_dir=tmp_path))
+    made = build_detailed(model(nodes, {"x": "f32[rows, 3]"}, ["y"], {}), Options(level=0, cache_dir=tmp_path))
     engine = reference(made)
     for rows in (1, 4):
         x = drawn([dataclasses.replace(p, shape=(rows, 3)) for p in engine.inputs])

@@ -132,7 +132,7 @@ def test_an_engine_of_recorded_tactics_is_the_same(case, cache, tmp_path, small,
 
 def test_what_runs_by_reference_is_recorded_as_nothing(cache, tmp_path, monkeypatch, no_clock):
     """A program of a script that becomes no engine, because of a size that nobody knows."""
-    real, path, source = building.compiled, tmp_path / "t.json", MODELS["detector"]()[0]
+    real, path, source = building.compile_graph, tmp_path / "t.json", MODELS["detector"]()[0]
 
     def compiled(imported, options, before):
         if any(n.op.name == "convolution" for n in imported.graph.nodes):
@@ -140,20 +140,20 @@ def test_what_runs_by_reference_is_recorded_as_nothing(cache, tmp_path, monkeypa
         assert before is None
         raise Undecided("n is not known")
 
-    monkeypatch.setattr(building, "compiled", compiled)
+    monkeypatch.setattr(building, "compile_graph", compiled)
     first = pelton.build(source, level=1, save_tactics=path, cache_dir=cache)
     no_clock()
     again = pelton.build(source, level=1, load_tactics=path, cache_dir=cache)
     assert [p is None for p in json.loads(path.read_text())["programs"]] == [False, True]
     assert len(first.script.engines) == 1 and same(first, again)
-    monkeypatch.setattr(building, "compiled", real)
+    monkeypatch.setattr(building, "compile_graph", real)
     with pytest.raises(pelton.BuildError, match="became no engine, here it does; build without load_tactics="):
         pelton.build(source, load_tactics=path, cache_dir=cache)
 
 
 def test_chains_are_joined_again_whatever_the_caches():
     graph = pipeline.run(importer.load(inverted_residuals()).graph, Options())[0]
-    fused = fuse.fuse(graph, candidates.claim)
+    fused = fuse.fuse(graph, candidates.rejection)
     first = chains.join(fused, None, Target(l2=L2, threads=2), False, 1)
     texts = [key(r.body) for r in first.joined]
     again = chains.rejoin(fused, texts, Target(), False)

@@ -457,14 +457,14 @@ def test_a_script_is_explained(tmp_path, capsys):
 def test_what_cannot_be_planned_runs_by_reference_or_is_refused(monkeypatch, tmp_path, part, name):
     """As if the compiler would have to know a size, of one program of a script, or of one that is no script."""
     builder = importlib.import_module("pelton.compiler.build")
-    compiled = builder.compiled
+    compiled = builder.compile_graph
 
     def undecided(imported, options, before):
         if imported.graph.name.endswith(part):
             raise dims.Undecided("whether this can be depends on sizes")
         return compiled(imported, options, before)
 
-    monkeypatch.setattr(builder, "compiled", undecided)
+    monkeypatch.setattr(builder, "compile_graph", undecided)
     if not name:
         with pytest.raises(BuildError, match="whether this can be.*shapes="):
             pelton.build(

@@ -13,7 +13,7 @@ from onnx_models import model, one_node
 import pelton
 from pelton.compiler import stages, targets
 from pelton.compiler.compilation import Compilation
-from pelton.compiler.stages import STAGES, begun, walk
+from pelton.compiler.stages import STAGES, run_stages, start
 from pelton.diagnose.compare import compare
 from pelton.diagnose.explain import explain
 from pelton.diagnose.support import diagnose
@@ -37,7 +37,7 @@ def test_every_field_is_filled_by_a_stage():
     assert set(filled.values()) <= set(NAMES)
     c = Compilation(Options(), small_cnn())
     for name in NAMES[: NAMES.index("lower")]:
-        before, c = c, walk(c, name)
+        before, c = c, run_stages(c, name)
         assert c.done == name
         for field, stage in filled.items():
             assert (getattr(before, field) is None) <= (stage in NAMES[NAMES.index(name) :] or field == "target"), field
@@ -72,16 +72,16 @@ def test_all_walk_the_same_list(walked, tmp_path):
 
 def test_a_walk_goes_on_where_it_stopped():
     c = Compilation(Options(), small_cnn())
-    stopped = walk(walk(walk(c, "optimize"), "fuse"), "place")
-    assert to_text(stopped.graph, data=True) == to_text(walk(c, "place").graph, data=True)
-    assert walk(stopped, "decompose") is stopped
+    stopped = run_stages(run_stages(run_stages(c, "optimize"), "fuse"), "place")
+    assert to_text(stopped.graph, data=True) == to_text(run_stages(c, "place").graph, data=True)
+    assert run_stages(stopped, "decompose") is stopped
     with pytest.raises(KeyError):
-        walk(stopped, "nowhere")
+        run_stages(stopped, "nowhere")
 
 
 def test_every_program_is_shown_by_name():
     seen = []
-    walk(Compilation(Options(), small_cnn(), see=lambda name, graph: seen.append(name)), "tune")
+    run_stages(Compilation(Options(), small_cnn(), see=lambda name, graph: seen.append(name)), "tune")
     assert seen == [
         "import",
         "quantized",
@@ -133,13 +133,13 @@ LSTM = one_node("LSTM", "f32[5, 2, 6]", weights(1, 16, 6), weights(1, 16, 4), hi
 
 @pytest.mark.parametrize("m, rule, told", [(PRODUCT, "halves", ["product"]), (LSTM, "decompose", None)])
 def test_what_they_did_is_reported_but_is_no_rule_of_the_engine(m, rule, told, tmp_path):
-    fired = walk(Compilation(Options(), m), "decompose").report.fired()
+    fired = run_stages(Compilation(Options(), m), "decompose").report.fired()
     assert fired[rule] == told or told is None and fired[rule]
     assert explain(m).why_not(rule).took == tuple(fired[rule])
     assert rule not in pelton.build(m, level=0, cache_dir=tmp_path).meta["report"]["fired"]
 
 
 def test_a_program_may_begin_later():
-    imported = walk(Compilation(Options(), small_cnn()), "import").imported
-    raw = walk(begun(imported, Options(), done="optimize"), "decompose")
+    imported = run_stages(Compilation(Options(), small_cnn()), "import").imported
+    raw = run_stages(start(imported, Options(), done="optimize"), "decompose")
     assert [p.name for p in raw.report.passes] == ["widen", "decompose", "widen parts"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pelton.codegen.template import templates
-from pelton.compiler.stages import begun, walk
+from pelton.compiler.stages import run_stages, start
 from pelton.errors import BuildError
 from pelton.ir.imported import Imported, Info
 from pelton.ir.evaluate import evaluate
@@ -21,7 +21,7 @@ from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose
 from pelton.plan import region
-from pelton.tune.candidates import claim
+from pelton.tune.candidates import rejection
 
 I8, U8, I32, I16, F32, F16 = (DType(n) for n in ("i8", "u8", "i32", "i16", "f32", "f16"))
 POINT = dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
@@ -194,7 +194,7 @@ def test_no_template_takes_them_yet(name, types, attrs, isa):
     if isa:
         pytest.importorskip("triton")
     graph = product(name, *types, **attrs)
-    refused = claim(region.cut(graph, graph.nodes, graph.nodes), isa=isa)
+    refused = rejection(region.cut(graph, graph.nodes, graph.nodes), isa=isa)
     assert refused is not None
     for t in templates(isa).values():
         if name in t.anchors:
@@ -211,7 +211,7 @@ def test_without_kernels_they_are_casts_around_a_plain_one(name, types, attrs):
     feeds = fed(graph)
     (want,), (have,) = evaluate(graph, feeds).values(), evaluate(found, feeds).values()
     assert want.dtype == have.dtype and np.allclose(want.astype(np.float64), have.astype(np.float64), rtol=1e-3)
-    c = walk(begun(Imported(graph, Info()), Options(level=0)), "place")
+    c = run_stages(start(Imported(graph, Info()), Options(level=0)), "place")
     assert all(n.attrs["accumulate"] is n.attrs["to"] is None for n in c.graph.nodes if n.op is get(name))
 
 

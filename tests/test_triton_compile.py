@@ -242,10 +242,10 @@ def test_what_triton_refuses_is_one_error(capfd):
 
 
 def test_a_gpus_templates_are_its_own():
-    from pelton.tune.candidates import claim, takers
+    from pelton.tune.candidates import accepting_templates, rejection
 
     graph = program(("y", "matmul", "a b"), a="f16[64, 64]", b="f16[64, 64]")
-    assert [t.name for t in takers(region_of(graph), isa="sm_90")] == ["gemm", "cublaslt"] and claim(
+    assert [t.name for t in accepting_templates(region_of(graph), isa="sm_90")] == ["gemm", "cublaslt"] and rejection(
         region_of(graph), isa="sm_90"
     ) is None
-    assert all(t not in GPU_TEMPLATES.values() for t in takers(region_of(graph)))
+    assert all(t not in GPU_TEMPLATES.values() for t in accepting_templates(region_of(graph)))

@@ -32,7 +32,7 @@ from triton_harness import TARGET, Case, check  # noqa: E402
 import pelton  # noqa: E402
 from pelton.backends.cuda.cublaslt import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
-from pelton.compiler.build import built as build  # noqa: E402
+from pelton.compiler.build import build_detailed as build  # noqa: E402
 from pelton.engine import file, library, work  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
@@ -46,7 +46,7 @@ from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
 from pelton.tune import launches  # noqa: E402
-from pelton.tune.candidates import refusal  # noqa: E402
+from pelton.tune.candidates import template_rejection  # noqa: E402
 
 SYMBOL, NAMES = Product.symbol, [f.name for f in fields(Product)]
 HERE = replace(TARGET, libraries=((SYMBOL, 130100),))
@@ -176,7 +176,7 @@ def test_what_a_library_does_not_do(nodes, reason):
     inputs = {"a": "f32[5, 3]", "b": "f32[3, 7]", "c": "f32[7]", "s": np.float32(2)}
     read = {n for _, _, words, *_ in nodes for n in words.split()}
     region = region_of(program(*nodes, **{n: v for n, v in inputs.items() if n in read}))
-    assert reason in (refusal(GPU_TEMPLATES[SYMBOL], region) or "")
+    assert reason in (template_rejection(GPU_TEMPLATES[SYMBOL], region) or "")
 
 
 @pytest.mark.parametrize("tf32, compute", [(False, 68), (True, 77)])

@@ -36,7 +36,7 @@ from pelton.errors import EngineError  # noqa: E402
 from pelton.ir.types import F32  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.tune import launches  # noqa: E402
-from pelton.tune.candidates import refusal  # noqa: E402
+from pelton.tune.candidates import template_rejection  # noqa: E402
 
 SYMBOL, VERSION, NAMES = Convolution.symbol, 92800, [f.name for f in fields(Convolution)]
 HERE = replace(TARGET, libraries=((SYMBOL, VERSION),))
@@ -140,7 +140,7 @@ def test_what_a_library_does_not_do(dtype, x, w, more, nodes, reason):
         b=constant(dtype, 4),
         **{n: v for n, v in inputs.items() if n in read},
     )
-    assert reason in (refusal(GPU_TEMPLATES[SYMBOL], region_of(graph)) or "")
+    assert reason in (template_rejection(GPU_TEMPLATES[SYMBOL], region_of(graph)) or "")
 
 
 def test_of_f32_only_where_it_may_be_multiplied_as_tf32():

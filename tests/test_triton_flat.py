@@ -16,7 +16,7 @@ from test_triton_kernels import conv  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.backends.cuda.null import seen  # noqa: E402
-from pelton.compiler.build import built  # noqa: E402
+from pelton.compiler.build import build_detailed  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -104,7 +104,7 @@ def flat_steps(engine) -> list:
 @pytest.mark.parametrize("name, precision", [*((name, "fp16") for name in CASES), ("pictures", "bf16")])
 def test_zero_padded_pictures(name, precision, apart, preferred, tmp_path):
     m = network(**CASES[name])
-    made = built(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
+    made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
     (step,) = flat_steps(made.engine)
     x = next(t for s in made.engine.steps for t in s.outputs if t.slice.buffer in {a.buffer for a in step.args[:1]})
     assert (
@@ -130,7 +130,9 @@ def test_only_where_it_pays(tmp_path):
     def flat(n: int, channels: int, size: int, target: str = "cuda:sm_90", precision: str = "fp16") -> int:
         graph = network(n, channels, channels, size=(size, size), pads=[1] * 4)
         return len(
-            flat_steps(built(graph, Options(target=target, precision=precision, level=0, cache_dir=tmp_path)).engine)
+            flat_steps(
+                build_detailed(graph, Options(target=target, precision=precision, level=0, cache_dir=tmp_path)).engine
+            )
         )
 
     wide = dict(n=16, channels=256, size=52)
@@ -146,7 +148,7 @@ def test_only_where_it_pays(tmp_path):
 def test_memory_for_it_is_limited(preferred, tmp_path, monkeypatch):
     m = network(**CASES["pictures"])
     monkeypatch.setattr(place, "MOST_ZERO_PADDED", 100)
-    engine = built(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path)).engine
+    engine = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path)).engine
     assert not flat_steps(engine) and not any(b.kind == "zeros" and b.size > 1000 for b in engine.plain.buffers)
 
 
@@ -162,8 +164,8 @@ def test_strides_alone_do_not_say_that_pictures_are_zero_padded():
 
 def test_rows_go_to_the_tensor_cores_as_boxes(preferred, tmp_path):
     m = network(n=16, channels=64, pads=[1] * 4)
-    made = built(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path))
-    (kernel,) = (c.kernel for c in made.chosen if c.kernel is not None and "FLAT=1" in c.info["tactic"])
+    made = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path))
+    (kernel,) = (c.kernel for c in made.scheduled if c.kernel is not None and "FLAT=1" in c.info["tactic"])
     asm = compiled(kernel.symbol, kernel.source, 90).asm
     assert (
         "wgmma.mma_async" in asm["ptx"] and "cp.async.bulk.tensor.2d" in asm["ptx"] and "cp.async.cg" not in asm["ptx"]

@@ -22,7 +22,7 @@ from test_triton_kernels import constant, conv  # noqa: E402
 from triton_harness import TARGET, check, nhwc, tried  # noqa: E402
 
 import pelton  # noqa: E402
-from pelton.compiler.build import built  # noqa: E402
+from pelton.compiler.build import build_detailed  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
@@ -35,7 +35,7 @@ from pelton.options import Options  # noqa: E402
 from pelton.backends.cuda.tune import agreed  # noqa: E402
 from pelton.compiler.targets.cuda import target_for  # noqa: E402
 from pelton.tune import search  # noqa: E402
-from pelton.tune.candidates import refusal  # noqa: E402
+from pelton.tune.candidates import template_rejection  # noqa: E402
 
 NAME, TEMPLATE = "im2col", GPU_TEMPLATES["im2col"]
 HERE = replace(TARGET, libraries=(("triton", GLUON),))
@@ -157,7 +157,7 @@ def test_where_it_is_tried():
         (conv("f16", (1, 32, 300, 300), 20, (2, 2), dilations=257), "too large"),
         (conv("f16", (1, 32, 9, 9), 8, (3, 3), pads=200), "too large"),
     ):
-        assert why in (refusal(TEMPLATE, region_of(case.graph)) or "")
+        assert why in (template_rejection(TEMPLATE, region_of(case.graph)) or "")
 
 
 # ---- compiled ----
@@ -214,7 +214,7 @@ def test_every_pointwise_op_compiles_behind_it():
             **others,
         )
         case = Case(f"behind-{op.name}", graph, dict.fromkeys(("x", *others), nhwc(4)))
-        if refusal(TEMPLATE, region_of(graph)) is None:
+        if template_rejection(TEMPLATE, region_of(graph)) is None:
             ops.add(op.name)
             made |= {k.symbol: k.source for _, k in kernels(NAME, case, HERE)}
     assert {"add", "erf", "tanh", "pow", "sqrt", "floor"} <= ops and len(ops) > 40
@@ -293,10 +293,10 @@ def test_engines_carry_it_and_it_agrees_with_the_others(precision, off, apart, t
                 "candidates",
                 lambda *a, of=search.candidates: sorted(of(*a), key=lambda way: way[0].name != NAME),
             )
-        made = built(m, Options(target="cuda:sm_90", precision=precision, level=5, cache_dir=tmp_path))
+        made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=5, cache_dir=tmp_path))
         sources = {
             k.symbol: k.source
-            for c in made.chosen
+            for c in made.scheduled
             if c.kernel is not None
             for k in (c.kernel, *(k for _, k in c.spares))
         }

@@ -18,7 +18,7 @@ from onnx_models import draw, model
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 
-from pelton.compiler.build import built  # noqa: E402
+from pelton.compiler.build import build_detailed  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.errors import BuildError, InputError  # noqa: E402
@@ -194,7 +194,7 @@ def compared(data: bytes, sources: Mapping[str, str], wrong: str = "") -> tuple[
 def test_networks_are_right(name, precision, apart, tmp_path, caplog):
     m = {**NETWORKS, **HOSTED}[name]()
     with caplog.at_level("WARNING", "pelton.build"):
-        made = built(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
+        made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
     hosted = made.engine.meta["host_steps"]
     assert bool(hosted) == (name in HOSTED) and made.engine.meta["precision"] == precision
     assert [h for h in hosted if not any(f"{h} runs as a host step" in r.message for r in caplog.records)] == []
@@ -218,8 +218,10 @@ def test_networks_are_right(name, precision, apart, tmp_path, caplog):
 def test_kernels_of_a_step_agree(name, precision, apart, tmp_path):
     """All that an engine carries gives the same in all of these networks; where one gives something else, it is found,
     in place or not."""
-    made = built(NETWORKS[name](), Options(target="cuda:sm_90", precision=precision, level=4, cache_dir=tmp_path))
-    kernels = [k for c in made.chosen if c.kernel is not None for k in (c.kernel, *(k for _, k in c.spares))]
+    made = build_detailed(
+        NETWORKS[name](), Options(target="cuda:sm_90", precision=precision, level=4, cache_dir=tmp_path)
+    )
+    kernels = [k for c in made.scheduled if c.kernel is not None for k in (c.kernel, *(k for _, k in c.spares))]
     sources, data = {k.symbol: k.source for k in kernels if k.symbol not in LIBRARIES}, made.engine.tobytes()
     steps = [s for s in made.engine.steps if sum(k.symbol not in LIBRARIES for k in s.spares) > 1]
     assert steps
@@ -237,7 +239,9 @@ def test_kernels_of_a_step_agree(name, precision, apart, tmp_path):
 def test_what_does_not_compile_ends_no_build(tmp_path, monkeypatch, caplog):
     """Another tactic takes its place, even at level 0, where engines carry no spares; unless none compiles."""
     options = Options(target="cuda:sm_90", level=0, cache_dir=tmp_path / "a")
-    bad = {s.symbol for s in built(small_cnn(), options).engine.steps if s.info["op"].startswith("convolution")}
+    bad = {
+        s.symbol for s in build_detailed(small_cnn(), options).engine.steps if s.info["op"].startswith("convolution")
+    }
     monkeypatch.setattr("pelton.backends.cpu.default_threads", lambda: 1)  # in this process
     compiled = triton_compile.cubin_of
 
@@ -248,7 +252,7 @@ def test_what_does_not_compile_ends_no_build(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(triton_compile, "cubin_of", cubin_of)
     with caplog.at_level("WARNING", "pelton.build"):
-        engine = built(small_cnn(), options.but(cache_dir=tmp_path / "b")).engine
+        engine = build_detailed(small_cnn(), options.but(cache_dir=tmp_path / "b")).engine
     assert (
         bad
         and bad.isdisjoint(s.symbol for s in engine.steps)
@@ -256,7 +260,7 @@ def test_what_does_not_compile_ends_no_build(tmp_path, monkeypatch, caplog):
     )
     bad.clear()
     with pytest.raises(BuildError, match="is more than the compiler holds"):
-        built(small_cnn(), options.but(cache_dir=tmp_path / "c"))
+        build_detailed(small_cnn(), options.but(cache_dir=tmp_path / "c"))
 
 
 def test_targets_and_precisions_are_checked(tmp_path):
@@ -271,6 +275,6 @@ def test_targets_and_precisions_are_checked(tmp_path):
     ):
         with pytest.raises(InputError):
             Options(**wrong)
-    made = built(small_cnn(), Options(target="cuda:sm_90,sm_80", level=0, cache_dir=tmp_path)).engine
+    made = build_detailed(small_cnn(), Options(target="cuda:sm_90,sm_80", level=0, cache_dir=tmp_path)).engine
     assert made.plain.target["arch"] == "cuda" and made.plain.target["isa"] == "sm_80,sm_90"
     assert json.dumps(dict(made.meta))

@@ -20,7 +20,7 @@ from test_triton_kernels import BOTH, steps  # noqa: E402
 from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, checked  # noqa: E402
 
-from pelton.compiler.build import built  # noqa: E402
+from pelton.compiler.build import build_detailed  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.ir.graph import Value, optimum_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402
@@ -121,7 +121,7 @@ def test_rows_without_a_bound_are_not_sent(monkeypatch):
 @pytest.mark.parametrize("precision, half", [("fp32", False), ("fp16", True), ("bf16", True)])
 def test_networks_carry_another_form_for_the_clock(precision, half, tmp_path):
     model = networks.recurrent()
-    made = built(model, Options(target="cuda:sm_90", precision=precision, level=3, cache_dir=tmp_path)).engine
+    made = build_detailed(model, Options(target="cuda:sm_90", precision=precision, level=3, cache_dir=tmp_path)).engine
     weights = sum(4 * math.prod(t.dims) for t in model.graph.initializer if t.data_type == TensorProto.FLOAT)
     assert (len(made.constants) < 0.6 * weights) == half  # and no step computes in another precision
     steps = [s for s in made.steps if s.info["tactic"].startswith("recurrent")]

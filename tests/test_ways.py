@@ -98,7 +98,7 @@ def total(fused, choose, cost):
 
 
 def cut(graph):
-    return fuse.fuse(graph, candidates.claim)
+    return fuse.fuse(graph, candidates.rejection)
 
 
 def regions(fused):

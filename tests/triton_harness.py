@@ -20,7 +20,7 @@ from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: F401 
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
-from pelton.tune.candidates import refusal
+from pelton.tune.candidates import template_rejection
 
 TARGET = Target(isa="sm_90", lanes=32, threads=4)
 POISON = {"f": np.nan, "i": 77, "u": 77}
@@ -112,7 +112,7 @@ def tried(
     """The kernels by which a case is checked, in dense and in gapped memory: so many tactics of a template, with their
     layouts, and in words."""
     region = region_of(case.graph)
-    reason = refusal(template, region)
+    reason = template_rejection(template, region)
     assert reason is None, f"{template.name} refuses {case.name}: {reason}"
     for gap in (0, 5):
         lay = laid(template, region, case, gap)
@@ -145,7 +145,7 @@ def check_dynamic(template: Template, case: Case) -> Kernel:
     the case's own."""
     if not symbols(case.graph):
         small = symbolic(case.graph, template, lambda d: (1, 1, d))
-        if optimum_sizes(small) and refusal(template, region_of(small)) is None:
+        if optimum_sizes(small) and template_rejection(template, region_of(small)) is None:
             checked(template, replace(case, graph=small), {name: int(name[1:]) - 1 for name in optimum_sizes(small)})
     graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
     assert optimum_sizes(graph), f"{template.name} takes no varying sizes in {case.name}"

@@ -18,7 +18,7 @@ from ml_dtypes import bfloat16
 
 import pelton
 from pelton.backends.cuda.null import NullDevice
-from pelton.compiler.build import Built
+from pelton.compiler.build import BuildResult
 from pelton.engine import file
 from pelton.codegen.triton.toolchain import fetched, load, phased
 from pelton.passes.precision import tf32
@@ -300,9 +300,9 @@ def launch(source: str, symbol: str, words: Sequence[int], tiles: int) -> None:
     )
 
 
-def sources(made: Built) -> dict[str, str]:
+def sources(made: BuildResult) -> dict[str, str]:
     """Symbol → source, of an engine's kernels."""
-    return {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}
+    return {c.kernel.symbol: c.kernel.source for c in made.scheduled if c.kernel is not None}
 
 
 def device(sources: Mapping[str, str], **more: Any) -> NullDevice:

@@ -15,8 +15,8 @@ from compare import assert_close
 
 from pelton.diagnose import support
 from pelton import preprocessing  # noqa: F401  (imported before children are made)
-from pelton.compiler.build import build, built
-from pelton.compiler.stages import begun, walk
+from pelton.compiler.build import build, build_detailed
+from pelton.compiler.stages import run_stages, start
 from pelton.engine.validate import validate
 from pelton.engine.model import Engine
 from pelton.engine.program import validate_script
@@ -119,7 +119,7 @@ def run_script(data: bytes, seed: int, cache: Path) -> str:
 
 def planned(imported: Imported) -> Engine:
     """All of a build but the compiler: the engine without its machine code."""
-    c = walk(begun(imported, OPTIONS), "tune")
+    c = run_stages(start(imported, OPTIONS), "tune")
     placed, choices = c.placed, c.choices
     waves = lower.waves(placed)
     chosen = [
@@ -140,7 +140,7 @@ def planned(imported: Imported) -> Engine:
 
 
 def run_and_compare(data: bytes, rng: np.random.Generator, cache: Path) -> str:
-    made = built(data, OPTIONS.but(cache_dir=cache))
+    made = build_detailed(data, OPTIONS.but(cache_dir=cache))
     graph, sizes = made.imported.graph, optimum_sizes(made.imported.graph)
     if symbols(graph):
         graph, _ = sized(graph, sizes)

@@ -29,7 +29,7 @@ def meta(c: Compilation) -> dict[str, Any]:
         "copies": c.lowered.placed.copies,
         "layouts": c.layouts,
         "chains": [*c.fused.chains, *c.lowered.together],
-        "host_steps": host_steps(c.lowered.chosen),
+        "host_steps": host_steps(c.lowered.scheduled),
         "weights": _weights([choice.packing for choice in c.lowered.choices.values()]),
         "model": {k: v for k, v in asdict(c.imported.info).items() if k != "path"},
         "forms": c.imported.forms,
@@ -44,7 +44,7 @@ def host_steps(chosen: Sequence[ScheduledTask]) -> list[str]:
     return [str(c.info["name"]) for c in chosen if c.kernel is None]
 
 
-def chosen(task: Task, choice: Choice | None, wave: int) -> ScheduledTask:
+def schedule(task: Task, choice: Choice | None, wave: int) -> ScheduledTask:
     """A task with what runs it: kernels, or the host where nothing was chosen."""
     if choice is None:
         op, name = task.node.op.name, task.node.name

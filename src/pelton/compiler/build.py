@@ -22,21 +22,21 @@ from pelton.tune import replay
 from .accuracy import check_accuracy
 from .assemble import assemble
 from .compilation import Compilation
-from .stages import begun, read_script, walk
+from .stages import start, read_script, run_stages
 from .targets import back_end, describe_target, ready, teller
 
 log = logging.getLogger("pelton.build")
 
 
 @dataclass(frozen=True)
-class Built:
+class BuildResult:
     """An engine with what it was made from: `chosen` has what runs each of the placed tasks, in their order;
     `decisions` is None unless they are to be recorded."""
 
     engine: Engine
     imported: Imported
     placed: Placed
-    chosen: Sequence[ScheduledTask]
+    scheduled: Sequence[ScheduledTask]
     decisions: replay.Decisions | None = None
 
 
@@ -48,11 +48,11 @@ def build(
     try:
         imported = _imported(model, options)
     except OnData as e:
-        return scripted(model, options, e)
+        return build_script(model, options, e)
     return _decided(imported, options).engine
 
 
-def built(model: Any, options: Options) -> Built:
+def build_detailed(model: Any, options: Options) -> BuildResult:
     """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight
     line."""
     try:
@@ -68,10 +68,10 @@ def _imported(model: Any, options: Options) -> Imported:
     """The model as a program, once all is there that a build needs; OnData where it cannot be one."""
     ready(options)
     teller(options)("import", 0, 1)
-    return walk(Compilation(options, model), "import").imported
+    return run_stages(Compilation(options, model), "import").imported
 
 
-def scripted(model: Any, options: Options, reason: OnData) -> Engine:
+def build_script(model: Any, options: Options, reason: OnData) -> Engine:
     """A script over engines, for a model that cannot be one engine, for that reason."""
     found = read_script(model, options)
     log.info("%s; it is built as a script over %d engines", reason, len(found.programs))
@@ -90,16 +90,16 @@ def scripted(model: Any, options: Options, reason: OnData) -> Engine:
     return ScriptEngine(script)
 
 
-def _decided(imported: Imported, options: Options) -> Built:
+def _decided(imported: Imported, options: Options) -> BuildResult:
     """An engine of a program; BuildError where it would have to know a size that a run decides."""
     _check_labels(imported.graph, options)
     try:
-        return alone(imported, options)
+        return build_program(imported, options)
     except Undecided as e:
-        raise BuildError(undecided(imported, e)) from e
+        raise BuildError(explain_undecided(imported, e)) from e
 
 
-def alone(imported: Imported, options: Options) -> Built:
+def build_program(imported: Imported, options: Options) -> BuildResult:
     """An engine of a model that is one program; Undecided where it would have to know a size that a run decides."""
     (before,) = _before(options, 1)
     made = _by(before, imported, options)
@@ -114,9 +114,9 @@ def _before(options: Options, count: int) -> list[replay.Decisions | None]:
     return replay.read(options.load_tactics, describe_target(options)[0].isa, count)
 
 
-def _by(before: replay.Decisions | None, imported: Imported, options: Options) -> Built:
+def _by(before: replay.Decisions | None, imported: Imported, options: Options) -> BuildResult:
     """An engine of a program, by what was decided before. BuildError where that was to have none."""
-    made = compiled(imported, options, before)
+    made = compile_graph(imported, options, before)
     if before is None and options.load_tactics is not None:
         raise BuildError(
             f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; {replay.AGAIN}"
@@ -129,7 +129,7 @@ def _record(options: Options, found: Sequence[replay.Decisions | None]) -> None:
         replay.write(options.save_tactics, describe_target(options)[0].isa, found)
 
 
-def undecided(imported: Imported, e: Undecided) -> str:
+def explain_undecided(imported: Imported, e: Undecided) -> str:
     """Why there is no engine of a program that would have to know a size."""
     return (
         f"{imported.info.called or imported.graph.name}: {e}; give the sizes that this depends on as numbers with"
@@ -137,21 +137,21 @@ def undecided(imported: Imported, e: Undecided) -> str:
     )
 
 
-def compiled(imported: Imported, options: Options, before: replay.Decisions | None = None) -> Built:
+def compile_graph(imported: Imported, options: Options, before: replay.Decisions | None = None) -> BuildResult:
     """An engine of a program, by what was decided before where that is given; Undecided where it would have to know a
     size that a run decides."""
     progress = teller(options)
     progress("optimize", 0, 1)
-    c = walk(replace(begun(imported, options), before=before), "optimize")
+    c = run_stages(replace(start(imported, options), before=before), "optimize")
     with back_end(options, sum(a.nbytes for a in c.graph.constants.values())) as back:
-        c = walk(replace(c, back=back, target=back.target), "lower")
-    c = walk(c, "link")
+        c = run_stages(replace(c, back=back, target=back.target), "lower")
+    c = run_stages(c, "link")
     engine = Engine(c.plain)
     if options.check:
-        c.plain.meta["checked"].extend(check_accuracy(engine, c.lowered.placed, c.lowered.chosen))
+        c.plain.meta["checked"].extend(check_accuracy(engine, c.lowered.placed, c.lowered.scheduled))
     progress("done", 1, 1)
     decisions = replay.recorded(c.fused, c.placed, c.choices) if options.save_tactics is not None else None
-    return Built(engine, imported, c.lowered.placed, c.lowered.chosen, decisions)
+    return BuildResult(engine, imported, c.lowered.placed, c.lowered.scheduled, decisions)
 
 
 def _check_labels(graph: Graph, options: Options) -> None:

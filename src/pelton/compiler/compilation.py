@@ -34,7 +34,7 @@ class Lowered:
 
     placed: Placed
     choices: Mapping[int, Choice]
-    chosen: Sequence[ScheduledTask]
+    scheduled: Sequence[ScheduledTask]
     together: Sequence[str]
     code: bytes
 

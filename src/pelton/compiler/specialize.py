@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .build import alone, scripted
+from .build import build_program, build_script
 from .compilation import Compilation
-from .stages import walk
+from .stages import run_stages
 from pelton.errors import InputError, ModelError
 from pelton.ir.imported import Imported, OnData
 from pelton.importers.onnx.file import array_of, read
@@ -123,7 +123,7 @@ class Fitted:
             reason: ModelError | None = None
             try:
                 options = self._options.but(shapes=fixed, values=known, usual=None)
-                found = walk(Compilation(options, self._source), "import").imported
+                found = run_stages(Compilation(options, self._source), "import").imported
                 wanted: tuple[str, ...] = found.info.wanted if special else ()
                 if best is None or len(found.info.foreign) < len(best[0].info.foreign):
                     best = found, constant
@@ -133,9 +133,9 @@ class Fitted:
             if more:
                 known.update(more)
             elif best is not None:
-                return alone(best[0], self._options).engine, best[1]
+                return build_program(best[0], self._options).engine, best[1]
             elif isinstance(reason, OnData):
-                return scripted(self._source, self._options.but(shapes=fixed, values=known), reason), constant
+                return build_script(self._source, self._options.but(shapes=fixed, values=known), reason), constant
             else:
                 assert reason is not None
                 raise reason

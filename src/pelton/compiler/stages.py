@@ -1,4 +1,4 @@
-"""The compiler's table of contents: the stages from a model to an engine, in their order, and the walk along them."""
+"""The compiler's table of contents: the stages from a model to an engine, in their order, and the run_stages along them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Stage:
     rewrites: bool = False
 
 
-def begun(imported: Imported, options: Options, target: Target | None = None, done: str = "import") -> Compilation:
+def start(imported: Imported, options: Options, target: Target | None = None, done: str = "import") -> Compilation:
     """A compilation of a program that is there already, with all stages up to `done` behind it. target: what code is
     made for, where the options do not say."""
     c = Compilation(options, imported=imported, graph=imported.graph, done=done)
     return c if target is None else replace(c, target=target)
 
 
-def walk(c: Compilation, to: str) -> Compilation:
+def run_stages(c: Compilation, to: str) -> Compilation:
     """The compilation after all stages that are still to be done, up to this one. KeyError for a stage that there is
     not, ModelError and InputError for what cannot be read (OnData where a script may do), BuildError for what cannot be
     built, Undecided where a size would have to be known."""
@@ -119,7 +119,7 @@ def _fuse(c: Compilation) -> Compilation:
 
 def _layout(c: Compilation) -> Compilation:
     strict, most = c.options.strict, search.MOST[c.options.level]
-    takers: replay.Takers = partial(candidates.takers, strict=strict, isa=c.target.isa)
+    takers: replay.Takers = partial(candidates.accepting_templates, strict=strict, isa=c.target.isa)
     if c.before is not None:
         takers = c.before.takers(c.fused, takers)
     found = layout_search.explore(c.fused, takers, _preferred(c))
@@ -155,7 +155,7 @@ def _lower(c: Compilation) -> Compilation:
     placed, choices, together = c.back.together(c.placed, c.choices)
     choices, code = c.back.code(placed, choices)
     waves = lower.waves(placed)
-    chosen = [about.chosen(task, choices.get(i), waves[i]) for i, task in enumerate(placed.tasks)]
+    chosen = [about.schedule(task, choices.get(i), waves[i]) for i, task in enumerate(placed.tasks)]
     for name in about.host_steps(chosen):
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
     return replace(c, lowered=Lowered(placed, choices, chosen, together, code))
@@ -167,7 +167,7 @@ def _link(c: Compilation) -> Compilation:
     graph, info = c.imported.graph, c.imported.info
     plain = lower.lower(
         c.lowered.placed,
-        c.lowered.chosen,
+        c.lowered.scheduled,
         c.lowered.code,
         name=graph.name,
         target=c.back.runs_on,
@@ -182,14 +182,14 @@ def _link(c: Compilation) -> Compilation:
 def _claim(c: Compilation) -> Claim:
     """What says why no template takes a region; None where one does."""
 
-    def claim(r: region.Region) -> str | None:
+    def rejection(r: region.Region) -> str | None:
         if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
             return "strings are Python objects, which host steps alone may touch"
         if len(r.body.nodes) > MOST_NODES:
             return "it is long enough: compilers take more than their share of time for longer kernels"
-        return candidates.claim(r, c.options.strict, c.target.isa)
+        return candidates.rejection(r, c.options.strict, c.target.isa)
 
-    return claim
+    return rejection
 
 
 def _claims(c: Compilation) -> Takes:
@@ -200,7 +200,7 @@ def _claims(c: Compilation) -> Takes:
 
 def _preferred(c: Compilation) -> place.Preferred:
     """Asks templates once for each value, however many ways lead to it."""
-    return cache(partial(candidates.preferred, c.fused.graph, c.target, c.options.strict))
+    return cache(partial(candidates.preferred_layout, c.fused.graph, c.target, c.options.strict))
 
 
 STAGES = (

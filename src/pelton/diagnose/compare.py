@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.compiler.accuracy import Exact, difference, written
 from pelton.compiler.compilation import Compilation
-from pelton.compiler.stages import begun, walk
+from pelton.compiler.stages import run_stages, start
 from pelton.errors import Cancelled, InputError
 from pelton.ir.imported import Imported
 from pelton.ir.evaluate import evaluate
@@ -98,7 +98,7 @@ def compare(
     imported = _imported(model, engine, inputs, values)
     target = "cuda" if engine.plain.target.get("arch") == "cuda" else "cpu"
     options = Options(strict=bool(engine.meta.get("strict")), target=target)
-    graph = walk(begun(imported, options), "optimize").graph
+    graph = run_stages(start(imported, options), "optimize").graph
     known = {v.name: v for n in graph.nodes for v in n.outputs}
     exact = Exact(graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known])
     found, unknown = list[Compared](), 0
@@ -140,9 +140,9 @@ def _imported(
     names = [p.name for p in engine.outputs]
     shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
     options = Options(shapes=shapes, values=values)
-    imported = walk(Compilation(options, model), "import").imported
+    imported = run_stages(Compilation(options, model), "import").imported
     if [v.name for v in imported.graph.outputs] != names:
-        imported = walk(Compilation(options.but(outputs=tuple(names)), model), "import").imported
+        imported = run_stages(Compilation(options.but(outputs=tuple(names)), model), "import").imported
     takes, has = {v.name: v.type.dtype.value for v in imported.graph.inputs}, {p.name: p.dtype for p in engine.inputs}
     if takes != has:
         raise InputError(

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from pelton.compiler.accuracy import Seen, Written, difference, sized, watch
-from pelton.compiler.build import built
+from pelton.compiler.build import build_detailed
 from pelton.compiler.compilation import Compilation
-from pelton.compiler.stages import NUMBER, begun, read_script, walk
+from pelton.compiler.stages import NUMBER, start, read_script, run_stages
 from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
 from pelton.partition import partition
@@ -138,7 +138,7 @@ def explain(model, *, options: Options | None = None, **given) -> Explanation | 
     those of `pelton.build`."""
     options = (options or Options()).but(**given)
     try:
-        imported = walk(Compilation(options, model), "import").imported
+        imported = run_stages(Compilation(options, model), "import").imported
     except OnData as e:
         scripted = read_script(model, options)
         return ScriptExplanation(str(e), scripted, tuple(explained(program, options) for program in scripted.programs))
@@ -153,7 +153,7 @@ def explained(imported: Imported, options: Options) -> Explanation:
         stages.pop(name := name.replace(" ", "-"), None)  # a stage is later than its pass of the same name
         stages[name] = graph
 
-    c = walk(replace(begun(imported, options), see=see), "place")
+    c = run_stages(replace(start(imported, options), see=see), "place")
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
@@ -180,13 +180,13 @@ def errors(
     """
     options = (options or Options()).but(**given)
     check_runs_here(options.target, "measuring errors")
-    made = built(model, options)
+    made = build_detailed(model, options)
     engine = made.engine
     if inputs is None:
         inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
     elif callable(inputs):
         inputs = inputs(engine)
-    placed, chosen = sized(engine, made.placed, made.chosen, inputs)
+    placed, chosen = sized(engine, made.placed, made.scheduled, inputs)
     wanted, found = Written(placed, inputs), list[StepError]()
 
     def see(seen: Seen) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from pelton.codegen.template import Target
-from pelton.compiler.stages import begun, walk
+from pelton.compiler.stages import run_stages, start
 from pelton.ir.imported import Imported, Info
 from pelton.importers.onnx import load as importer
 from pelton.importers.onnx.host_steps import OWN
@@ -127,7 +127,7 @@ def _takes(op: Op, example: tuple, dtype: DType, fixed: bool, isa: str) -> bool:
             op.name,
         )
         options = Options(target=f"cuda:{isa}" if isa else "cpu")
-        fused = walk(begun(Imported(graph, Info()), options, Target(isa), "optimize"), "fuse").fused
+        fused = run_stages(start(Imported(graph, Info()), options, Target(isa), "optimize"), "fuse").fused
     except (TypeError, ValueError, Undecided):  # not of this type
         return False
     return all(isinstance(item, region.Region) or fuse.is_view(item) for item in fused.items)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pelton.compiler.build import undecided
-from pelton.compiler.stages import begun, read_script, walk
+from pelton.compiler.build import explain_undecided
+from pelton.compiler.stages import start, read_script, run_stages
 from pelton.compiler.targets import describe_target
 from pelton.errors import Error, ModelError
 from pelton import importers
@@ -108,13 +108,13 @@ def _planned(
     target, _ = describe_target(options)
     for program in programs:
         try:
-            placed = walk(begun(program, options, target), "place").placed
+            placed = run_stages(start(program, options, target), "place").placed
             on_host |= {t.node.name for t in placed.tasks if not isinstance(t.what, Region)}
         except Undecided as e:
             if scripted:  # its nodes run one by one, by reference
                 on_host |= {n.name for n in program.graph.nodes}
             else:
-                problems.append(Problem(*_apart(undecided(program, e), "")))
+                problems.append(Problem(*_apart(explain_undecided(program, e), "")))
         except Error as e:
             problems.append(Problem(*_apart(str(e), "")))
     counts: dict[tuple[str, str], Counter[str]] = {}

@@ -53,7 +53,7 @@ class Region:
         """The slices."""
         return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
 
-    def usual_sizes(self, layouts: Mapping[Value, tuple]) -> dict[str, int]:
+    def optimum_sizes(self, layouts: Mapping[Value, tuple]) -> dict[str, int]:
         """The values that the region is tuned for in these layouts, whose strides may be of sizes that are none of its
         own: the usual ones, or larger ones where with those there is nothing to compute (n - 1 rows, n usually 1)."""
         found = (*symbols(self.body), *dims.symbols(list(layouts.values())))

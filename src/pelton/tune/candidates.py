@@ -18,21 +18,21 @@ class Candidate:
     kernel: Kernel
 
 
-def claim(region: Region, strict: bool = False, isa: str = "") -> str | None:
+def rejection(region: Region, strict: bool = False, isa: str = "") -> str | None:
     """None where some template takes the region, else the refusals. isa: what code is made for; unless it is a GPU's,
     it makes no difference."""
     refusals = []
     for t in templates(isa).values():
         if strict and t.inexact:
             continue
-        reason = refusal(t, region)
+        reason = template_rejection(t, region)
         if reason is None:
             return None
         refusals.append(f"{t.name}: {reason}")
     return "; ".join(refusals)
 
 
-def refusal(t: Template, region: Region) -> str | None:
+def template_rejection(t: Template, region: Region) -> str | None:
     """None where a template can compute a region, else the reason."""
     if not t.dynamic and symbols(region.body):
         return "needs sizes that do not vary"
@@ -42,13 +42,15 @@ def refusal(t: Template, region: Region) -> str | None:
         return str(e)
 
 
-def takers(region: Region, strict: bool = False, isa: str = "") -> tuple[Template, ...]:
+def accepting_templates(region: Region, strict: bool = False, isa: str = "") -> tuple[Template, ...]:
     """The templates that take the region, in order of preference: the demands of any may count where its operands
     lie."""
-    return tuple(t for t in templates(isa).values() if not (strict and t.inexact) and refusal(t, region) is None)
+    return tuple(
+        t for t in templates(isa).values() if not (strict and t.inexact) and template_rejection(t, region) is None
+    )
 
 
-def preferred(graph: Graph, target: Target, strict: bool, value: Value) -> Layout | None:
+def preferred_layout(graph: Graph, target: Target, strict: bool, value: Value) -> Layout | None:
     """The layout that a value had better be written in, by the first template that prefers one for the only node that
     reads it; None where none does."""
     users = graph.users.get(value, ())
@@ -56,13 +58,13 @@ def preferred(graph: Graph, target: Target, strict: bool, value: Value) -> Layou
         return None
     region = cut(graph, (users[0],), (users[0],))
     asked = (t for t in templates(target.isa).values() if users[0].op.name in t.anchors and not (strict and t.inexact))
-    able = (t for t in asked if refusal(t, region) is None)
+    able = (t for t in asked if template_rejection(t, region) is None)
     return next((layout for t in able if (layout := t.preferred_layout(region, value, target)) is not None), None)
 
 
-def chosen(region: Region, strict: bool = False) -> Template:
+def first_template(region: Region, strict: bool = False) -> Template:
     """The first of them."""
-    return takers(region, strict)[0]
+    return accepting_templates(region, strict)[0]
 
 
 def candidates(
@@ -70,14 +72,14 @@ def candidates(
 ) -> list[tuple[Template, Tactic]]:
     """Tactics of all templates that can run the region in these layouts, at most `most` of each form. Sizes that vary
     are taken at their usual values."""
-    sizes, to = region.usual_sizes(layouts), dict[Value, Value]()
+    sizes, to = region.optimum_sizes(layouts), dict[Value, Value]()
     usual = region.sized(sizes, to) if sizes else region
     lies = layouts.sized(sizes, to) if sizes else layouts
     out = []
     for t in templates(target.isa).values():
         if (
             (strict and t.inexact)
-            or refusal(t, region) is not None
+            or template_rejection(t, region) is not None
             or not all(t.fits(region, v, layouts) for v in layouts)
         ):
             continue

@@ -17,7 +17,7 @@ from pelton.plan.layout import Layouts, channels_last, dense
 from pelton.plan.place import Task
 from pelton.plan.region import Region, cut
 
-from .candidates import candidates, claim
+from .candidates import candidates, rejection
 from .search import Found, Timing, best_of, digest
 
 # one kernel must take this much less time than those of the parts
@@ -139,7 +139,7 @@ def _growing(
         run[-1] not in taken
         and (then := _only_reader(graph, run[-1], home)) is not None
         and then not in taken
-        and claim(joined(graph, (*run, then)), strict, target.isa) is None
+        and rejection(joined(graph, (*run, then)), strict, target.isa) is None
     ):
         run = (*run, then)
         yield run

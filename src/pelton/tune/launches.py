@@ -223,7 +223,7 @@ class _Search:
     def alone(self, i: int) -> ChainPart | None:
         """A task as it would be by itself, where a chain may begin with that."""
         task, choice = self.placed.tasks[i], self.choices[i]
-        if task.region.usual_sizes(task.layouts) or choice.kernel.dims or choice.kernel.scratch:
+        if task.region.optimum_sizes(task.layouts) or choice.kernel.dims or choice.kernel.scratch:
             return None
         return ChainPart(task, choice.kernel) if 1 < int(choice.kernel.tiles) <= WIDE * self.target.threads else None
 
@@ -235,7 +235,7 @@ class _Search:
 
     def _part(self, i: int, warps: int) -> ChainPart | None:
         task, one = self.placed.tasks[i], replace(self.target, threads=1)
-        if task.region.usual_sizes(task.layouts) or ChainPart(task, self.choices[i].kernel).bytes / BYTES >= BEGIN:
+        if task.region.optimum_sizes(task.layouts) or ChainPart(task, self.choices[i].kernel).bytes / BYTES >= BEGIN:
             return None
         key = digest(task), warps
         if key not in self.ways:

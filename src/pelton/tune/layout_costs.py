@@ -20,7 +20,7 @@ def copied(task: Task) -> float:
     """Bytes that a task copies because of layouts; 0 for what computes."""
     if not isinstance(task.what, Region) or task.region.anchors or [n.op for n in task.region.body.nodes] != [copy]:
         return 0.0
-    return float(at(task.region.output.type.bytes, task.region.usual_sizes(task.layouts)))
+    return float(at(task.region.output.type.bytes, task.region.optimum_sizes(task.layouts)))
 
 
 def costs(

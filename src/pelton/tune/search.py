@@ -84,7 +84,7 @@ def lying(task: Task) -> tuple[str, ...]:
 
 def usual(task: Task) -> tuple[str, ...]:
     """The values that a task is tuned for, of sizes that vary."""
-    return tuple(f"{name}={size}" for name, size in task.region.usual_sizes(task.layouts).items())
+    return tuple(f"{name}={size}" for name, size in task.region.optimum_sizes(task.layouts).items())
 
 
 def digest(task: Task) -> str:
@@ -305,7 +305,7 @@ class Timing:
 
     def usual(self, task: Task, kernels: list[Kernel]) -> tuple[Task, list[Kernel]]:
         """A task and its kernels with the usual values of sizes that vary."""
-        sizes, to = task.region.usual_sizes(task.layouts), dict[Value, Value]()
+        sizes, to = task.region.optimum_sizes(task.layouts), dict[Value, Value]()
         return (task.sized(sizes, to), [k.sized(sizes, to) for k in kernels]) if sizes else (task, kernels)
 
     def late(self) -> bool:
@@ -358,7 +358,7 @@ class Timing:
         if any(name not in self.cache.get(digest) for name in programs) and not self.late():
             sources = {k.symbol: k.source for kernels in programs.values() for k in kernels}
             sizes, to = (
-                {name: n for t in tasks for name, n in t.region.usual_sizes(t.layouts).items()},
+                {name: n for t in tasks for name, n in t.region.optimum_sizes(t.layouts).items()},
                 dict[Value, Value](),
             )
             usual = [t.sized(sizes, to) for t in tasks]
