@@ -112,3 +112,10 @@ def test_so_many_bytes_of_weights_pass_between_two_uses_of_the_same_ones():
     again = [b - a for a, b in zip(places, places[1:]) if b < a]
     uses = places.index(places[0], 1)
     assert again and (1 << 20) - 2 * piece < uses * piece <= 1 << 20 and max(places) + piece - min(places) <= 1 << 20
+
+
+def test_ties_are_broken_in_the_order_of_the_library():
+    """Importing declares templates: sorted imports would change which of equally fast ones is taken."""
+    names = list(TEMPLATES)
+    ordered = ["few", "attention_few", "attention", "gemm", "winograd", "depthwise", "conv", "conv_planar", "matmul"]
+    assert names[0] == "few" and names[-1] == "pointwise" and [n for n in names if n in ordered] == ordered

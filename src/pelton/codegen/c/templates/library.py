@@ -1,5 +1,6 @@
 """All templates, in the order in which ties are broken: importing this declares them."""
 
+# isort: skip_file
 # Importing a module declares what it imports first: few comes before all that import gemm, gemm before convolutions.
 from . import few, attention, blend, gemm  # noqa: F401  (declares)
 from . import winograd, depthwise, conv, conv_transpose  # noqa: F401

@@ -1,23 +1,12 @@
 """All templates for GPUs, in the order in which ties are broken: importing this declares them."""
 
-from pelton.codegen.c.templates import (  # noqa: F401  (those for CPUs first, in their own order: some of what they know is shared)
-    library,
-)
+# isort: skip_file
 
-from . import (  # noqa: F401  (declares)
-    attention,
-    order,
-    matmul,
-    moves,
-    picks,
-    product,
-    conv,
-    im2col,
-    recurrent,
-    roi,
-    rows,
-    window,
-)
+# Those for CPUs first, in their own order: templates here derive from some of them.
+from pelton.codegen.c.templates import library  # noqa: F401
+
+from . import attention, order, matmul, moves, picks, product, conv, im2col, recurrent  # noqa: F401  (declares)
+from . import roi, rows, window  # noqa: F401
 from pelton.codegen.vendor import cublaslt, cudnn  # noqa: F401
 from . import pointwise  # noqa: F401  (takes what nobody else did)
 from pelton.codegen.template import GPU_TEMPLATES
