@@ -134,7 +134,7 @@ def test_a_copy_that_is_a_turned_one_at_the_usual_sizes_alone(cache):
         ["y"],
         {"s": sizes},
     )
-    engine = build(m, options=cases.OPTIONS.but(cache_dir=cache, strict=True, usual={"x": (1, 8, 1, 1)}))
+    engine = build(m, options=cases.OPTIONS.but(cache_dir=cache, strict=True, optimum={"x": (1, 8, 1, 1)}))
     for n in (1, 3):
         x = np.random.default_rng(n).random((1, 8, n, n), np.float32)
         assert_close(engine(x), x.repeat(2, 2).repeat(2, 3))

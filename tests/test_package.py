@@ -90,7 +90,17 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path, open_it, kind):
 
 @pytest.mark.parametrize("given", [(1, 3, 12, 12), "1x3x12x12", [("x", (1, 3, 12, 12))]])
 def test_shapes_that_are_no_mapping(given):
-    for options in ({"shapes": given}, {"usual": given}, {"values": given}):
+    for options in ({"shapes": given}, {"optimum": given}, {"values": given}):
         (name,) = options
         with pytest.raises(pelton.InputError, match=f"{name} is a mapping from names of inputs, such as "):
             pelton.build(small_cnn(size=12), **options)
+
+
+def test_the_former_spelling_of_optimum_works_and_warns():
+    sizes = {"x": (1, 3, 8, 8)}
+    with pytest.warns(DeprecationWarning, match="write optimum= instead"):
+        assert pelton.Options(usual=sizes) == pelton.Options(optimum=sizes)
+    with pytest.warns(DeprecationWarning, match="write optimum= instead"):
+        assert pelton.Options(optimum={}).but(usual=sizes).optimum == sizes
+    with pytest.raises(pelton.InputError, match="give optimum= alone"):
+        pelton.Options(optimum=sizes, usual=sizes)

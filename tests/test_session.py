@@ -35,13 +35,13 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def builds(monkeypatch) -> list:
-    """What engines were built for: (shapes, usual)."""
+    """What engines were built for: (shapes, optimum)."""
     seen = []
     real = home.read.built
 
-    def built(source, options, usual, show):
-        seen.append((options.shapes, usual))
-        return real(source, options, usual, show)
+    def built(source, options, optimum, show):
+        seen.append((options.shapes, optimum))
+        return real(source, options, optimum, show)
 
     monkeypatch.setattr(home.read, "built", built)
     return seen

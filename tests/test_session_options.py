@@ -64,7 +64,7 @@ EXAMPLES = {
     "cc": ("clang", "clang"),
     "image": ("8x8", "8x8"),
     "shapes": ("x=1x3,y=1..8..32x5", {"x": "1x3", "y": "1..8..32x5"}),
-    "usual": ("x=8x128", {"x": (8, 128)}),
+    "optimum": ("x=8x128", {"x": (8, 128)}),
     "values": ("axes=1,2;k=5", {"axes": "1,2", "k": "5"}),
     "outputs": ("a,b", ("a", "b")),
     "labels": ("cat, dog", ("cat", "dog")),
@@ -84,7 +84,7 @@ def test_entries_reach_every_option():
     "name, text",
     [
         ("shapes", "1x3"),
-        ("usual", "x=8xn"),
+        ("optimum", "x=8xn"),
         ("values", "=3"),
         ("strict", "yes"),
         ("on_miss", "never"),
@@ -121,8 +121,14 @@ def test_sizes_outputs_and_values_by_entries(x):
     )
 
 
-def test_engines_are_tuned_for_the_usual_sizes_of_an_entry(x):
-    session = ort.InferenceSession(network().SerializeToString(), options(usual="x=7x4"))
+@pytest.mark.parametrize("entries_given, environment", [({"usual": "x=7x4"}, {}), ({}, {"PELTON_USUAL": "x=7x4"})])
+def test_the_former_spelling_of_an_entry_works_and_warns(entries_given, environment):
+    with pytest.warns(DeprecationWarning, match="write pelton.optimum or PELTON_OPTIMUM instead"):
+        assert options(**entries_given).read(environment).options.optimum == {"x": (7, 4)}
+
+
+def test_engines_are_tuned_for_the_optimum_of_an_entry(x):
+    session = ort.InferenceSession(network().SerializeToString(), options(optimum="x=7x4"))
     assert close(session.run(None, {"x": x}), x) and [s.usual for s in session._engine.symbols] == [7]
 
 
@@ -337,9 +343,9 @@ def builds(monkeypatch) -> list:
     seen = []
     real = ort.compat.session.session.read.built
 
-    def built(source, options, usual, show):
+    def built(source, options, optimum, show):
         seen.append(options)
-        return real(source, options, usual, show)
+        return real(source, options, optimum, show)
 
     monkeypatch.setattr(ort.compat.session.session.read, "built", built)
     return seen
@@ -358,7 +364,7 @@ def builds(monkeypatch) -> list:
 def test_who_sees_the_progress_of_a_build(monkeypatch, terminal, severity, entry, shows):
     seen = []
 
-    def built(source, options, usual, show):
+    def built(source, options, optimum, show):
         seen.append(show)
         return pelton.build(source, options=options)
 

@@ -25,13 +25,13 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def builds(monkeypatch) -> list:
-    """What engines were built for: (shapes, usual)."""
+    """What engines were built for: (shapes, optimum)."""
     seen = []
     real = read.built
 
-    def built(source, options, usual, show):
-        seen.append((options.shapes, usual))
-        return real(source, options, usual, show)
+    def built(source, options, optimum, show):
+        seen.append((options.shapes, optimum))
+        return real(source, options, optimum, show)
 
     monkeypatch.setattr(read, "built", built)
     return seen
@@ -96,7 +96,7 @@ def test_models_that_need_to_know_their_sizes_are_built_for_each(builds):
         y, z = session.run(None, {"x": x, "free": np.ones(shape, np.float32)})
         assert np.array_equal(y, x.reshape(batch, round(n**0.5), -1)) and np.array_equal(z, -np.ones(shape))
     # for each n, and for each rank of what has any
-    assert [usual["x"] for _, usual in builds] == [(1, 9), (1, 4), (1, 4)]
+    assert [optimum["x"] for _, optimum in builds] == [(1, 9), (1, 4), (1, 4)]
 
 
 def test_sizes_that_only_some_models_have(builds):

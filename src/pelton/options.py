@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ class Options:
     """Build options.
 
     shapes: input name → sizes, e.g. {"x": (1, 3, 224, 224)}, {"x": "1x3x224x224"}, or {"x": "1..8..32x3x224x224"} where
-    a run decides one (minimum..optimum..maximum; engines are tuned for the optimum). usual: input name → sizes to tune
-    for along axes that nobody gave sizes for. outputs: names of (inner) tensors to return. values: input name → what it
+    a run decides one (minimum..optimum..maximum; engines are tuned for the optimum). optimum: input name → sizes to
+    tune for along unspecified axes. outputs: names of (inner) tensors to return. values: input name → what it
     always is, where that decides the program (axes, a shape, a condition): an array or numbers, None for an optional
     without a value, a list of arrays for a sequence. Such inputs are constants of the engine. level: 0 (no timing) to 5
     (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for,
@@ -44,7 +45,7 @@ class Options:
     """
 
     shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
-    usual: Mapping[str, Sequence[int]] | None = None
+    optimum: Mapping[str, Sequence[int]] | None = None
     values: Mapping[str, Any] | None = None
     level: int = 3
     budget: float | None = None
@@ -65,11 +66,17 @@ class Options:
     labels: tuple[str, ...] | None = None
     cc: str | None = None
     max_iterations: int = 1_000_000
+    usual: InitVar[Mapping[str, Sequence[int]] | None] = None  # deprecated spelling of `optimum`
 
-    def __post_init__(self):
+    def __post_init__(self, usual: Mapping[str, Sequence[int]] | None):
+        if usual is not None:
+            if self.optimum is not None:
+                raise InputError("usual= is the deprecated spelling of optimum=; give optimum= alone")
+            warnings.warn("the option usual= is deprecated: write optimum= instead", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "optimum", usual)
         for name, example in (
             ("shapes", '{"image": (1, 3, 224, 224)}'),
-            ("usual", '{"image": (1, 3, 224, 224)}'),
+            ("optimum", '{"image": (1, 3, 224, 224)}'),
             ("values", '{"axes": (1,)}'),
         ):
             if (given := getattr(self, name)) is not None and not isinstance(given, Mapping):
@@ -145,11 +152,13 @@ class Options:
 
     def but(self, **changes) -> "Options":
         """These options with the given ones in place of their own; InputError for an unknown name."""
-        unknown = changes.keys() - {f.name for f in fields(self)}
+        unknown = changes.keys() - {f.name for f in fields(self)} - {"usual"}
         if unknown:
             likely = near(min(unknown), [f.name for f in fields(self)])
             raise InputError(
                 f"unknown option {', '.join(sorted(unknown))}{likely}; there are:"
                 f" {', '.join(f.name for f in fields(self))}"
             )
+        if "usual" in changes:  # it stands for `optimum`, also for that of these options
+            changes.setdefault("optimum", None)
         return replace(self, **changes)

@@ -122,7 +122,7 @@ class Fitted:
             constant = frozenset(n for n in known if n in given and given[n] is not None)
             reason: ModelError | None = None
             try:
-                options = self._options.but(shapes=fixed, values=known, usual=None)
+                options = self._options.but(shapes=fixed, values=known, optimum=None)
                 found = run_stages(Compilation(options, self._source), "import").imported
                 wanted: tuple[str, ...] = found.info.wanted if special else ()
                 if best is None or len(found.info.foreign) < len(best[0].info.foreign):

@@ -66,7 +66,7 @@ def read_script(model: Any, options: Options) -> partition.Scripted:
 
 
 def _asked(o: Options) -> dict[str, Any]:
-    return {"shapes": o.shapes, "outputs": o.outputs, "values": o.values, "usual": o.usual}
+    return {"shapes": o.shapes, "outputs": o.outputs, "values": o.values, "optimum": o.optimum}
 
 
 def _import(c: Compilation) -> Compilation:

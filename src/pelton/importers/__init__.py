@@ -19,13 +19,13 @@ def load(
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
-    usual: Mapping[str, Sequence[int]] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Imported:
     """A model (a path, bytes, or an object of its format's package) as a program. `shapes` maps names of inputs to
-    sizes, `outputs` names the values to compute, `values` makes constants of inputs, `usual` gives the sizes that axes
+    sizes, `outputs` names the values to compute, `values` makes constants of inputs, `optimum` gives the sizes that axes
     of any size are tuned for. ModelError lists what is wrong with the model, OnData, one of these, where the data
     decides what runs; InputError is about the arguments."""
-    return format_of(source).load(source, shapes, outputs, values, usual)
+    return format_of(source).load(source, shapes, outputs, values, optimum)
 
 
 def examine(
@@ -33,14 +33,14 @@ def examine(
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
-    usual: Mapping[str, Sequence[int]] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Examined:
     """What became of each node of a model, and the program, or why there is none. ModelError where not even the
     interface of the model can be read."""
     format = format_of(source)
     if format.examine is None:
         raise ModelError(f"models of the format {format.name} can be built, but not examined node by node")
-    return format.examine(source, shapes, outputs, values, usual)
+    return format.examine(source, shapes, outputs, values, optimum)
 
 
 def unread(
@@ -48,7 +48,7 @@ def unread(
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
-    usual: Mapping[str, Sequence[int]] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Unread:
     """A model of which the data decides what runs, for `pelton.partition`, which reads it part by part. Arguments and
     errors are those of `load`."""
@@ -58,4 +58,4 @@ def unread(
             f"models of the format {format.name} have to be one straight line of steps, whose sizes follow from those"
             " of the inputs"
         )
-    return format.unread(source, shapes, outputs, values, usual)
+    return format.unread(source, shapes, outputs, values, optimum)

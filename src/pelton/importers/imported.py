@@ -19,7 +19,7 @@ Shape = str | Sequence[int | str | tuple[int, int, int]]
 
 
 def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
-    """`"1x3x224x224"`, `"1..8..32x3"` (least..usual..most; `1..8..` has no upper bound), or a tuple of integers, such
+    """`"1x3x224x224"`, `"1..8..32x3"` (minimum..optimum..maximum; `1..8..` has no upper bound), or a tuple of integers, such
     ranges and triples; InputError for anything else."""
     expected = f"the shape of {name!r} should be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max)"
     expected += "" if isinstance(given, str) else " or a tuple of integers and ranges"

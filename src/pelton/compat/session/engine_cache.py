@@ -30,7 +30,8 @@ from .signature import Signature, from_json
 log = logging.getLogger("pelton.session")
 
 # options that change no engine, or stand elsewhere
-ELSEWHERE = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit", "usual", "shapes"}
+ELSEWHERE = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit"}
+ELSEWHERE |= {"optimum", "shapes"}
 LISTED = 64  # engines of one model, each for other sizes
 # seconds in which a file may change again without its times showing it
 FRESH = 2.0
@@ -207,7 +208,7 @@ def key_of(
     machine and this Pelton."""
     machine = describe()
     machine["threads"] = options.threads or default_threads()
-    machine["given"] = [options.shapes, options.usual]
+    machine["given"] = [options.shapes, options.optimum]
     if not options.on_cpu:
         from pelton.backends.cuda.driver import device as gpu  # only engines for GPUs need it
 

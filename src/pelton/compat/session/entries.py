@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,7 @@ def _pairs(separator: str) -> Callable[[str], dict[str, str]]:
     return read
 
 
-def _usual(text: str) -> dict[str, tuple[int, ...]]:
+def _optimum(text: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(map(int, sizes.split("x"))) for name, sizes in _pairs(",")(text).items()}
 
 
@@ -81,7 +82,7 @@ READERS: Mapping[str, Reader] = {
     "cc": (str, "text"),
     "image": (str, "text"),
     "shapes": (_pairs(","), "inputs with their sizes, such as x=1x3x224x224,y=1..8..32x5"),
-    "usual": (_usual, "inputs with sizes to tune for, such as x=8x128"),
+    "optimum": (_optimum, "inputs with sizes to tune for, such as x=8x128"),
     "values": (_pairs(";"), "inputs with what they always are, such as axes=1,2;k=5"),
     "outputs": (_words, "names with commas between them"),
     "labels": (_words, "words with commas between them"),
@@ -89,11 +90,13 @@ READERS: Mapping[str, Reader] = {
     "on_miss": (_one_of(*ON_MISS), f"one of {', '.join(ON_MISS)}"),
 }
 
+RENAMED = {"optimum": "usual"}  # entry -> its name before, which works with a DeprecationWarning
+
 
 def check_name(key: str) -> None:
     """InputError for an entry that would be Pelton's if there were one of that name."""
     kind, _, name = key.partition(".")
-    if kind == "pelton" and name not in READERS:
+    if kind == "pelton" and name not in (*READERS, *RENAMED.values()):
         raise InputError(
             f"there is no config entry {key!r}; there are {', '.join(f'pelton.{name}' for name in READERS)}"
         )
@@ -106,6 +109,13 @@ def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any
     for name, (reader, wanted) in READERS.items():
         key, variable = f"pelton.{name}", f"PELTON_{name.upper()}"
         text = entries.get(key, environment.get(variable))
+        if text is None and name in RENAMED:
+            old_key, old_variable = f"pelton.{RENAMED[name]}", f"PELTON_{RENAMED[name].upper()}"
+            text = entries.get(old_key, environment.get(old_variable))
+            if text is not None:
+                message = f"{old_key} and {old_variable} are deprecated: write {key} or {variable} instead"
+                warnings.warn(message, DeprecationWarning, stacklevel=2)
+                key, variable = old_key, old_variable
         if text:
             try:
                 found[name] = reader(text)

@@ -89,7 +89,7 @@ def signature(source: Source, options: Options) -> Signature:
     # else nothing is known before a run
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
         # warnings come with the engine
-        _, found = importer.examine(source, options.shapes, options.outputs, options.values, usual={})
+        _, found = importer.examine(source, options.shapes, options.outputs, options.values, optimum={})
         if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):
             raise found
         named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
@@ -184,10 +184,10 @@ def _spelled(type: onnx.TypeProto, name: str) -> str:
     raise ModelError(f"the model does not say what kind of tensor {name!r} is made of; declare its type")
 
 
-def built(source: Source, options: Options, usual: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:
-    """An engine: for all sizes, tuned for the usual ones, or for those that the options give."""
+def built(source: Source, options: Options, optimum: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:
+    """An engine: for all sizes, tuned for `optimum`, or for those that the options give."""
     from pelton.compiler.build import build
 
     check_runs_here(options.target, "the session")
     with progress.shown(show) as tell:
-        return build(source, options=options, usual=usual, progress=tell)
+        return build(source, options=options, optimum=optimum, progress=tell)

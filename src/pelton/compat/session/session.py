@@ -376,12 +376,11 @@ class InferenceSession:
         ]
         options = options.but(values={**(options.values or {}), **dict.fromkeys(nothing)} or None)
 
-        def built(fixed: Shapes | None, usual: Shapes | None) -> Engine:
+        def built(fixed: Shapes | None, optimum: Shapes | None) -> Engine:
             source = read.opened(self._model, self._settings.sizes, self._settings.changes)
             with estimate.told(self._shelf, self._called, source.model, options):
-                return read.built(
-                    source, options if fixed is None else options.but(shapes=fixed), options.usual or usual, self._shows
-                )
+                chosen = options if fixed is None else options.but(shapes=fixed)
+                return read.built(source, chosen, options.optimum or optimum, self._shows)
 
         if not self._signature.open:
             return built(None, None)

@@ -38,19 +38,19 @@ class Inputs:
         scope: Scope,
         given: Given,
         settled: Mapping[str, Settled],
-        usual: Mapping[str, Sequence[int]] | None = None,
+        optimum: Mapping[str, Sequence[int]] | None = None,
     ):
         self.values: list[Value] = []
         self.defaulted: list[str] = []  # the axes that nobody gave sizes for: "image[0] (batch)"
         # names of the sizes that nobody gave and a run decides → the first such axis
         self.open: dict[str, str] = {}
-        self._settled, self._usual = settled, usual
+        self._settled, self._optimum = settled, optimum
         self._symbols: dict[str, str] = {}  # what a size goes by in the model → the name of its symbol
         self._named: dict[str, Size] = {}  # symbol → its size
         self._labels: dict[str, str] = {}  # symbol of a size that nobody gave → the first such axis
-        self._guessed: set[str] = set()  # symbols of sizes of which not even a usual one was given
+        self._guessed: set[str] = set()  # symbols of sizes without an optimum
         self._asked: dict[str, int] = {}  # what a size goes by → what it usually is
-        self.met: set[str] = set()  # those of the open sizes whose usual one was given
+        self.met: set[str] = set()  # those of the open sizes whose optimum was given
         declared = [i for part in given.parts for i in part.tensors]
         names = self._names(program, declared, given.shapes)
         axes = self._axes(program, declared, given.shapes, names)
@@ -85,7 +85,7 @@ class Inputs:
     def told(self, settled: Mapping[str, Settled], model: str) -> list[str]:
         """Warnings: what is assumed of the sizes that nobody gave. None where it was said what they usually are: others
         get engines as they come."""
-        if self._usual is not None:
+        if self._optimum is not None:
             return []
         # of axes: what a size is a multiple of comes after it
         sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}
@@ -131,7 +131,7 @@ class Inputs:
         names: dict[tuple[str, int], str] = {}
         said: dict[str, dict[int | Range, None]] = {}
         for i in declared:
-            shape = given.get(i.name) or (self._usual or {}).get(i.name) or ()
+            shape = given.get(i.name) or (self._optimum or {}).get(i.name) or ()
             for axis, d in enumerate(i.type.tensor_type.shape.dim):
                 names[i.name, axis] = name = "" if NO_NAME.fullmatch(d.dim_param) else d.dim_param
                 if name and axis < len(shape):
@@ -163,7 +163,7 @@ class Inputs:
         nobody: list[tuple[str, str]] = []
         params: dict[str, tuple[str, int]] = {}  # names and expressions → where they stand first
         for i in declared:
-            shape, usual, tensor = given.get(i.name), (self._usual or {}).get(i.name, ()), i.type.tensor_type
+            shape, optimum, tensor = given.get(i.name), (self._optimum or {}).get(i.name, ()), i.type.tensor_type
             if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
                 raise InputError(
                     f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_spelled(tensor.shape)}), the shape given has"
@@ -172,7 +172,7 @@ class Inputs:
             for axis, d in enumerate(
                 tensor.shape.dim
                 if tensor.HasField("shape")
-                else [onnx.TensorShapeProto.Dimension()] * len(shape or usual)
+                else [onnx.TensorShapeProto.Dimension()] * len(shape or optimum)
             ):
                 name = names.get((i.name, axis), "")
                 key = axes[i.name, axis] = name or f"{i.name}[{axis}]"
@@ -193,8 +193,8 @@ class Inputs:
                     wanted.setdefault(key, size)
                 else:
                     nobody.append((key, f"{i.name}[{axis}]" + (f" ({name})" if name else "")))
-                    if axis < len(usual):
-                        self._asked.setdefault(key, usual[axis])
+                    if axis < len(optimum):
+                        self._asked.setdefault(key, optimum[axis])
         sizes: dict[str, Size] = {}
         named = set(names.values())
         expressions = [key for key in params if key in named and not key.isidentifier()]
@@ -309,8 +309,8 @@ class Inputs:
         if tensor.elem_type not in DTYPES:
             raise ModelError(f"element type number {tensor.elem_type} of the ONNX format is not supported ({where})")
         rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(given) if given is not None else None
-        if rank is None and i.name in (self._usual or {}):
-            rank = len((self._usual or {})[i.name])
+        if rank is None and i.name in (self._optimum or {}):
+            rank = len((self._optimum or {})[i.name])
         if rank is None:
             raise ModelError(
                 f"the model does not say how many axes this input has; give its sizes with shapes={{{i.name!r}: ...}}"

@@ -45,17 +45,17 @@ def load(
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
-    usual: Mapping[str, Sequence[int]] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Imported:
     """A model as a program. `shapes` maps names of inputs to sizes: `"1x3x224x224"`, `"1..8..32x3"` where a run decides
     (minimum..optimum..maximum), or tuples of integers and ranges. A run decides those that nobody gives, too, as far as
-    the model can be read that way; a warning lists them. `usual` maps names of inputs to the sizes that such axes are
+    the model can be read that way; a warning lists them. `optimum` maps names of inputs to the sizes that such axes are
     tuned for, which is then no news. `outputs` may name inner tensors; only what they need is read. `values` makes
     constants of inputs, where these decide the program (axes, a shape, a condition, an initializer that may be
     replaced), or says what there is: a list of arrays for a sequence, None for an optional without a value. ModelError
     lists what is wrong with the model, InputError with the arguments.
     """
-    program, found = examine(source, shapes, outputs, values, usual)
+    program, found = examine(source, shapes, outputs, values, optimum)
     _log(program)
     if isinstance(found, ModelError):
         raise found
@@ -67,7 +67,7 @@ def examine(
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
-    usual: Mapping[str, Sequence[int]] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Program, Imported | ModelError]:
     """The same for those who want to know what became of each node: what was read, and the program, or why there is
     none. ModelError where not even the interface of the model can be read."""
@@ -79,7 +79,7 @@ def examine(
 
     def read_with(settled: Mapping[str, Settled]) -> Outcome:
         program = Program(found, arrays)
-        return Outcome(program, *_read(program, given, settled, outputs, usual), settled)
+        return Outcome(program, *_read(program, given, settled, outputs, optimum), settled)
 
     best = _as_open_as_can_be(read_with)
     program, inputs, results, settled = best
@@ -110,11 +110,11 @@ def examined(
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
-    usual: Mapping[str, Sequence[int]] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Examined:
     """The same for those who know no format."""
     source = read(source)
-    program, found = examine(source, shapes, outputs, values, usual)
+    program, found = examine(source, shapes, outputs, values, optimum)
     graph = source.model.graph
     held = {t.name for t in graph.initializer}
     sizes = {
@@ -231,7 +231,7 @@ def _read(
     given: Given,
     settled: Mapping[str, Settled],
     outputs: Iterable[str] | None,
-    usual: Mapping[str, Sequence[int]] | None,
+    optimum: Mapping[str, Sequence[int]] | None,
 ) -> tuple[Inputs, Results]:
     """The inputs, and what the outputs stand for; problems are noted."""
     found, graph = program.source, program.source.model.graph
@@ -242,7 +242,7 @@ def _read(
     names = [p.name for p in given.parts]
     if len(set(names)) < len(names):
         raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
-    inputs = Inputs(program, scope, given, settled, usual)
+    inputs = Inputs(program, scope, given, settled, optimum)
     scope.declared = program.declared(graph)
     names = check_outputs(program, scope, outputs)
     Walk(program).read(graph.node, scope, names)

@@ -180,9 +180,9 @@ class Unread:
         given: Given,
         arrays: dict[str, np.ndarray],
         outputs: Iterable[str] | None,
-        usual: Mapping[str, Sequence[int]] | None,
+        optimum: Mapping[str, Sequence[int]] | None,
     ):
-        self._source, self._given, self._arrays, self._usual = source, given, arrays, usual
+        self._source, self._given, self._arrays, self._optimum = source, given, arrays, optimum
         self._outputs = outputs if outputs is None or isinstance(outputs, str) else list(outputs)
         self.name = source.name
         self.opsets = opsets_of(Program(source))
@@ -199,7 +199,7 @@ class Unread:
         found, program = self._source, Program(self._source, self._arrays)
         scope = Scope(opsets_of(program))
         program.constants_of(found.model.graph, scope)
-        inputs = Inputs(program, scope, self._given, settled, self._usual)
+        inputs = Inputs(program, scope, self._given, settled, self._optimum)
         if program.problems:
             raise ModelError(program.problems[0])
         wanted = check_outputs(program, scope, self._outputs)
@@ -261,7 +261,7 @@ def unread(
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
-    usual: Mapping[str, Sequence[int]] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Unread:
     """A model whose nodes are still to be read. Arguments and errors are those of `load`."""
     found = converted(read(source))
@@ -271,7 +271,7 @@ def unread(
     given = given_inputs(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
     )
-    return Unread(found, given, arrays, outputs, usual)
+    return Unread(found, given, arrays, outputs, optimum)
 
 
 def _in_place(found: Source) -> Source:
