@@ -11,7 +11,7 @@ from onnx_models import model
 
 import pelton
 from pelton.compiler.build import build_detailed
-from pelton.compiler.accuracy import Written, difference, sized, watch
+from pelton.compiler.accuracy import ExpectedOutputs, relative_error, resolve_sizes, run_stepwise
 from pelton.diagnose.explain import errors
 from pelton.ir.types import DType
 from pelton.options import Options
@@ -154,13 +154,13 @@ def test_inputs_may_depend_on_the_engine_and_the_run_may_be_cancelled(cache):
 def test_exact_values_are_dropped_when_nothing_reads_them(cache):
     made = build_detailed(small_cnn(), Options(level=0, cache_dir=cache))
     inputs = drawn(made.engine.inputs)
-    placed, chosen = sized(made.engine, made.placed, made.scheduled, inputs)
-    exact, held = Written(placed, inputs), []
-    watch(
+    placed, chosen = resolve_sizes(made.engine, made.placed, made.scheduled, inputs)
+    exact, held = ExpectedOutputs(placed, inputs), []
+    run_stepwise(
         made.engine,
         chosen,
         inputs,
-        lambda seen: held.append((seen.off(exact.by(seen.task)), len(exact.exact.known) - len(placed.constants))),
+        lambda seen: held.append((seen.error(exact.by(seen.task)), len(exact.exact.known) - len(placed.constants))),
     )
     assert max(off for off, _ in held) < 1e-5
     assert max(n for _, n in held) <= 5 and held[-1][1] - 1 <= 1 and placed.graph.outputs[0] in exact.exact.known
@@ -187,4 +187,4 @@ def test_exact_values_are_dropped_when_nothing_reads_them(cache):
 )
 def test_difference(dtype, got, want, off):
     dtype = DType(dtype)
-    assert difference(dtype, np.array(got).astype(dtype.numpy), np.array(want)) == pytest.approx(off)
+    assert relative_error(dtype, np.array(got).astype(dtype.numpy), np.array(want)) == pytest.approx(off)

@@ -112,7 +112,7 @@ def test_every_program_is_shown_by_name():
     ],
 )
 def test_targets_name_the_passes_that_decide_element_types(options, first, names):
-    wanted = targets.kind(options).precision(options)
+    wanted = targets.target_kind(options).precision(options)
     assert [name for name, _ in precision.FIRST if name in wanted] == first
     assert [name for name, _ in precision.PASSES if name in wanted] == names
     assert wanted <= {"fp32", *dict(precision.FIRST), *dict(precision.PASSES)}

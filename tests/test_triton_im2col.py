@@ -298,7 +298,7 @@ def test_engines_carry_it_and_it_agrees_with_the_others(precision, off, apart, t
             k.symbol: k.source
             for c in made.scheduled
             if c.kernel is not None
-            for k in (c.kernel, *(k for _, k in c.spares))
+            for k in (c.kernel, *(k for _, k in c.alternatives))
         }
         carried = tactics(made.engine.plain)
         by_it = [

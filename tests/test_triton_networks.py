@@ -221,7 +221,7 @@ def test_kernels_of_a_step_agree(name, precision, apart, tmp_path):
     made = build_detailed(
         NETWORKS[name](), Options(target="cuda:sm_90", precision=precision, level=4, cache_dir=tmp_path)
     )
-    kernels = [k for c in made.scheduled if c.kernel is not None for k in (c.kernel, *(k for _, k in c.spares))]
+    kernels = [k for c in made.scheduled if c.kernel is not None for k in (c.kernel, *(k for _, k in c.alternatives))]
     sources, data = {k.symbol: k.source for k in kernels if k.symbol not in LIBRARIES}, made.engine.tobytes()
     steps = [s for s in made.engine.steps if sum(k.symbol not in LIBRARIES for k in s.spares) > 1]
     assert steps

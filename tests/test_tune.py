@@ -9,7 +9,7 @@ import pelton
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import TEMPLATES, Tactic
 from pelton.tune.timing_cache import TimingCache
-from pelton.tune.measure import Stopwatch, passing
+from pelton.tune.measure import Stopwatch, weight_traffic
 from pelton.tune.search import best_of, worth
 
 
@@ -103,7 +103,7 @@ def test_engines_take_half_weights_where_they_pay(monkeypatch, tmp_path, half, w
     ],
 )
 def test_small_networks_are_tuned_with_weights_that_stay_in_the_caches(weights, l3, between):
-    assert passing(weights, l3) == between
+    assert weight_traffic(weights, l3) == between
 
 
 def test_so_many_bytes_of_weights_pass_between_two_uses_of_the_same_ones():

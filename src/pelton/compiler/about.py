@@ -49,7 +49,9 @@ def schedule(task: Task, choice: Choice | None, wave: int) -> ScheduledTask:
     if choice is None:
         op, name = task.node.op.name, task.node.name
         return ScheduledTask(task, None, wave, {"name": name or op, "op": op, "tactic": "host", "layers": [name]})
-    return ScheduledTask(task, choice.kernel, wave, _info(task, choice), tuple((t.name, k) for t, k in choice.spares))
+    return ScheduledTask(
+        task, choice.kernel, wave, _info(task, choice), tuple((t.name, k) for t, k in choice.alternatives)
+    )
 
 
 def _info(task: Task, choice: Choice) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class StepRecord:
     """A step that has run: copies of all that it read and wrote, by the values that they stand for."""
 
     step: Step
@@ -38,24 +38,24 @@ class Seen:
     read: Mapping[Value, np.ndarray]
     wrote: Mapping[Value, np.ndarray]
 
-    def off(self, want: Mapping[Value, np.ndarray]) -> float:
-        """The error of what it wrote: the largest difference, relative to the largest value that there should be."""
-        return max((difference(v.type.dtype, a, want[v]) for v, a in self.wrote.items()), default=0.0)
+    def error(self, want: Mapping[Value, np.ndarray]) -> float:
+        """The error of what it wrote: the largest difference, relative to the largest expected value."""
+        return max((relative_error(v.type.dtype, a, want[v]) for v, a in self.wrote.items()), default=0.0)
 
-    def off_alone(self) -> float:
+    def own_error(self) -> float:
         """The error against a float64 evaluation on the very inputs that the step had."""
         what = self.task.what
         if isinstance(what, Region):
             found = evaluate(what.body, {v.name: a for v, a in self.read.items()}, round=False)
-            return self.off({v: found[v.name] for v in what.body.outputs})
+            return self.error({v: found[v.name] for v in what.body.outputs})
         if what.op.kind == "foreign":
             return 0.0  # what runs it is all that says what it means
-        return self.off(
+        return self.error(
             dict(zip(what.outputs, evaluate_node(what, tuple(self.read[v] for v in what.inputs), round=False)))
         )
 
 
-class Exact:
+class ExactValues:
     """The values of a graph in float64 for these inputs: made when they are asked for, dropped when nothing is left
     that would read them: no node, no output, and none of those that `take` gets."""
 
@@ -90,7 +90,7 @@ class Exact:
             del self.known[value]
 
 
-class Written:
+class ExpectedOutputs:
     """What each task should write, in float64. Each is asked for once, in the order in which they run."""
 
     def __init__(self, placed: Placed, inputs: Mapping[str, np.ndarray]):
@@ -101,13 +101,13 @@ class Written:
             if t.writes[0] not in graph.producer
         ]
         self.copied: dict[Value, Value] = {n.output: n.inputs[0] for n in copies}
-        self.exact = Exact(graph.replace(constants=placed.constants), inputs, self.copied.values())
+        self.exact = ExactValues(graph.replace(constants=placed.constants), inputs, self.copied.values())
 
     def by(self, task: Task) -> dict[Value, np.ndarray]:
         return {v: self.exact.take(self.copied[v]) if v in self.copied else self.exact.of(v) for v in task.writes}
 
 
-def sized(
+def resolve_sizes(
     engine: Engine, placed: Placed, chosen: Sequence[ScheduledTask], inputs: Mapping[str, np.ndarray]
 ) -> tuple[Placed, list[ScheduledTask]]:
     """What an engine was lowered from, for the sizes of these inputs. InputError where they do not fit."""
@@ -122,8 +122,8 @@ def sized(
     ]
 
 
-def watch(
-    engine: Engine, chosen: Sequence[ScheduledTask], inputs: Mapping[str, np.ndarray], see: Callable[[Seen], None]
+def run_stepwise(
+    engine: Engine, chosen: Sequence[ScheduledTask], inputs: Mapping[str, np.ndarray], see: Callable[[StepRecord], None]
 ) -> dict[str, np.ndarray]:
     """Outputs by name; `see` is called after every step of the run. `chosen`: as `sized` gives it. InputError for
     inputs that do not fit."""
@@ -134,7 +134,7 @@ def watch(
         steps = ready.plain.steps
         if done:
             step, c = steps[done - 1], order[done - 1]
-            see(Seen(step, c.task, dict(read), _copies(step, c, c.task.writes, ready)))
+            see(StepRecord(step, c.task, dict(read), _copies(step, c, c.task.writes, ready)))
         if done < len(steps):
             read.clear()
             read.update(_copies(steps[done], order[done], order[done].task.reads, ready))
@@ -142,7 +142,7 @@ def watch(
     return engine.context(engine.meta.get("threads")).watch(inputs, look)
 
 
-def written(step: Step, ready: Ready) -> dict[str, np.ndarray]:
+def copy_outputs(step: Step, ready: Ready) -> dict[str, np.ndarray]:
     """Copies of what a step of an engine has just written, by the names of the values."""
     return {name: _lying(t, ready) for name, t in zip(step.info["writes"], step.outputs, strict=True)}
 
@@ -178,10 +178,10 @@ def check_accuracy(
     inputs = drawn(sizes.at(engine.plain, sizes.usual(engine.plain)).inputs, seed)
     found = []
 
-    def see(seen: Seen) -> None:
+    def see(seen: StepRecord) -> None:
         what = seen.task.what
         if isinstance(what, Region):
-            label, error = "+".join(what.layers) or what.title(), seen.off_alone()
+            label, error = "+".join(what.layers) or what.title(), seen.own_error()
             found.append((label, error))
             if not error <= TOLERANCE:
                 raise BuildError(
@@ -189,13 +189,12 @@ def check_accuracy(
                     " value; this is a fault of Pelton: please report the model, the CPU and this line"
                 )
 
-    watch(engine, sized(engine, placed, chosen, inputs)[1], inputs, see)
+    run_stepwise(engine, resolve_sizes(engine, placed, chosen, inputs)[1], inputs, see)
     return found
 
 
-def difference(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
-    """The largest difference, relative to the largest value wanted; of what are no numbers with a fraction, 1 where any
-    differs."""
+def relative_error(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
+    """The largest difference, relative to the largest expected value; 0 or 1 for types other than floats."""
     wide = np.float64 if dtype.is_float else np.complex128 if got.dtype.kind == "c" else None
     if wide is None:
         return 0.0 if np.array_equal(got, want) else 1.0

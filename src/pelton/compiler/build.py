@@ -23,7 +23,7 @@ from .accuracy import check_accuracy
 from .assemble import assemble
 from .compilation import Compilation
 from .stages import start, read_script, run_stages
-from .targets import back_end, describe_target, ready, teller
+from .targets import back_end, check_requirements, describe_target, progress_reporter
 
 log = logging.getLogger("pelton.build")
 
@@ -66,8 +66,8 @@ def build_detailed(model: Any, options: Options) -> BuildResult:
 
 def _imported(model: Any, options: Options) -> Imported:
     """The model as a program, once all is there that a build needs; OnData where it cannot be one."""
-    ready(options)
-    teller(options)("import", 0, 1)
+    check_requirements(options)
+    progress_reporter(options)("import", 0, 1)
     return run_stages(Compilation(options, model), "import").imported
 
 
@@ -140,7 +140,7 @@ def explain_undecided(imported: Imported, e: Undecided) -> str:
 def compile_graph(imported: Imported, options: Options, before: replay.Decisions | None = None) -> BuildResult:
     """An engine of a program, by what was decided before where that is given; Undecided where it would have to know a
     size that a run decides."""
-    progress = teller(options)
+    progress = progress_reporter(options)
     progress("optimize", 0, 1)
     c = run_stages(replace(start(imported, options), before=before), "optimize")
     with back_end(options, sum(a.nbytes for a in c.graph.constants.values())) as back:

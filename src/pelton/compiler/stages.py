@@ -1,4 +1,4 @@
-"""The compiler's table of contents: the stages from a model to an engine, in their order, and the run_stages along them."""
+"""The compiler's table of contents: the stages from a model to an engine, in their order, and the walk along them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _precision(c: Compilation) -> Compilation:
 
 def _types(c: Compilation, passes: Sequence[pipeline.Pass[Takes]], takes: Takes) -> Compilation:
     """The program after those of these passes that the target wants."""
-    wanted = targets.kind(c.options).precision(c.options)
+    wanted = targets.target_kind(c.options).precision(c.options)
     graph, report = pipeline.apply([p for p in passes if p[0] in wanted], c.graph, takes, c.see)
     return replace(c, graph=graph, report=c.report.then(report))
 
@@ -143,8 +143,8 @@ def _place(c: Compilation) -> Compilation:
 
 
 def _tune(c: Compilation) -> Compilation:
-    spares = c.back.spares if c.back is not None else 0
-    select = partial(search.select, c.placed, c.target, strict=c.options.strict, spares=spares)
+    alternatives = c.back.alternatives if c.back is not None else 0
+    select = partial(search.select, c.placed, c.target, strict=c.options.strict, alternatives=alternatives)
     if c.before is not None:
         return replace(c, choices=select(None, most=max(search.MOST.values()), among=c.before.among))
     return replace(c, choices=select(c.clock, most=search.MOST[c.options.level]))
@@ -152,8 +152,8 @@ def _tune(c: Compilation) -> Compilation:
 
 def _lower(c: Compilation) -> Compilation:
     assert c.back is not None, "nothing is there to compile kernels with"
-    placed, choices, together = c.back.together(c.placed, c.choices)
-    choices, code = c.back.code(placed, choices)
+    placed, choices, together = c.back.merge_launches(c.placed, c.choices)
+    choices, code = c.back.generate_code(placed, choices)
     waves = lower.waves(placed)
     chosen = [about.schedule(task, choices.get(i), waves[i]) for i, task in enumerate(placed.tasks)]
     for name in about.host_steps(chosen):
@@ -176,7 +176,7 @@ def _link(c: Compilation) -> Compilation:
         file=info.called,
     )
     memory_limits.check_engine(plain, c.options.memory)
-    return replace(c, plain=c.back.agreed(plain))
+    return replace(c, plain=c.back.drop_wrong_kernels(plain))
 
 
 def _claim(c: Compilation) -> Claim:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.compiler.accuracy import Exact, difference, written
+from pelton.compiler.accuracy import ExactValues, copy_outputs, relative_error
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start
 from pelton.errors import Cancelled, InputError
@@ -100,7 +100,9 @@ def compare(
     options = Options(strict=bool(engine.meta.get("strict")), target=target)
     graph = run_stages(start(imported, options), "optimize").graph
     known = {v.name: v for n in graph.nodes for v in n.outputs}
-    exact = Exact(graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known])
+    exact = ExactValues(
+        graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known]
+    )
     found, unknown = list[Compared](), 0
 
     def see(done: int, ready: Ready) -> None:
@@ -110,7 +112,7 @@ def compare(
         if progress is not None and progress("check", done, len(engine.steps)) is False:
             raise Cancelled(f"cancelled while in step {done} of {len(engine.steps)}")
         step = ready.plain.steps[done - 1]
-        there = {name: a for name, a in written(step, ready).items() if name in known}
+        there = {name: a for name, a in copy_outputs(step, ready).items() if name in known}
         unknown += not there
         for name, got in there.items():
             want, info = exact.take(known[name]), step.info
@@ -158,7 +160,7 @@ def _listed(inputs: Mapping[str, str]) -> str:
 
 def _apart(name: str, got: np.ndarray, want: np.ndarray, dtype: DType) -> Apart:
     if not dtype.is_float:
-        return Apart(name, str(got.dtype), difference(dtype, got, want), 0, 0.0)
+        return Apart(name, str(got.dtype), relative_error(dtype, got, want), 0, 0.0)
     told, got = str(got.dtype), got.astype(np.float64)
     with np.errstate(over="ignore"):
         # what is infinite in the model may be so in the engine

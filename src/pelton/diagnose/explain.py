@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.compiler.accuracy import Seen, Written, difference, sized, watch
+from pelton.compiler.accuracy import ExpectedOutputs, StepRecord, relative_error, resolve_sizes, run_stepwise
 from pelton.compiler.build import build_detailed
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import NUMBER, start, read_script, run_stages
@@ -186,22 +186,22 @@ def errors(
         inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
     elif callable(inputs):
         inputs = inputs(engine)
-    placed, chosen = sized(engine, made.placed, made.scheduled, inputs)
-    wanted, found = Written(placed, inputs), list[StepError]()
+    placed, chosen = resolve_sizes(engine, made.placed, made.scheduled, inputs)
+    wanted, found = ExpectedOutputs(placed, inputs), list[StepError]()
 
-    def see(seen: Seen) -> None:
+    def see(seen: StepRecord) -> None:
         tactic = None if seen.step.host else Tactic.parse(seen.step.info["tactic"])
         inexact = tactic is not None and not templates(tactic.isa)[tactic.template].is_exact(tactic)
-        found.append(StepError(seen.step, inexact, seen.off_alone(), seen.off(wanted.by(seen.task))))
+        found.append(StepError(seen.step, inexact, seen.own_error(), seen.error(wanted.by(seen.task))))
         if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
             raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")
 
-    results = watch(engine, chosen, inputs, see)
+    results = run_stepwise(engine, chosen, inputs, see)
     want, graph = evaluate(made.imported.graph, inputs, round=False), placed.graph
     outputs = {
         p.name: OutputError(
-            difference(v.type.dtype, results[p.name], want[p.name]),
-            difference(v.type.dtype, wanted.exact.of(v), want[p.name]),
+            relative_error(v.type.dtype, results[p.name], want[p.name]),
+            relative_error(v.type.dtype, wanted.exact.of(v), want[p.name]),
         )
         for p, v in zip(engine.outputs, graph.outputs)
     }

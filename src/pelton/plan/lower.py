@@ -57,7 +57,7 @@ class ScheduledTask:
     kernel: KernelInterface | None
     wave: int
     info: Mapping[str, object]
-    spares: Sequence[tuple[str, KernelInterface]] = ()
+    alternatives: Sequence[tuple[str, KernelInterface]] = ()
 
 
 class Blob:
@@ -207,13 +207,13 @@ class _Assembly:
         self, chosen: Sequence[ScheduledTask], lives: dict[Value | KernelWorkspace, Lifetime]
     ) -> dict[KernelWorkspace, KernelWorkspace]:
         """Gives each step's kernel memory of its own, zeros for good and what lies in the arena while the step runs.
-        Its spares use the same, of which the largest decides: all → that."""
+        Its alternatives use the same, of which the largest decides: all → that."""
         largest, zeros = dict[KernelWorkspace, KernelWorkspace](), self._zero_padded()
         for c in chosen:
             for zero in (False, True):
                 each = [
                     [x for x in k.operands if isinstance(x, KernelWorkspace) and x.zero == zero]
-                    for k in (c.kernel, *(k for _, k in c.spares))
+                    for k in (c.kernel, *(k for _, k in c.alternatives))
                     if k is not None
                 ]
                 for same in zip_longest(*each):
@@ -258,7 +258,7 @@ class _Assembly:
         return replace(
             step,
             outputs=tuple(map(self.tensor, c.task.writes)),
-            spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.spares),
+            spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.alternatives),
         )
 
     def by_reference(self, what: Region | Node) -> tuple[str, tuple[Tensor, ...], tuple[Tensor, ...]]:

@@ -45,7 +45,7 @@ def first_element(v: Value, strides: Strides) -> int:
     return sum((d - 1) * -s for d, s in zip(v.type.shape, strides) if s < 0) * v.type.dtype.size
 
 
-def passing(weights: int, l3: int) -> int:
+def weight_traffic(weights: int, l3: int) -> int:
     """Bytes of weights that pass through the caches between two uses of the same ones, in a network of so many: twice
     as many, as kernels pack them, where these stay in the caches, else enough for none to stay. ResNet-20 of 1.1 MB,
     least times of two builds each: 287 and 313 µs tuned with weights from memory, 261 and 296 with these. SqueezeNet
@@ -55,12 +55,14 @@ def passing(weights: int, l3: int) -> int:
 
 
 class Stopwatch:
-    """Runs candidate kernels of a task, or of a few in turn. `passing` bytes of weights pass through the caches between
-    two uses of the same ones."""
+    """Times candidate kernels of one or several tasks in turn.
 
-    def __init__(self, threads: int, passing: int):
+    `weight_traffic`: bytes of weights that pass through the caches between two uses of the same weights.
+    """
+
+    def __init__(self, threads: int, weight_traffic: int):
         self.threads = threads
-        self._pool = _room(passing)
+        self._pool = _room(weight_traffic)
         rng = np.random.default_rng(0)
         block = rng.uniform(0.5, 1.5, 1 << 20).astype(np.float32).view(np.uint8)
         for at in range(0, self._pool.size, block.size):
@@ -181,8 +183,8 @@ class Stopwatch:
 class CpuBench:
     """See `search.Bench`: kernels in C, each program's time the least that a stopwatch found."""
 
-    def __init__(self, compiler: ClangCompiler, threads: int, passing: int):
-        self.compiler, self.threads, self.passing = compiler, threads, passing
+    def __init__(self, compiler: ClangCompiler, threads: int, weight_traffic: int):
+        self.compiler, self.threads, self.weight_traffic = compiler, threads, weight_traffic
         self._watch: Stopwatch | None = None
 
     @contextmanager
@@ -202,5 +204,5 @@ class CpuBench:
         rounds: int,
         deadline: float | None = None,
     ) -> list[int]:
-        self._watch = self._watch or Stopwatch(self.threads, self.passing)
+        self._watch = self._watch or Stopwatch(self.threads, self.weight_traffic)
         return self._watch.race(tasks, programs, loaded, rounds, deadline)

@@ -45,27 +45,29 @@ class Choice:
     kernel: Kernel
     packing: packed_weights.Packing
     times: dict[str, int] = field(default_factory=dict)
-    spares: tuple[tuple[Tactic, Kernel], ...] = ()
+    alternatives: tuple[tuple[Tactic, Kernel], ...] = ()
 
     def with_kernels(self, change: Callable[[Kernel], Kernel]) -> Choice:
         """The same with every kernel changed."""
-        return replace(self, kernel=change(self.kernel), spares=tuple((t, change(k)) for t, k in self.spares))
+        return replace(
+            self, kernel=change(self.kernel), alternatives=tuple((t, change(k)) for t, k in self.alternatives)
+        )
 
     def without(self, failed: Mapping[str, BuildError]) -> Choice:
         """The same without the kernels that could not be compiled (symbol → why), a spare one in place of the chosen
         one. The error where none is left."""
-        left = [(t, k) for t, k in ((self.tactic, self.kernel), *self.spares) if k.symbol not in failed]
+        left = [(t, k) for t, k in ((self.tactic, self.kernel), *self.alternatives) if k.symbol not in failed]
         if all(k.symbol in LIBRARIES for _, k in left):
             raise next(
                 why
                 for symbol, why in failed.items()
-                if symbol in {k.symbol for k in (self.kernel, *(k for _, k in self.spares))}
+                if symbol in {k.symbol for k in (self.kernel, *(k for _, k in self.alternatives))}
             )
         # a library's are no guess
         left.sort(key=lambda way: way[1].symbol in LIBRARIES and way[1] is not self.kernel)
         if left[0][1] is not self.kernel:
             log.warning("%s instead of %s: %s", left[0][0].name, self.tactic.name, failed[self.kernel.symbol])
-        return replace(self, tactic=left[0][0], kernel=left[0][1], spares=tuple(left[1:]))
+        return replace(self, tactic=left[0][0], kernel=left[0][1], alternatives=tuple(left[1:]))
 
 
 def task_key(task: Task) -> str:
@@ -99,12 +101,14 @@ def select(
     *,
     strict: bool,
     most: int,
-    spares: int = 0,
+    alternatives: int = 0,
     among: Callable[[Task, Found], Found] = lambda task, found: found,
 ) -> dict[int, Choice]:
-    """Task number → choice, for every task that is a region, among `most` tactics of each form. Equal tasks are looked
-    at once; without a clock at all the first guess is taken. spares: how many more kernels each may have. among: the
-    ways to run a task that come into question, of all."""
+    """Task number → choice, for every task that is a region, among `most` tactics of each family of a template.
+
+    Equal tasks are searched once; without a clock the first guess is taken. alternatives: how many more kernels each
+    choice may have. among: filters the candidates of a task.
+    """
     digests = {i: digest(t) for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)}
     tasks = {d: placed.tasks[i] for i, d in digests.items()}
     found: dict[str, Found] = {}
@@ -133,10 +137,10 @@ def select(
         others = ranked(found[d], times[d], tactic)
         kept = islice(
             _alike(task, kernel, [way for way in others if not way[0].timed_only], target),
-            max(spares, template.timed_only),
+            max(alternatives, template.timed_only),
         )
         # take no room, so there are all of them
-        by_library = [way for way in others if way[0].timed_only] if spares else []
+        by_library = [way for way in others if way[0].timed_only] if alternatives else []
         out[i] = Choice(
             template, tactic, kernel, packing, best[d][2], (*kept, *_alike(task, kernel, by_library, target))
         )

@@ -18,12 +18,12 @@ from pelton.tune import replay
 from pelton.tune.timing_cache import TimingCache
 
 from . import cpu, cuda
-from .backend import BackEnd, Kind, named, teller
+from .backend import BackEnd, Kind, named, progress_reporter
 
-__all__ = ["back_end", "describe_target", "kind", "ready", "teller"]
+__all__ = ["back_end", "check_requirements", "describe_target", "progress_reporter", "target_kind"]
 
 
-def kind(options: Options) -> Kind:
+def target_kind(options: Options) -> Kind:
     """What builds for the target of these options."""
     return cpu if options.on_cpu else cuda
 
@@ -34,17 +34,17 @@ def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
     is missing, or new times cannot be kept."""
     kept = opened(options)
     try:
-        with kind(options).back_end(options, weights, kept) as found:
+        with target_kind(options).back_end(options, weights, kept) as found:
             yield found
     finally:
         kept.settle()
 
 
-def ready(options: Options) -> None:
+def check_requirements(options: Options) -> None:
     """Whatever can be known of a build before the model is read: InputError for a target that there is not, BuildError
     for a compiler that is missing, and for a file of times or tactics that cannot be used."""
     opened(options)
-    kind(options).ready(options)
+    target_kind(options).check_requirements(options)
     if options.timing_cache is not None:
         with named(options):
             TimingCache("", options.timing_cache)
@@ -70,4 +70,4 @@ def ready(options: Options) -> None:
 
 def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     """(what code is made for, what engines say about where they run)"""
-    return kind(options).made_for(options)
+    return target_kind(options).describe_target(options)

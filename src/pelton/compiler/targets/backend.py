@@ -27,10 +27,10 @@ Choices = Mapping[int, search.Choice]
 class Kind(Protocol):
     """What builds for one kind of target: the module `cpu`, or `cuda`."""
 
-    def ready(self, options: Options) -> None:
+    def check_requirements(self, options: Options) -> None:
         """InputError for a target that there is not, BuildError for a missing compiler: before the model is read."""
 
-    def made_for(self, options: Options) -> tuple[Target, Mapping[str, Any]]:
+    def describe_target(self, options: Options) -> tuple[Target, Mapping[str, Any]]:
         """(what code is made for, what engines say about where they run)"""
 
     def precision(self, options: Options) -> frozenset[str]:
@@ -41,26 +41,29 @@ class Kind(Protocol):
 
 
 class BackEnd(Protocol):
-    """One kind of target. `clock`: what times kernels, None where nothing is timed; `spares`: how many more tactics
-    engines keep for each region; `meta`: what engines say of how they were tuned."""
+    """Times and compiles kernels for one target.
+
+    `clock`: what times kernels, None where nothing is timed. `alternatives`: how many more tactics engines keep for each
+    region. `meta`, `runs_on`: what engines record of how they were tuned, and of where they run.
+    """
 
     target: Target
     clock: search.Timing | None
-    spares: int
+    alternatives: int
     meta: Mapping[str, Any]
     runs_on: Mapping[str, Any]
 
-    def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
+    def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
         """The same with some tasks as one; and what was decided of each."""
 
-    def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
+    def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         """The code of all kernels, and the choices that it has kernels for."""
 
-    def agreed(self, plain: Engine) -> Engine:
+    def drop_wrong_kernels(self, plain: Engine) -> Engine:
         """The engine without kernels that were seen to give something else than those which stand in for them."""
 
 
-def teller(options: Options) -> Callable[[str, int, int], None]:
+def progress_reporter(options: Options) -> Callable[[str, int, int], None]:
     """Tells of progress; Cancelled where whoever hears of it wants no more."""
 
     def tell(stage: str, done: int, total: int) -> None:
@@ -123,5 +126,10 @@ def named(options: Options) -> Iterator[None]:
 
 def stopwatch(options: Options, target: Target, bench: search.Bench, times: TimingCache) -> search.Timing:
     return search.Timing(
-        target, bench, times, rounds=search.ROUNDS[options.level], budget=options.budget, progress=teller(options)
+        target,
+        bench,
+        times,
+        rounds=search.ROUNDS[options.level],
+        budget=options.budget,
+        progress=progress_reporter(options),
     )

@@ -19,46 +19,46 @@ from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.system.cache import Cache
 from pelton.targets import ISAS, best
 from pelton.tune import search
-from pelton.tune.measure import CpuBench, passing
+from pelton.tune.measure import CpuBench, weight_traffic
 
-from .backend import BackEnd, Choices, stopwatch, teller, timing
+from .backend import BackEnd, Choices, progress_reporter, stopwatch, timing
 
 log = logging.getLogger("pelton.build")
 
 
-class ForCpu:
+class CpuBackEnd:
     """See `BackEnd`."""
 
-    spares = 0
+    alternatives = 0
 
     def __init__(self, options: Options, target: Target, compiler: ClangCompiler, clock: search.Timing | None):
         self.target, self.clock = target, clock
         self.runs_on: Mapping[str, Any] = runs_on(target.isa)
         self.meta: Mapping[str, Any] = {"threads": target.threads}
-        self._compiler, self._tell = compiler, teller(options)
+        self._compiler, self._tell = compiler, progress_reporter(options)
 
-    def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
+    def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
         # a launch is a claim of tiles here, which takes next to nothing
         return placed, choices, ()
 
-    def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
+    def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         self._tell("link", 0, 1)
         return choices, self._compiler.link(
             self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()})
         )
 
-    def agreed(self, plain: Engine) -> Engine:
+    def drop_wrong_kernels(self, plain: Engine) -> Engine:
         return plain  # it has no others
 
 
-def ready(options: Options) -> None:
+def check_requirements(options: Options) -> None:
     describe(options)
     if options.check:
         check_runs_here(options.target, "check")
     compiler_id(options.cc)
 
 
-def made_for(options: Options) -> tuple[Target, Mapping[str, Any]]:
+def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     target, _ = describe(options)
     return target, runs_on(target.isa)
 
@@ -71,7 +71,7 @@ def precision(options: Options) -> frozenset[str]:
 @contextmanager
 def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     target, machine = describe(options)
-    between = passing(weights, target.l3)
+    between = weight_traffic(weights, target.l3)
     lacking, times_any = lacks(target.isa), options.level > 0 and options.load_tactics is None
     if lacking and times_any:
         log.warning("nothing is timed, tactics are guessed: the engine needs %s", lacking)
@@ -81,7 +81,7 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     ):
         bench = CpuBench(compiler, target.threads, between)
         clock = stopwatch(options, target, bench, times) if times_any and not lacking else None
-        yield ForCpu(options, target, compiler, clock)
+        yield CpuBackEnd(options, target, compiler, clock)
 
 
 def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:

@@ -23,7 +23,7 @@ from pelton.targets import ARCHITECTURES, fitting, gpus, usual
 from pelton.tune import search
 from pelton.tune.candidates import candidates
 
-from .backend import BackEnd, Choices, stopwatch, teller, timing
+from .backend import BackEnd, Choices, progress_reporter, stopwatch, timing
 
 if TYPE_CHECKING:
     from pelton.backends.cuda.device import Device
@@ -51,17 +51,17 @@ class ForGpu:
         compiler: Any,
         clock: search.Timing | None,
     ):
-        self.target, self.clock, self.spares = target, clock, SPARES[options.level]
+        self.target, self.clock, self.alternatives = target, clock, SPARES[options.level]
         self.runs_on: Mapping[str, Any] = gpus(archs)
         self.meta: Mapping[str, Any] = {
             "multiprocessors": target.threads,
             "gpu": device.name if device and clock else None,
         }
-        self._archs, self._compiler, self._tell = archs, compiler, teller(options)
+        self._archs, self._compiler, self._tell = archs, compiler, progress_reporter(options)
         self._device = device if clock else None
         self._level, self._strict = options.level, options.strict
 
-    def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
+    def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
         from pelton.tune import launches  # only engines for GPUs need it
 
         if not self._level:
@@ -77,14 +77,14 @@ class ForGpu:
             f"{run.title()}: {len(run.tasks)} in one launch ({run.told})" for run in runs
         ]
 
-    def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
+    def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         from pelton.backends.cuda.bundle import pack
 
         choices = {i: c.with_kernels(partial(_lying, placed)) for i, c in choices.items()}
         sources = {
             k.symbol: k.source
             for c in choices.values()
-            for k in (c.kernel, *(k for _, k in c.spares))
+            for k in (c.kernel, *(k for _, k in c.alternatives))
             if k.symbol not in LIBRARIES
         }
         failed: dict[str, BuildError] = {}
@@ -92,7 +92,7 @@ class ForGpu:
             sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed
         )
         for i, c in choices.items():
-            if all(k.symbol in failed for k in (c.kernel, *(k for _, k in c.spares))):
+            if all(k.symbol in failed for k in (c.kernel, *(k for _, k in c.alternatives))):
                 choices[i], more = self._instead(placed, placed.tasks[i], c, failed)
                 made |= more
         return {i: c.without(failed) for i, c in choices.items()}, pack(
@@ -110,10 +110,10 @@ class ForGpu:
                 made = self._compiler.cubins({kernel.symbol: kernel.source}, failed=failed)
                 if kernel.symbol not in failed:
                     log.warning("%s instead of %s: %s", tactic.name, choice.tactic.name, failed[choice.kernel.symbol])
-                    return replace(choice, template=template, tactic=tactic, kernel=kernel, spares=()), made
+                    return replace(choice, template=template, tactic=tactic, kernel=kernel, alternatives=()), made
         return choice, {}
 
-    def agreed(self, plain: Engine) -> Engine:
+    def drop_wrong_kernels(self, plain: Engine) -> Engine:
         from pelton.backends.cuda.device import Stuck  # only engines for GPUs need it
         from pelton.backends.cuda.tune import agreed
 
@@ -139,14 +139,14 @@ def _lying(placed: Placed, kernel: Kernel) -> Kernel:
     return emit.lying(kernel, [begins(x) for x in kernel.operands])
 
 
-def ready(options: Options) -> None:
+def check_requirements(options: Options) -> None:
     from pelton.codegen.triton.toolchain import version  # only engines for GPUs need it
 
     architectures(options)
     version()
 
 
-def made_for(options: Options) -> tuple[Target, Mapping[str, Any]]:
+def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
 
     archs, device = architectures(options)

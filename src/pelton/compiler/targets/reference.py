@@ -15,7 +15,7 @@ from pelton.plan.place import Placed
 def by_reference(plain: Engine, placed: Placed, chosen: Sequence[ScheduledTask]) -> Engine:
     """The engine that was made of these tasks, each as it lies in memory, but with the text of its body as a host step.
     Nothing of its kernels is in it."""
-    steps = [replace(c, kernel=None, spares=()) for c in chosen]
+    steps = [replace(c, kernel=None, alternatives=()) for c in chosen]
     target = {"os": sys.platform, "arch": "reference", "isa": "", "features": []}
     return lower(
         placed,
