@@ -160,7 +160,7 @@ def test_sibling_convolutions_and_their_equal_tails_are_one():
       return %d, %e, %c }""",
     )
     assert report.fired == {"sibling_convolutions": ["one+two"]}
-    assert "another kernel" in report.refused["sibling_convolutions"]["three"]
+    assert "another kernel" in report.rejected["sibling_convolutions"]["three"]
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,8 @@ def test_what_a_later_pass_does_is_no_refusal():
     after, report = run(graph)
     assert [n.op.name for n in after.nodes] == ["convolution", "mul"]
     assert (
-        "conv_batch_norm" not in report.refused() and "weights are not constant" in report.refused()["conv_scale"]["bn"]
+        "conv_batch_norm" not in report.rejected()
+        and "weights are not constant" in report.rejected()["conv_scale"]["bn"]
     )
 
 

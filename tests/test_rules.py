@@ -20,7 +20,7 @@ from pelton.passes import pipeline  # noqa: F401  (declares all rules)
 from pelton.passes.rewriting.example import draw, program
 from pelton.passes.rewriting.pattern import ANY, Applied
 from pelton.passes.rewriting.report import PassReport
-from pelton.passes.rewriting.rule import RULES, Rule, constant, require, rewrite, rule, scalar, when
+from pelton.passes.rewriting.rule import RULES, Rule, is_constant, require, rewrite, rule, scalar, when
 from pelton.ops.words import (
     add,
     batch_norm,
@@ -78,7 +78,7 @@ def test_rule(r, k, dtype, tolerance):
     for given in examples:
         before, report = program(r.patterns[k], given, dtype=dtype), PassReport("")
         after = rewrite(before, [r], report)
-        assert list(report.fired) == [r.name], f"does not apply to its own example\n{to_text(before)}{report.refused}"
+        assert list(report.fired) == [r.name], f"does not apply to its own example\n{to_text(before)}{report.rejected}"
         assert_same(before, after, tolerance)
         assert rewrite(after, [r]) is after, f"does not come to rest\n{to_text(after)}"
         names = {n.name for n in before.nodes}
@@ -195,7 +195,7 @@ def test_what_a_rule_would_have_to_know_of_a_size_is_its_refusal():
         '  %y = slice(%a) {starts=(2,), ends=(3,), axes=(0,), steps=(1,)} "cut"  return %y }'
     )
     assert rewrite(before, [RULES["slice_concat"]], report) is before
-    assert "depends on sizes that only a run decides" in report.refused["slice_concat"]["cut"]
+    assert "depends on sizes that only a run decides" in report.rejected["slice_concat"]["cut"]
 
 
 def _inner(r: Rule, k: int) -> int | None:
@@ -217,18 +217,18 @@ def test_values_that_others_read_stay(r, k, reader):
     assert rewrite(read, [r], report) is read
     assert (
         f"%{value.name} {'is a graph output' if reader == 'output' else 'has another reader: other'}"
-        in report.refused[r.name].values()
+        in report.rejected[r.name].values()
     )
 
 
 @pytest.mark.parametrize(
-    "r, given, reason", [(r, given, reason) for r in RULES.values() for given, reason in r.refusals], ids=_name
+    "r, given, reason", [(r, given, reason) for r in RULES.values() for given, reason in r.rejections], ids=_name
 )
 def test_refusal(r, given, reason):
     for pattern in r.patterns:
         before, report = program(pattern, given), PassReport("")
         assert rewrite(before, [r], report) is before
-        (said,) = report.refused[r.name].values()
+        (said,) = report.rejected[r.name].values()
         assert reason in said
 
 
@@ -259,7 +259,7 @@ def fired(text: str, *rules: Rule) -> list[str]:
 def test_commutative_ops_match_in_both_orders(declare):
     @declare(lambda x, c: mul(relu(x), c))
     def swap(x, c):
-        when(constant(c))
+        when(is_constant(c))
         return relu(mul(x, c))
 
     for operands in ("%a, %c", "%c, %a"):
@@ -376,7 +376,7 @@ def test_outputs_keep_their_names_and_inputs_are_not_renamed(declare):
     assert_same(before, after, 0)
     report, alias = PassReport(""), parse('graph main(%x: f32[3]) { %b = neg(%x)  %y = neg(%b) "last"  return %y }')
     assert rewrite(alias, [twice], report) is alias
-    assert "another name" in report.refused["twice"]["last"]
+    assert "another name" in report.rejected["twice"]["last"]
 
 
 def test_other_types_after_than_before_are_an_internal_error(declare):
@@ -404,7 +404,7 @@ def test_rules_that_never_rest_are_an_internal_error(declare):
 def test_reasons_are_collected_per_node_and_those_of_vanished_nodes_forgotten(declare):
     @declare(lambda x, c: mul(x, c))
     def small(x, c):
-        when(constant(c))
+        when(is_constant(c))
         require(scalar(c) < 2, f"{scalar(c)} is too large")
         return relu(x)
 
@@ -421,7 +421,7 @@ def test_reasons_are_collected_per_node_and_those_of_vanished_nodes_forgotten(de
         [small, three],
         report,
     )
-    assert report.refused == {"small": {"five": "5.0 is too large"}}
+    assert report.rejected == {"small": {"five": "5.0 is too large"}}
 
 
 def test_declarations_are_checked(declare):

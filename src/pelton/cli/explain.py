@@ -160,7 +160,7 @@ def passes(found: Explanation) -> list[str]:
     idle = [p.name for p in found.report.passes if not p.fired and p.before == p.after]
     if idle:
         lines.append(f"  nothing to do for: {', '.join(idle)}")
-    refused = found.report.refused()
+    refused = found.report.rejected()
     if refused:
         lines.append("  refused in the end:")
         lines += [

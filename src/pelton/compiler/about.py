@@ -24,7 +24,7 @@ def meta(c: Compilation) -> dict[str, Any]:
         "level": options.level,
         "strict": options.strict,
         "precision": options.precision,
-        "report": {"fired": rules.fired(), "refused": rules.refused()},
+        "report": {"fired": rules.fired(), "refused": rules.rejected()},
         "fusion_refusals": [f"{n.node}: {n.reason}" for n in c.fused.notes],
         "copies": c.lowered.placed.copies,
         "layouts": c.layouts,

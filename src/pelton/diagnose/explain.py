@@ -59,7 +59,7 @@ class Explanation:
     def why_not(self, name: str) -> Refusals:
         """Where a rule (or a pass, or a kernel template) applied and where it refused, with the reasons; InputError
         where there is nothing of that name."""
-        fired, refused = self.report.fired(), self.report.refused()
+        fired, refused = self.report.fired(), self.report.rejected()
         known_templates = templates(self.isa)
         if name in known_templates:
             regions = [t.what for t in self.placed.tasks if isinstance(t.what, Region)]

@@ -11,7 +11,7 @@ from pelton.ir.graph import Graph, Node
 from pelton.passes.rewriting.draft import Draft
 from .fold import fold_constants
 from pelton.passes.rewriting.report import PassReport
-from pelton.passes.rewriting.rule import called
+from pelton.passes.rewriting.rule import node_label
 
 Takes = Callable[[Graph, Node], bool]  # whether kernels take a node of a graph as it is
 
@@ -42,8 +42,8 @@ def decompose(graph: Graph, keep: Takes, report: PassReport | None = None) -> Gr
                 expanded = (found := expansion(node)) is not None and draft.replace(node, found, node.name)
             except Undecided:
                 continue
-            if expanded and called(node) not in done.fired.get(done.name, ()):  # its parts have the same name
-                done.fire(done.name, called(node))
+            if expanded and node_label(node) not in done.fired.get(done.name, ()):  # its parts have the same name
+                done.fire(done.name, node_label(node))
             changed |= expanded
         if not changed:
             return graph

@@ -13,9 +13,9 @@ from pelton.ir import dims
 from pelton.ir.folding import computed, kept, worth
 from pelton.ir.graph import Graph, Node, Value, live
 
-from pelton.passes.rewriting.draft import joined
+from pelton.passes.rewriting.draft import join_names
 from pelton.passes.rewriting.report import PassReport
-from pelton.passes.rewriting.rule import called
+from pelton.passes.rewriting.rule import node_label
 
 SMALL = 1 << 20  # bytes: a constant may become this large, or as large as what it is made of, but not larger
 
@@ -33,10 +33,10 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
         except (ValueError, IndexError, OverflowError) as e:
             # an index beyond its table: it would be no better when it runs
             raise ModelError(
-                f"{node.op.name} of these constants cannot be computed: {e} (node {called(node)!r})"
+                f"{node.op.name} of these constants cannot be computed: {e} (node {node_label(node)!r})"
             ) from None
         constants.update(zip(node.outputs, found))
-        report.fire("constant", called(node))
+        report.fire("constant", node_label(node))
     return graph if len(nodes) == len(graph.nodes) else live(graph.replace(nodes=tuple(nodes), constants=constants))
 
 
@@ -74,8 +74,8 @@ def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph
             continue
         first = nodes[met[key]]
         to.update(zip(node.outputs, first.outputs))
-        nodes[met[key]] = Node(first.op, first.inputs, first.attrs, first.outputs, joined((first.name, node.name)))
-        report.fire("equal", called(nodes[met[key]]))
+        nodes[met[key]] = Node(first.op, first.inputs, first.attrs, first.outputs, join_names((first.name, node.name)))
+        report.fire("equal", node_label(nodes[met[key]]))
     if not to:
         return graph
     return live(graph.replace(nodes=tuple(nodes)))

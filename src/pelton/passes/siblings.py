@@ -11,9 +11,9 @@ import numpy as np
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.op import Term
 
-from pelton.passes.rewriting.draft import Draft, joined
+from pelton.passes.rewriting.draft import Draft, join_names
 from pelton.passes.rewriting.report import PassReport
-from pelton.passes.rewriting.rule import called
+from pelton.passes.rewriting.rule import node_label
 from pelton.ops.words import clip, convolution, matmul, slice_
 
 
@@ -73,10 +73,10 @@ def _merge(
             families.setdefault((key, tail and (tail.op, tuple(sorted(tail.attrs.items())))), []).append(node)
     for family in families.values():
         if len(family) > 1:
-            name = joined(n.name for n in family)
+            name = join_names(n.name for n in family)
             (whole,) = draft.build(together(family, draft), at=family[0], name=name)
             merged, along = True, axis % whole.type.rank
-            report.fire(rule, name or called(draft.producer[whole]))
+            report.fire(rule, name or node_label(draft.producer[whole]))
             whole, family = _merge_tails(draft, whole, family, along)
             _place_slices(draft, whole, family, along)
     _refuse_strangers(families, report, rule)
@@ -90,9 +90,9 @@ def _refuse_strangers(families: dict[Any, list[Node]], report: PassReport, rule:
         readers[family[0].inputs[0]] = readers.get(family[0].inputs[0], 0) + 1
     for family in families.values():
         if len(family) == 1 and readers[family[0].inputs[0]] > 1:
-            report.refuse(
+            report.reject(
                 rule,
-                called(family[0]),
+                node_label(family[0]),
                 f"what else reads %{family[0].inputs[0].name} has another kernel, stride, dilation, padding or tail",
             )
 
@@ -108,7 +108,7 @@ def _merge_tails(draft: Draft, whole: Value, family: list[Node], axis: int) -> t
         if operands is None:
             return whole, family
         first = tails[0]
-        (whole,) = draft.build(first.op(*operands, **first.attrs), at=family[0], name=joined(t.name for t in tails))
+        (whole,) = draft.build(first.op(*operands, **first.attrs), at=family[0], name=join_names(t.name for t in tails))
         family = tails
 
 

@@ -9,7 +9,7 @@ from pelton.ir.types import BF16, F16, DType
 from pelton.ops.words import cast
 from pelton.passes.decompose import Takes, decompose
 from pelton.passes.rewriting.report import PassReport
-from pelton.passes.rewriting.rule import called
+from pelton.passes.rewriting.rule import node_label
 
 from . import halves, lower_precision, quantized, tf32, widen
 
@@ -21,7 +21,7 @@ PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
 def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Computes quantized ops in f32: no integer kernels yet."""
     for node in filter(quantized.converts, graph.nodes):
-        report.fire(report.name, called(node))
+        report.fire(report.name, node_label(node))
     report.says = NO_INTEGERS if report.fired else ""
     return quantized.in_f32(graph)
 
@@ -70,5 +70,5 @@ def _told(before: Graph, after: Graph, report: PassReport, dtype: DType | None =
     for node in after.nodes if after is not before else ():
         of_type = dtype is None or any(v.type.dtype is dtype for v in (*node.inputs, *node.outputs))
         if node not in there and node.op is not cast and of_type:
-            report.fire(report.name, called(node))
+            report.fire(report.name, node_label(node))
     return after

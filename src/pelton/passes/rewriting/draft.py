@@ -11,7 +11,7 @@ from pelton.ir.graph import Graph, Node, Value, live, topological
 from pelton.ops.op import Term
 
 
-def joined(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """The one name of what came from several nodes: `conv1+bn1`."""
     return "+".join(dict.fromkeys(part for name in names for part in name.split("+") if part))
 

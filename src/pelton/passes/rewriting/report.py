@@ -15,14 +15,14 @@ class PassReport:
     before: int = 0  # nodes
     after: int = 0
     fired: dict[str, list[str]] = field(default_factory=dict)  # rule → the nodes that it made, in order
-    refused: dict[str, dict[str, str]] = field(default_factory=dict)  # rule → node → why not
+    rejected: dict[str, dict[str, str]] = field(default_factory=dict)  # rule → node → why not
     says: str = ""  # what a pass did all in all, for people
 
     def fire(self, rule: str, node: str) -> None:
         self.fired.setdefault(rule, []).append(node)
 
-    def refuse(self, rule: str, node: str, reason: str) -> None:
-        self.refused.setdefault(rule, {})[node] = reason
+    def reject(self, rule: str, node: str, reason: str) -> None:
+        self.rejected.setdefault(rule, {})[node] = reason
 
     def __str__(self) -> str:
         done = ", ".join(f"{rule} {len(nodes)}×" for rule, nodes in self.fired.items())
@@ -51,13 +51,13 @@ class Report:
                 total.setdefault(rule, []).extend(nodes)
         return total
 
-    def refused(self) -> dict[str, dict[str, str]]:
+    def rejected(self) -> dict[str, dict[str, str]]:
         """rule → node → reason, by the last pass that looked: what an earlier pass refused and a later one did is no
         refusal."""
         last: dict[str, dict[str, str]] = {}
         for p in self.passes:
-            for rule in (*p.fired, *p.refused):
-                last[rule] = p.refused.get(rule, {})
+            for rule in (*p.fired, *p.rejected):
+                last[rule] = p.rejected.get(rule, {})
         return {rule: nodes for rule, nodes in last.items() if nodes}
 
     def __str__(self) -> str:

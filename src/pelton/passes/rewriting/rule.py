@@ -18,7 +18,7 @@ from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.op import Op
 
-from .draft import Draft, joined
+from .draft import Draft, join_names
 from .pattern import Applied, Bound, Family, Pattern, matches, trace
 from .report import PassReport
 
@@ -27,7 +27,7 @@ RULES: dict[str, Rule] = {}
 _draft: ContextVar[Draft] = ContextVar("draft")
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """Raised inside a rule: it meets this place and does not apply. Without a reason nobody needs to hear of it."""
 
 
@@ -36,7 +36,7 @@ class Rule:
     """Before (patterns: spellings of one program) and after (a function of what was bound, to a term).
 
     `inexact` marks what rounds differently beyond folding constants; `shared` allows inner values to have other readers
-    (they then stay). `examples` and `refusals` are what the rule is tested on: what to put for each name (see
+    (they then stay). `examples` and `rejections` are what the rule is tested on: what to put for each name (see
     `pelton.passes.rewriting.example`).
     """
 
@@ -47,7 +47,7 @@ class Rule:
     inexact: bool
     shared: bool
     examples: tuple[Mapping[str, Any], ...]
-    refusals: tuple[tuple[Mapping[str, Any], str], ...]
+    rejections: tuple[tuple[Mapping[str, Any], str], ...]
     doc: str
 
     @cached_property
@@ -80,7 +80,7 @@ def rule(
     inexact: bool = False,
     shared: bool = False,
     examples: Iterable[Mapping[str, Any]] = (),
-    refusals: Iterable[tuple[Mapping[str, Any], str]] = (),
+    rejections: Iterable[tuple[Mapping[str, Any], str]] = (),
 ):
     """Declares a rule from its patterns and the function below it, which gets what was bound, by name, and the matched
     `node` if it asks.
@@ -110,7 +110,7 @@ def rule(
             inexact,
             shared,
             tuple(examples),
-            tuple(refusals),
+            tuple(rejections),
             inspect.getdoc(fn) or "",
         )
         RULES[made.name] = made
@@ -134,20 +134,20 @@ def when(condition: bool) -> None:
 
 
 def skip() -> NoReturn:
-    raise Refused
+    raise Rejected
 
 
 def require(condition: bool, reason: str) -> None:
     """Unless this holds, the rule refuses, and `explain` says why."""
     if not condition:
-        refuse(reason)
+        reject(reason)
 
 
-def refuse(reason: str) -> NoReturn:
-    raise Refused(reason)
+def reject(reason: str) -> NoReturn:
+    raise Rejected(reason)
 
 
-def constant(*values: Value) -> bool:
+def is_constant(*values: Value) -> bool:
     """Whether all of them are constants."""
     return all(v in _draft.get().constants for v in values)
 
@@ -163,11 +163,11 @@ def elements(value: Value) -> np.ndarray:
     """A constant's elements as they are. Refuses what is not constant."""
     found = _draft.get().constants.get(value)
     if found is None:
-        refuse(f"%{value.name} is not constant")
+        reject(f"%{value.name} is not constant")
     return found
 
 
-def everywhere(value: Value, number: float) -> bool:
+def is_filled_with(value: Value, number: float) -> bool:
     """Whether a value is a constant, all of this one number."""
     found = _draft.get().constants.get(value)
     return found is not None and found.size > 0 and found.flat[0] == number and bool((found == number).all())
@@ -175,11 +175,11 @@ def everywhere(value: Value, number: float) -> bool:
 
 def scalar(value: Value) -> float:
     """The number that a constant of rank 0 is; without one the rule has nothing to do here."""
-    when(constant(value) and value.type.rank == 0)
+    when(is_constant(value) and value.type.rank == 0)
     return array(value).item()
 
 
-def made_by(value: Value) -> Node | None:
+def producer_of(value: Value) -> Node | None:
     """The node that makes a value; inputs and constants have none."""
     return _draft.get().producer.get(value)
 
@@ -192,7 +192,7 @@ def uses(value: Value) -> int:
 # --- the engine
 
 
-def called(node: Node) -> str:
+def node_label(node: Node) -> str:
     """What reports call a node: its name in the model file, else what it makes."""
     return node.name or "%" + node.outputs[0].name
 
@@ -229,7 +229,7 @@ def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = Non
     finally:
         _draft.reset(token)
     for (name, node), reason in refused.items():
-        report.refuse(name, called(node), reason)
+        report.reject(name, node_label(node), reason)
     return draft.graph() if changed else graph
 
 
@@ -259,13 +259,13 @@ def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: 
                 new = r.apply(bound, node)
                 if not r.shared:
                     _check_inner(met, draft)
-                name = joined(n.name for n in sorted(met, key=draft.place))
+                name = join_names(n.name for n in sorted(met, key=draft.place))
                 if not draft.replace(node, new, name):
-                    refuse(
+                    reject(
                         f"%{node.outputs[0].name} is a graph output and would become another name of an input, a"
                         " constant or an output"
                     )
-            except Refused as refusal:
+            except Rejected as refusal:
                 if str(refusal):
                     refused.setdefault((r.name, node), str(refusal))
                 continue
@@ -275,9 +275,9 @@ def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: 
                 continue
             except (ValueError, TypeError) as e:
                 raise BuildError(
-                    f"internal error: rule {r.name} {e} (node {called(node)!r}; please report this model)"
+                    f"internal error: rule {r.name} {e} (node {node_label(node)!r}; please report this model)"
                 ) from e
-            report.fire(r.name, name or called(node))
+            report.fire(r.name, name or node_label(node))
             return r.name
     return ""
 
@@ -288,4 +288,4 @@ def _check_inner(met: list[Node], draft: Draft) -> None:
         value = node.output
         require(value not in draft.outputs, f"%{value.name} is a graph output")
         for user in draft.users[value]:
-            require(any(user is n for n in met), f"%{value.name} has another reader: {called(user)}")
+            require(any(user is n for n in met), f"%{value.name} has another reader: {node_label(user)}")

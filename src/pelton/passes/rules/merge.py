@@ -11,7 +11,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
 
 from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import array, constant, require, rule, when
+from pelton.passes.rewriting.rule import array, is_constant, require, rule, when
 from pelton.ops.words import (
     add,
     batch_norm,
@@ -64,7 +64,7 @@ def _planes(w: np.ndarray, factor: np.ndarray, group: int) -> np.ndarray:
 
 def _as_affine(g: Value, s: Value, m: Value, v: Value, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """A batch norm with constant statistics as a factor and a shift per channel."""
-    require(constant(g, s, m, v), "the statistics are not constant")
+    require(is_constant(g, s, m, v), "the statistics are not constant")
     factor = array(g) / np.sqrt(array(v) + epsilon)
     return factor, array(s) - array(m) * factor
 
@@ -72,7 +72,7 @@ def _as_affine(g: Value, s: Value, m: Value, v: Value, epsilon: float) -> tuple[
 @rule(
     lambda x, w, b, g, s, m, v, **conv: batch_norm(convolution(x, w, b, **conv), g, s, m, v, epsilon=ANY),
     examples=[dict(DENSE, **STATISTICS), dict(GROUPED, **STATISTICS_GROUPED)],
-    refusals=[
+    rejections=[
         (dict(DENSE, **STATISTICS, w="f32[3, 4, 3, 2]"), "the weights are not constant"),
         (dict(DENSE, **dict(STATISTICS, v="f32[3]")), "the statistics are not constant"),
     ],
@@ -80,26 +80,26 @@ def _as_affine(g: Value, s: Value, m: Value, v: Value, epsilon: float) -> tuple[
 def conv_batch_norm(x, w, b, g, s, m, v, epsilon, **conv):
     """A batch norm with constant statistics is a scaling of the filters before it, and a shift of the bias."""
     factor, shift = _as_affine(g, s, m, v, epsilon)
-    require(constant(w, b), "the weights are not constant")
+    require(is_constant(w, b), "the weights are not constant")
     return convolution(x, _filters(array(w), factor), array(b) * factor + shift, **conv)
 
 
 @rule(
     lambda x, w, b, g, s, m, v, **conv: batch_norm(conv_transpose(x, w, b, **conv), g, s, m, v, epsilon=ANY),
     examples=[dict(UP, **STATISTICS), dict(UP_GROUPED, **STATISTICS_GROUPED)],
-    refusals=[(dict(UP, **STATISTICS, b="f32[3]"), "the weights are not constant")],
+    rejections=[(dict(UP, **STATISTICS, b="f32[3]"), "the weights are not constant")],
 )
 def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
     """The same for a transposed convolution: its output channels lie along the second axis of the weights."""
     factor, shift = _as_affine(g, s, m, v, epsilon)
-    require(constant(w, b), "the weights are not constant")
+    require(is_constant(w, b), "the weights are not constant")
     return conv_transpose(x, _planes(array(w), factor, group), array(b) * factor + shift, group=group, **conv)
 
 
 @rule(
     lambda x, g, s, m, v: batch_norm(x, g, s, m, v, epsilon=ANY),
     examples=[dict(STATISTICS, x="f32[2, 3, 5]"), dict(STATISTICS, x="f32[2, 3]")],
-    refusals=[(dict(STATISTICS, x="f32[2, 3, 5]", m="f32[3]"), "the statistics are not constant")],
+    rejections=[(dict(STATISTICS, x="f32[2, 3, 5]", m="f32[3]"), "the statistics are not constant")],
 )
 def batch_norm_alone(x, g, s, m, v, epsilon):
     """A batch norm with nothing to fold it into is a factor and a shift per channel."""
@@ -118,15 +118,15 @@ def batch_norm_alone(x, g, s, m, v, epsilon):
 @rule(
     lambda x, w, b, c, **conv: mul(convolution(x, w, b, **conv), c),
     examples=[dict(DENSE, c="=f32[3, 1, 1]"), dict(GROUPED, c=0.3)],
-    refusals=[
+    rejections=[
         (dict(DENSE, c="=f32[4, 1]"), "varies within a channel"),
         (dict(DENSE, w="f32[3, 4, 3, 2]", c=2.0), "the weights are not constant"),
     ],
 )
 def conv_scale(x, w, b, c, **conv):
     """A factor per channel behind a convolution is one of its filters and its bias."""
-    when(constant(c))
-    require(constant(w, b), "the weights are not constant")
+    when(is_constant(c))
+    require(is_constant(w, b), "the weights are not constant")
     factor = per_channel(c, x.type.rank, w.type.shape[0])
     return convolution(x, _filters(array(w), factor), array(b) * factor, **conv)
 
@@ -134,19 +134,19 @@ def conv_scale(x, w, b, c, **conv):
 @rule(lambda x, w, b, **conv: neg(convolution(x, w, b, **conv)), examples=[DENSE])
 def conv_neg(x, w, b, **conv):
     """A convolution with its sign changed is one with negative weights."""
-    require(constant(w, b), "the weights are not constant")
+    require(is_constant(w, b), "the weights are not constant")
     return convolution(x, -array(w), -array(b), **conv)
 
 
 @rule(
     lambda x, w, b, c, **conv: add(convolution(x, w, b, **conv), c),
     examples=[dict(DENSE, c="=f32[1, 3, 1, 1]"), dict(GROUPED, c=0.3)],
-    refusals=[(dict(DENSE, c="=f32[4, 1]"), "varies within a channel")],
+    rejections=[(dict(DENSE, c="=f32[4, 1]"), "varies within a channel")],
 )
 def conv_shift(x, w, b, c, **conv):
     """A shift per channel behind a convolution joins its bias."""
-    when(constant(c))
-    require(constant(b), "the bias is not constant")
+    when(is_constant(c))
+    require(is_constant(b), "the bias is not constant")
     return convolution(x, w, array(b) + per_channel(c, x.type.rank, w.type.shape[0]), **conv)
 
 
@@ -156,8 +156,8 @@ def conv_shift(x, w, b, c, **conv):
 )
 def conv_transpose_scale(x, w, b, c, group, **conv):
     """A factor per channel behind a transposed convolution is one of its weights and its bias."""
-    when(constant(c))
-    require(constant(w, b), "the weights are not constant")
+    when(is_constant(c))
+    require(is_constant(w, b), "the weights are not constant")
     factor = per_channel(c, x.type.rank, b.type.shape[0])
     return conv_transpose(x, _planes(array(w), factor, group), array(b) * factor, group=group, **conv)
 
@@ -165,8 +165,8 @@ def conv_transpose_scale(x, w, b, c, group, **conv):
 @rule(lambda x, w, b, c, **conv: add(conv_transpose(x, w, b, **conv), c), examples=[dict(UP, c="=f32[3, 1, 1]")])
 def conv_transpose_shift(x, w, b, c, **conv):
     """A shift per channel behind a transposed convolution joins its bias."""
-    when(constant(c))
-    require(constant(b), "the bias is not constant")
+    when(is_constant(c))
+    require(is_constant(b), "the bias is not constant")
     return conv_transpose(x, w, array(b) + per_channel(c, x.type.rank, b.type.shape[0]), **conv)
 
 
@@ -179,15 +179,15 @@ def _per_input(c: Value, x: Value, group: int) -> np.ndarray:
 @rule(
     lambda x, w, b, c, **conv: convolution(mul(x, c), w, b, **conv),
     examples=[dict(DENSE, c="=f32[4, 1, 1]"), dict(GROUPED, c="=f32[4, 1, 1]")],
-    refusals=[
+    rejections=[
         (dict(DENSE, x="f32[2, 1, 5, 6]", c="=f32[4, 1, 1]"), "is broadcast"),
         (dict(DENSE, c="=f32[6]"), "varies within a channel"),
     ],
 )
 def scale_conv(x, w, b, c, group, **conv):
     """A factor per input channel joins the weights that meet that channel."""
-    when(constant(c))
-    require(constant(w), "the weights are not constant")
+    when(is_constant(c))
+    require(is_constant(w), "the weights are not constant")
     factor, held = _per_input(c, x, group), array(w)
     filters = held.reshape(group, -1, *held.shape[1:]) * factor.reshape(group, 1, -1, *[1] * (held.ndim - 2))
     return convolution(x, filters.reshape(held.shape), b, group=group, **conv)
@@ -196,12 +196,12 @@ def scale_conv(x, w, b, c, group, **conv):
 @rule(
     lambda x, w, b, c, **conv: convolution(add(x, c), w, b, **conv),
     examples=[dict(DENSE, c="=f32[4, 1, 1]", pads=(0, 0, 0, 0)), dict(GROUPED, c="=f32[4, 1, 1]", pads=(0, 0, 0, 0))],
-    refusals=[(dict(DENSE, c="=f32[4, 1, 1]"), "the padding would be shifted")],
+    rejections=[(dict(DENSE, c="=f32[4, 1, 1]"), "the padding would be shifted")],
 )
 def shift_conv(x, w, b, c, pads, group, **conv):
     """A shift per input channel is one of the bias, where there is no padding that it does not meet."""
-    when(constant(c))
-    require(constant(w, b), "the weights are not constant")
+    when(is_constant(c))
+    require(is_constant(w, b), "the weights are not constant")
     require(not any(pads), "the padding would be shifted, too")
     shift, held = _per_input(c, x, group), array(w)
     taps = held.reshape(group, -1, held.shape[1], math.prod(held.shape[2:])).sum(axis=-1, dtype=held.dtype)
@@ -228,22 +228,22 @@ def _per_column(c: Value, columns: int) -> np.ndarray:
 @rule(
     lambda x, w, c: mul(matmul(x, w), c),
     examples=[dict(LINEAR, c="=f32[3]"), dict(LINEAR, c=0.3)],
-    refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")],
+    rejections=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")],
 )
 def matmul_scale(x, w, c):
     """A factor per column behind a product is one of the columns of its matrix."""
-    when(constant(w, c) and w.type.rank >= 2)
+    when(is_constant(w, c) and w.type.rank >= 2)
     return matmul(x, array(w) * _per_column(c, w.type.shape[-1]))
 
 
 @rule(
     lambda x, w, c: matmul(mul(x, c), w),
     examples=[dict(LINEAR, c="=f32[4]"), dict(LINEAR, c=0.3)],
-    refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")],
+    rejections=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")],
 )
 def scale_matmul(x, w, c):
     """A factor per column of the rows joins the rows of the matrix that they meet."""
-    when(constant(w, c) and w.type.rank >= 2)
+    when(is_constant(w, c) and w.type.rank >= 2)
     require(broadcast_shapes(x.type.shape, c.type.shape) == x.type.shape, f"%{x.name} is broadcast by it")
     return matmul(x, array(w) * _per_column(c, w.type.shape[-2]).reshape(-1, 1))
 
@@ -254,7 +254,7 @@ def scale_matmul(x, w, c):
 )
 def linear_scale(x, w, b, c):
     """A factor behind a product and its bias is one of both."""
-    when(constant(w, b, c) and w.type.rank >= 2)
+    when(is_constant(w, b, c) and w.type.rank >= 2)
     factor = _per_column(c, w.type.shape[-1])
     return add(matmul(x, array(w) * factor), _per_column(b, w.type.shape[-1]) * factor)
 
@@ -265,7 +265,7 @@ def linear_scale(x, w, b, c):
 )
 def linear_shift(x, w, b, c):
     """Two biases are one."""
-    when(constant(b, c))
+    when(is_constant(b, c))
     columns = w.type.shape[-1] if w.type.rank > 1 else 1
     return add(matmul(x, w), _per_column(b, columns) + _per_column(c, columns))
 

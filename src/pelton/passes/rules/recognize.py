@@ -13,7 +13,17 @@ from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
 
 from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import array, constant, elements, everywhere, made_by, require, rule, scalar, when
+from pelton.passes.rewriting.rule import (
+    array,
+    elements,
+    is_constant,
+    is_filled_with,
+    producer_of,
+    require,
+    rule,
+    scalar,
+    when,
+)
 from pelton.ops.words import (
     add,
     attention,
@@ -295,14 +305,16 @@ def _spread(c: Value, x: Value, axis: int) -> Any:
     """A factor or shift of a norm over the last axes, in their shape; what varies elsewhere is none."""
     shape = x.type.shape[axis:]
     when(c.type.rank <= len(shape) and all(d in (1, n) for d, n in zip(reversed(c.type.shape), reversed(shape))))
-    return np.broadcast_to(array(c), shape) if constant(c) else c if c.type.shape == shape else expand(c, shape=shape)
+    return (
+        np.broadcast_to(array(c), shape) if is_constant(c) else c if c.type.shape == shape else expand(c, shape=shape)
+    )
 
 
 def _per_channel(c: Value, x: Value) -> Any:
     """A factor or shift per channel of x, as a vector; what varies elsewhere is none."""
     shape = (*[1] * (x.type.rank - c.type.rank), *c.type.shape)
     when(len(shape) == x.type.rank and shape[1] in (1, x.type.shape[1]) and math.prod(shape) == shape[1])
-    if constant(c):
+    if is_constant(c):
         return np.broadcast_to(array(c).reshape(-1), x.type.shape[1:2])
     when(shape[1] == x.type.shape[1])
     return c if c.type.rank == 1 else reshape(c, shape=x.type.shape[1:2])
@@ -310,16 +322,16 @@ def _per_channel(c: Value, x: Value) -> Any:
 
 def _scale(norm: Callable[..., Term], g: Value, b: Value, c: Value, factor: Any) -> Term:
     """A norm, of scale g and bias b so far, times a factor: c in the shape that the norm wants."""
-    if everywhere(g, 1) and everywhere(b, 0):
+    if is_filled_with(g, 1) and is_filled_with(b, 0):
         return norm(factor, b)
-    when(constant(g, b, c))
+    when(is_constant(g, b, c))
     return norm(array(g) * factor, array(b) * factor)
 
 
 def _shift(norm: Callable[..., Term], g: Value, b: Value, c: Value, shift: Any) -> Term:
-    if everywhere(b, 0):
+    if is_filled_with(b, 0):
         return norm(g, shift)
-    when(constant(b, c))
+    when(is_constant(b, c))
     return norm(g, array(b) + shift)
 
 
@@ -365,8 +377,8 @@ def channel_norm_shift(x, g, b, c, **at):
 def rms_norm_scale(x, g, c, axis, epsilon):
     """A factor behind an RMS norm joins its scale."""
     factor = _spread(c, x, axis)
-    if not everywhere(g, 1):
-        when(constant(g, c))
+    if not is_filled_with(g, 1):
+        when(is_constant(g, c))
         factor = array(g) * factor
     return rms_norm(x, factor, axis=axis, epsilon=epsilon)
 
@@ -386,7 +398,7 @@ def group_norm_parts(x, g, b, grouped, shape, epsilon):
         and len(shape) >= 2
         and grouped[0] == shape[0]
         and shape[1] % grouped[1] == 0
-        and constant(g, b)
+        and is_constant(g, b)
     )
     scale, bias = (np.repeat(array(c), shape[1] // grouped[1]) for c in (g, b))
     return group_norm(x, scale, bias, groups=grouped[1], epsilon=epsilon)
@@ -443,11 +455,11 @@ def attention_parts(q, kt, v, axis, m=None, c=None, d=None):
     ],
     inexact=True,
     examples=[dict(_QKV, keep=np.tri(5, 7, dtype=bool), low=-1e9)],
-    refusals=[(dict(_QKV, keep="bool[5, 7]", low=-3.0), "too small")],
+    rejections=[(dict(_QKV, keep="bool[5, 7]", low=-3.0), "too small")],
 )
 def attention_where(q, kt, v, keep, low, axis, c=None, d=None):
     """What is masked by a choice is masked by adding: e to the power of so little is nothing."""
-    sees = constant(keep) and array(keep).any(axis=-1).all()
+    sees = is_constant(keep) and array(keep).any(axis=-1).all()
     require(scalar(low) <= (LITTLE if sees else NOTHING), f"a mask of {scalar(low)} is too small to leave nothing")
     return _attention(q, kt, v, where(keep, np.zeros_like(elements(low)), low), keep.type.shape, c, d, axis)
 
@@ -470,18 +482,18 @@ def attention_scale(q, k, v, m, c, scale, causal, perm=None):
 
 def _number(v: Value) -> float | None:
     """What all elements of a value are, where that is seen."""
-    maker = made_by(v)
+    maker = producer_of(v)
     held = maker.inputs[0] if maker is not None and maker.op in (expand, reshape) else v
     return (
         array(held).flat[0].item()
-        if constant(held) and held.type.size != 0 and everywhere(held, array(held).flat[0])
+        if is_constant(held) and held.type.size != 0 and is_filled_with(held, array(held).flat[0])
         else None
     )
 
 
 def _places(v: Value, axis: int) -> bool:
     """Whether a value is 0, 1, … along an axis."""
-    maker = made_by(v)
+    maker = producer_of(v)
     if maker is not None and maker.op is reshape:
         return v.type.shape[axis] == v.type.size and _places(maker.inputs[0], -1)
     return maker is not None and maker.op is iota and axis == -1
@@ -493,7 +505,7 @@ _AHEAD, _BEHIND = {greater: 0, less: 1}, {less_equal: 0, greater_equal: 1}
 
 def _tells(v: Value, ahead: bool) -> bool:
     """Whether a choice is true for what lies ahead of each row, or for the rest."""
-    maker = made_by(v)
+    maker = producer_of(v)
     if maker is None:
         return False
     if maker.op in (reshape, expand):
@@ -511,10 +523,10 @@ def _hides_ahead(v: Value, rows: int, columns: int) -> bool:
     """Whether a mask hides what lies ahead of each row, and nothing else."""
     if v.type.shape[-2:] != (rows, columns) or rows != columns or rows == 1:
         return False
-    if constant(v):
+    if is_constant(v):
         mask, behind = array(v), np.tri(rows, columns, dtype=bool)
         return bool((mask[..., behind] == 0).all() and (mask[..., ~behind] <= LITTLE).all())
-    maker = made_by(v)
+    maker = producer_of(v)
     if maker is None:
         return False
     if maker.op in (reshape, expand):

@@ -14,7 +14,7 @@ from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
 
 from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import constant, elements, made_by, refuse, require, rule, when
+from pelton.passes.rewriting.rule import elements, is_constant, producer_of, reject, require, rule, when
 from .views import AxisSlice, full, sliced
 from pelton.ops.words import (
     add,
@@ -39,7 +39,7 @@ from pelton.ops.words import (
 def _part(x: Value) -> tuple[Value, list[AxisSlice], range]:
     """What a value is a part of, and what it takes of that: along all axes but the last, and along the last, whose size
     has to be known."""
-    maker = made_by(x)
+    maker = producer_of(x)
     source, cuts = x, [AxisSlice(0, d) for d in x.type.shape]
     if maker is not None and maker.op is slice_:
         source = maker.inputs[0]
@@ -88,20 +88,20 @@ def _once(c: Value, pairs: int, interleaved: bool) -> Any:
         if v.type.shape[-1:] in ((), (1,)):
             return v  # one for all
         shape, last = (*v.type.shape[:-1], pairs), v.type.rank - 1
-        if constant(v):
+        if is_constant(v):
             one, other = (elements(v)[..., p.start : p.stop : p.step] for p in _pairs(range(2 * pairs), interleaved))
             require(np.array_equal(one, other), f"%{v.name} has different angles for the elements of a pair")
             return one.copy()
-        maker = made_by(v)
+        maker = producer_of(v)
         if maker is None or not maker.inputs:
-            refuse(f"%{v.name} is not seen to have one angle per pair")
+            reject(f"%{v.name} is not seen to have one angle per pair")
         x, others, attrs = maker.inputs[0], maker.inputs[1:], maker.attrs
         if maker.op.kind == "pointwise":
             return maker.op(*map(once, maker.inputs), **attrs)
         if maker.op is concat and not interleaved and attrs["axis"] == last and others == (x,):
             return x
         if maker.op is reshape and interleaved and x.type.shape == (*shape, 2):
-            twice = made_by(x)
+            twice = producer_of(x)
             if (
                 twice is not None
                 and (twice.op is expand or twice.op is concat and len(set(twice.inputs)) == 1)
@@ -121,14 +121,14 @@ def _once(c: Value, pairs: int, interleaved: bool) -> Any:
             and attrs["batch_dims"] + others[0].type.shape[-1] < x.type.rank
         ):
             return maker.op(once(x), *others, **attrs)
-        refuse(f"%{v.name} is not seen to have one angle per pair")
+        reject(f"%{v.name} is not seen to have one angle per pair")
 
     return once(c)
 
 
 def _same(c: Value, d: Value) -> bool:
     """Whether two values are one, or equal constants: each reader of a constant may have got its own shape of it."""
-    return c is d or constant(c, d) and np.array_equal(elements(c), elements(d))
+    return c is d or is_constant(c, d) and np.array_equal(elements(c), elements(d))
 
 
 # --- angles per element: x · cos + rotated(x) · sin
@@ -170,7 +170,7 @@ _CUT = transpose(slice_(_angles(4, False, (6, 2)), starts=(0,), ends=(5,), axes=
         dict(_HALVES, c=cos(_TWICE), s=mul(sin(_TWICE), 0.5)),
         dict(_HALVES, c=_LOOKED_UP, s=reshape(_CUT, shape=(2, 1, 5, 8))),
     ],
-    refusals=[
+    rejections=[
         (dict(_HALVES, c=_angles(4, True), s=_angles(4, False)), "different angles"),
         (dict(_HALVES, c=_angles(4, False), s=0.5), "an angle per"),
         (dict(_HALVES, c=_angles(4, False), s="f32[8]"), "not seen"),
@@ -204,7 +204,7 @@ _REPEATED = reshape(expand(reshape(_F, shape=(2, 1, 5, 4, 1)), shape=(2, 1, 5, 4
         dict(_PAIRS, c=_angles(4, True, (5,)), s=_angles(4, True, (3, 1))),
         dict(_PAIRS, c=cos(_REPEATED), s=_STACKED),
     ],
-    refusals=[(dict(_PAIRS, c=_angles(4, False), s=_angles(4, True)), "different angles")],
+    rejections=[(dict(_PAIRS, c=_angles(4, False), s=_angles(4, True)), "different angles")],
 )
 def rotary_pairs(x, a, b, c, s, one, two, axis, shape):
     """x · cos + (−x₁, x₀, −x₃, x₂, …) · sin"""

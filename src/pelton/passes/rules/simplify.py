@@ -13,10 +13,10 @@ from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shape
 from pelton.passes.rewriting.pattern import ANY, Family
 from pelton.passes.rewriting.rule import (
     array,
-    constant,
     elements,
-    everywhere,
-    made_by,
+    is_constant,
+    is_filled_with,
+    producer_of,
     require,
     rule,
     scalar,
@@ -62,7 +62,7 @@ def numbers(*xs, node, **attrs):
     for i, x in enumerate(xs):
         ones = next((k for k, d in enumerate(x.type.shape) if d != 1), x.type.rank)
         others = [y.type.shape for y in xs[:i] + xs[i + 1 :]]
-        if ones and constant(x) and broadcast_shapes(*others, x.type.shape[ones:]) == node.output.type.shape:
+        if ones and is_constant(x) and broadcast_shapes(*others, x.type.shape[ones:]) == node.output.type.shape:
             return node.op(*xs[:i], elements(x).reshape(x.type.shape[ones:]), *xs[i + 1 :], **attrs)
     skip()
 
@@ -77,7 +77,7 @@ def numbers(*xs, node, **attrs):
 )
 def add_zero(x, c, node):
     """x ± 0 = x"""
-    when(everywhere(c, 0) and x.type == node.output.type)
+    when(is_filled_with(c, 0) and x.type == node.output.type)
     return x
 
 
@@ -89,7 +89,7 @@ def add_zero(x, c, node):
 )
 def mul_one(x, c, node):
     """x · 1 = x / 1 = x¹ = x"""
-    when(everywhere(c, 1) and x.type == node.output.type)
+    when(is_filled_with(c, 1) and x.type == node.output.type)
     return x
 
 
@@ -119,8 +119,8 @@ def where_same(c, x, node):
 )
 def where_known(c, x, y, node):
     """A choice that is known beforehand is made."""
-    chosen = x if everywhere(c, True) else y
-    when(everywhere(c, True) or everywhere(c, False))
+    chosen = x if is_filled_with(c, True) else y
+    when(is_filled_with(c, True) or is_filled_with(c, False))
     when(chosen.type == node.output.type)
     return chosen
 
@@ -161,14 +161,14 @@ def neg_sub(x, y):
 @rule(lambda x, c: sub(x, c), examples=[dict(x=X, c=C), dict(x="i32[3]", c=7)])
 def sub_constant(x, c):
     """A constant is added, so that what holds for additions need not be said twice."""
-    when(constant(c) and not constant(x) and (c.type.dtype.is_float or c.type.dtype.is_signed))
+    when(is_constant(c) and not is_constant(x) and (c.type.dtype.is_float or c.type.dtype.is_signed))
     return add(x, -elements(c))
 
 
 @rule(lambda x, c: neg(mul(x, c)), lambda x, c: mul(neg(x), c), examples=[dict(x=X, c=C)])
 def mul_neg(x, c):
     """−(x · c) = (−x) · c = x · (−c)"""
-    when(constant(c) and (c.type.dtype.is_float or c.type.dtype.is_signed))
+    when(is_constant(c) and (c.type.dtype.is_float or c.type.dtype.is_signed))
     return mul(x, -elements(c))
 
 
@@ -238,7 +238,7 @@ def _normal(held: np.ndarray) -> bool:
 @rule(lambda x, c: div(x, c), examples=[dict(x=X, c=8), dict(x=X, c=np.array([0.5, 2, 4], np.float32))])
 def div_power_of_two(x, c):
     """x / 2ᵏ = x · 2⁻ᵏ"""
-    when(constant(c) and not constant(x) and c.type.dtype.is_float and array(c).all())
+    when(is_constant(c) and not is_constant(x) and c.type.dtype.is_float and array(c).all())
     inverse, exact = _inverse(c)
     when(exact)
     return mul(x, inverse)
@@ -248,12 +248,12 @@ def div_power_of_two(x, c):
     lambda x, c: div(x, c),
     inexact=True,
     examples=[dict(x=X, c=0.3), dict(x=X, c=C)],
-    refusals=[(dict(x=X, c=3), "a whole number")],
+    rejections=[(dict(x=X, c=3), "a whole number")],
 )
 def div_constant(x, c):
     """A product is several times cheaper than a quotient, and at most one rounding apart: too far where that rounding
     decides which whole number it is."""
-    when(constant(c) and not constant(x) and c.type.dtype.is_float and array(c).all())
+    when(is_constant(c) and not is_constant(x) and c.type.dtype.is_float and array(c).all())
     require(c.type.dtype.size >= 4, "narrow floats round inverses too coarsely")
     require((array(c) != np.round(array(c))).all(), "a quotient by a whole number may have to be one")
     inverse, _ = _inverse(c)
@@ -264,7 +264,7 @@ def div_constant(x, c):
 @rule(lambda x, c, d: mul(mul(x, c), d), examples=[dict(x=X, c=C, d=0.5), dict(x=X, c=-4, d=3)])
 def mul_mul(x, c, d):
     """Two constant factors are one, where one of them is a power of two: then nothing is rounded in between."""
-    when(constant(c, d) and not constant(x) and c.type.dtype.is_float)
+    when(is_constant(c, d) and not is_constant(x) and c.type.dtype.is_float)
     when(any(array(f).all() and _inverse(f)[1] for f in (c, d)))
     factor = array(c) * array(d)
     held = factor.astype(elements(c).dtype)
@@ -314,7 +314,7 @@ def _limits(node: Node) -> tuple[float, float]:
     if node.op is clip:
         low, high = (scalar(v) for v in node.inputs[1:])
     else:
-        bound = scalar(next((v for v in node.inputs if constant(v)), node.inputs[0]))
+        bound = scalar(next((v for v in node.inputs if is_constant(v)), node.inputs[0]))
         low, high = (bound, INF) if node.op is maximum else (-INF, bound)
     when(low <= high)
     return low, high
@@ -337,7 +337,7 @@ def _clamped(x: Value, low: float, high: float):
 def clamp(x, node):
     """A limit at infinity is none, and a lower limit of zero is a relu."""
     plain = _clamped(x, *_limits(node))
-    when(not constant(x) and (plain is x or plain.op is not node.op))
+    when(not is_constant(x) and (plain is x or plain.op is not node.op))
     return plain
 
 
@@ -355,8 +355,8 @@ def clamp(x, node):
 )
 def clamp_clamp(x, node):
     """Limits of limits are limits."""
-    when(not constant(x))
-    inner = next(n for n in map(made_by, node.inputs) if n is not None and n.op in CLAMPS)
+    when(not is_constant(x))
+    inner = next(n for n in map(producer_of, node.inputs) if n is not None and n.op in CLAMPS)
     (a, b), (c, d) = _limits(inner), _limits(node)
     return _clamped(x, min(max(a, c), d), min(max(b, c), d))
 

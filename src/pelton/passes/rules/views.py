@@ -13,7 +13,17 @@ from pelton.ir.types import I32, I64, broadcast_shapes
 from pelton.ops.shape import length
 
 from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import constant, elements, everywhere, made_by, require, rule, skip, uses, when
+from pelton.passes.rewriting.rule import (
+    elements,
+    is_constant,
+    is_filled_with,
+    producer_of,
+    require,
+    rule,
+    skip,
+    uses,
+    when,
+)
 from .simplify import POINTWISE
 from pelton.ops.words import (
     average_pool,
@@ -95,11 +105,11 @@ def _kept(shape: Ints, left: Ints) -> list[int] | None:
 def _behind_convolution(x: Value) -> bool:
     """Whether a value is what a convolution gives, or made of that element by element."""
     for _ in range(FUSED):
-        maker = made_by(x)
+        maker = producer_of(x)
         if maker is None or maker.op in (convolution, conv_transpose):
             return maker is not None
         x = (
-            next((v for v in maker.inputs if v.type.shape == maker.output.type.shape and not constant(v)), x)
+            next((v for v in maker.inputs if v.type.shape == maker.output.type.shape and not is_constant(v)), x)
             if maker.op.scalar is not None
             else x
         )
@@ -128,7 +138,7 @@ def pointwise_of_squeezed(*xs, node, **attrs):
     """What follows a convolution element by element follows it before its axes of one are left out: then it is the end
     of the same kernel."""
     for x in xs:
-        maker = made_by(x)
+        maker = producer_of(x)
         if (
             maker is not None
             and maker.op is reshape
@@ -150,7 +160,7 @@ def _among(y: Value, kept: list[int], rank: int):
     """An operand with axes of one where the others have theirs."""
     sizes = dict(zip(kept[len(kept) - y.type.rank :], y.type.shape))
     shape = tuple(sizes.get(axis, 1) for axis in range(min(sizes, default=rank), rank))
-    return elements(y).reshape(shape) if constant(y) else y if shape == y.type.shape else reshape(y, shape=shape)
+    return elements(y).reshape(shape) if is_constant(y) else y if shape == y.type.shape else reshape(y, shape=shape)
 
 
 @rule(
@@ -222,7 +232,7 @@ def transpose_of_joined(x, joined, perm, shape):
 def unneeded_expand(*xs, node, **attrs):
     """Pointwise ops broadcast by themselves."""
     for i, x in enumerate(xs):
-        maker = made_by(x)
+        maker = producer_of(x)
         if maker is not None and maker.op is expand:
             source = maker.inputs[0]
             others = [y.type.shape for y in xs[:i] + xs[i + 1 :]]
@@ -389,7 +399,7 @@ def concat_concat(*xs, axis):
     """Parts of parts are parts, and empty parts are none."""
     parts: list[Value] = []
     for x in xs:
-        maker = made_by(x)
+        maker = producer_of(x)
         inner = maker is not None and maker.op is concat and maker.attrs["axis"] == axis and uses(x) == 1
         parts.extend(maker.inputs if maker is not None and inner else (x,) if x.type.shape[axis] else ())
     when(bool(parts) and parts != list(xs))
@@ -405,7 +415,7 @@ def concat_concat(*xs, axis):
 def concat_slices(*xs, axis):
     """Neighbouring slices of one value, joined again, are one slice."""
     for i, (x, y) in enumerate(zip(xs, xs[1:])):
-        first, second = made_by(x), made_by(y)
+        first, second = producer_of(x), producer_of(y)
         if (
             first is None
             or second is None
@@ -437,7 +447,7 @@ def concat_slices(*xs, axis):
 )
 def gather_known(x, i, axis, node):
     """Known indices at equal distances are a slice."""
-    when(constant(i) and not constant(x) and i.type.size > 0)
+    when(is_constant(i) and not is_constant(x) and i.type.size > 0)
     size = x.type.shape[axis]
     at = [int(k) if k >= 0 else int(k) + size for k in elements(i).flat]
     step = at[1] - at[0] if len(at) > 1 else 1
@@ -452,7 +462,7 @@ def gather_known(x, i, axis, node):
     lambda x, *, size, dtype: gather(x, iota(size=size, dtype=dtype), axis=ANY),
     shared=True,
     examples=[dict(x="f32[2, 5, 3]", size=4, dtype=I64, axis=1), dict(x="f32[7]", size=7, dtype=I32, axis=0)],
-    refusals=[(dict(x="f32[2, 5, 3]", size=6, dtype=I64, axis=1), "behind the end")],
+    rejections=[(dict(x="f32[2, 5, 3]", size=6, dtype=I64, axis=1), "behind the end")],
 )
 def gather_iota(x, size, axis):
     """The first elements along an axis are a slice."""
@@ -512,7 +522,7 @@ def _spatial(pads: Ints) -> Ints:
             **WINDOW,
         )
     ],
-    refusals=[
+    rejections=[
         (
             dict(
                 x=IMAGE,
@@ -541,7 +551,7 @@ def _spatial(pads: Ints) -> Ints:
 )
 def pad_convolution(x, v, w, b, before, pads, **conv):
     """Zeros put around the input of a convolution are padding of its own."""
-    require(everywhere(v, 0), "the padding is not zero")
+    require(is_filled_with(v, 0), "the padding is not zero")
     return convolution(x, w, b, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), **conv)
 
 
@@ -569,7 +579,7 @@ def pad_convolution(x, v, w, b, before, pads, **conv):
             **WINDOW,
         ),
     ],
-    refusals=[
+    rejections=[
         (
             dict(
                 x=IMAGE,
@@ -587,7 +597,7 @@ def pad_convolution(x, v, w, b, before, pads, **conv):
 )
 def pad_average_pool(x, v, before, pads, ceil_mode, count_include_pad, **pool):
     """Zeros put around the input of an average pool are padding of its own, which it counts."""
-    require(everywhere(v, 0), "the padding is not zero")
+    require(is_filled_with(v, 0), "the padding is not zero")
     require(not ceil_mode, "in ceil mode, windows may begin in padding of a value but not in that of the pool")
     require(count_include_pad or not any(pads), "the pool does not count its own padding")
     return average_pool(x, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), count_include_pad=True, **pool)
@@ -609,6 +619,6 @@ def pad_average_pool(x, v, before, pads, ceil_mode, count_include_pad, **pool):
 )
 def pad_max_pool(x, v, before, pads, ceil_mode, **pool):
     """What is less than everything, put around the input of a max pool, is padding of its own."""
-    when(everywhere(v, -math.inf))
+    when(is_filled_with(v, -math.inf))
     require(not ceil_mode, "in ceil mode, windows may begin in padding of a value but not in that of the pool")
     return max_pool(x, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), **pool)
