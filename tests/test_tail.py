@@ -114,7 +114,7 @@ def test_a_bias_comes_first_and_outputs_may_be_left_to_the_caller():
     )
     bias = region_of(graph).anchor.inputs[2]
     grid = Grid((1, 7, 1, 3), (0,), (2, 3), (1,))
-    _, done, lines, _ = tail_of(graph, grid, add=bias, stored=False)
+    _, done, lines, _ = tail_of(graph, grid, bias=bias, stored=False)
     assert lines == ["add bias at c to x0", "let v1 be [f32 maximum of x0 and f32 0]"]
     assert [p.name for p in done.pointers] == ["bias"]
 
@@ -176,7 +176,7 @@ def test_sizes_stay_values_in_code():
     for wrong in (lambda: f"{one}", lambda: str(one), lambda: "".join([one])):
         with pytest.raises(TypeError):
             wrong()
-    with pytest.raises(ValueError, match="2 things for the 1 places"):
+    with pytest.raises(ValueError, match="has 1 places, got 2 arguments"):
         code("{}", 1, 2)
     assert repr(Code(("x", 3))) == "Code(parts=('x', 3))"
 

@@ -1,2 +1,1 @@
-"""Code of kernels: source files that compile by themselves, the templates that fit them to a region, and the compilers
-that run on them."""
+"""Code of kernels: sources that compile as they stand, templates that fit them to a region, and compilers."""

@@ -1,4 +1,4 @@
-"""Generated text in which sizes are still values: how they are spelled is known when a kernel's text is whole."""
+"""Generated text in which sizes are still values; they become text when the whole kernel is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pelton.ir.dims import Dim, Size
 
 @dataclass(frozen=True)
 class Code:
-    """Text and sizes in turn. It has no text of its own: `render` makes it, an f-string raises TypeError."""
+    """Pieces of text and sizes. `render` makes text of it; str() and f-strings raise TypeError."""
 
     parts: tuple[str | Size, ...]
 
@@ -22,11 +22,13 @@ class Code:
         return Code((other, *self.parts))
 
     def render(self, spell: Callable[[Size], str]) -> str:
-        """The text, with every size as `spell` gives it; asked in the order in which they stand."""
+        """The text, in which `spell` gives every size, called from left to right."""
         return "".join(part if isinstance(part, str) else spell(part) for part in self.parts)
 
     def __format__(self, _: str = "") -> NoReturn:
-        raise TypeError("code with sizes in it is no text yet: `code` puts it into more, `render` makes text of it")
+        raise TypeError(
+            "code that contains sizes is no text yet: insert it with `code`, or make text of it with `render`"
+        )
 
     def __str__(self) -> NoReturn:
         self.__format__()
@@ -36,27 +38,29 @@ Text = str | Code
 
 
 def code(form: str, *given: Text | Size) -> Code:
-    """A form with what is given in place of each `{}`: text as it stands, sizes as sizes. All other braces stand for
-    themselves; ValueError where there are more or fewer places."""
+    """The form with the arguments in place of each `{}`; other braces stand for themselves.
+
+    Raises ValueError if the numbers of arguments and of places differ.
+    """
     first, *rest = form.split("{}")
     if len(rest) != len(given):
-        raise ValueError(f"{len(given)} things for the {len(rest)} places of {form!r}")
+        raise ValueError(f"{form!r} has {len(rest)} places, got {len(given)} arguments")
     parts: list[str | Size] = [first]
-    for thing, text in zip(given, rest):
-        parts += [*_parts(thing), text]
+    for argument, text in zip(given, rest):
+        parts += [*_parts(argument), text]
     return Code(tuple(p for p in parts if p != "" or not isinstance(p, str)))
 
 
 def join(between: str, given: Iterable[Text | Size]) -> Code:
-    """What is given, one after the other, with text between them."""
+    """All that is given, with a separator in between."""
     given = list(given)
     return code(between.join(["{}"] * len(given)), *given)
 
 
 def is_dynamic(text: Text) -> bool:
-    """Whether a run decides a size in it."""
+    """Whether it contains a dynamic size."""
     return isinstance(text, Code) and any(isinstance(part, Dim) for part in text.parts)
 
 
-def _parts(thing: Text | Size) -> tuple[str | Size, ...]:
-    return thing.parts if isinstance(thing, Code) else (thing,)
+def _parts(x: Text | Size) -> tuple[str | Size, ...]:
+    return x.parts if isinstance(x, Code) else (x,)

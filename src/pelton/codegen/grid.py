@@ -1,4 +1,4 @@
-"""What templates share: the grid of a region's output, where elements lie, and which tails and operands can be had."""
+"""What templates share: the grid of a region's output, addresses of elements, and which tails and operands fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .template import Target
 
 @dataclass(frozen=True)
 class Grid:
-    """How a template names the elements of its output: three coordinates, each a run of logical axes (outer first)."""
+    """The output's index space as three coordinates b, r and c, each a run of logical axes, outermost first."""
 
     shape: tuple[Size, ...]
     b: tuple[int, ...]
@@ -29,19 +29,19 @@ class Grid:
     def address(self, strides: Strides, over: str = "/", c: str = "c") -> Text:
         """The offset in elements of (b, r, c), for strides over the grid's axes.
 
-        over: how whole numbers are divided. c: what stands for that coordinate.
+        over: the operator of integer division. c: the expression for that coordinate.
         """
         runs = (("b", self.b), ("r", self.r), (c, self.c))
         terms = [term for name, axes in runs for term in self._terms(name, axes, strides, over)]
         return join(" + ", terms) if terms else "0"
 
     def varying(self, strides: Strides) -> str:
-        """The coordinates that make a difference to it: some of "brc"."""
+        """The coordinates that the offset depends on: some of "brc"."""
         runs = (("b", self.b), ("r", self.r), ("c", self.c))
         return "".join(name for name, axes in runs if any(s for _, s in self.runs(axes, strides)))
 
     def index(self, axis: int, over: str = "/") -> Text:
-        """The index along an axis that is one of r or of c."""
+        """The index along an axis of r or c."""
         axes, name = (self.r, "r") if axis in self.r else (self.c, "c")
         at = axes.index(axis)
         below = math.prod(self.shape[a] for a in axes[at + 1 :])
@@ -49,12 +49,14 @@ class Grid:
         return part if at == 0 else code("({} % {})", part, self.shape[axis])
 
     def step(self, strides: Strides) -> Size | None:
-        """The stride along c: 1, 0 (broadcast), or None where it is not one number."""
+        """The stride along c, 0 for a broadcast; None if there is no single one."""
         runs = self.runs(self.c, strides)
-        return 0 if not runs else runs[0][1] if len(runs) == 1 else None
+        if not runs:
+            return 0
+        return runs[0][1] if len(runs) == 1 else None
 
     def runs(self, axes: tuple[int, ...], strides: Strides) -> list[tuple[Size, Size]]:
-        """Neighbouring axes of the run that are one axis in memory, joined: (size, stride), outer first."""
+        """(size, stride) of the axes, outermost first; neighbours that are one axis in memory are merged."""
         runs: list[list[Size]] = []
         for a in axes:
             d, s = self.shape[a], strides[a]
@@ -88,7 +90,7 @@ def grid_of(shape: Sequence[int], kind: str) -> Grid:
 
 
 def scalar_constant(region: Region, v: Value):
-    """The one number that a constant of the region holds, or None."""
+    """The number in a constant of one element, or None."""
     array = region.body.constants.get(v)
     return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
 
@@ -99,23 +101,14 @@ def is_computable(dtype: DType) -> bool:
 
 
 def tail_rejection(region: Region, shape: tuple[int, ...], axis: int | None = None) -> str | None:
-    """Why the pointwise nodes of a region cannot follow an anchor whose output has this shape, nor its slices; None
-    where they can.
+    """The reason why pointwise nodes and slices cannot follow an anchor with an output of this shape, or None.
 
-    axis: the one along which kernels can write slices apart (the vector axis of their grid).
+    axis: the axis along which kernels can store slices separately (the vector axis of their grid), if any.
     """
     for node in region.pieces:
-        if (
-            node.op is not slice_
-            or node.attrs["axes"] != (axis,)
-            or node.attrs["steps"] != (1,)
-            or node.inputs[0].type.shape != shape
-        ):
-            return (
-                f"{node.op.name} is no run of "
-                + ("an axis that is" if axis is None else f"axis {axis},")
-                + " written in pieces"
-            )
+        is_run = node.op is slice_ and (node.attrs["axes"], node.attrs["steps"]) == ((axis,), (1,))
+        if not is_run or node.inputs[0].type.shape != shape:
+            return f"{node.op.name} is no slice of {'an' if axis is None else 'the'} axis that is stored in slices"
     for node in region.tail:
         if node.output.type.shape != shape:
             return f"{node.op.name} gives {node.output.type}, the anchor {list(shape)}"
@@ -126,7 +119,7 @@ def tail_rejection(region: Region, shape: tuple[int, ...], axis: int | None = No
 
 
 def fits_grid(region: Region, grid: Grid, value: Value, strides: Strides) -> bool:
-    """Whether the tail can read (write) a value, if it does: unit or no stride along the grid's vector axis."""
+    """Whether the tail can read (or write) a value, if it does: the stride along the grid's vector axis is 1 or 0."""
     used = value in region.body.outputs or any(value in n.inputs for n in region.tail)
     if not used or scalar_constant(region, value) is not None:
         return True
@@ -135,10 +128,12 @@ def fits_grid(region: Region, grid: Grid, value: Value, strides: Strides) -> boo
 
 
 def all_f32(*values: Value) -> bool:
+    """Whether all values are in f32."""
     return all(v.type.dtype is F32 for v in values)
 
 
 def is_constant(region: Region, v: Value) -> bool:
+    """Whether the value is a constant of the region."""
     return v in region.body.constants
 
 
@@ -148,26 +143,26 @@ def ceil_div(a: Size, b: Size) -> Size:
 
 
 def balanced(size: int, goal: int, unit: int) -> int:
-    """A size near the goal, a multiple of `unit`, of blocks that are all about as large: 49 tiles as 18, 18 and 13, not
-    as 24, 24 and 1."""
+    """A multiple of `unit` near the goal that cuts `size` into similar blocks: 49 tiles as 18, 18, 13, not 24, 24, 1."""
     return ceil_div(ceil_div(size, ceil_div(size, goal)), unit) * unit
 
 
-def balanced_rows(size: Size, most: int) -> int:
-    """Rows of tiles that are all about as large, at most `most`: 16 as 8 and 8, not as 12 and 4."""
-    return ceil_div(size, ceil_div(size, most)) if is_known(size) else most
+def balanced_rows(size: Size, limit: int) -> int:
+    """Rows, at most `limit`, of similar tiles: 16 rows as 8 and 8, not as 12 and 4."""
+    return ceil_div(size, ceil_div(size, limit)) if is_known(size) else limit
 
 
 def register_tiles(columns: int, rows: Size, target: Target) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors of columns) of the results that a product may hold in registers, the best guess first. Twelve rows
-    of one vector load more than they compute: they were 17 % and more behind in all of 166 tasks, and are left for what
-    two and three vectors would pad."""
+    """(rows, vectors of columns) of a product's register tile, the best guess first.
+
+    Twelve rows of one vector load more than they compute: they took 17 % longer or more in all of 166 tasks, and are left
+    for widths that two and three vectors would pad.
+    """
     vectors = ceil_div(columns, target.lanes)
     if vectors == 1:
         return (12, 1), (6, 1)
     two, three = (6, 2), (4, 3)
-    # 12 × 2 fits as well: within 2 % of 8 × 2 alone
-    if target.registers >= 32:
-        high = min((8, 7, 6), key=lambda r: ceil_div(rows, r) * r) if is_known(rows) else 8
-        two, three = (high, 2), (high, 3)
+    if target.registers >= 32:  # 12 × 2 fits as well, and is within 2 % of 8 × 2
+        height = min((8, 7, 6), key=lambda r: ceil_div(rows, r) * r) if is_known(rows) else 8
+        two, three = (height, 2), (height, 3)
     return (two, three) if vectors % 2 == 0 or vectors % 3 == 0 else (two, three, (12, 1))

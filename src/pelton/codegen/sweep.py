@@ -1,4 +1,4 @@
-"""What templates share that go over their output row by row, in the order of axes in which their input lies."""
+"""What templates share that sweep over their output row by row, in the order of their input's axes in memory."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from .grid import Grid, is_computable, ceil_div, fits_grid, tail_rejection
 from .tail import operands
 from .template import Layouts, Target, Template
 
-# elements read per task: large enough to hide claiming it, small enough to share out
-TASK_ELEMENTS = 16 << 10
+TASK_ELEMENTS = 16 << 10  # elements read per task: enough to hide what it costs to claim one, few enough to balance
 
 
 def memory_order(shape: Sequence[int], strides: Strides) -> Order:
-    """The axes as they lie in memory, outermost first: backward axes by their distance, repeated ones outermost."""
+    """The axes by their strides, outermost first: negative strides by their size, broadcast axes outermost."""
     return order_of(shape, tuple(1 << 62 if s == 0 else abs(far(s)) for s in strides))
 
 
 def sweep_grid(region: Region, layouts: Layouts, others: Iterable[Strides] = (), without: Sequence[int] = ()) -> Grid:
-    """The output's index space as rows × columns: columns run along the innermost axes in memory, as many as every
-    operand passes in equal steps.
+    """The output's index space as rows × columns: columns are the innermost axes that every operand has one stride along.
 
-    others: strides over the output's axes of what is read besides the tail's operands. without: axes that are no
+    others: strides, over the output's axes, of what is read besides the tail's operands. without: axes that may not be
     columns.
     """
     shape = region.output.type.shape
@@ -42,13 +40,13 @@ def sweep_grid(region: Region, layouts: Layouts, others: Iterable[Strides] = (),
 
 
 def extent(grid: Grid, axes: Sequence[int]) -> int:
-    """How many places a coordinate has."""
+    """The size of a coordinate made of these axes."""
     return math.prod(grid.shape[a] for a in axes)
 
 
 def task_shape(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
-    """(rows, columns) per task; `cost` elements are read for each of output. Columns come in multiples of `step`,
-    however few there are: a kernel for sizes that a run decides may meet more of them."""
+    """(rows, columns) per task, where each element of the output reads `cost` elements. Columns are a multiple of `step`
+    even where there are fewer: a kernel for dynamic sizes may meet more."""
     goal = max(1, min(TASK_ELEMENTS, ceil_div(rows * columns * cost, 4 * target.threads)) // cost)
     if columns <= max(goal, step):
         return max(1, min(rows, goal // columns)), ceil_div(columns, step) * step
@@ -56,7 +54,7 @@ def task_shape(rows: int, columns: int, cost: int, target: Target, step: int) ->
 
 
 class Sweep(Template):
-    """Base of these templates. The output lies in the order of the first input; operands of the tail follow it."""
+    """Base of these templates: output and operands of the tail have the order of axes of the first input."""
 
     def rejection(self, region: Region) -> str | None:
         if reason := super().rejection(region):
@@ -68,7 +66,7 @@ class Sweep(Template):
         return tail_rejection(region, node.outputs[0].type.shape)
 
     def is_supported(self, region: Region, value: Value) -> bool:
-        """Whether elements of the type can be loaded and stored."""
+        """Whether elements of the value's type can be loaded and stored."""
         return is_computable(value.type.dtype)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -80,16 +78,16 @@ class Sweep(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         grid = self.grid(region, layouts)
-        changes = value in region.body.outputs  # the columns, perhaps
-        ask = (*region.anchor.inputs, *operands(region)) if changes else (value,)
-        return all(self.fits_columns(region, grid, v, layouts) for v in ask)
+        is_output = value in region.body.outputs  # which the columns depend on, and so do all operands
+        affected = (*region.anchor.inputs, *operands(region)) if is_output else (value,)
+        return all(self.fits_columns(region, grid, v, layouts) for v in affected)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         """Rows and columns of the output."""
         return sweep_grid(region, layouts, [layouts[region.anchor.inputs[0]]])
 
     def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
-        """Whether one operand can be read or written along the columns."""
+        """Whether an operand can be read or written along the columns."""
         if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) != 1:
             return False
         return fits_grid(region, grid, value, layouts[value])

@@ -146,7 +146,7 @@ def statements(
     made: Sequence[Value],
     *,
     first: int,
-    add: Value | None = None,
+    bias: Value | None = None,
     flat: bool = False,
     stored: bool = True,
 ) -> Statements:
@@ -158,8 +158,8 @@ def statements(
     axes. stored: False where the outputs are values for what goes on.
     """
     walk = _Walk(language, region, layouts, grid, made, first, flat)
-    if add is not None:
-        walk.lines.append(language.increase("x0", language.load(Access(walk.pointer(add, "bias"), "c", 1, "c"))))
+    if bias is not None:
+        walk.lines.append(language.increase("x0", language.load(Access(walk.pointer(bias, "bias"), "c", 1, "c"))))
     for node in region.tail:
         walk.compute(node)
     for v in region.body.outputs if stored else ():

@@ -1,5 +1,4 @@
-"""What a kernel template says of itself: which regions it takes, in which layouts, with which tactics, as which
-code."""
+"""The interface of kernel templates: which regions they take, in which layouts, with which tactics, as which code."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from pelton.plan.workspace import KernelWorkspace
 
 @dataclass(frozen=True)
 class Target:
-    """What code is made for: an ISA level and the cache sizes that blockings are derived from."""
+    """What code is generated for: an ISA level, and cache sizes from which block sizes are derived."""
 
     isa: str = "x86_64_v3"
     lanes: int = 8  # of f32 in a register
@@ -29,17 +28,17 @@ class Target:
     l2: int = 512 << 10
     l3: int = 32 << 20
     threads: int = 1
-    libraries: tuple[tuple[str, int], ...] = ()  # names and versions of those that times are taken with
-    tf32: bool = False  # whether products of f32 may be of its first ten bits behind the point
+    libraries: tuple[tuple[str, int], ...] = ()  # names and versions of those used in timing
+    tf32: bool = False  # whether products of f32 may round their operands to TF32, ten bits of mantissa
 
     def version(self, library: str) -> int:
-        """Of a library, 0 where it is not there."""
+        """The version of a library, 0 if it is absent."""
         return dict(self.libraries).get(library, 0)
 
 
 @dataclass(frozen=True)
 class Tactic:
-    """One way to compute a region. The name parses back: `conv_direct:mr=6,nv=2@x86_64_v3`."""
+    """A template and a choice of its parameters. The name parses back: `conv:MR=6,NV=2@x86_64_v3`."""
 
     template: str
     isa: str
@@ -61,15 +60,15 @@ class Tactic:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A constant in the form that a kernel wants, made from constants of the region."""
+    """A constant in the form that a kernel reads, packed from constants of the region."""
 
     sources: tuple[Value, ...]
-    form: str  # names the packing; equal sources and forms are packed once
+    form: str  # the name of the packing; equal sources and forms are packed once
     shape: tuple[int, ...]
-    # puts it into an array of this shape and type that is zero everywhere; timing need not
+    # writes it into an array of zeros of this shape and type; timing does without
     fill: Callable[[np.ndarray], object]
     dtype: DType = F32
-    has_indices: bool = False  # whether the kernel goes where it says: then timing has to fill it
+    has_indices: bool = False  # whether kernels address memory by it: then timing fills it, too
 
     @property
     def bytes(self) -> int:
@@ -78,23 +77,25 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """Code for one region with one tactic. Pointers come in the order of `operands`, then `dims`."""
+    """Code for one region with one tactic. Its arguments are pointers to `operands`, then `dims`."""
 
     source: str
     symbol: str
-    # body inputs, constants and outputs, packed constants, memory of its own
+    # inputs, constants and outputs of the body, packed constants, workspaces
     operands: tuple[Value | Packed | KernelWorkspace, ...]
     tiles: Size
-    dims: tuple[Size, ...] = ()  # what the code needs of the sizes that a run decides
+    dims: tuple[Size, ...] = ()  # the dynamic sizes that the code reads
     grain: int = 1
     scratch: Size = 0  # bytes per worker
-    phases: Size = 1  # of so many tiles each: all of one are done before the next begins
+    phases: Size = 1  # of `tiles` tiles each; all tiles of a phase end before the next phase begins
 
     def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> "Kernel":
-        """The same for these values of the symbols; `to` gives the values that stand for those of its operands."""
+        """The kernel with sizes in place of symbols; `to` maps its operands to values of known shape."""
 
         def operand(x: Value | Packed | KernelWorkspace) -> Value | Packed | KernelWorkspace:
-            return to[x] if isinstance(x, Value) else x.sized(sizes) if isinstance(x, KernelWorkspace) else x
+            if isinstance(x, Value):
+                return to[x]
+            return x.sized(sizes) if isinstance(x, KernelWorkspace) else x
 
         return replace(
             self,
@@ -106,34 +107,33 @@ class Kernel:
         )
 
     def traffic(self, region: Region, layouts: Layouts) -> Size:
-        """Bytes that it has to read and write, each once: packed constants as they are stored, of what is repeated one,
-        of a table what is picked from it."""
+        """The bytes that it has to read and write at least: each element once, broadcast ones too, and of a gather's input
+        the elements that are gathered."""
         anchor = region.anchor
-        picked = anchor.inputs[0] if anchor is not None and anchor.op.moves and anchor.op.indexed else None
+        gathered = anchor.inputs[0] if anchor is not None and anchor.op.moves and anchor.op.indexed else None
 
-        def needed(x: Value | Packed | KernelWorkspace) -> Size:
+        def traffic_of(x: Value | Packed | KernelWorkspace) -> Size:
             if not isinstance(x, Value):
                 return x.bytes if isinstance(x, Packed) else 0
-            there = x.type.dtype.size * math.prod(d for d, stride in zip(x.type.shape, layouts[x]) if stride != 0)
-            return minimum(there, x.type.dtype.size * region.anchor.output.type.size) if x is picked else there
+            size = x.type.dtype.size
+            stored = size * math.prod(d for d, stride in zip(x.type.shape, layouts[x]) if stride != 0)
+            return minimum(stored, size * region.anchor.output.type.size) if x is gathered else stored
 
-        return sum(map(needed, dict.fromkeys(self.operands)))
+        return sum(map(traffic_of, dict.fromkeys(self.operands)))
 
 
 class Template:
-    """Base of all templates; a template without tactics for a region simply yields none."""
+    """Base of all templates. `region` is the nodes that a kernel computes, `layouts` the strides of its operands."""
 
-    name: str = ""
-    anchors: tuple[str, ...] = ()  # ops, one of which is all that a region is anchored in
-    without_tail = False  # True where nothing pointwise and no slices may follow it
-    dynamic = False  # True where sizes may be such as a run decides
-    # True where it is no guess: taken where the clock says so, by a version of a library that is there
-    timed_only = False
-    # True where the arithmetic differs from the direct form (Winograd): not under `strict`
-    inexact = False
+    name: str = ""  # as tactics and timing caches on disk have it
+    anchors: tuple[str, ...] = ()  # ops; a region has one node of one of them as its only anchor
+    without_tail = False  # whether regions may have no pointwise nodes and no slices behind the anchor
+    dynamic = False  # whether sizes may be dynamic
+    timed_only = False  # whether it is taken only where it was timed, with a version of its library that is present
+    inexact = False  # whether arithmetic differs from the direct form (Winograd), which `strict` rules out
 
     def rejection(self, region: Region) -> str | None:
-        """None where this template can compute the region, else the reason."""
+        """The reason why this template cannot compute the region, or None where it can."""
         node = region.anchor
         if node is None or len(region.anchors) != 1 or node.op.name not in self.anchors:
             return f"no single {' or '.join(self.anchors)}"
@@ -146,46 +146,47 @@ class Template:
         return self.node_rejection(region)
 
     def node_rejection(self, region: Region) -> str | None:
-        """The same of a region that has one of the anchors, and something to compute."""
+        """The same, for a region that has one of the anchors and no empty operands."""
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The order of axes in which an output is written, given the strides of the inputs."""
+        """The order of axes, outermost first, in which an output is written, given the strides of the inputs."""
         return row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        """Whether the kernel can read (or write) an operand that lies as `layouts` say; a copy is made where not."""
+        """Whether the kernel can read (or write) an operand in these layouts; if not, it reads a copy."""
         raise NotImplementedError
 
     def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The order of axes that an input should be copied to where it does not fit."""
+        """The order of axes, outermost first, for the copy of an input that does not fit."""
         return row_major(value.type.rank)
 
     def preferred_layout(self, region: Region, value: Value, target: Target) -> Layout | None:
-        """The layout that an input had better be written in, where this region alone reads it; None where all that fit
-        are as good."""
+        """The best layout for an input that only this region reads, or None if all that fit are as good."""
         return None
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
-        """Candidates, the best guess first."""
+        """Candidates, the best guess first; none where the template has no kernel for these layouts."""
         return (Tactic(self.name, target.isa),)
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
-        """What sets tactics apart most (a register tile, an algorithm): the tuner looks at one of each form first, then
-        at more of the best ones."""
+        """The parameters that matter most (a register tile, an algorithm).
+
+        The tuner times one tactic of each family first, then more of the best families.
+        """
         return ()
 
     def is_exact(self, tactic: Tactic) -> bool:
-        """Whether a tactic's arithmetic differs from the direct form by no more than the order of sums: no other is
-        taken under `strict`."""
+        """Whether arithmetic differs from the direct form in the order of sums alone, as `strict` demands."""
         return not self.inexact
 
     def margin(self, tactic: Tactic) -> float:
-        """How much less time than the fastest tactic of a smaller margin one has to take to be worth its error: 0 for
-        all that is exact."""
+        """The part of the time of the fastest tactic of a smaller margin that this one has to save to be worth its error;
+        0 for exact tactics."""
         return 0.02 if self.inexact else 0.0
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        """The kernel that computes the region in these layouts."""
         raise NotImplementedError
 
 
@@ -196,21 +197,21 @@ _sources: dict[str, str] = {}
 
 
 def templates(isa: str) -> dict[str, Template]:
-    """The templates that make code for an ISA level, or for a GPU's architecture (sm_90)."""
+    """The templates for an ISA level, or for an architecture of GPUs (sm_90)."""
     return GPU_TEMPLATES if isa.startswith("sm_") else TEMPLATES
 
 
 def template(cls: type[Template]) -> type[Template]:
-    """Class decorator: declares a template. Earlier declarations are preferred where times are equal."""
-    return _declared(cls, TEMPLATES)
+    """Class decorator: declares a template. Where times are equal, the template declared first is taken."""
+    return _declare(cls, TEMPLATES)
 
 
 def gpu_template(cls: type[Template]) -> type[Template]:
     """The same for GPUs."""
-    return _declared(cls, GPU_TEMPLATES)
+    return _declare(cls, GPU_TEMPLATES)
 
 
-def _declared(cls: type[Template], registry: dict[str, Template]) -> type[Template]:
+def _declare(cls: type[Template], registry: dict[str, Template]) -> type[Template]:
     if cls.name in registry:
         raise ValueError(f"template {cls.name} is declared twice")
     registry[cls.name] = cls()

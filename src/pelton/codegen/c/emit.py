@@ -164,7 +164,7 @@ def tail(
     made: Sequence[Value],
     *,
     first: int,
-    add: Value | None = None,
+    bias: Value | None = None,
     flat: bool = False,
     unit: int | None = None,
     inner: str = "",
@@ -176,7 +176,7 @@ def tail(
     inner: a name instead of `finish`, for what goes on in the same kernel: the function of this name gives its only
     output back as a vector.
     """
-    done = statements(CLanguage(unit), region, layouts, grid, made, first=first, add=add, flat=flat, stored=not inner)
+    done = statements(CLanguage(unit), region, layouts, grid, made, first=first, bias=bias, flat=flat, stored=not inner)
     lines = list(done.lines)
     fields, opened = [_field(p) for p in done.pointers], [f"a[{p.slot}].p" for p in done.pointers]
     if any(map(is_dynamic, lines)):
@@ -233,7 +233,7 @@ def kernel(
     grain: int = 1,
     scratch: Size = 0,
     phases: Size = 1,
-    told: Mapping[str, int] | None = None,
+    arguments: Mapping[str, int] | None = None,
 ) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. Sizes in the block that a run decides become
     arguments behind the pointers: code that uses them needs `const args *a` in scope. So do the numbers `told` to it by
@@ -246,11 +246,11 @@ def kernel(
     text = code("{}", block).render(spell)
     if slots:
         named = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for size, i in slots.items())
-        text = f"#undef ARGS\n#define ARGS {len(operands) + len(slots) + len(told or ())}\n{named}{text}"
+        text = f"#undef ARGS\n#define ARGS {len(operands) + len(slots) + len(arguments or ())}\n{named}{text}"
     ahead = len(operands) + len(slots)
-    text = "".join(f"#define {name} (a[{ahead + i}].d)\n" for i, name in enumerate(told or ())) + text
+    text = "".join(f"#define {name} (a[{ahead + i}].d)\n" for i, name in enumerate(arguments or ())) + text
     source, symbol = _filled(file, region, tactic, text)
-    return Kernel(source, symbol, tuple(operands), tiles, (*slots, *(told or {}).values()), grain, scratch, phases)
+    return Kernel(source, symbol, tuple(operands), tiles, (*slots, *(arguments or {}).values()), grain, scratch, phases)
 
 
 def _filled(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:

@@ -87,7 +87,9 @@ class ClangCompiler:
     def __exit__(self, *_) -> None:
         self._open.close()
 
-    def objects(self, sources: Mapping[str, str], told: Callable[[int], None] = lambda done: None) -> dict[str, bytes]:
+    def objects(
+        self, sources: Mapping[str, str], progress: Callable[[int], None] = lambda done: None
+    ) -> dict[str, bytes]:
         """symbol → source to symbol → object code, compiled side by side; `told` hears how many are done."""
         out = {s: o for s, text in sources.items() if (o := self._known(text)) is not None}
         missing = [s for s in sources if s not in out]
@@ -97,7 +99,7 @@ class ClangCompiler:
             running = [pool.submit(self._compile, s, sources[s]) for s in missing]
             try:
                 for s, job in zip(missing, running):
-                    told(len(out))
+                    progress(len(out))
                     out[s] = job.result()
             except BaseException:
                 for job in running:

@@ -244,7 +244,7 @@ def tail(
     first axis, c along the second; `rows` and `cols` are masks of the shapes of r and c. What the anchor made comes in
     the types of registers.
     """
-    done = statements(Triton(), region, layouts, grid, made, first=first, add=add, flat=flat)
+    done = statements(Triton(), region, layouts, grid, made, first=first, bias=add, flat=flat)
     params = "".join(f"x{i}, " for i in range(len(made)))
     lines = ("inside = rows & cols", "at = tl.zeros(inside.shape, tl.int32)", *done.lines)
     text = code("@triton.jit\ndef finish({}b, r, c, rows, cols, a):\n    {}\n", params, join("\n    ", lines))

@@ -176,7 +176,7 @@ class Gemm(Template):
                 b = broadcast(shape, layouts[p.b], b_shape)
                 bk, bn = b[-2:]
             b_at = Grid(b_shape, grid.b, (), ()).address(b)
-        end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias, unit=target.lanes)
+        end = tail(region, layouts, grid, (node.output,), first=2, bias=p.bias, unit=target.lanes)
         block = (
             constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
             + macro("A_AT(b)", a_at)

@@ -58,7 +58,7 @@ def pixel_tail(
 ) -> Tail:
     """The tail of a region over the pixels of its anchor's output; see `emit.tail`."""
     y = region.anchor.output
-    return tail(region, layouts, grid_of(y.type.shape, "pixels"), (y,), first=first, add=bias, unit=unit)
+    return tail(region, layouts, grid_of(y.type.shape, "pixels"), (y,), first=first, bias=bias, unit=unit)
 
 
 class ChannelsLast(Template):

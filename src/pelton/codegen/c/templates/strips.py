@@ -157,7 +157,7 @@ class Strips(Template):
                 grid_of(made.type.shape, "pixels"),
                 (made,),
                 first=len(operands),
-                add=part.anchors[0].inputs[2],
+                bias=part.anchors[0].inputs[2],
                 unit=lanes,
                 inner=name,
             )
@@ -184,7 +184,7 @@ class Strips(Template):
             operands,
             s.n * ceil_div(s.oh, tactic["RB"]),
             scratch=scratch(s, tactic, lanes, it.project is not None),
-            told={"RB": tactic["RB"]},
+            arguments={"RB": tactic["RB"]},
         )
 
 
