@@ -9,9 +9,6 @@ import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
-
-from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import array, is_constant, require, rule, when
 from pelton.ops.words import (
     add,
     batch_norm,
@@ -28,6 +25,8 @@ from pelton.ops.words import (
     reshape,
     sub,
 )
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import array, is_constant, require, rule, when
 
 WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1))
 DENSE = dict(WINDOW, x="f32[2, 4, 5, 6]", w="=f32[3, 4, 3, 2]", b="=f32[3]")

@@ -12,10 +12,6 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
-
-from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import elements, is_constant, producer_of, reject, require, rule, when
-from .views import AxisSlice, full, sliced
 from pelton.ops.words import (
     add,
     concat,
@@ -32,6 +28,10 @@ from pelton.ops.words import (
     sub,
     transpose,
 )
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import elements, is_constant, producer_of, reject, require, rule, when
+
+from .slices import AxisSlice, full, sliced
 
 # --- which elements are pairs
 

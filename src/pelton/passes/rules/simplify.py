@@ -1,5 +1,4 @@
-"""Algebra: what pointwise ops do with certain constants, with their inverses and with their like. Exact unless
-marked."""
+"""Algebra: pointwise ops and products with certain constants and with their inverses; exact unless marked."""
 
 from __future__ import annotations
 
@@ -7,46 +6,27 @@ import math
 
 import numpy as np
 
-from pelton.ir.graph import Node, Value
-from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shapes
-
-from pelton.passes.rewriting.pattern import ANY, Family
-from pelton.passes.rewriting.rule import (
-    array,
-    elements,
-    is_constant,
-    is_filled_with,
-    producer_of,
-    require,
-    rule,
-    scalar,
-    skip,
-    when,
-)
+from pelton.ir.graph import Value
+from pelton.ir.types import broadcast_shapes
 from pelton.ops.words import (
     abs_,
     add,
-    cast,
-    clip,
     div,
     exp,
     logical_not,
     matmul,
-    maximum,
-    minimum,
     mul,
     neg,
     pow_,
     reciprocal,
-    relu,
     reshape,
-    sigmoid,
-    softplus,
     sqrt,
     sub,
     transpose,
     where,
 )
+from pelton.passes.rewriting.pattern import Family
+from pelton.passes.rewriting.rule import array, elements, is_constant, is_filled_with, require, rule, skip, when
 
 POINTWISE = Family("pointwise", add)
 X, C = "f32[2, 3]", "=f32[3]"
@@ -295,110 +275,3 @@ def matmul_outer(a, b):
     frequencies) it can be folded."""
     when(a.type.rank > 1 and b.type.rank > 1 and a.type.shape[-1] == 1)
     return mul(a, b)
-
-
-# --- limits
-
-CLAMPS = {
-    relu: lambda x, a, b: relu(x),
-    maximum: lambda x, a, b: maximum(x, a),
-    minimum: lambda x, a, b: minimum(x, b),
-    clip: lambda x, a, b: clip(x, a, b),
-}
-
-
-def _limits(node: Node) -> tuple[float, float]:
-    """The interval that a node limits its input to, where it does that."""
-    if node.op is relu:
-        return 0, INF
-    if node.op is clip:
-        low, high = (scalar(v) for v in node.inputs[1:])
-    else:
-        bound = scalar(next((v for v in node.inputs if is_constant(v)), node.inputs[0]))
-        low, high = (bound, INF) if node.op is maximum else (-INF, bound)
-    when(low <= high)
-    return low, high
-
-
-def _clamped(x: Value, low: float, high: float):
-    """x limited to an interval, in the plainest words."""
-    if low == -INF and high == INF:
-        return x
-    if high == INF:
-        return relu(x) if low == 0 and not math.copysign(1, low) < 0 else maximum(x, low)
-    return minimum(x, high) if low == -INF else clip(x, low, high)
-
-
-@rule(
-    lambda x, low, high: clip(x, low, high),
-    lambda x, low: maximum(x, low),
-    examples=[dict(x=X, low=0, high=INF), dict(x=X, low=-INF, high=1.5), dict(x=X, low=-INF, high=INF)],
-)
-def clamp(x, node):
-    """A limit at infinity is none, and a lower limit of zero is a relu."""
-    plain = _clamped(x, *_limits(node))
-    when(not is_constant(x) and (plain is x or plain.op is not node.op))
-    return plain
-
-
-@rule(
-    *[
-        lambda x, a, b, c, d, outer=outer, inner=inner: outer(inner(x, a, b), c, d)
-        for outer in CLAMPS.values()
-        for inner in CLAMPS.values()
-    ],
-    examples=[
-        dict(x=X, a=-1.25, b=2.5, c=-0.75, d=0.5),
-        dict(x=X, a=0, b=6, c=-8, d=-3),
-        dict(x="i32[5]", a=1, b=5, c=2, d=9),
-    ],
-)
-def clamp_clamp(x, node):
-    """Limits of limits are limits."""
-    when(not is_constant(x))
-    inner = next(n for n in map(producer_of, node.inputs) if n is not None and n.op in CLAMPS)
-    (a, b), (c, d) = _limits(inner), _limits(node)
-    return _clamped(x, min(max(a, c), d), min(max(b, c), d))
-
-
-@rule(*[lambda x, f=f: relu(f(x)) for f in (sigmoid, abs_, exp, sqrt, softplus)], shared=True, examples=[dict(x=X)])
-def relu_positive(x, node):
-    """What is never negative needs no relu."""
-    return node.inputs[0]
-
-
-# --- element types
-
-
-def _holds(dtype: DType, other: DType) -> bool:
-    """Whether `dtype` has every number of `other`."""
-    if other is BOOL or dtype is other:
-        return dtype.is_float or dtype.is_integer or dtype is other
-    if other.is_integer:
-        bits, room = int(other.value[1:]), 53 if dtype is F64 else 24 if dtype is F32 else 0
-        if dtype.is_integer and (dtype.is_signed or not other.is_signed):
-            room = int(dtype.value[1:]) - (dtype.is_signed and not other.is_signed)
-        return bits <= room
-    return other.is_float and (dtype is F64 or (dtype is F32 and other.size <= 2))
-
-
-@rule(lambda x: cast(x, to=ANY), examples=[dict(x="f16[2, 3]", to=F16)])
-def cast_same(x, to):
-    """A cast to its own type is none."""
-    when(x.type.dtype is to)
-    return x
-
-
-@rule(
-    lambda x, *, between, to: cast(cast(x, to=between), to=to),
-    shared=True,
-    examples=[
-        dict(x="f32[5]", between=F64, to=I32),
-        dict(x="u8[5]", between=I32, to=F32),
-        dict(x="bool[5]", between=F32, to=U8),
-    ],
-)
-def cast_cast(x, between, to):
-    """What goes through a type that holds all of it goes there at once."""
-    when(_holds(between, x.type.dtype))
-    return cast(x, to=to)
