@@ -130,7 +130,7 @@ def test_comparisons_are_decided_by_bounds_or_not_at_all():
             ask()
     with pytest.raises(Undecided) as found:
         equal(N, S)
-    assert found.value.difference == N - S and found.value.wanted == "="
+    assert found.value.difference == N - S and found.value.relation == "="
     with pytest.raises(Undecided, match="whether p >= 1"):
         N // P
 

@@ -13,7 +13,18 @@ from pelton.errors import BuildError, InputError
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.builder import Builder
-from pelton.ir.graph import Body, Graph, Node, Value, bodies, closed, live, substitute, symbols, topological
+from pelton.ir.graph import (
+    Body,
+    Graph,
+    Node,
+    Value,
+    bodies,
+    make_body,
+    remove_dead_nodes,
+    substitute,
+    symbols,
+    topological,
+)
 from pelton.ir.text import key, node_text, parse, parse_node, to_text
 from pelton.ir.types import F16, F32, I64, DType, TensorType, broadcast_shapes
 from pelton.ir.verify import verify
@@ -124,10 +135,10 @@ def test_what_a_nested_graph_reads_from_around_it_becomes_its_inputs():
     x, w = (builder.input(TensorType(F32, (2,)), name) for name in "xw")
     a = inner.input(TensorType(F32, (2,)), "a")
     (y,) = inner.emit(REGISTRY["add"], (a, w))
-    body, read = closed(inner.graph((y, x)))
+    body, read = make_body(inner.graph((y, x)))
     assert read == (w, x) and [v.name for v in body.graph.inputs] == ["a", "w", "x"]
     verify(body.graph)
-    assert closed(inner.graph((y,)), (x,))[1] == (x, w)
+    assert make_body(inner.graph((y,)), (x,))[1] == (x, w)
 
 
 def test_a_program_means_the_same_after_the_text_form():
@@ -269,7 +280,7 @@ def test_keys_do_not_tell_large_constants_apart_but_do_tell_which_value_is_read(
     x, y = (builder.input(TensorType(F32, (2,)), n) for n in "xy")
     (xy,), (xx,) = builder.emit(REGISTRY["add"], (x, y)), builder.emit(REGISTRY["add"], (x, x))
     graph = builder.graph((xy,))
-    assert key(live(graph)) != key(live(graph.replace(outputs=(xx,))))
+    assert key(remove_dead_nodes(graph)) != key(remove_dead_nodes(graph.replace(outputs=(xx,))))
 
 
 # --- verification
@@ -369,15 +380,15 @@ def test_live_drops_what_no_output_needs():
     graph = parse(
         "graph main(%x: f32[2], %u: f32[2]) { %a = relu(%x) %c = constant f32[2] %b = add(%x, %c) return %a }"
     )
-    kept = live(graph)
+    kept = remove_dead_nodes(graph)
     assert [n.op.name for n in kept.nodes] == ["relu"] and not kept.constants and kept.inputs == graph.inputs
-    assert live(kept) is kept
+    assert remove_dead_nodes(kept) is kept
 
 
 def test_substitute_follows_chains():
     graph = parse("graph main(%x: f32[2]) { %a = relu(%x) %b = neg(%a) %c = neg(%b) return %c }")
     a, b, c = (n.output for n in graph.nodes)
-    verify(read := live(substitute(graph, {b: a, c: b})))
+    verify(read := remove_dead_nodes(substitute(graph, {b: a, c: b})))
     assert read.outputs == (a,) and len(read.nodes) == 1
 
 

@@ -13,7 +13,7 @@ from pelton.compiler.stages import run_stages, start
 from pelton.ir.imported import Imported, Info
 from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, optimum
 from pelton.ir.builder import Builder
-from pelton.ir.graph import Graph, Value, live
+from pelton.ir.graph import Graph, Value, remove_dead_nodes
 from pelton.ir.types import F32, TensorType
 from pelton.codegen.template import Target
 from pelton.ops import get
@@ -188,7 +188,7 @@ class Layers:
                 continue
         made = self.values[self.given :]
         outputs = dict.fromkeys([made[-1], *(self.either(*made) for _ in range(3))])
-        return live(self.builder.graph(outputs))
+        return remove_dead_nodes(self.builder.graph(outputs))
 
 
 SEEDS = pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from onnx_models import MICROSOFT, model
 
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import sized
+from pelton.ir.graph import with_sizes
 
 CASES: dict[str, Maker] = {}
 
@@ -450,7 +450,7 @@ def test_sizes_of_a_decoder():
             "mask": np.ones((b, past + s), np.int64),
         }
         k, v = (np.concatenate([fed["p" + name].astype(np.float64), apart(fed[name], kv)], 2) for name in "kv")
-        found = evaluate(sized(graph, {"b": b, "s": s, "past": past}, {})[0], fed)
+        found = evaluate(with_sizes(graph, {"b": b, "s": s, "past": past}, {})[0], fed)
         want = attention(
             apart(fed["q"], heads), k.repeat(heads // kv, 1), v.repeat(heads // kv, 1), causal(s, past + s)
         )
@@ -471,7 +471,7 @@ def test_heads_whose_size_only_the_keys_say():
         )
     ).graph
     fed = {"q": floats(rng, 2, 3, 8), "k": floats(rng, 2, 4, 8), "v": floats(rng, 2, 4, 8)}
-    found = evaluate(sized(graph, {"width": 8}, {})[0], fed)
+    found = evaluate(with_sizes(graph, {"width": 8}, {})[0], fed)
     assert np.allclose(found["y"], attention(*(apart(fed[name], 1) for name in "qkv")), atol=2e-5)
 
 

@@ -178,9 +178,11 @@ def test_facts_hold_together():
     for op in REGISTRY.values():
         assert not op.view or op.moves, f"{op.name} is a view of what it changes"
         assert not op.recurrent or op.expand is not None, f"{op.name} is not split into steps"
-        places = [TensorType.parse(e[op.place]) for e in op.examples] if op.place is not None else []
+        places = (
+            [TensorType.parse(e[op.position_operand]) for e in op.examples] if op.position_operand is not None else []
+        )
         assert all(t.dtype.is_float for t in places), f"{op.name} has places that are no floats"
-        assert op.spelled.keys() <= op.attrs.keys(), f"{op.name} spells attributes that it does not have"
+        assert op.onnx_names.keys() <= op.attrs.keys(), f"{op.name} spells attributes that it does not have"
 
 
 def test_flops_count_a_multiply_add_as_two():
@@ -620,7 +622,7 @@ def onnx_model(node: Node, arrays):
         kind, translate, *more = ONNX[op.name]
         settings, fixed = translate(attrs), more[0](attrs) if more else {}
     else:
-        kind, settings, fixed = op.onnx[0], {op.spelled.get(k, k): v for k, v in attrs.items()}, {}
+        kind, settings, fixed = op.onnx[0], {op.onnx_names.get(k, k): v for k, v in attrs.items()}, {}
     ours = list(arrays)
     if kind in ("LSTM", "GRU", "RNN"):
         fixed = {4: None}  # sequence_lens

@@ -19,9 +19,9 @@ from pelton.ir import dims
 from pelton.ir.builder import Builder
 from pelton.ir.graph import Value
 from pelton.ir.imported import Imported, Info, OnData
-from pelton.ir.things import BROKEN
+from pelton.ir.bindings import BROKEN
 from pelton.ir.types import F32, I64, DType, TensorType
-from pelton.ir.unread import Branches, Call, Interface, order
+from pelton.ir.unread import Branches, HostCall, Interface, order
 from pelton.ops import get
 from pelton.partition import partition
 
@@ -77,14 +77,14 @@ class Program:
 class Reader:
     """Ops by their names; choosing and counting are for the data to decide."""
 
-    told: Iterable[str] = ()
-    silent: Iterable[str] = ()
+    known_sizes: Iterable[str] = ()
+    unanswered: Iterable[str] = ()
 
     def __init__(self) -> None:
         self.builder, self.bound = Builder(folds=True), {}
         self.problems: list[str] = []
         self.on_data: set[str] = set()
-        self.asked, self.stuck, self.warnings, self.foreigners = [], [], [], []
+        self.unknown, self.undecided, self.warnings, self.foreign_steps = [], [], [], []
 
     def bind(self, name, thing):
         self.bound[name] = thing
@@ -130,7 +130,7 @@ class Toy:
     def call(self, node, reason):
         if node.operator != "nonzero":
             raise ModelError(f"{reason}; nothing else runs it")
-        return Call("nonzero", "{}", node.inputs, node.outputs)
+        return HostCall("nonzero", "{}", node.inputs, node.outputs)
 
     def types(self, node, known, fresh):
         return [TensorType(I64, (2, fresh("found", 1)))]

@@ -9,7 +9,7 @@ import pytest
 from random_programs import Programs
 
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, sized, symbols
+from pelton.ir.graph import Graph, with_sizes, symbols
 from pelton.ir.text import key, parse, to_text
 from pelton.ir.types import DType
 from pelton.ir.verify import verify
@@ -521,6 +521,6 @@ def test_random_programs_keep_their_meaning_for_all_sizes(seed):
     verify(after)
     for more in (0, 1, 4):
         sizes = {s.name: s.optimum + more for s in symbols(graph)}
-        assert_same(sized(graph, sizes)[0], sized(after, sizes)[0], 1e-9)
+        assert_same(with_sizes(graph, sizes)[0], with_sizes(after, sizes)[0], 1e-9)
     again, report = run(after)
     assert not report.fired(), f"seed {seed}: the second run still does something: {report}"

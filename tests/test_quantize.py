@@ -18,7 +18,7 @@ from pelton.ir.text import key, parse, to_text
 from pelton.ir.types import DType, TensorType
 from pelton.ir.verify import verify
 from pelton.ops import REGISTRY, get
-from pelton.ir.folding import kept
+from pelton.ir.folding import exempt_from_folding
 from pelton.passes.fold import fold_constants
 from pelton.passes.precision import NO_INTEGERS
 from pelton.passes.precision.quantized import in_f32
@@ -192,7 +192,7 @@ def test_folding_leaves_few_bits_on_their_way_to_a_heavy_op(ops, left):
     (want,), (found,), (wide,) = (evaluate(g, feeds).values() for g in (graph, folded, in_f32(folded)))
     assert want.tobytes() == found.tobytes() == wide.tobytes()
     assert not {n.op for n in in_f32(folded).nodes} - {get("matmul")}
-    assert not kept(in_f32(folded).nodes)
+    assert not exempt_from_folding(in_f32(folded).nodes)
 
 
 # --- importing, and the pass
@@ -312,5 +312,5 @@ def test_blocks_of_weights_stay_few_bits_where_they_are_whole(name, few):
 
 
 def test_facts_hold_together():
-    assert [op.name for op in REGISTRY.values() if op.keeps] == ["dequantize"]
+    assert [op.name for op in REGISTRY.values() if op.dequantizes] == ["dequantize"]
     assert all(op.expand is not None and op.reference is None for op in REGISTRY.values() if op.stepwise)

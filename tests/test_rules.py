@@ -11,7 +11,7 @@ from kernel_harness import symbolic
 
 from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, Node, Value, sized, optimum_sizes
+from pelton.ir.graph import Graph, Node, Value, with_sizes, optimum_sizes
 from pelton.ir.text import parse, to_text
 from pelton.ir.types import F64, TensorType
 from pelton.ir.verify import verify
@@ -95,7 +95,7 @@ def test_rule_for_sizes_that_a_run_decides(r, k):
         verify(after)
         for more in (0, 1, 5):
             sizes = {name: size + more for name, size in optimum_sizes(before).items()}
-            assert_same(sized(before, sizes)[0], sized(after, sizes)[0], 1e-13)
+            assert_same(with_sizes(before, sizes)[0], with_sizes(after, sizes)[0], 1e-13)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_views_of_sizes_that_a_run_decides(name, text):
     after = rewrite(before, [RULES[name]], report)
     assert list(report.fired) == [name]
     for sizes in ({"n": 3, "m": 1}, {"n": 7, "m": 5}):
-        assert_same(sized(before, sizes)[0], sized(after, sizes)[0], 0)
+        assert_same(with_sizes(before, sizes)[0], with_sizes(after, sizes)[0], 0)
     assert rewrite(after, [RULES[name]]) is after
 
 
@@ -176,7 +176,7 @@ def test_masks_of_any_size_that_hide_what_lies_ahead(mask):
     before = parse(text)
     after = rewrite(before, [RULES["attention_causal"]])
     assert [n.op.name for n in after.nodes] == ["attention"] and after.nodes[0].attrs["causal"]
-    assert_same(sized(before, {"n": 6})[0], sized(after, {"n": 6})[0], 1e-13)
+    assert_same(with_sizes(before, {"n": 6})[0], with_sizes(after, {"n": 6})[0], 1e-13)
     for wrong in (
         ("k=1", "k=2"),
         ("upper=false", "upper=true"),

@@ -26,7 +26,7 @@ from pelton import importers
 from pelton.partition import partition
 from pelton.ir.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, sized, symbols, optimum_sizes
+from pelton.ir.graph import Graph, with_sizes, symbols, optimum_sizes
 from pelton.ir.types import STRING
 from pelton.options import Options
 from pelton.plan import lower
@@ -143,7 +143,7 @@ def run_and_compare(data: bytes, rng: np.random.Generator, cache: Path) -> str:
     made = build_detailed(data, OPTIONS.but(cache_dir=cache))
     graph, sizes = made.imported.graph, optimum_sizes(made.imported.graph)
     if symbols(graph):
-        graph, _ = sized(graph, sizes)
+        graph, _ = with_sizes(graph, sizes)
     if elements(graph) > RUNS:
         return "built"
     feeds = draw(graph, rng)

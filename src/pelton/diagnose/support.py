@@ -16,8 +16,8 @@ from pelton import importers
 from pelton.importers.imported import Shape
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
-from pelton.ir.imported import Examined, Imported, Info, Met, OnData
-from pelton.ir.things import Broken, kind_of
+from pelton.ir.imported import Examined, Imported, Info, ImportedNode, OnData
+from pelton.ir.bindings import Broken, kind_of
 from pelton.options import Options
 from pelton.plan.region import Region
 
@@ -92,16 +92,21 @@ def diagnose(
     if isinstance(found, OnData):
         try:
             script = read_script(seen.source, options)
-            return _planned(seen.name, script.met, script.programs, script.info, options, scripted=True)
+            return _planned(seen.name, script.imported_nodes, script.programs, script.info, options, scripted=True)
         except ModelError as e:
             found = e
     if isinstance(found, ModelError):
         return _refused(seen, found, shapes, outputs)
-    return _planned(seen.name, seen.met, (found,), found.info, options)
+    return _planned(seen.name, seen.imported_nodes, (found,), found.info, options)
 
 
 def _planned(
-    name: str, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options, scripted: bool = False
+    name: str,
+    imported_nodes: Sequence[ImportedNode],
+    programs: Sequence[Imported],
+    info: Info,
+    options: Options,
+    scripted: bool = False,
 ) -> Coverage:
     """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
     problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op) for p in programs for n in p.graph.nodes}
@@ -119,7 +124,7 @@ def _planned(
             problems.append(Problem(*_apart(str(e), "")))
     counts: dict[tuple[str, str], Counter[str]] = {}
     named: dict[tuple[str, str], list[str]] = {}
-    for m in met:
+    for m in imported_nodes:
         key = (m.domain, m.operator)
         live = [n.name for n in m.written if (n.name, n.op) in alive]
         kind = m.step or (
@@ -157,10 +162,10 @@ def _refused(
         known = importers.examine(seen.source, {**seen.optimum, **(shapes or {})}, outputs)
         if isinstance(known.found, ModelError):
             seen, error = known, known.found
-    noted = {text for met in seen.met for text in met.problems}
-    problems = [_problem(met, text, seen.opsets) for met in seen.met for text in met.problems]
+    noted = {text for node in seen.imported_nodes for text in node.problems}
+    problems = [_problem(node, text, seen.opsets) for node in seen.imported_nodes for text in node.problems]
     problems += [Problem(*_apart(text, f" ({seen.name})")) for text in seen.problems if text not in noted]
-    nodes = Counter((met.domain, met.operator) for met in seen.met)
+    nodes = Counter((node.domain, node.operator) for node in seen.imported_nodes)
     operators = tuple(
         Operator(domain or "ai.onnx", op, seen.opsets.get(domain, 0), count)
         for (domain, op), count in sorted(nodes.items())
@@ -178,7 +183,7 @@ def _spelled(opsets: Mapping[str, int]) -> dict[str, int]:
     return {domain or "ai.onnx": version for domain, version in sorted(opsets.items())}
 
 
-def _problem(met: Met, text: str, opsets: Mapping[str, int]) -> Problem:
+def _problem(node: ImportedNode, text: str, opsets: Mapping[str, int]) -> Problem:
     inputs = tuple(
         (
             str(x.type)
@@ -189,14 +194,14 @@ def _problem(met: Met, text: str, opsets: Mapping[str, int]) -> Problem:
             if x is None
             else kind_of(x)
         )
-        for x in met.inputs
+        for x in node.inputs
     )
     return Problem(
-        *_apart(text, f" ({met.where})"),
-        met.called,
-        met.operator,
-        met.domain or "ai.onnx",
-        opsets.get(met.domain, 0),
+        *_apart(text, f" ({node.where})"),
+        node.called,
+        node.operator,
+        node.domain or "ai.onnx",
+        opsets.get(node.domain, 0),
         inputs,
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pelton.errors import InputError
 from pelton.ir.dims import UNBOUNDED
 from pelton.ir.imported import OnData, OnSizes
-from pelton.ir.settle import Range
+from pelton.ir.size_constraints import Range
 
 __all__ = ["OnData", "OnSizes", "Range", "Shape", "parse_shape"]
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from . import dims, sizes
 from .dims import Undecided
-from .expansion import written
-from .folding import computed, kept, worth
-from .graph import Graph, Node, Value, live, unique
+from .expansion import expand_op
+from .folding import compute, exempt_from_folding, is_worth_folding
+from .graph import Graph, Node, Value, remove_dead_nodes, unique
 from .op import Op, Term, get
 from .types import BOOL, I64, DType, TensorType
 
@@ -105,11 +105,11 @@ class Builder:
         depends = bool(dims.symbols((*attrs.values(), *(t.shape for t in types))))
         if not depends and not random and self._folds(node):
             try:
-                found = computed(node, tuple(self.constants[v] for v in inputs))
+                found = compute(node, tuple(self.constants[v] for v in inputs))
             except _RAISED as e:
                 raise ValueError(f"{op.name} of constants failed: {e}") from None
             held = tuple(self.constant(a, v.name) for a, v in zip(found, node.outputs))
-            if op.keeps or op.moves and not self.stored.keys().isdisjoint(inputs):
+            if op.dequantizes or op.moves and not self.stored.keys().isdisjoint(inputs):
                 self.stored.update((v, Node(op, inputs, attrs, held, node_name)) for v in held)
             return held
         reckoned, question = None, None
@@ -117,7 +117,7 @@ class Builder:
             reckoned = None if depends else self._reckoned(node)
         except Undecided as e:
             question = e
-        if reckoned is not None and (types[0].dtype.is_integer or sizes.numbers(reckoned)):
+        if reckoned is not None and (types[0].dtype.is_integer or sizes.is_known(reckoned)):
             return (self.sized(reckoned, types[0].dtype, hints[0].removesuffix(f".{op.name}")),)
         self.write(node)
         if question is not None:
@@ -136,10 +136,10 @@ class Builder:
         """Whether a node is computed at once: its inputs are constants, and the result is not out of proportion."""
         given, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
         most = max((SMALL, *(t.size for t in given if t.known)))
-        if not all(v in self.constants for v in node.inputs) or not worth(node.op, given, made, node.attrs):
+        if not all(v in self.constants for v in node.inputs) or not is_worth_folding(node.op, given, made, node.attrs):
             return False
         if node.op.stepwise:  # folded where each of its steps is
-            made = [v.type for step in written(node.op, node.inputs, node.attrs).nodes for v in step.outputs]
+            made = [v.type for step in expand_op(node.op, node.inputs, node.attrs).nodes for v in step.outputs]
         return all(t.size <= most for t in made)
 
     def build(
@@ -205,7 +205,7 @@ class Builder:
 
     def sized(self, found: np.ndarray, dtype: DType, name: str = "") -> Value:
         """Integers out of sizes: a constant, where all of them are numbers."""
-        if sizes.numbers(found):
+        if sizes.is_known(found):
             return self.shared(found.astype(dtype.numpy))
         value = Value(TensorType(dtype, found.shape), self.fresh(f"{name}.sizes"))
         self.sizes[value] = found
@@ -217,7 +217,7 @@ class Builder:
         held = [a for v in node.inputs if (a := self.numbers(v)) is not None and a.size <= FEW]
         if len(held) < len(node.inputs) or not any(v in self.sizes for v in node.inputs):
             return None
-        return sizes.folded(node.op, held, node.attrs, node.outputs[0].type.dtype)
+        return sizes.fold(node.op, held, node.attrs, node.outputs[0].type.dtype)
 
     def filled(self) -> list[Node]:
         """The nodes that give the values of sizes where the program reads them as data."""
@@ -254,7 +254,7 @@ class Builder:
 
     def _in_few_bits(self) -> list[Node]:
         """What makes constants of others that are stored in few bits, where a heavy op reads them: they stay so."""
-        stay = kept((*self.stored.values(), *self.nodes))
+        stay = exempt_from_folding((*self.stored.values(), *self.nodes))
         return [n for n in self.stored.values() if n in stay]
 
     def finished(self, inputs: Sequence[Value], results: Mapping[str, Value]) -> Graph:
@@ -277,7 +277,9 @@ class Builder:
         stored = self._in_few_bits()
         for node in stored:
             del constants[node.output]
-        graph = live(Graph(tuple(inputs), constants, (*stored, *self.filled(), *self.nodes, *copies), tuple(outputs)))
+        graph = remove_dead_nodes(
+            Graph(tuple(inputs), constants, (*stored, *self.filled(), *self.nodes, *copies), tuple(outputs))
+        )
         taken = {v.name: 1 for v in to.values()}
 
         def rename(value: Value) -> Value:

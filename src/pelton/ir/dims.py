@@ -21,12 +21,12 @@ _FAR = 1 << 400  # beyond what bounds come to
 
 
 class Undecided(ValueError):
-    """A question whose answer depends on sizes that a run decides: the sign of a difference. `wanted` is what would
-    help: "=", ">=" (than 0), or any."""
+    """A question whose answer depends on dynamic dimensions: the sign of a difference. `relation` to 0 is what the
+    caller needs to hold: "=", ">=", or "" for any."""
 
-    def __init__(self, message: str, difference: Size = 0, wanted: str = ""):
+    def __init__(self, message: str, difference: Size = 0, relation: str = ""):
         super().__init__(message)
-        self.difference, self.wanted = difference, wanted
+        self.difference, self.relation = difference, relation
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Call:
+class SizeFunction:
     """A function of sizes that no polynomial is: "floordiv", "max" or "min"."""
 
     fn: str
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 else:
     Whole = object
 Size = Whole  # an int or a Dim
-Atom = Symbol | Call
+Atom = Symbol | SizeFunction
 Monomial = tuple[Atom, ...]  # sorted by text; the empty one is the constant term
 
 
@@ -83,7 +83,7 @@ class Dim(Whole):
             len(self.terms) == 1
             and self.terms[0][1] == 1
             and len(self.terms[0][0]) == 1
-            and not (isinstance(self.terms[0][0][0], Call) and self.terms[0][0][0].fn == "floordiv")
+            and not (isinstance(self.terms[0][0][0], SizeFunction) and self.terms[0][0][0].fn == "floordiv")
         )
 
     def __eq__(self, other: object) -> bool:
@@ -157,7 +157,9 @@ class Dim(Whole):
         parts = []
         for monomial, c in sorted(self.terms, key=lambda t: (-len(t[0]), list(map(str, t[0])))):
             factors = [
-                f"({a})" if isinstance(a, Call) and a.fn == "floordiv" and (len(monomial) > 1 or c != 1) else str(a)
+                f"({a})"
+                if isinstance(a, SizeFunction) and a.fn == "floordiv" and (len(monomial) > 1 or c != 1)
+                else str(a)
                 for a in monomial
             ]
             if abs(c) != 1 or not factors:
@@ -299,9 +301,9 @@ def floordiv(a: Size, b: Size) -> Size:
                 return quotient + floordiv(_made({m: c // shared for m, c in rest.terms}), b // shared)
         if isinstance(rest, Dim) and len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
             (atom,) = rest.terms[0][0]
-            if isinstance(atom, Call) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
+            if isinstance(atom, SizeFunction) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
                 return quotient + floordiv(atom.args[0], atom.args[1] * b)
-    return quotient + Dim((((Call("floordiv", (rest, b)),), 1),))
+    return quotient + Dim((((SizeFunction("floordiv", (rest, b)),), 1),))
 
 
 def mod(a: Size, b: Size) -> Size:
@@ -331,7 +333,7 @@ def _extreme(fn: str, sizes: tuple[Size, ...]) -> Size:
         if any(map(covers, kept)):
             continue
         kept = [y for y in kept if not (bounds(y - x)[1] <= 0 if fn == "max" else bounds(y - x)[0] >= 0)] + [x]
-    return kept[0] if len(kept) == 1 else Dim((((Call(fn, tuple(sorted(kept, key=str))),), 1),))
+    return kept[0] if len(kept) == 1 else Dim((((SizeFunction(fn, tuple(sorted(kept, key=str))),), 1),))
 
 
 # --- bounds
@@ -367,7 +369,13 @@ def _by_quotients(x: Dim, outermost: bool = False) -> tuple[int, int]:
     """Bounds by ⌊a / k⌋ = (a − r) / k with a rest r from 0 to k − 1. outermost: of those alone of which a has quotients
     of its own, as t − ⌊t / 2⌋ may have."""
     found = [
-        (m, next((a for a in m if isinstance(a, Call) and a.fn == "floordiv" and isinstance(a.args[1], int)), None))
+        (
+            m,
+            next(
+                (a for a in m if isinstance(a, SizeFunction) and a.fn == "floordiv" and isinstance(a.args[1], int)),
+                None,
+            ),
+        )
         for m, _ in x.terms
     ]
     if outermost:
@@ -403,7 +411,7 @@ def _by_quotients(x: Dim, outermost: bool = False) -> tuple[int, int]:
 
 def _by_extremes(x: Dim) -> tuple[int, int]:
     """Bounds by a maximum (a minimum) being one of its parts, and no less (no more) than each of them."""
-    extreme = next((a for m, _ in x.terms for a in m if isinstance(a, Call) and a.fn in ("max", "min")), None)
+    extreme = next((a for m, _ in x.terms for a in m if isinstance(a, SizeFunction) and a.fn in ("max", "min")), None)
     if extreme is None:
         return -_FAR, _FAR
     uses = [(m, c) for m, c in x.terms if extreme in m]

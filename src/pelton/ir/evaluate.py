@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from .expansion import written
-from .graph import Body, Graph, Node, Value, sized, sizes_of, symbols
+from .expansion import expand_op
+from .graph import Body, Graph, Node, Value, with_sizes, sizes_of, symbols
 from .op import Term
 from .types import DType
 
@@ -57,7 +57,7 @@ def _run(body: Body, round: bool, *arrays: np.ndarray) -> tuple[np.ndarray, ...]
 
 def _written(node: Node, arrays: tuple[np.ndarray, ...], round: bool) -> tuple[np.ndarray, ...]:
     """What the expansion gives, value by value."""
-    body = written(node.op, node.inputs, node.attrs)
+    body = expand_op(node.op, node.inputs, node.attrs)
     known = {**body.constants, **dict(zip(node.inputs, arrays))}
     for step in body.nodes:
         known.update(zip(step.outputs, evaluate_node(step, tuple(known[v] for v in step.inputs), round=round)))
@@ -94,14 +94,14 @@ def evaluate(
     name.
     """
     if symbols(graph):
-        graph, _ = sized(graph, sizes_of(graph, {name: np.shape(a) for name, a in inputs.items()}))
+        graph, _ = with_sizes(graph, sizes_of(graph, {name: np.shape(a) for name, a in inputs.items()}))
     env: dict[Value, np.ndarray] = dict(graph.constants)
     for v in graph.inputs:
         env[v] = np.asarray(inputs[v.name])
     last = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs}
     for i, node in enumerate(graph.nodes):
         # as folding makes a constant of it
-        stored = node.op.keeps and all(v in graph.constants for v in node.inputs)
+        stored = node.op.dequantizes and all(v in graph.constants for v in node.inputs)
         found = evaluate_node(node, tuple(env[v] for v in node.inputs), round=round or stored)
         env.update(zip(node.outputs, found))
         if not keep:

@@ -12,7 +12,7 @@ from .op import Op
 from .types import DType, TensorType
 
 
-def written(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Graph:
+def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Graph:
     """The expansion of an op on these values, with attributes that are complete. Numbers take the element type of the
     operands beside them. Raises what the expansion and the `infer` of its ops raise."""
     nodes, constants, made = list[Node](), dict[Value, np.ndarray](), dict[int, Value]()

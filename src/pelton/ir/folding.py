@@ -15,20 +15,22 @@ from .types import TensorType
 WORK = 1 << 28  # operations by reference that computing one node may take
 
 
-def worth(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], attrs: Mapping[str, Any]) -> bool:
+def is_worth_folding(
+    op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], attrs: Mapping[str, Any]
+) -> bool:
     """Whether computing a node is no waste of time; its types have to be known. How large its results may be is for the
     caller to say."""
     return not op.heavy and op.operations(tuple(inputs), tuple(outputs), attrs) <= WORK
 
 
-def computed(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+def compute(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
     """The outputs of a node of constants, by reference: floats in float64, rounded once per value, the same bytes
     everywhere. Raises what the reference raises where it cannot take the data."""
     found = evaluate_node(node, arrays)
     return tuple(np.asarray(a, v.type.dtype.numpy, order="C") for a, v in zip(found, node.outputs))
 
 
-def kept(nodes: Sequence[Node]) -> set[Node]:
+def exempt_from_folding(nodes: Sequence[Node]) -> set[Node]:
     """Of nodes in their order, those that folding leaves alone though their operands are constants: what stands for
     numbers in few bits, and what moves these, on the way to a heavy op."""
     leads: set[Value] = set()  # what is moved, if at all, until a heavy op reads it
@@ -38,6 +40,6 @@ def kept(nodes: Sequence[Node]) -> set[Node]:
     found: dict[Value, Node] = {}
     for node in nodes:
         behind = node.op.moves and not found.keys().isdisjoint(node.inputs)
-        if not leads.isdisjoint(node.outputs) and (node.op.keeps or behind):
+        if not leads.isdisjoint(node.outputs) and (node.op.dequantizes or behind):
             found.update((v, node) for v in node.outputs)
     return set(found.values())

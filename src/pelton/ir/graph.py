@@ -129,7 +129,7 @@ def bodies(node: Node) -> tuple[Body, ...]:
     return tuple(a for a in node.attrs.values() if isinstance(a, Body))
 
 
-def closed(graph: Graph, captured: Sequence[Value] = ()) -> tuple[Body, tuple[Value, ...]]:
+def make_body(graph: Graph, captured: Sequence[Value] = ()) -> tuple[Body, tuple[Value, ...]]:
     """A graph that reads values from around it as a body with these among its inputs, and the values, which are
     operands of its node. They come after the graph's own inputs: those in `captured` in any case, so that several
     bodies take the same, then further ones in the order in which they are read."""
@@ -151,7 +151,7 @@ def unique(hint: str, taken: Container[str]) -> str:
     return next(name for k in count(1) if (name := f"{hint}_{k}" if k > 1 else hint) not in taken)
 
 
-def live(graph: Graph) -> Graph:
+def remove_dead_nodes(graph: Graph) -> Graph:
     """The same graph without nodes and constants that no output needs. Inputs stay: they are the interface."""
     needed = set(graph.outputs)
     nodes = []
@@ -191,15 +191,15 @@ def optimum_sizes(graph: Graph) -> dict[str, int]:
     return {s.name: s.optimum for s in symbols(graph)}
 
 
-def sized(
+def with_sizes(
     graph: Graph, sizes: Mapping[str, int], to: dict[Value, Value] | None = None
 ) -> tuple[Graph, dict[Value, Value]]:
     """The program for these values of its symbols, and its values by those of the graph: those in `to`, if given, and
     new ones, which are added to it."""
-    return resized(graph, lambda d: dims.at(d, sizes), to)
+    return with_types_resized(graph, lambda d: dims.at(d, sizes), to)
 
 
-def resized(
+def with_types_resized(
     graph: Graph, size: Callable[[dims.Size], dims.Size], to: dict[Value, Value] | None = None
 ) -> tuple[Graph, dict[Value, Value]]:
     """The program with each size that is not known replaced, and its values by those of the graph, as `sized`."""
@@ -211,7 +211,7 @@ def resized(
         return to[v]
 
     def attribute(a: Any) -> Any:
-        return Body(resized(a.graph, size)[0]) if isinstance(a, Body) else dims.mapped(a, size)
+        return Body(with_types_resized(a.graph, size)[0]) if isinstance(a, Body) else dims.mapped(a, size)
 
     nodes = tuple(
         Node(

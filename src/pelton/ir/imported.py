@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pelton.errors import ModelError
 
 from .graph import Graph, Node
-from .things import Broken, Thing
+from .bindings import Broken, Binding
 
 Forms = Mapping[str, Mapping[str, Any]]
 
@@ -65,7 +65,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Met:
+class ImportedNode:
     """A node of a model's main graph, what it reads, what was written for it, and what was wrong with it; or how it
     runs as a step of a script.
 
@@ -74,7 +74,7 @@ class Met:
     called: str
     domain: str
     operator: str
-    inputs: Sequence[Thing | Broken] = ()
+    inputs: Sequence[Binding | Broken] = ()
     written: Sequence[Node] = ()
     problems: Sequence[str] = ()
     where: str = ""
@@ -92,7 +92,7 @@ class Examined:
     name: str
     found: Imported | ModelError
     opsets: Mapping[str, int]
-    met: Sequence[Met]
+    imported_nodes: Sequence[ImportedNode]
     problems: Sequence[str]
     warnings: Sequence[str]
     open: Mapping[str, str]

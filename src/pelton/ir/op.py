@@ -16,7 +16,7 @@ REGISTRY: dict[str, "Op"] = {}
 FAMILIES: list[Callable[[str], "Op | None"]] = []  # ops without end, made by their names: those of other packages
 # what expansions are made of: a Value, a Term, a number, an array (and type checkers take an applied op for what it no
 # longer is)
-Thing = Any
+TermLike = Any
 
 
 class Untyped(ValueError):
@@ -43,7 +43,7 @@ class Op:
     kind: str
     onnx: tuple[str, ...] = ()  # operators of ai.onnx, read as it where no reader is
     attrs: Mapping[str, Any] = field(default_factory=dict)  # name → default; REQUIRED where there is none
-    spelled: Mapping[str, str] = field(default_factory=dict)  # attributes that ONNX names otherwise: ours → ONNX's
+    onnx_names: Mapping[str, str] = field(default_factory=dict)  # attributes that ONNX names otherwise: ours → ONNX's
     # (*TensorType, **attrs) → TensorType or a tuple of them
     infer: Callable | None = None
     reference: Callable | None = None  # (*ndarray, **attrs) → ndarray or a tuple of them
@@ -62,10 +62,12 @@ class Op:
     product: bool = False  # sums products of its first two operands, which GPUs may compute as TF32
     recurrent: bool = False  # a layer over time steps, which `expand` splits into one product and the steps
     # stands for numbers in few bits: of constants, it is not folded on the way to a heavy op
-    keeps: bool = False
+    dequantizes: bool = False
     stepwise: bool = False  # means its expansion, with every value of that rounded
     heavy: bool = False  # slow by reference, or different between machines (BLAS): never folded
-    place: int | None = None  # the operand that holds places or angles: rounded to a few digits they are others
+    position_operand: int | None = (
+        None  # the operand that holds places or angles: rounded to a few digits they are others
+    )
 
     def __call__(self, *args, **attrs) -> Term:
         return Term(self, args, attrs)
@@ -103,7 +105,7 @@ class Op:
                 )
             )
         except Undecided as e:
-            raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.wanted) from None
+            raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.relation) from None
         except (TypeError, ValueError, IndexError) as e:
             kind = (
                 TypeError

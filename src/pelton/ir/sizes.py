@@ -17,21 +17,21 @@ from .types import DType
 
 
 @dataclass(frozen=True)
-class Part:
-    """A size that is no whole number: a whole one by a number. Floats of sizes are these until they are rounded."""
+class SizeFraction:
+    """A size numerator a number, where that is no integer. Floats computed from sizes are fractions until they are rounded."""
 
-    over: Size
-    under: int
+    numerator: Size
+    denominator: int
 
 
-def _parts(x: Any) -> tuple[Size, int]:
-    if isinstance(x, Part):
-        return x.over, x.under
+def _ratio(x: Any) -> tuple[Size, int]:
+    if isinstance(x, SizeFraction):
+        return x.numerator, x.denominator
     # inf and nan raise OverflowError and ValueError
-    return _fraction(x) if isinstance(x, float) else (x, 1)
+    return _simplest_fraction(x) if isinstance(x, float) else (x, 1)
 
 
-def _fraction(x: float) -> tuple[int, int]:
+def _simplest_fraction(x: float) -> tuple[int, int]:
     """The simplest fraction that is this number in f32: 0.7 means seven tenths, of which floor and ceil of a product
     are to be taken as f32 gives them."""
     for digits in range(1, 8):
@@ -41,36 +41,36 @@ def _fraction(x: float) -> tuple[int, int]:
     return x.as_integer_ratio()
 
 
-def _part(over: Size, under: int) -> Any:
-    if under < 0:
-        over, under = -over, -under
-    whole = over // under
-    return whole if whole * under == over else Part(over, under)
+def _fraction(numerator: Size, denominator: int) -> Any:
+    if denominator < 0:
+        numerator, denominator = -numerator, -denominator
+    whole = numerator // denominator
+    return whole if whole * denominator == numerator else SizeFraction(numerator, denominator)
 
 
 def total(a: Any, b: Any) -> Any:
-    (a, c), (b, d) = _parts(a), _parts(b)
-    return _part(a * d + b * c, c * d)
+    (a, c), (b, d) = _ratio(a), _ratio(b)
+    return _fraction(a * d + b * c, c * d)
 
 
 def product(a: Any, b: Any) -> Any:
-    (a, c), (b, d) = _parts(a), _parts(b)
-    return _part(a * b, c * d)
+    (a, c), (b, d) = _ratio(a), _ratio(b)
+    return _fraction(a * b, c * d)
 
 
 def negative(x: Any) -> Any:
-    over, under = _parts(x)
-    return _part(-over, under)
+    numerator, denominator = _ratio(x)
+    return _fraction(-numerator, denominator)
 
 
 def divided(a: Any, b: Any) -> Any:
-    (a, c), (b, d) = _parts(a), _parts(b)
+    (a, c), (b, d) = _ratio(a), _ratio(b)
     if isinstance(b, Dim) or b == 0:
         q = (a * d) // (b * c)
         if b == 0 or q * (b * c) != a * d:
             raise Undecided(f"whether {b} divides {a} depends on sizes that only a run decides")
         return q
-    return _part(a * d, b * c)
+    return _fraction(a * d, b * c)
 
 
 def quotient(a: Size, b: Size) -> Size:
@@ -81,22 +81,22 @@ def quotient(a: Size, b: Size) -> Size:
 
 
 def floor(x: Any) -> Size:
-    over, under = _parts(x)
-    return over // under
+    numerator, denominator = _ratio(x)
+    return numerator // denominator
 
 
 def whole_number(x: Any) -> Size:
     """A cast to integers: towards zero."""
-    return quotient(*_parts(x))
+    return quotient(*_ratio(x))
 
 
 def is_equal(a: Any, b: Any) -> bool:
-    (a, c), (b, d) = _parts(a), _parts(b)
+    (a, c), (b, d) = _ratio(a), _ratio(b)
     return equal(a * d, b * c)
 
 
 def is_below(a: Any, b: Any) -> bool:
-    (a, c), (b, d) = _parts(a), _parts(b)
+    (a, c), (b, d) = _ratio(a), _ratio(b)
     return a * d < b * c
 
 
@@ -107,7 +107,7 @@ BY_TYPE: dict[Op, Callable[[DType], Callable]] = {}
 REDUCTIONS: dict[Op, Callable] = {}
 
 
-def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
+def fold(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
     """The result of an op on sizes, as objects; None where it cannot be told before a run. `to` is its element type.
     Undecided where that is a question of what the sizes are."""
     try:
@@ -129,8 +129,8 @@ def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: D
     return None
 
 
-def reckons(op: Op) -> bool:
-    """Whether `folded` knows an op."""
+def can_fold(op: Op) -> bool:
+    """Whether `fold` knows an op."""
     return op.moves or op.indexed or any(op in table for table in (POINTWISE, BY_TYPE, REDUCTIONS))
 
 
@@ -144,11 +144,11 @@ def _reduced(fn: Callable, x: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarra
     return x
 
 
-def whole(array: np.ndarray) -> bool:
+def is_integral(array: np.ndarray) -> bool:
     """Whether an array of objects has integers and sizes alone."""
     return all(isinstance(x, (int, Dim)) for x in array.flat)
 
 
-def numbers(array: np.ndarray) -> bool:
+def is_known(array: np.ndarray) -> bool:
     """Whether an array of objects has no sizes in it that a run decides."""
-    return not any(isinstance(x, (Dim, Part)) for x in array.flat)
+    return not any(isinstance(x, (Dim, SizeFraction)) for x in array.flat)

@@ -19,8 +19,8 @@ from .builder import Builder
 from .dims import Size
 from .graph import Value
 from .imported import Info
-from .settle import Settled, Stuck
-from .things import Broken, Thing
+from .size_constraints import SizeConstraint, UndecidedNode
+from .bindings import Broken, Binding
 from .types import DType, TensorType
 
 
@@ -124,17 +124,18 @@ class Known:
 
 
 class Reader(Protocol):
-    """Reads nodes into one program, one after the other, and notes what was wrong with them. `told` and `silent` are
-    the sizes that are known in a run, and the nodes (by `Stuck.where`) that have asked for more of them in vain."""
+    """Reads nodes into one program, one after the other, and notes what was wrong with them. `known_sizes` are
+    the symbols whose sizes in a run are known, `unanswered` the nodes (by `UndecidedNode.where`) whose questions about
+    sizes remained open."""
 
-    told: Collection[str]
-    silent: Collection[str]
+    known_sizes: Collection[str]
+    unanswered: Collection[str]
 
     @property
     def builder(self) -> Builder: ...  # what is written
 
     @property
-    def bound(self) -> Mapping[str, Thing | Broken]: ...  # what names stand for
+    def bound(self) -> Mapping[str, Binding | Broken]: ...  # what names stand for
 
     @property
     def problems(self) -> list[str]: ...
@@ -144,21 +145,21 @@ class Reader(Protocol):
     def on_data(self) -> Collection[str]: ...
 
     @property
-    def asked(self) -> Sequence[Value]: ...  # what nodes wanted to know the numbers of, and could not
+    def unknown(self) -> Sequence[Value]: ...  # values whose elements nodes needed, and which are not known
 
     @property
-    def stuck(self) -> Sequence[Stuck]: ...
+    def undecided(self) -> Sequence[UndecidedNode]: ...
 
     @property
     def warnings(self) -> Sequence[str]: ...
 
     @property
-    def foreigners(self) -> Sequence[str]: ...  # what became a step of another package
+    def foreign_steps(self) -> Sequence[str]: ...  # nodes that became steps of another package
 
-    def bind(self, name: str, thing: Thing | Broken) -> None: ...
+    def bind(self, name: str, thing: Binding | Broken) -> None: ...
 
     # what its outputs stand for; BROKEN, with the problem noted, where it cannot be read
-    def read(self, node: UnreadNode) -> Sequence[Thing | Broken]: ...
+    def read(self, node: UnreadNode) -> Sequence[Binding | Broken]: ...
 
 
 @dataclass(frozen=True)
@@ -168,15 +169,15 @@ class Interface:
     inputs: tuple[Value, ...]
     constants: Mapping[str, np.ndarray]
     outputs: tuple[str, ...]
-    open: Mapping[str, str]  # symbols of the sizes that nobody gave → the first such axis
-    met: Collection[str]  # those of them whose optimum is the size that a run has
+    open: Mapping[str, str]  # symbols of unspecified sizes → the first such axis
+    observed: Collection[str]  # those of them whose optimum is the size that a run has
     warnings: Sequence[str]
-    told: Sequence[str]  # what is assumed of the open sizes, for people
+    assumptions: Sequence[str]  # about unspecified sizes, as sentences
     info: Info
 
 
 @dataclass(frozen=True)
-class Call:
+class HostCall:
     """How a node runs by itself, as a function of arrays: what the host calls, prepared from a text, on which names,
     and the names of what it gives."""
 
@@ -199,7 +200,7 @@ class Unread(Protocol):
     def opsets(self) -> Mapping[str, int]: ...
 
     # ModelError where it cannot be read
-    def interface(self, settled: Mapping[str, Settled]) -> Interface: ...
+    def interface(self, settled: Mapping[str, SizeConstraint]) -> Interface: ...
 
     # `wanted`: the names that somebody reads
     def reader(self, wanted: Iterable[str]) -> Reader: ...
@@ -208,7 +209,7 @@ class Unread(Protocol):
     def dtype(self, name: str) -> DType | None: ...
 
     # ModelError, for that reason, where nothing can run the node
-    def call(self, node: UnreadNode, reason: str) -> Call: ...
+    def call(self, node: UnreadNode, reason: str) -> HostCall: ...
 
     def types(self, node: UnreadNode, known: Known, fresh: Callable[[str, int], Size]) -> Sequence[TensorType | None]:
         """The types of its outputs where it runs by itself, as far as they can be told. `fresh` makes a size of its

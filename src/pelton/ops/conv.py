@@ -12,7 +12,7 @@ from pelton.ir.types import F32, DType, TensorType
 
 from .linear import converted, matmul, product_type, summed, summed_in
 from .math import add
-from .op import Thing, expect, expect_equal, structured
+from .op import TermLike, expect, expect_equal, structured
 from .shape import along, concat, pad, reshape, slice_, transpose
 from .shape import expand as spread
 
@@ -96,24 +96,24 @@ def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
 PARTS = 1024
 
 
-def padded(x: Thing, pads: Ints) -> Thing:
+def padded(x: TermLike, pads: Ints) -> TermLike:
     """x [batch, channels, space…] with zeros around its spatial axes, or less of it."""
     spatial = len(pads) // 2
     return pad(x, 0, pads=(0, 0, *pads[:spatial], 0, 0, *pads[spatial:])) if any(p != 0 for p in pads) else x
 
 
-def pictures(x: Thing, shape: Ints) -> Thing:
+def pictures(x: TermLike, shape: Ints) -> TermLike:
     """x [batch, channels, depth, space…] as batch · depth pictures."""
     n, c, d, *space = shape
     return reshape(transpose(x, perm=(0, 2, 1, *range(3, len(shape)))), shape=(n * d, c, *space))
 
 
-def stacked(y: Thing, batch: int, depth: int, shape: Ints) -> Thing:
+def stacked(y: TermLike, batch: int, depth: int, shape: Ints) -> TermLike:
     """Pictures of `shape` [batch · depth, channels, space…] as [batch, channels, depth, space…]."""
     return transpose(reshape(y, shape=(batch, depth, *shape[1:])), perm=(0, 2, 1, *range(3, len(shape) + 1)))
 
 
-def _joined(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
+def _joined(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> TermLike:
     """Neighbouring axes along which the kernel has one place, and nothing is left out or added, as one axis; None where
     there are none such."""
     shape, kernel, spatial = x.type.shape, w.type.shape[2:], len(strides)
@@ -137,7 +137,7 @@ def _joined(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilation
     return reshape(y, shape=(shape[0], w.type.shape[0], *window_sizes(shape[2:], kernel, strides, pads, dilations)))
 
 
-def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
+def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> TermLike:
     """A sum over the places of the kernel along the first spatial axis: convolutions of one axis less, each of all
     pictures that a place meets."""
     n, c, *space = x.type.shape
@@ -148,7 +148,7 @@ def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilati
     flat = dict(
         strides=strides[1:], pads=(*pads[1:spatial], *pads[spatial + 1 :]), dilations=dilations[1:], group=group
     )
-    total: Thing = None
+    total: TermLike = None
     none = np.zeros(m, b.type.dtype.numpy)
     for k in range(places):
         start = k * dilations[0]
@@ -165,7 +165,7 @@ def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilati
     return stacked(total, n, depth, (n * depth, m, *sizes))
 
 
-def _by_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
+def _by_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> TermLike:
     """One product of all filters with what each pixel's window holds."""
     n, c = x.type.shape[:2]
     m, kernel = w.type.shape[0], w.type.shape[2:]
@@ -291,7 +291,7 @@ class convolution:
             y += np.concatenate([w[at] for at, _ in some], -1) @ met
         return converted(y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes)), to)
 
-    def expand(x: Value, w: Value, b: Value, *, accumulate: DType | None, to: DType | None, **attrs) -> Thing:
+    def expand(x: Value, w: Value, b: Value, *, accumulate: DType | None, to: DType | None, **attrs) -> TermLike:
         if accumulate is not None or to is not None:
             return summed(convolution, (x, w, b), accumulate, to, **attrs)
         if x.type.rank > 4:
@@ -305,7 +305,7 @@ class convolution:
 
 def _by_phases(
     x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints
-) -> Thing:
+) -> TermLike:
     """Along the first spatial axis, what is congruent modulo the stride is reached by the same places of the kernel:
     each such phase is a sum of transposed convolutions of one axis less, and the output takes from the phases in
     turn."""
@@ -331,12 +331,12 @@ def _by_phases(
     deep, rows = pictures(x, x.type.shape), -(-depth // stride)
     phases = []
     for phase in range(stride):
-        total: Thing = None
+        total: TermLike = None
         for k in range(places):
             shift, of = divmod(k * dilations[0] - pads[0], stride)
             if of == phase:
                 filters = reshape(along(w, 2, k, k + 1), shape=(c, w.type.shape[1], *w.type.shape[3:]))
-                part: Thing = reshape(
+                part: TermLike = reshape(
                     conv_transpose(deep, filters, np.zeros(m, b.type.dtype.numpy), **flat), shape=(n, inner, m, *sizes)
                 )
                 part = pad(
@@ -355,11 +355,11 @@ def _by_phases(
 
 def _by_convolution(
     x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints
-) -> Thing:
+) -> TermLike:
     """The convolution of x, with zeros between its elements, with the filters turned round."""
     n, c, *space = x.type.shape
     each, kernel, spatial = w.type.shape[1], w.type.shape[2:], len(space)
-    apart: Thing = pad(
+    apart: TermLike = pad(
         reshape(x, shape=(n, c, *(size for d in space for size in (d, 1)))),
         0,
         pads=(*[0] * (2 + 2 * spatial), 0, 0, *(p for s in strides for p in (0, s - 1))),
@@ -370,7 +370,7 @@ def _by_convolution(
         *(r - p for r, p in zip(reach, pads)),
         *(r - p + extra + 1 - s for r, p, extra, s in zip(reach, pads[spatial:], output_padding, strides)),
     )
-    filters: Thing = transpose(
+    filters: TermLike = transpose(
         reshape(w, shape=(group, c // group, each, *kernel)), perm=(0, 2, 1, *range(3, 3 + spatial))
     )
     filters = slice_(
@@ -494,7 +494,7 @@ class conv_transpose:
         inside = (..., *(slice(begin, size - end) for begin, end, size in zip(pads[:spatial], pads[spatial:], full)))
         return y[inside] + b.reshape(-1, *[1] * spatial)
 
-    def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
+    def expand(x: Value, w: Value, b: Value, **attrs) -> TermLike:
         if x.type.rank > 4:
             return _by_phases(x, w, b, **attrs) if w.type.shape[2] + attrs["strides"][0] <= PARTS else None
         return _by_convolution(x, w, b, **attrs)

@@ -12,7 +12,7 @@ from pelton.ir.types import TensorType
 
 from .conv import Ints, check_window, convolution, window_sizes
 from .math import add, cast, mul
-from .op import Thing, composite, expect, expect_equal
+from .op import TermLike, composite, expect, expect_equal
 from .sample import blend, taps, wide
 from .shape import reshape, slice_
 
@@ -81,7 +81,7 @@ class deform_convolution:
         dilations: Ints,
         group: int,
         offset_group: int,
-    ) -> Thing:
+    ) -> TermLike:
         """What each tap finds, as channels of their own, times the filters."""
         n, c, *space = x.type.shape
         kernel, dtype, spatial = w.type.shape[2:], wide(x.type.dtype), len(space)

@@ -9,7 +9,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import DType, TensorType, broadcast_shapes
 
 from .math import cast
-from .op import Thing, expect, expect_equal, structured
+from .op import TermLike, expect, expect_equal, structured
 
 
 def product_type(a: DType, b: DType, accumulate: DType | None, to: DType | None) -> DType:
@@ -39,11 +39,11 @@ def converted(array: np.ndarray, to: DType | None) -> np.ndarray:
     return sc.cast(array, to)
 
 
-def _cast(thing: Thing, dtype: DType, to: DType) -> Thing:
+def _cast(thing: TermLike, dtype: DType, to: DType) -> TermLike:
     return thing if dtype is to else cast(thing, to=to)
 
 
-def summed(op: Thing, operands: tuple[Value, ...], accumulate: DType | None, to: DType | None, **attrs) -> Thing:
+def summed(op: TermLike, operands: tuple[Value, ...], accumulate: DType | None, to: DType | None, **attrs) -> TermLike:
     """A product that says its types as one of operands that are cast before, converted behind."""
     within = accumulate or operands[0].type.dtype
     return _cast(op(*(_cast(v, v.type.dtype, within) for v in operands), **attrs), within, to or within)
@@ -77,7 +77,7 @@ class matmul:
     def reference(a, b, *, accumulate=None, to=None):
         return converted(np.matmul(summed_in(a, accumulate), summed_in(b, accumulate)), to)
 
-    def expand(a: Value, b: Value, *, accumulate: DType | None, to: DType | None) -> Thing:
+    def expand(a: Value, b: Value, *, accumulate: DType | None, to: DType | None) -> TermLike:
         return None if accumulate is to is None else summed(matmul, (a, b), accumulate, to)
 
     def flops(a: TensorType, b: TensorType, *, accumulate: DType | None = None, to: DType | None = None) -> int:

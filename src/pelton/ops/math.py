@@ -120,17 +120,17 @@ def tanh(x):
     return sc.tanh(x)
 
 
-@pointwise("Sin", place=0)
+@pointwise("Sin", position_operand=0)
 def sin(x):
     return sc.sin(x)
 
 
-@pointwise("Cos", place=0)
+@pointwise("Cos", position_operand=0)
 def cos(x):
     return sc.cos(x)
 
 
-@pointwise("Tan", place=0, domain=(-1.3, 1.3))
+@pointwise("Tan", position_operand=0, domain=(-1.3, 1.3))
 def tan(x):
     return sc.tan(x)
 
@@ -426,7 +426,7 @@ def is_nan(x):
 
 @pointwise(
     "IsInf",
-    spelled=dict(positive="detect_positive", negative="detect_negative"),
+    onnx_names=dict(positive="detect_positive", negative="detect_negative"),
     examples=(("f32[5, 13]",), ("f32[7]", {"negative": False}), ("f32[7]", {"positive": False, "negative": False})),
 )
 def is_inf(x, *, positive=True, negative=True):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pelton.ir.dims import Size, Undecided, equal
-from pelton.ir.op import REGISTRY, REQUIRED, Op, Term, Thing, Untyped, get
+from pelton.ir.op import REGISTRY, REQUIRED, Op, Term, TermLike, Untyped, get
 
 # what those who declare and apply ops need
-__all__ = ["REGISTRY", "REQUIRED", "Op", "Term", "Thing", "Untyped", "get"]
+__all__ = ["REGISTRY", "REQUIRED", "Op", "Term", "TermLike", "Untyped", "get"]
 
 
 def expect(ok: bool, reason: str) -> None:
@@ -27,7 +27,7 @@ def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason:
         try:
             expect(equal(x, y), reason)
         except Undecided as e:
-            raise Undecided(f"{reason} ({e})", e.difference, e.wanted) from None
+            raise Undecided(f"{reason} ({e})", e.difference, e.relation) from None
 
 
 def _declared_attrs(fn: Callable) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pelton.ir.types import I64, DType, TensorType
 
 from .conv import PARTS, Ints, check_window, pad_space, pictures, stacked, taps, window_sizes
 from .math import add, cast, greater, where
-from .op import Term, Thing, composite, expect, structured
+from .op import Term, TermLike, composite, expect, structured
 from .shape import pad, reshape, slice_
 
 _WINDOWS: tuple[tuple[str, dict], ...] = (
@@ -58,8 +58,8 @@ def _pad_to_windows(
 
 
 def _by_depth(
-    op: Thing, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more
-) -> Thing:
+    op: TermLike, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more
+) -> TermLike:
     """More than two spatial axes: pictures are pooled, then what became of them along the first of the axes. Means are
     means of means, as what counts is the product of what counts along each axis."""
     if x.type.rank <= 4:
@@ -110,7 +110,7 @@ class max_pool:
             np.maximum(y, x[window], out=y)
         return y
 
-    def expand(x: Value, **attrs) -> Thing:
+    def expand(x: Value, **attrs) -> TermLike:
         return _by_depth(max_pool, x, **attrs)
 
     flops = _flops
@@ -124,7 +124,7 @@ def _places(shape: Ints, column_major: bool) -> list[int]:
     return [math.prod(shape[1:]), math.prod(space), *steps]
 
 
-def _better(a: tuple[Thing, Thing], b: tuple[Thing, Thing] | None = None) -> tuple[Thing, Thing]:
+def _better(a: tuple[TermLike, TermLike], b: tuple[TermLike, TermLike] | None = None) -> tuple[TermLike, TermLike]:
     """What is larger and where, the first of equals."""
     if b is None:
         return a
@@ -171,7 +171,7 @@ class max_pool_places:
 
     def expand(
         x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool
-    ) -> Thing:
+    ) -> TermLike:
         shape, spatial = x.type.shape, len(kernel)
         if not is_known(*shape) or math.prod(kernel) > PARTS:
             return None
@@ -185,7 +185,7 @@ class max_pool_places:
         ]
         lowest = np.asarray(x.type.dtype.lowest, x.type.dtype.numpy)
         wide = pad(x, lowest, pads=(0, 0, *pads[:spatial], 0, 0, *map(max, pads[spatial:], reach)))
-        each: list[tuple[Thing, Thing]] = []  # (what is met there, where)
+        each: list[tuple[TermLike, TermLike]] = []  # (what is met there, where)
         for at, (_, *window) in zip(
             np.ndindex(*kernel), (window for _, window in taps(kernel, strides, dilations, sizes))
         ):
@@ -203,7 +203,7 @@ class max_pool_places:
         ((_, found),) = each
         first = [np.arange(d) * step for d, step in zip(shape[:2], steps)]
         first += [(np.arange(n) * s - before) * step for n, s, before, step in zip(sizes, strides, pads, steps[2:])]
-        index: Thing = cast(found, to=I64) if isinstance(found, Term) else None
+        index: TermLike = cast(found, to=I64) if isinstance(found, Term) else None
         for axis, offsets in enumerate(first):
             if offsets.any() or index is None:
                 part = offsets.reshape(-1, *[1] * (len(shape) - 1 - axis))
@@ -250,7 +250,7 @@ class average_pool:
             count += counted[window]
         return total / count
 
-    def expand(x: Value, **attrs) -> Thing:
+    def expand(x: Value, **attrs) -> TermLike:
         return _by_depth(average_pool, x, **attrs)
 
     flops = _flops

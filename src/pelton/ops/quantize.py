@@ -8,7 +8,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, DType, TensorType
 
 from .math import add, cast, clip, div, mul, round_, sub
-from .op import Thing, composite, expect
+from .op import TermLike, composite, expect
 from .shape import along, reshape
 from .shape import expand as spread
 
@@ -32,28 +32,28 @@ def _check(x: TensorType, axis: int, block: int, *others: TensorType | None) -> 
             expect(fits(v, x, axis, block), f"needs scales and zero points for axis {axis} of {x}, got {v}")
 
 
-def _spread(thing: Thing, v: TensorType, x: TensorType, axis: int, block: int) -> Thing:
+def _spread(thing: TermLike, v: TensorType, x: TensorType, axis: int, block: int) -> TermLike:
     """A scale or zero point of type v as it broadcasts against x."""
     if v.size == 1:
         return thing if v.shape == () else reshape(thing, shape=())
     if block:
         before, rows, after = v.shape[:axis], v.shape[axis], v.shape[axis + 1 :]
-        apart: Thing = reshape(thing, shape=(*before, rows, 1, *after))
+        apart: TermLike = reshape(thing, shape=(*before, rows, 1, *after))
         apart = apart if block == 1 else spread(apart, shape=(*before, rows, block, *after))
-        whole: Thing = reshape(apart, shape=(*before, rows * block, *after))
+        whole: TermLike = reshape(apart, shape=(*before, rows * block, *after))
         return whole if rows * block == x.shape[axis] else along(whole, axis, 0, x.shape[axis])
     if v.rank == x.rank > 1 and all(d == 1 or equal(d, e) for d, e in zip(v.shape, x.shape)):
         return thing
     return thing if axis == x.rank - 1 else reshape(thing, shape=(v.size, *[1] * (x.rank - axis - 1)))
 
 
-def _as(thing: Thing, dtype: DType, to: DType) -> Thing:
+def _as(thing: TermLike, dtype: DType, to: DType) -> TermLike:
     return thing if dtype is to else cast(thing, to=to)
 
 
 @composite(
     stepwise=True,
-    keeps=True,
+    dequantizes=True,
     examples=(
         ("i8[5, 13]", "f32[]"),
         ("u8[5, 13]", "f32[13]", "u8[13]", dict(axis=1)),
@@ -79,7 +79,7 @@ class dequantize:
         _check(x, axis, block, scale, zero)
         return x.with_dtype(scale.dtype)
 
-    def expand(x: Value, scale: Value, zero: Value | None = None, *, axis: int, block: int) -> Thing:
+    def expand(x: Value, scale: Value, zero: Value | None = None, *, axis: int, block: int) -> TermLike:
         to = F64 if scale.type.dtype is F64 else F32
         within = I32 if x.type.dtype is I32 and zero is not None else to
         wide = _as(x, x.type.dtype, within)
@@ -126,7 +126,7 @@ class quantize:
 
     def expand(
         x: Value, scale: Value, zero: Value | None = None, *, to: DType, axis: int, block: int, saturate: bool
-    ) -> Thing:
+    ) -> TermLike:
         dtype = x.type.dtype
         at = _spread(scale, scale.type, x.type, axis, block)
         y = div(x, _as(at, scale.type.dtype, dtype))

@@ -12,7 +12,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64, TensorType
 
 from .math import abs_, add, cast, ceil, div, equal, floor, maximum, minimum, mul, sub, where
-from .op import Thing, expect, structured
+from .op import TermLike, expect, structured
 from .reduce import reduce_sum
 from .sample import at_once, blend, curve, number, within
 from .shape import expand as spread
@@ -145,7 +145,7 @@ def repeated(scale: float, how: Mapping[str, Any]) -> bool:
     return how["mode"] == "nearest" and even and scale >= 1 and scale == int(scale)
 
 
-def _repeat(x: Thing, shape: tuple[Size, ...], axis: int, times: int) -> Thing:
+def _repeat(x: TermLike, shape: tuple[Size, ...], axis: int, times: int) -> TermLike:
     split = reshape(x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
     return reshape(
         spread(split, shape=(*shape[: axis + 1], times, *shape[axis + 1 :])),
@@ -153,10 +153,10 @@ def _repeat(x: Thing, shape: tuple[Size, ...], axis: int, times: int) -> Thing:
     )
 
 
-def _open_coordinates(size: Size, out: Size, scale: float, coordinates: str) -> Thing:
+def _open_coordinates(size: Size, out: Size, scale: float, coordinates: str) -> TermLike:
     """`source_coordinates` as a program, in f64, for sizes that a run decides."""
     at, old, new = cast(iota(size=out), to=F64), number(size, F64), number(out, F64)
-    by: Thing = scale or at_once(div, new, old)
+    by: TermLike = scale or at_once(div, new, old)
     if coordinates == "asymmetric":
         return div(at, by)
     if coordinates == "align_corners":
@@ -185,7 +185,7 @@ def open_taps(
     cubic_a: float,
     exclude_outside: bool,
     antialias: bool,
-) -> tuple[Thing, Thing]:
+) -> tuple[TermLike, TermLike]:
     """`axis_taps` as a program: indices and weights [out, tap], of the nearest neighbour indices [out] alone."""
     x, last = _open_coordinates(size, out, scale, coordinates), at_once(sub, number(size, F64), 1.0)
     if mode == "nearest":
@@ -347,12 +347,12 @@ class resize:
         y = np.where(_outside(x.shape, shape, roi), extrapolation, y) if roi else y
         return y.astype(x.dtype)
 
-    def expand(x: Value, *, shape, scales, extrapolation=0.0, roi=(), **how) -> Thing:
+    def expand(x: Value, *, shape, scales, extrapolation=0.0, roi=(), **how) -> TermLike:
         """One axis after the other, a gather or a blend; where a run decides sizes, with tables computed then."""
         how, rank = {**_HOW, **how}, x.type.rank
         if 0 in shape:
             return np.zeros(shape, x.type.dtype.numpy)
-        y: Thing = x
+        y: TermLike = x
         exact = F64 if x.type.dtype is F64 else F32
         for axis, (size, out, scale) in enumerate(zip(x.type.shape, shape, scales)):
             known = is_known(size, out)
@@ -361,7 +361,7 @@ class resize:
                 continue
             if not known and (roi or (how["antialias"] and not scale)):
                 return None
-            found: Thing = (
+            found: TermLike = (
                 _taps(size, out, scale, axis, rank, roi, **how) if known else open_taps(size, out, scale, **how)
             )
             if found is None:

@@ -14,7 +14,7 @@ from pelton.ir.types import TensorType
 
 from .linear import matmul
 from .math import add
-from .op import Thing, expect, expect_equal, structured
+from .op import TermLike, expect, expect_equal, structured
 from .shape import along, concat, reshape, transpose
 
 _DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
@@ -185,7 +185,7 @@ def _flops_steps(gates: TensorType, r: TensorType) -> int:
 # --- expansions: the input's products of all time steps as one, then the steps that wait for each other
 
 
-def _given(x: Value, w: Value, bias: Thing) -> Thing:
+def _given(x: Value, w: Value, bias: TermLike) -> TermLike:
     """The gates of all time steps and directions without what the state adds to them: [time, batch, direction · gate ·
     unit]."""
     (time, batch, inputs), (directions, width, _) = x.type.shape, w.type.shape
@@ -194,7 +194,7 @@ def _given(x: Value, w: Value, bias: Thing) -> Thing:
     return reshape(add(sums, reshape(bias, shape=(directions * width,))), shape=(time, batch, directions * width))
 
 
-def _biases(b: Value, gates: int) -> tuple[Thing, Thing]:
+def _biases(b: Value, gates: int) -> tuple[TermLike, TermLike]:
     """The input's biases and the state's, each [direction, gate, unit]."""
     directions, width = b.type.shape
     each = reshape(b, shape=(directions, 2, gates, width // (2 * gates)))
@@ -349,7 +349,7 @@ class lstm:
         clip,
         input_forget,
         **_,
-    ) -> Thing:
+    ) -> TermLike:
         if not _usual(activations, "sigmoid", "tanh", "tanh"):
             return None
         return lstm_steps(
@@ -465,13 +465,13 @@ class gru:
         clip,
         linear_before_reset,
         **_,
-    ) -> Thing:
+    ) -> TermLike:
         """The reset gate multiplies the recurrent bias of n where the product comes first: it is not added
         beforehand."""
         if not _usual(activations, "sigmoid", "tanh"):
             return None
         own, recurrent = _biases(b, 3)
-        later: Thing = np.zeros((w.type.shape[0], hidden))
+        later: TermLike = np.zeros((w.type.shape[0], hidden))
         if linear_before_reset:
             later = reshape(along(recurrent, 1, 2, 3), shape=later.shape)
             bias = concat(add(along(own, 1, 0, 2), along(recurrent, 1, 0, 2)), along(own, 1, 2, 3), axis=1)
@@ -572,7 +572,9 @@ class rnn:
 
         return _run(x, (initial_h,), step, prepare, direction)
 
-    def expand(x: Value, w: Value, r: Value, b: Value, initial_h: Value, *, direction, activations, clip, **_) -> Thing:
+    def expand(
+        x: Value, w: Value, r: Value, b: Value, initial_h: Value, *, direction, activations, clip, **_
+    ) -> TermLike:
         name = activations[0].capitalize() if activations else "Tanh"
         if name not in ("Tanh", "Relu") or not _usual(activations, name.lower()):
             return None

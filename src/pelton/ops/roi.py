@@ -10,7 +10,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, TensorType
 
 from .math import abs_, add, cast, floor, maximum, minimum, mul, sub, where
-from .op import Thing, composite, expect, expect_equal, structured
+from .op import TermLike, composite, expect, expect_equal, structured
 from .reduce import reduce_max
 from .sample import at_once, blend, counted_in, number, wide, within
 from .shape import reshape, slice_, transpose
@@ -40,7 +40,7 @@ def _points(begin: float, long: float, bins: int, i: int, count: int, size: int)
 
 @composite(
     "RoiAlign",
-    place=1,
+    position_operand=1,
     examples=(
         ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, samples=2)),
         ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=2, samples=1, scale=3.0, half_pixel=False)),
@@ -117,7 +117,7 @@ class roi_align:
         scale: float,
         mode: str,
         half_pixel: bool,
-    ) -> Thing:
+    ) -> TermLike:
         if not samples:  # as many as follow from each roi: that takes a kernel
             return (
                 None
@@ -139,8 +139,8 @@ class roi_align:
         n, c, *space = x.type.shape
         dtype, count, counted = wide(x.type.dtype), batch.type.shape[0], counted_in(n * math.prod(space))
         given = mul(cast(rois, to=dtype), scale)
-        index: Thing = None
-        weight: Thing = None
+        index: TermLike = None
+        weight: TermLike = None
         for axis, (size, bins) in enumerate(zip(space, (height, width))):
             begin, end = (
                 slice_(given, starts=(k,), ends=(k + 1,), axes=(1,), steps=(1,)) for k in (1 - axis, 3 - axis)
@@ -178,7 +178,7 @@ class roi_align:
 
 @structured(
     "MaxRoiPool",
-    place=1,
+    position_operand=1,
     examples=(
         ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, scale=3.0)),
         ("f32[1, 21, 9, 11]", "f32[3, 4]", "i64[3]", dict(height=1, width=2)),

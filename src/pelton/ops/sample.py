@@ -13,7 +13,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, I64, DType, TensorType
 
 from .math import abs_, add, cast, div, floor, less_equal, logical_and, maximum, minimum, mul, round_, sub, where
-from .op import Term, Thing, composite, expect, expect_equal, structured
+from .op import Term, TermLike, composite, expect, expect_equal, structured
 from .shape import reshape, slice_
 from .sizes import sizes
 
@@ -67,12 +67,12 @@ def wide(dtype: DType) -> DType:
     return F64 if dtype is F64 else F32
 
 
-def number(size: Size, dtype: DType) -> Thing:
+def number(size: Size, dtype: DType) -> TermLike:
     """A size as a scalar, known or not."""
     return np.asarray(size, dtype.numpy) if is_known(size) else cast(sizes(values=(size,), shape=()), to=dtype)
 
 
-def at_once(op: Thing, a, b):
+def at_once(op: TermLike, a, b):
     """An op on two numbers: computed where both are known."""
     return (
         op(a, b) if isinstance(a, Term) or isinstance(b, Term) else op.evaluate((np.asarray(a), np.asarray(b)), {})[0]
@@ -84,11 +84,11 @@ def counted_in(size: Size) -> DType:
     return I32 if is_known(size) and size < 1 << 31 else I64
 
 
-def within(x: Thing, low, high) -> Thing:
+def within(x: TermLike, low, high) -> TermLike:
     return logical_and(less_equal(low, x), less_equal(x, high))
 
 
-def _mirrored(x: Thing, last: Thing, align_corners: bool) -> Thing:
+def _mirrored(x: TermLike, last: TermLike, align_corners: bool) -> TermLike:
     """A coordinate reflected at the centres of the first and last element, or at their outer edges, until it lies
     between."""
     low, span = (0.0, at_once(maximum, last, 1e-9)) if align_corners else (-0.5, at_once(add, last, 1.0))
@@ -97,7 +97,7 @@ def _mirrored(x: Thing, last: Thing, align_corners: bool) -> Thing:
     return add(minimum(far, sub(there_and_back, far)), low)
 
 
-def curve(t: Thing, mode: str, a: float = -0.75) -> Thing:
+def curve(t: TermLike, mode: str, a: float = -0.75) -> TermLike:
     """How much an element counts that lies so far away: a hat, or Keys' cubic."""
     if mode == "linear":
         return maximum(sub(1.0, t), 0.0)
@@ -107,8 +107,8 @@ def curve(t: Thing, mode: str, a: float = -0.75) -> Thing:
 
 
 def taps(
-    at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str, padding: str, align_corners: bool = True
-) -> tuple[Thing, Thing]:
+    at: Sequence[TermLike], space: Sequence[Size], dtype: DType, *, mode: str, padding: str, align_corners: bool = True
+) -> tuple[TermLike, TermLike]:
     """(indices into the elements of `space`, row-major, and weights) [places…, taps] of what is found at coordinates
     `at` [places…, 1], one per axis.
 
@@ -117,8 +117,8 @@ def taps(
     offsets = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     grid = np.array(list(itertools.product(offsets, repeat=len(space))), dtype.numpy).T  # [axis, tap]
     counted = counted_in(math.prod(space))
-    index: Thing = None
-    weight: Thing = None
+    index: TermLike = None
+    weight: TermLike = None
     for axis, (x, size) in enumerate(zip(at, space)):
         last = number(size - 1, dtype)
         x = round_(x) if mode == "nearest" else x
@@ -148,7 +148,7 @@ def taps(
 
 @composite(
     "GridSample",
-    place=1,
+    position_operand=1,
     examples=(
         ("f32[2, 3, 5, 7]", "f32[2, 4, 6, 2]", dict()),
         ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="border")),
@@ -188,7 +188,7 @@ class grid_sample:
         expect(all(d > 0 for d in x.shape[2:]), "has nothing to sample")
         return x.with_shape((*x.shape[:2], *grid.shape[1:-1]))
 
-    def expand(x: Value, grid: Value, *, mode: str, padding: str, align_corners: bool) -> Thing:
+    def expand(x: Value, grid: Value, *, mode: str, padding: str, align_corners: bool) -> TermLike:
         space, dtype = x.type.shape[2:], wide(x.type.dtype)
         at = []
         for axis, size in enumerate(space):

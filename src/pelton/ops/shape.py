@@ -10,7 +10,7 @@ from pelton.ir.dims import Dim, Size, maximum, minimum
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .math import add, equal, logical_or, where
-from .op import Thing, composite, expect, expect_equal, structured
+from .op import TermLike, composite, expect, expect_equal, structured
 from .sizes import iota
 
 Ints = tuple[int, ...]
@@ -140,7 +140,7 @@ class slice_:
         return x[tuple(cut)]
 
 
-def along(x: Thing, axis: int, start: int, end: int, step: int = 1) -> Thing:
+def along(x: TermLike, axis: int, start: int, end: int, step: int = 1) -> TermLike:
     """A slice of one axis."""
     return slice_(x, starts=(start,), ends=(end,), axes=(axis,), steps=(step,))
 

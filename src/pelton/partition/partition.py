@@ -16,9 +16,9 @@ from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
 from pelton.ir.graph import Graph, Value
-from pelton.ir.imported import Imported, Info, Met
-from pelton.ir.settle import PATIENCE, Settled
-from pelton.ir.things import Items, Rows
+from pelton.ir.imported import Imported, Info, ImportedNode
+from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint
+from pelton.ir.bindings import ValueSequence, MapSequence
 from pelton.ir.types import TensorType
 from pelton.ir.unread import Known, Unread, UnreadGraph, UnreadNode, order
 
@@ -41,27 +41,29 @@ class Scripted:
     programs: tuple[Imported, ...]
     constants: Mapping[str, np.ndarray]
     host: tuple[str, ...]  # what runs by reference: "onnx::StringSplit (node 'split')"
-    met: tuple[Met, ...]
+    imported_nodes: tuple[ImportedNode, ...]
     info: Info
 
 
 def scripted(model: Unread) -> Scripted:
     """A model as a script. ModelError where that cannot be, either."""
-    settled: dict[str, Settled] = {}
+    settled: dict[str, SizeConstraint] = {}
     tries = Counter[str]()  # by who wanted to know more of the sizes of the inputs
     while True:
         try:
-            return _read(model, settled, {where for where, count in tries.items() if count > PATIENCE})
+            return _read(model, settled, {where for where, count in tries.items() if count > MAX_ATTEMPTS})
         except Unsettled as e:
             tries.update(s.why for s in e.settled.values())
             settled.update(e.settled)
 
 
-def _read(model: Unread, settled: Mapping[str, Settled], silent: Collection[str]) -> Scripted:
+def _read(model: Unread, settled: Mapping[str, SizeConstraint], silent: Collection[str]) -> Scripted:
     """The script where open sizes are settled so."""
     given = model.interface(settled)
     known = Known({v.name: v.type for v in given.inputs}, dict(given.constants))
-    cut = Cut(model, {s.name for v in given.inputs for s in dims.symbols(v.type.shape)}, given.open, given.met, silent)
+    cut = Cut(
+        model, {s.name for v in given.inputs for s in dims.symbols(v.type.shape)}, given.open, given.observed, silent
+    )
     steps = cut.block(model.graph.nodes, known, given.outputs, {*known.types, *known.constants})
     main = Block(
         tuple(v.name for v in given.inputs), tuple(steps), tuple(cut.name(known, name) for name in given.outputs)
@@ -69,7 +71,7 @@ def _read(model: Unread, settled: Mapping[str, Settled], silent: Collection[str]
     info = replace(
         given.info,
         foreign=tuple(cut.host),
-        warnings=tuple(dict.fromkeys([*given.warnings, *cut.warnings, *given.told])),
+        warnings=tuple(dict.fromkeys([*given.warnings, *cut.warnings, *given.assumptions])),
     )
     ports = tuple(_port(model, name, known.type(name)) for name in given.outputs)
     return Scripted(
@@ -80,7 +82,7 @@ def _read(model: Unread, settled: Mapping[str, Settled], silent: Collection[str]
         tuple(cut.programs),
         cut.arrays,
         tuple(cut.host),
-        tuple(cut.met),
+        tuple(cut.imported_nodes),
         info,
     )
 
@@ -99,15 +101,26 @@ class Cut:
     """Cuts blocks of nodes into programs and steps between them."""
 
     def __init__(
-        self, model: Unread, given: set[str], open: Mapping[str, str], met: Collection[str], silent: Collection[str]
+        self,
+        model: Unread,
+        given: set[str],
+        open: Mapping[str, str],
+        observed: Collection[str],
+        silent: Collection[str],
     ):
-        self.model, self.symbols, self.open, self._met, self._silent = model, Symbols(given), open, met, silent
+        self.model, self.symbols, self.open, self._observed, self._silent = (
+            model,
+            Symbols(given),
+            open,
+            observed,
+            silent,
+        )
         # sizes of the inputs, which fit every engine or are refused before
         self._given = frozenset(given)
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.host: list[str] = []
-        self.met: list[Met] = []  # nodes of the main graph
+        self.imported_nodes: list[ImportedNode] = []  # nodes of the main graph
         self.warnings: list[str] = []
         self._named: dict[int, str] = {}  # id of a constant → its name in the script
         self._depth = 0
@@ -159,7 +172,7 @@ class Cut:
                     )
         steps: list[Action] = []
         while rest:
-            segment = Segment(self.model, known, rest, self.symbols, self.open, self._met, self._silent)
+            segment = Segment(self.model, known, rest, self.symbols, self.open, self._observed, self._silent)
             for text in segment.reader.warnings:
                 if text not in self.warnings:
                     self.warnings.append(text)
@@ -208,7 +221,9 @@ class Cut:
         """A node that no program can hold."""
         found = control_flow.step(self, node, known)
         if not self._depth:
-            self.met.append(Met(node.called, node.domain, node.operator, step="decomposed" if found else "host"))
+            self.imported_nodes.append(
+                ImportedNode(node.called, node.domain, node.operator, step="decomposed" if found else "host")
+            )
         if found is None:
             found = self.hosted(node, known, reason)
             for name, t in zip(
@@ -241,7 +256,7 @@ class Cut:
         tensors: dict[str, Value] = {}
         lists = False
         builder, constants = segment.reader.builder, segment.reader.builder.constants
-        self.met += segment.met if not self._depth else ()
+        self.imported_nodes += segment.imported_nodes if not self._depth else ()
         for name, thing in segment.results(needed).items():
             if (
                 isinstance(thing, Value)
@@ -254,13 +269,13 @@ class Cut:
             elif isinstance(thing, Value):
                 # constants, too, of which something is assumed, which is checked where the engine runs
                 tensors[name] = thing
-            elif isinstance(thing, Rows):
+            elif isinstance(thing, MapSequence):
                 tensors[f"{name}.rows"] = thing.matrix
                 after.append(Host(name, "rows", json.dumps({"keys": list(thing.keys)}), (f"{name}.rows",), (name,)))
                 self.know(known, name, None)
                 lists = True
             else:
-                parts = thing.values if isinstance(thing, Items) else ()
+                parts = thing.values if isinstance(thing, ValueSequence) else ()
                 inside = {f"{name}[{i}]": v for i, v in enumerate(parts) if v is not None}
                 held = {k: v for k, v in inside.items() if v in constants}
                 known.constants.update({k: constants[v] for k, v in held.items()})
@@ -285,7 +300,7 @@ class Cut:
             self._learn(segment, known, name, value)
         otherwise = None if lists else self._otherwise(segment, before, graph)
         run = Run(len(self.programs), feeds, tuple(tensors), otherwise)
-        info = Info(opsets=self.model.opsets, foreign=tuple(segment.reader.foreigners))
+        info = Info(opsets=self.model.opsets, foreign=tuple(segment.reader.foreign_steps))
         self.programs.append(Imported(graph, info))
         return [run, *after]
 

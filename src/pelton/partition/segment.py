@@ -14,10 +14,10 @@ from pelton.errors import ModelError
 from pelton.ir import dims, sizes
 from pelton.ir.dims import Dim, Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
-from pelton.ir.graph import Graph, Value, resized
-from pelton.ir.imported import Met
-from pelton.ir.settle import Range, Settled, Stuck, identifier, settle
-from pelton.ir.things import BROKEN, Broken, Items, Thing
+from pelton.ir.graph import Graph, Value, with_types_resized
+from pelton.ir.imported import ImportedNode
+from pelton.ir.size_constraints import Range, SizeConstraint, UndecidedNode, identifier, constrain
+from pelton.ir.bindings import BROKEN, Broken, ValueSequence, Binding
 from pelton.ir.types import DType, TensorType
 from pelton.ir.unread import Known, Reader, Unread, UnreadNode
 
@@ -30,7 +30,7 @@ TRIES = 4  # assumptions made for the sake of one node
 class Unsettled(Exception):
     """What a node wants to know of sizes of the whole model, which have to be settled for all of it."""
 
-    def __init__(self, settled: Mapping[str, Settled]):
+    def __init__(self, settled: Mapping[str, SizeConstraint]):
         super().__init__()
         self.settled = settled
 
@@ -60,13 +60,13 @@ class Segment:
         nodes: Sequence[UnreadNode],
         symbols: Symbols,
         open: Mapping[str, str],
-        met: Collection[str],
+        observed: Collection[str],
         silent: Collection[str],
     ):
         self.model, self.known, self.nodes, self.symbols, self.open = model, known, nodes, symbols, open
         # open sizes for which it is known what a run has; nodes that do not get to know more of them
-        self._met, self._silent = met, silent
-        self.settled: dict[str, Settled] = {}  # what is assumed of sizes of this segment
+        self._observed, self._silent = observed, silent
+        self.settled: dict[str, SizeConstraint] = {}  # what is assumed of sizes of this segment
         self.assumed = False
         self._tries: dict[int, int] = {}
         self.reasons: dict[int, str] = {}  # id of a node → why it could not be read
@@ -81,35 +81,37 @@ class Segment:
             frozenset().union(*(node.reads for node in self.nodes), *(node.outputs for node in self.nodes))
         )
         self._bind(reader)
-        reader.told, reader.silent = self._told(), self._silent
+        reader.known_sizes, reader.unanswered = self._told(), self._silent
         self.taken: list[UnreadNode] = []
         self.hard: list[UnreadNode] = []
         self.rest: list[UnreadNode] = []
-        self.met: list[Met] = []
+        self.imported_nodes: list[ImportedNode] = []
         broken = {name for name, t in self.known.types.items() if t is None}
         for i, node in enumerate(self.nodes):
-            things: Sequence[Thing | Broken] = (BROKEN,)
+            things: Sequence[Binding | Broken] = (BROKEN,)
             made = len(reader.builder.nodes)
             if broken.isdisjoint(node.reads):
-                problems, asked, stuck = len(reader.problems), len(reader.asked), len(reader.stuck)
+                problems, asked, stuck = len(reader.problems), len(reader.unknown), len(reader.undecided)
                 things = reader.read(node)
                 if any(t is BROKEN for t in things):
                     wrong = reader.problems[problems:]
                     if not (all(text in reader.on_data for text in wrong) or self.settled):
                         raise ModelError(wrong[0])
-                    if self._tries.get(i, 0) < TRIES and self._eased(reader.asked[asked:], reader.stuck[stuck:]):
+                    if self._tries.get(i, 0) < TRIES and self._eased(reader.unknown[asked:], reader.undecided[stuck:]):
                         self._tries[i] = self._tries.get(i, 0) + 1
                         return False
                     self.reasons[id(node)] = wrong[0] if wrong else ""
                     del reader.problems[problems:]
-                elif any(isinstance(t, Items) and None in t.values for t in things):
+                elif any(isinstance(t, ValueSequence) and None in t.values for t in things):
                     things = (BROKEN,)  # parts whose sizes depend on the data
             if any(t is BROKEN for t in things):
                 broken.update(node.outputs)
                 (self.hard if all(name in self.known for name in node.reads) else self.rest).append(node)
                 continue
             self.taken.append(node)
-            self.met.append(Met(node.called, node.domain, node.operator, (), reader.builder.nodes[made:]))
+            self.imported_nodes.append(
+                ImportedNode(node.called, node.domain, node.operator, (), reader.builder.nodes[made:])
+            )
             for name, thing in zip(node.outputs, things):
                 if name:
                     reader.bind(name, thing)
@@ -243,9 +245,9 @@ class Segment:
         everywhere = bool(asks) and all(
             x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference)
         )
-        found = settle(asks, dict.fromkeys(self.open) if everywhere else local, self._met) if asks else {}
+        found = constrain(asks, dict.fromkeys(self.open) if everywhere else local, self._observed) if asks else {}
         if asks and not everywhere and all(s.given_up for s in found.values()):
-            found = settle(asks, dict.fromkeys(self._outside), self._met)
+            found = constrain(asks, dict.fromkeys(self._outside), self._observed)
         found = {
             k: s for k, s in found.items() if not s.given_up and (everywhere or s.step == 1) and k not in self.settled
         }
@@ -254,7 +256,7 @@ class Segment:
         self.settled.update(found)
         return bool(found)
 
-    def _outer(self, stuck: Stuck) -> Stuck:
+    def _outer(self, stuck: UndecidedNode) -> UndecidedNode:
         """The question as one of sizes of the model, where a run's are known: what follows is then known for all of
         it."""
         q = stuck.question
@@ -264,14 +266,14 @@ class Segment:
             return stuck
         names = {x.name for x in dims.symbols(difference)}
         return (
-            replace(stuck, question=Undecided(str(q), difference, q.wanted))
-            if q and names and names <= set(self._met)
+            replace(stuck, question=Undecided(str(q), difference, q.relation))
+            if q and names and names <= set(self._observed)
             else stuck
         )
 
     def _told(self) -> set[str]:
         """The sizes in here that follow from those of a run that is known."""
-        return {name for name, d in self._outside.items() if {x.name for x in dims.symbols(d)} <= set(self._met)}
+        return {name for name, d in self._outside.items() if {x.name for x in dims.symbols(d)} <= set(self._observed)}
 
     def _decided_by(self, value: Value) -> list[str]:
         """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more
@@ -283,7 +285,7 @@ class Segment:
                 if not v.type.dtype.is_integer or outside is None or not outside.known or v.type.size > FEW:
                     return []
                 found[self.inputs[v]] = None
-            elif maker is None or not sizes.reckons(maker.op):
+            elif maker is None or not sizes.can_fold(maker.op):
                 return []
         return list(found)
 
@@ -298,7 +300,7 @@ class Segment:
                 found.update(node.outputs)
         return found
 
-    def results(self, wanted: Collection[str]) -> dict[str, Thing | Broken]:
+    def results(self, wanted: Collection[str]) -> dict[str, Binding | Broken]:
         """What the wanted names stand for that its nodes make, in the order in which they make them."""
         made = [name for node in self.taken for name in node.outputs if name and name in wanted]
         for name in made:
@@ -347,4 +349,6 @@ class Segment:
         used = dims.symbols([v.type.shape for v in inputs])
         self.assumed = bool(self.settled) or not all(s.minimum for s in used)
         made = {s.name: dims.symbol(s.name, max(s.minimum, 1), max(s.optimum, 1), max(s.maximum, 1)) for s in used}
-        return resized(graph.replace(inputs=tuple(inputs)), lambda d: parse_size(str(d), made))[0], tuple(feeds)
+        return with_types_resized(graph.replace(inputs=tuple(inputs)), lambda d: parse_size(str(d), made))[0], tuple(
+            feeds
+        )

@@ -10,8 +10,8 @@ import numpy as np
 
 from pelton.errors import ModelError
 from pelton.ir import dims
-from pelton.ir.folding import computed, kept, worth
-from pelton.ir.graph import Graph, Node, Value, live
+from pelton.ir.folding import compute, exempt_from_folding, is_worth_folding
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes
 
 from pelton.passes.rewriting.draft import join_names
 from pelton.passes.rewriting.report import PassReport
@@ -23,13 +23,13 @@ SMALL = 1 << 20  # bytes: a constant may become this large, or as large as what 
 def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
     """Nodes of constants become constants, by reference: floats in float64, rounded once per value, the same bytes
     everywhere. What stands for numbers in few bits stays on its way to a heavy op."""
-    constants, nodes, stay = dict(graph.constants), [], kept(graph.nodes)
+    constants, nodes, stay = dict(graph.constants), [], exempt_from_folding(graph.nodes)
     for node in graph.nodes:
         if node in stay or not _foldable(node, constants):
             nodes.append(node)
             continue
         try:
-            found = computed(node, tuple(constants[v] for v in node.inputs))
+            found = compute(node, tuple(constants[v] for v in node.inputs))
         except (ValueError, IndexError, OverflowError) as e:
             # an index beyond its table: it would be no better when it runs
             raise ModelError(
@@ -37,7 +37,11 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
             ) from None
         constants.update(zip(node.outputs, found))
         report.fire("constant", node_label(node))
-    return graph if len(nodes) == len(graph.nodes) else live(graph.replace(nodes=tuple(nodes), constants=constants))
+    return (
+        graph
+        if len(nodes) == len(graph.nodes)
+        else remove_dead_nodes(graph.replace(nodes=tuple(nodes), constants=constants))
+    )
 
 
 def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
@@ -48,13 +52,13 @@ def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
         node.op.kind not in ("foreign", "nested")
         and all(v in constants for v in node.inputs)
         and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
-        and worth(node.op, [v.type for v in node.inputs], [v.type for v in node.outputs], node.attrs)
+        and is_worth_folding(node.op, [v.type for v in node.inputs], [v.type for v in node.outputs], node.attrs)
     )
 
 
 def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
     """Nodes and constants that no output needs go."""
-    return live(graph)
+    return remove_dead_nodes(graph)
 
 
 def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
@@ -78,7 +82,7 @@ def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph
         report.fire("equal", node_label(nodes[met[key]]))
     if not to:
         return graph
-    return live(graph.replace(nodes=tuple(nodes)))
+    return remove_dead_nodes(graph.replace(nodes=tuple(nodes)))
 
 
 def _key(node: Node) -> Any:

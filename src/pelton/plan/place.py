@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from pelton.ir.dims import Size, Undecided, at, bounds, maximum, minimum, optimum
-from pelton.ir.graph import Graph, Node, Value, sized
+from pelton.ir.graph import Graph, Node, Value, with_sizes
 from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import words
 
@@ -77,7 +77,7 @@ class Task:
         if isinstance(self.what, Region):
             what: Region | Node = self.what.sized(sizes, to)
         else:
-            (what,) = sized(Graph((), {}, (self.what,), ()), sizes, to)[0].nodes
+            (what,) = with_sizes(Graph((), {}, (self.what,), ()), sizes, to)[0].nodes
         return Task(what, self.layouts.sized(sizes, to))
 
 
@@ -99,7 +99,7 @@ class Placed:
     def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
         """The same for these values of the symbols, and its values by those of this one."""
         to: dict[Value, Value] = {}
-        graph, _ = sized(self.graph, sizes, to)
+        graph, _ = with_sizes(self.graph, sizes, to)
         tasks = [t.sized(sizes, to) for t in self.tasks]
         places = {
             to[v]: Placement(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pelton.ir import dims
-from pelton.ir.graph import Graph, Node, Value, sized, symbols
+from pelton.ir.graph import Graph, Node, Value, with_sizes, symbols
 from pelton.ir.text import key
 
 
@@ -68,7 +68,7 @@ class Region:
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
         """The region for these values of the symbols; `to` is extended by its values."""
-        body, _ = sized(self.body, sizes, to)
+        body, _ = with_sizes(self.body, sizes, to)
         place = {n: i for i, n in enumerate(self.body.nodes)}
         return Region(body, tuple(body.nodes[place[n]] for n in self.anchors))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from pelton.errors import EngineError, InputError
 from pelton.ir.evaluate import evaluate, evaluate_node
-from pelton.ir.graph import Graph, Node, sized
+from pelton.ir.graph import Graph, Node, with_sizes
 from pelton.ir.text import parse, parse_node
 from pelton.ir.types import DType, TensorType
 from . import functions
@@ -61,7 +61,7 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
     these values of symbols; EngineError where the text is none."""
     try:
         if text.startswith("graph "):
-            return run_graph(sized(parse(text), sizes or {})[0])
+            return run_graph(with_sizes(parse(text), sizes or {})[0])
         node = parse_node(text, sizes)
     except (InputError, ValueError) as e:
         raise EngineError(

@@ -13,7 +13,7 @@ import onnx
 from pelton.errors import ModelError
 from pelton.ir.graph import Value
 from pelton.ir.imported import OnData
-from pelton.ir.things import Broken, kind_of
+from pelton.ir.bindings import Broken, kind_of
 from pelton.ir.types import TensorType
 from pelton.ops import foreign as ops_foreign
 

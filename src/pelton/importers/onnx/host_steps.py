@@ -12,7 +12,7 @@ import onnx
 from pelton.errors import ModelError
 from pelton.ir.dims import Dim, Size
 from pelton.ir.types import I64, DType, TensorType
-from pelton.ir.unread import Call, Known
+from pelton.ir.unread import HostCall, Known
 from pelton.ops import foreign
 
 from . import foreign as onnx_foreign, names as onnx_names
@@ -73,15 +73,15 @@ OURS = {
 }
 
 
-def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> Call:
+def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> HostCall:
     """How a node runs by itself. ModelError, for that reason, where nothing can run it."""
     if (domain_of(node.domain), node.op_type) in OWN:
         name, attributes = OWN[domain_of(node.domain), node.op_type]
-        return Call(name, json.dumps(attributes(_attributes(node))), tuple(node.input), tuple(node.output))
+        return HostCall(name, json.dumps(attributes(_attributes(node))), tuple(node.input), tuple(node.output))
     model = _model(opsets, node, {}, {})
 
-    def of(kind: str) -> Call:
-        return Call(
+    def of(kind: str) -> HostCall:
+        return HostCall(
             kind, foreign.packed(model), tuple(i.name for i in model.graph.input), tuple(filter(None, node.output))
         )
 

@@ -14,8 +14,8 @@ from pelton.ir import dims
 from pelton.ir.dims import Size, Symbol
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Value
-from pelton.ir.settle import Range, Settled, identifier, multiple
-from pelton.ir.things import BROKEN
+from pelton.ir.size_constraints import Range, SizeConstraint, identifier, multiple
+from pelton.ir.bindings import BROKEN
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
@@ -37,7 +37,7 @@ class Inputs:
         program: Program,
         scope: Scope,
         given: Given,
-        settled: Mapping[str, Settled],
+        settled: Mapping[str, SizeConstraint],
         optimum: Mapping[str, Sequence[int]] | None = None,
     ):
         self.values: list[Value] = []
@@ -50,11 +50,11 @@ class Inputs:
         self._labels: dict[str, str] = {}  # symbol of a size that nobody gave → the first such axis
         self._guessed: set[str] = set()  # symbols of sizes without an optimum
         self._asked: dict[str, int] = {}  # what a size goes by → what it usually is
-        self.met: set[str] = set()  # those of the open sizes whose optimum was given
+        self.observed: set[str] = set()  # those of the open sizes whose optimum was given
         declared = [i for part in given.parts for i in part.tensors]
         names = self._names(program, declared, given.shapes)
         axes = self._axes(program, declared, given.shapes, names)
-        program.open, program.told = self.open, self.met
+        program.open, program.known_sizes = self.open, self.observed
         for part in given.parts:
             try:
                 if part.problem:
@@ -82,7 +82,7 @@ class Inputs:
         """The symbols of the open sizes by name."""
         return {name: next(iter(dims.symbols(self._named[name]))) for name in self.open}
 
-    def told(self, settled: Mapping[str, Settled], model: str) -> list[str]:
+    def told(self, settled: Mapping[str, SizeConstraint], model: str) -> list[str]:
         """Warnings: what is assumed of the sizes that nobody gave. None where it was said what they usually are: others
         get engines as they come."""
         if self._optimum is not None:
@@ -116,7 +116,7 @@ class Inputs:
                 )
         return found
 
-    def assumed(self, settled: Mapping[str, Settled]) -> list[str]:
+    def assumed(self, settled: Mapping[str, SizeConstraint]) -> list[str]:
         """The sizes that were given up and that nobody gave, with what was taken for them: "x[2] (height) = 128"."""
         return [
             f"{self._labels[name]} = {s.size}" for name, s in settled.items() if s.given_up and name in self._guessed
@@ -282,7 +282,7 @@ class Inputs:
             if not dims.is_known(self._named[symbol]):  # the bounds may leave one number
                 self.open[symbol] = label
                 if asked is not None:
-                    self.met.add(symbol)
+                    self.observed.add(symbol)
         return self._named[symbol]
 
     def _value(self, program: Program, i: onnx.ValueInfoProto, type: TensorType, known: np.ndarray | None) -> Value:

@@ -17,8 +17,8 @@ from pelton.ir.dims import UNBOUNDED
 from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
-from pelton.ir.settle import PATIENCE, Settled, settle
-from pelton.ir.things import BROKEN, Items, Rows
+from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, constrain
+from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
 
 from . import microsoft, ops  # noqa: F401  (readers)
 from .file import Source, read
@@ -77,7 +77,7 @@ def examine(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
     )
 
-    def read_with(settled: Mapping[str, Settled]) -> Outcome:
+    def read_with(settled: Mapping[str, SizeConstraint]) -> Outcome:
         program = Program(found, arrays)
         return Outcome(program, *_read(program, given, settled, outputs, optimum), settled)
 
@@ -96,7 +96,7 @@ def examine(
         opsets_of(program),
         sizes,
         tuple(inputs.defaulted),
-        tuple(program.foreigners),
+        tuple(program.foreign_steps),
         tuple(program.lacking),
         given.told(),
         tuple(program.warnings),
@@ -127,7 +127,15 @@ def examined(
     }
     opsets = {domain_of(o.domain): o.version for o in source.model.opset_import}
     return Examined(
-        source, source.name, found, opsets, program.met, program.problems, program.warnings, program.open, sizes
+        source,
+        source.name,
+        found,
+        opsets,
+        program.imported_nodes,
+        program.problems,
+        program.warnings,
+        program.open,
+        sizes,
     )
 
 
@@ -137,28 +145,28 @@ class Outcome(NamedTuple):
     program: Program
     inputs: Inputs
     results: Results
-    settled: Mapping[str, Settled]
+    settled: Mapping[str, SizeConstraint]
 
     @property
     def rank(self) -> tuple[int, int]:
         """What counts where one may choose: that there is a program, then that it is little that the onnx package has
         to run."""
         return (2 if not self.program.only_on_data() else 1) if self.program.problems else 0, len(
-            self.program.foreigners
+            self.program.foreign_steps
         )
 
 
-def _as_open_as_can_be(read_with: Callable[[Mapping[str, Settled]], Outcome]) -> Outcome:
+def _as_open_as_can_be(read_with: Callable[[Mapping[str, SizeConstraint]], Outcome]) -> Outcome:
     """The model, read for as many sizes as it can be. Where a run's are known, sizes become numbers also where that
     spares steps of the onnx package, or a script."""
     first = read_with({})
     best = _settled(first, read_with)
     known = {
-        name: Settled(x.optimum, "as numbers, it is a shorter program", given_up=True)
+        name: SizeConstraint(x.optimum, "as numbers, it is a shorter program", given_up=True)
         for name, x in first.inputs.free.items()
-        if name in first.inputs.met
+        if name in first.inputs.observed
     }
-    if known and (best.program.problems or best.program.foreigners):
+    if known and (best.program.problems or best.program.foreign_steps):
         fixed = _settled(read_with(known), read_with)
         best = fixed if fixed.rank < best.rank or best.program.problems and not best.program.only_on_data() else best
     # it was before others were, or without need
@@ -168,17 +176,19 @@ def _as_open_as_can_be(read_with: Callable[[Mapping[str, Settled]], Outcome]) ->
     return best
 
 
-def _settled(found: Outcome, read_with: Callable[[Mapping[str, Settled]], Outcome], numbers: bool = True) -> Outcome:
+def _settled(
+    found: Outcome, read_with: Callable[[Mapping[str, SizeConstraint]], Outcome], numbers: bool = True
+) -> Outcome:
     """Settles sizes for as long as that gets further; `numbers`: also by taking for numbers what others could be,
     too."""
     tries = Counter[str]()  # by where reading was stuck
-    while found.program.problems and found.program.stuck and not found.program.certain:
+    while found.program.problems and found.program.undecided and not found.program.certain:
         program, inputs = found.program, found.inputs
-        if program.only_on_data() and not any(s.question for s in program.stuck):
+        if program.only_on_data() and not any(s.question for s in program.undecided):
             break
-        place = program.stuck[0].where
+        place = program.undecided[0].where
         tries[place] += 1
-        further = settle(program.stuck, inputs.free, inputs.met, numbers=tries[place] > PATIENCE)
+        further = constrain(program.undecided, inputs.free, inputs.observed, numbers=tries[place] > MAX_ATTEMPTS)
         if not further or not numbers and any(s.given_up for s in further.values()):
             break
         found = read_with({**found.settled, **further})
@@ -229,7 +239,7 @@ def given_inputs(
 def _read(
     program: Program,
     given: Given,
-    settled: Mapping[str, Settled],
+    settled: Mapping[str, SizeConstraint],
     outputs: Iterable[str] | None,
     optimum: Mapping[str, Sequence[int]] | None,
 ) -> tuple[Inputs, Results]:
@@ -250,21 +260,21 @@ def _read(
     optional = {o.name for o in graph.output if o.type.WhichOneof("value") == "optional_type"}
     for name in names:
         thing = scope.find(name) if scope.sees(name) else None
-        if isinstance(thing, Items) and None not in thing.values:
+        if isinstance(thing, ValueSequence) and None not in thing.values:
             ports = {f"{name}[{k}]": v for k, v in enumerate(thing.values) if v is not None}
             results.ports.update(ports)
             results.forms[name] = list(ports)
-        elif isinstance(thing, Rows):
+        elif isinstance(thing, MapSequence):
             results.ports[name] = thing.matrix
             results.forms[name] = {"rows": name, "keys": list(thing.keys)}
         elif isinstance(thing, Value):
             results.ports[name] = thing
         elif thing is None and scope.sees(name) and name in optional:
             results.forms[name] = None
-        elif thing is not BROKEN and not program.stuck:  # reading stops where it is stuck
+        elif thing is not BROKEN and not program.undecided:  # reading stops where it is stuck
             what = (
                 "is a sequence of tensors whose sizes depend on the data"
-                if isinstance(thing, Items)
+                if isinstance(thing, ValueSequence)
                 else "is made by no node"
             )
             program.problems.append(f"output {name!r} {what} ({found.name})")

@@ -16,11 +16,11 @@ import onnx
 from pelton.errors import ModelError
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Dim, Size, Undecided, is_known
-from pelton.ir.expansion import written
+from pelton.ir.expansion import expand_op
 from pelton.ir.graph import Value
 from pelton.ir.imported import OnData
 from pelton.ir.op import Untyped
-from pelton.ir.things import Items, Thing, kind_of
+from pelton.ir.bindings import ValueSequence, Binding, kind_of
 from pelton.ir.types import I64, DType, TensorType
 from pelton.ops import Op, get
 from pelton.ops.foreign import DTYPES
@@ -45,17 +45,17 @@ class Branches(OnData):
 
 
 class Reader(Protocol):
-    def __call__(self, n: Reading) -> Thing | tuple[Thing, ...]: ...
+    def __call__(self, n: Reading) -> Binding | tuple[Binding, ...]: ...
 
 
 class Walk(Protocol):
     """What goes on reading where a node stands for several."""
 
-    def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]: ...
+    def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]: ...
 
-    def body(self, n: Reading) -> tuple[Thing, ...]: ...
+    def body(self, n: Reading) -> tuple[Binding, ...]: ...
 
-    def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Thing, ...]: ...
+    def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Binding, ...]: ...
 
 
 READERS: dict[tuple[str, str], Reader] = {}
@@ -93,7 +93,7 @@ class Reading:
     domain: str
     opset: int
     schema: Schema  # None where the onnx package has none
-    things: tuple[Thing, ...]
+    things: tuple[Binding, ...]
 
     @property
     def op(self) -> str:
@@ -142,7 +142,7 @@ class Reading:
 
     def items(self, i: int) -> tuple[Value, ...]:
         thing = self.things[i] if i < len(self.things) else None
-        if not isinstance(thing, Items):
+        if not isinstance(thing, ValueSequence):
             raise self.refuse(f"{self.op} needs a sequence as input {i}")
         known = tuple(v for v in thing.values if v is not None)
         if len(known) < len(thing.values):
@@ -155,14 +155,14 @@ class Reading:
     def length(self, i: int) -> int:
         """How many values a sequence has."""
         thing = self.things[i] if i < len(self.things) else None
-        return len(thing.values) if isinstance(thing, Items) else len(self.items(i))
+        return len(thing.values) if isinstance(thing, ValueSequence) else len(self.items(i))
 
     @property
     def inputs(self) -> tuple[Value, ...]:
         """All inputs of an op that has no optional ones."""
         return tuple(self.input(i) for i in range(len(self.things)))
 
-    def value(self, thing: Thing) -> Value:
+    def value(self, thing: Binding) -> Value:
         """A thing that has to be a tensor."""
         if not isinstance(thing, Value):
             raise self.refuse(f"{self.op} needs tensors, got {kind_of(thing)}")
@@ -176,7 +176,7 @@ class Reading:
         """The constant that input i has to be, or sizes as objects."""
         array = self.builder.numbers(self.input(i))
         if array is None:
-            self.program.asked.append(self.input(i))
+            self.program.unknown.append(self.input(i))
             inputs = self.program.lacks(self.input(i))
             reason = (
                 f"on {_inputs(inputs)} of the model; give what it is with values={{{inputs[0]!r}: ...}}"
@@ -234,7 +234,7 @@ class Reading:
         op = get(op) if isinstance(op, str) else op
         try:
             # what is written out later is named like the last of its steps
-            last = written(op, inputs, op.complete(attrs)).nodes[-1].op if op.stepwise else op
+            last = expand_op(op, inputs, op.complete(attrs)).nodes[-1].op if op.stepwise else op
             hint = f"{next(filter(None, self.node.output), '')}.{last.name}"
             return self.builder.emit(
                 op, inputs, attrs, names=repeat(hint), node_name=called(self.node), random=self.is_random
@@ -246,15 +246,15 @@ class Reading:
         except (TypeError, ValueError) as e:
             raise self.refuse(str(e)) from None
 
-    def branch(self, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]:
+    def branch(self, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]:
         """A nested graph written in place: what its outputs stand for."""
         return self.walk.branch(self, graph, given)
 
-    def body(self) -> tuple[Thing, ...]:
+    def body(self) -> tuple[Binding, ...]:
         """The node through the function body that its schema has for it, else as a foreign step."""
         return self.walk.body(self)
 
-    def foreign(self, types: Mapping[int, TensorType] = MappingProxyType({})) -> tuple[Thing, ...]:
+    def foreign(self, types: Mapping[int, TensorType] = MappingProxyType({})) -> tuple[Binding, ...]:
         """The whole node as one step run by the onnx package; `types` of outputs as far as the reader knows better."""
         return self.walk.foreign(self, types)
 

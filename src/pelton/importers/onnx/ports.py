@@ -14,8 +14,8 @@ import onnx
 
 from pelton.errors import InputError
 from pelton.ir.graph import Value
-from pelton.ir.settle import Range
-from pelton.ir.things import Entries, Items, Thing
+from pelton.ir.size_constraints import Range
+from pelton.ir.bindings import MapInput, ValueSequence, Binding
 from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
@@ -37,11 +37,11 @@ class Part:
     problem: str = ""  # why it cannot be taken
     map: bool = False  # of two tensors: its keys, and its values
 
-    def thing(self, values: Sequence[Value]) -> Thing:
+    def thing(self, values: Sequence[Value]) -> Binding:
         """What the name of the input stands for, given what its tensors do."""
         if self.map:
-            return Entries(*values)
-        return Items(tuple(values)) if self.sequence else values[0] if values else None
+            return MapInput(*values)
+        return ValueSequence(tuple(values)) if self.sequence else values[0] if values else None
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pelton.ir.builder import Builder
 from pelton.ir.dims import Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Value
-from pelton.ir.imported import Met
-from pelton.ir.settle import Stuck
-from pelton.ir.things import BROKEN, Broken, Thing
+from pelton.ir.imported import ImportedNode
+from pelton.ir.size_constraints import UndecidedNode
+from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
@@ -50,19 +50,19 @@ class Program:
         self._named_in_main: set[Value] = set()
         self.problems: list[str] = []
         self.warnings: list[str] = []
-        self.foreigners: list[str] = []
-        self.stuck: list[Stuck] = []
-        self.met: list[Met] = []
+        self.foreign_steps: list[str] = []
+        self.undecided: list[UndecidedNode] = []
+        self.imported_nodes: list[ImportedNode] = []
         # those of the problems that readers had with what a node reads: for other sizes there may be none
         self.by_readers: set[str] = set()
         # those of the problems that are no more than that something depends on the data
         self.on_data: set[str] = set()
-        self.asked: list[Value] = []  # what readers wanted to know the numbers of, and could not
+        self.unknown: list[Value] = []  # what readers wanted to know the numbers of, and could not
         self.inputs: set[Value] = set()  # values that are inputs of the model, whole
         self.lacking: dict[str, None] = {}  # inputs whose values a reader wanted to know, in order
         self.open: Mapping[str, str] = {}  # the symbols of sizes that nobody gave
-        self.silent: Collection[str] = ()  # nodes that have asked for them in vain
-        self.told: Collection[str] = ()  # those of them for which it is known what a run has
+        self.unanswered: Collection[str] = ()  # nodes that have asked for them in vain
+        self.known_sizes: Collection[str] = ()  # those of them for which it is known what a run has
         self.dimensions: dict[str, Size] = {}  # what the model's names of dimensions stand for
         # whether inputs got other sizes than the model says: so do inner tensors
         self.resized = False
@@ -97,26 +97,26 @@ class Program:
         """Notes which sizes a node met that could not be read."""
         read = [thing for name in sorted(names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
         met = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
-        self.stuck.append(
-            Stuck(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None)
+        self.undecided.append(
+            UndecidedNode(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None)
         )
 
     def mark(self) -> Mark:
         """Where the program stands, for `rewind`."""
-        return Mark(len(self.builder.nodes), len(self.foreigners), len(self.problems), len(self.stuck))
+        return Mark(len(self.builder.nodes), len(self.foreign_steps), len(self.problems), len(self.undecided))
 
     def rewind(self, mark: Mark) -> None:
         """Takes back the nodes written and the problems noted since."""
         del (
             self.builder.nodes[mark.nodes :],
-            self.foreigners[mark.foreigners :],
+            self.foreign_steps[mark.foreigners :],
             self.problems[mark.problems :],
-            self.stuck[mark.stuck :],
+            self.undecided[mark.stuck :],
         )
 
     # --- names
 
-    def bind(self, scope: Scope, name: str, thing: Thing | Broken) -> None:
+    def bind(self, scope: Scope, name: str, thing: Binding | Broken) -> None:
         scope.bound[name] = thing
         if isinstance(thing, Value):
             if scope.main and thing not in self._named_in_main:
@@ -175,7 +175,7 @@ class Program:
     def ask(self, value: Value, where: str) -> None:
         """Raises the question of what the sizes of a run are, where these alone decide a value and those are known: it
         is answered for sizes around them."""
-        if where in self.silent:
+        if where in self.unanswered:
             return
         found = list[Undecided]()
         for v, maker in self.builder.behind(value, self.builder.questions):
@@ -185,7 +185,7 @@ class Program:
                 return
         for question in found:
             asked = {s.name for s in dims.symbols(question.difference)}
-            if asked and asked <= set(self.told):
+            if asked and asked <= set(self.known_sizes):
                 raise question
 
     def lacks(self, value: Value) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from pelton.ir.things import Broken, Thing
+from pelton.ir.bindings import Broken, Binding
 from pelton.ir.types import TensorType
 
 
@@ -19,7 +19,7 @@ class Scope:
     outer: Scope | None = None  # a branch sees the names around it, a function body does not
     title: str = ""  # for messages: "function Gelu, called by 'node 5'"
     calls: tuple[str, ...] = ()  # the functions being expanded
-    bound: dict[str, Thing | Broken] = field(default_factory=dict)
+    bound: dict[str, Binding | Broken] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
     # as far as the model states types of full shape
     declared: Mapping[str, TensorType] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Scope:
     def main(self) -> bool:
         return self.outer is None and not self.calls
 
-    def find(self, name: str) -> Thing | Broken:
+    def find(self, name: str) -> Binding | Broken:
         """What a name stands for; KeyError where nothing makes it."""
         scope: Scope | None = self
         while scope is not None:

@@ -11,8 +11,8 @@ import onnx
 
 from pelton.errors import ModelError
 from pelton.ir.dims import Undecided
-from pelton.ir.imported import Met, OnData
-from pelton.ir.things import BROKEN, Broken, Thing
+from pelton.ir.imported import ImportedNode, OnData
+from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 
 from . import foreign as onnx_foreign, names
@@ -42,14 +42,14 @@ class Walk:
         scope.wanted = frozenset(outputs).union(*map(names.read_by, ordered))
         for node in ordered:
             # it will be tried again, with less left open
-            if scope.main and self.program.stuck and self.program.open:
+            if scope.main and self.program.undecided and self.program.open:
                 return
             made, wrong = len(self.program.builder.nodes), len(self.program.problems)
             things = self.node(node, scope)
             if scope.main:
                 inputs = [scope.find(name) if name and scope.sees(name) else None for name in node.input]
-                self.program.met.append(
-                    Met(
+                self.program.imported_nodes.append(
+                    ImportedNode(
                         called(node),
                         domain_of(node.domain),
                         node.op_type,
@@ -63,7 +63,7 @@ class Walk:
                 if name:
                     self.program.bind(scope, name, thing)
 
-    def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]:
+    def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]:
         """A subgraph written in place: what its outputs stand for."""
         inner = Scope(
             n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given), declared=self.program.declared(graph)
@@ -73,8 +73,8 @@ class Walk:
         self.read(graph.node, inner, outputs)
         return self._results(n, inner, outputs)
 
-    def _results(self, n: Reading, inner: Scope, outputs: Iterable[str]) -> tuple[Thing, ...]:
-        found: list[Thing] = []
+    def _results(self, n: Reading, inner: Scope, outputs: Iterable[str]) -> tuple[Binding, ...]:
+        found: list[Binding] = []
         for name in outputs:
             if name and not inner.sees(name):
                 raise n.refuse(f"{n.op} should give {name!r}, which nothing inside of it makes")
@@ -86,7 +86,7 @@ class Walk:
 
     def call(
         self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto]
-    ) -> tuple[Thing, ...]:
+    ) -> tuple[Binding, ...]:
         """A function body written in place of the node that calls it."""
         key = f"{function.domain}::{function.name}:{function.overload}"
         if key in n.scope.calls or len(n.scope.calls) >= DEEPEST:
@@ -110,7 +110,7 @@ class Walk:
 
     # --- nodes
 
-    def node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
+    def node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Binding | Broken]:
         """What the outputs of a node stand for; BROKEN, with the problem noted, where it cannot be read."""
         broken = (BROKEN,) * len(node.output)
         self.program.left -= 1
@@ -132,7 +132,7 @@ class Walk:
             return broken
         try:
             read_it = self._reader(
-                node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input)
+                node, scope, tuple(cast(Binding, scope.find(name)) if name else None for name in node.input)
             )
         except ModelError as e:
             self.program.problems.append(str(e))
@@ -155,10 +155,12 @@ class Walk:
         except _RAISED as e:  # attributes that fit the schema, but not each other
             self.program.is_stuck(node, scope)
             text = f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.program.where(node, scope)})"
-            self.program.problem(text, bool(self.program.stuck[-1].met))  # they may fit for the sizes of a run
+            self.program.problem(text, bool(self.program.undecided[-1].symbols))  # they may fit for the sizes of a run
         return broken
 
-    def _reader(self, node: onnx.NodeProto, scope: Scope, things: tuple[Thing, ...]) -> Callable[[], Sequence[Thing]]:
+    def _reader(
+        self, node: onnx.NodeProto, scope: Scope, things: tuple[Binding, ...]
+    ) -> Callable[[], Sequence[Binding]]:
         """What reads a node. ModelError where nothing does, or its schema has no such node."""
         domain = domain_of(node.domain)
         n = Reading(self.program, self, scope, node, domain, scope.opsets.get(domain, 0), None, things)
@@ -188,7 +190,7 @@ class Walk:
             )
         return partial(self.body, n)
 
-    def _by(self, reader: Reader, n: Reading) -> tuple[Thing, ...]:
+    def _by(self, reader: Reader, n: Reading) -> tuple[Binding, ...]:
         """The node by its reader; where that would have to know the data, as a foreign step, if its types are known."""
         mark = self.program.mark()
         try:
@@ -203,7 +205,7 @@ class Walk:
                 raise reason from None
         return found if isinstance(found, tuple) else (found,)
 
-    def body(self, n: Reading) -> tuple[Thing, ...]:
+    def body(self, n: Reading) -> tuple[Binding, ...]:
         """The node through the function body that its schema has for it, else as a foreign step."""
         function = onnx_foreign.schema_body(n)
         if function is None:
@@ -222,10 +224,10 @@ class Walk:
             self.program.problems += problems
             raise Reported from None
 
-    def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Thing, ...]:
+    def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Binding, ...]:
         """The node as one step of the onnx package; `types` of outputs as far as the reader knows better than the model
         and onnx."""
         found = onnx_foreign.step(n, types)
         if any(v is not None and v not in self.program.builder.constants for v in found):
-            self.program.foreigners.append(f"{onnx_foreign.title(n)} (node {called(n.node)!r})")
+            self.program.foreign_steps.append(f"{onnx_foreign.title(n)} (node {called(n.node)!r})")
         return found

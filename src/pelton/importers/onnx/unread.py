@@ -19,10 +19,10 @@ from pelton.ir import dims
 from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.imported import Info
-from pelton.ir.settle import Settled
-from pelton.ir.things import Broken, Thing
+from pelton.ir.size_constraints import SizeConstraint
+from pelton.ir.bindings import Broken, Binding
 from pelton.ir.types import DType, TensorType
-from pelton.ir.unread import Branches, Call, Interface, Known, Repeated, Scanned
+from pelton.ir.unread import Branches, HostCall, Interface, Known, Repeated, Scanned
 from pelton.ops.foreign import DTYPES
 
 from . import host_steps, names
@@ -145,28 +145,28 @@ class Reader:
         self._walk = Walk(program)
         self.builder, self.bound = program.builder, self._scope.bound
         self.problems, self.on_data, self.warnings = program.problems, program.on_data, program.warnings
-        self.asked, self.stuck, self.foreigners = program.asked, program.stuck, program.foreigners
+        self.unknown, self.undecided, self.foreign_steps = program.unknown, program.undecided, program.foreign_steps
 
     @property
-    def told(self) -> Any:
-        return self._program.told
+    def known_sizes(self) -> Any:
+        return self._program.known_sizes
 
-    @told.setter
-    def told(self, names: Any) -> None:
-        self._program.told = names
+    @known_sizes.setter
+    def known_sizes(self, names: Any) -> None:
+        self._program.known_sizes = names
 
     @property
-    def silent(self) -> Any:
-        return self._program.silent
+    def unanswered(self) -> Any:
+        return self._program.unanswered
 
-    @silent.setter
-    def silent(self, places: Any) -> None:
-        self._program.silent = places
+    @unanswered.setter
+    def unanswered(self, places: Any) -> None:
+        self._program.unanswered = places
 
-    def bind(self, name: str, thing: Thing | Broken) -> None:
+    def bind(self, name: str, thing: Binding | Broken) -> None:
         self._program.bind(self._scope, name, thing)
 
-    def read(self, node: Any) -> Sequence[Thing | Broken]:
+    def read(self, node: Any) -> Sequence[Binding | Broken]:
         """What the outputs of an `UnreadNode` stand for; BROKEN, with the problem noted, where it cannot be read."""
         return self._walk.node(node.proto, self._scope)
 
@@ -194,7 +194,7 @@ class Unread:
             if (t := v.type.tensor_type).elem_type in DTYPES and t.HasField("shape")
         }
 
-    def interface(self, settled: Mapping[str, Settled]) -> Interface:
+    def interface(self, settled: Mapping[str, SizeConstraint]) -> Interface:
         """What goes in and comes out where open sizes are settled so. ModelError where it cannot be read."""
         found, program = self._source, Program(self._source, self._arrays)
         scope = Scope(opsets_of(program))
@@ -223,7 +223,7 @@ class Unread:
             constants,
             tuple(wanted),
             inputs.open,
-            inputs.met,
+            inputs.observed,
             program.warnings,
             inputs.told(settled, found.name),
             info,
@@ -247,7 +247,7 @@ class Unread:
                 return DTYPES[type.tensor_type.elem_type]
         return None
 
-    def call(self, node: Any, reason: str) -> Call:
+    def call(self, node: Any, reason: str) -> HostCall:
         """How an `UnreadNode` runs by itself. ModelError, for that reason, where nothing can run it."""
         return host_steps.call(self._source, self.opsets, node.proto, reason)
 

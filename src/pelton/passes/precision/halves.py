@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.graph import Graph, Node, Value, live, unique
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import BF16, F16, F32, DType
 from pelton.ops import get
 
@@ -22,7 +22,7 @@ def in_f32(graph: Graph) -> Graph:
     for v in dict.fromkeys(graph.outputs):
         if v in draft.only:
             draft.cast(draft.wide[v], v)
-    return live(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
+    return remove_dead_nodes(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
 
 
 class _Draft:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir.builder import Builder
-from pelton.ir.graph import Graph, Node, Value, live, unique
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import F32, DType
 from pelton.ops import get
 
@@ -63,12 +63,12 @@ def lower_precision(graph: Graph, dtype: DType) -> Graph:
             raise AssertionError(f"{node.op.name} cannot be what it was")
         kept.update(zip(node.outputs, made))
     outputs = [cast(kept[v], v.type.dtype, v.name) for v in graph.outputs]
-    return live(b.graph(outputs))
+    return remove_dead_nodes(b.graph(outputs))
 
 
 def _place(node: Node) -> int | None:
     """Which operand stays as it is."""
-    return 0 if node.op is get("cast") and node.attrs["to"].is_integer else node.op.place
+    return 0 if node.op is get("cast") and node.attrs["to"].is_integer else node.op.position_operand
 
 
 def _exact(graph: Graph) -> set[Value]:

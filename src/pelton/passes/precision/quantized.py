@@ -6,9 +6,9 @@ import numpy as np
 
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate_node
-from pelton.ir.expansion import written
-from pelton.ir.folding import worth
-from pelton.ir.graph import Graph, Node, Value, live, unique
+from pelton.ir.expansion import expand_op
+from pelton.ir.folding import is_worth_folding
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import TensorType
 
 SMALL = 1 << 20  # elements that a constant may come to have, as in imports, or as many as its operands
@@ -48,11 +48,11 @@ class _Writing:
                 self._write(node)
             else:
                 self._add(node)
-        return live(self.source.replace(nodes=tuple(self.nodes), constants=self.constants))
+        return remove_dead_nodes(self.source.replace(nodes=tuple(self.nodes), constants=self.constants))
 
     def _write(self, node: Node) -> None:
         """The steps of a node; the last one makes what the node made."""
-        body = written(node.op, node.inputs, node.attrs)
+        body = expand_op(node.op, node.inputs, node.attrs)
         last = body.nodes[-1]
         stem = node.output.name.partition(f".{last.op.name}")[0]
         to = {v: self._number(a) for v, a in body.constants.items()} | {last.output: node.output}
@@ -79,7 +79,7 @@ class _Writing:
             return False
         if dims.symbols((*node.attrs.values(), *(t.shape for t in types))):
             return False
-        return all(t.size <= max(SMALL, *(g.size for g in given)) for t in types) and worth(
+        return all(t.size <= max(SMALL, *(g.size for g in given)) for t in types) and is_worth_folding(
             node.op, given, types, node.attrs
         )
 

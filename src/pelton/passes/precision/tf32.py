@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.graph import Graph, Node, Value, live, unique
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import F32
 
 CUT = 13  # bits
@@ -27,7 +27,7 @@ def round_weights(graph: Graph) -> Graph:
             constants[to[v]] = nearest(graph.constants[v])
         inputs = tuple(to[v] if i < 2 and v in factors else v for i, v in enumerate(node.inputs))
         nodes.append(Node(node.op, inputs, node.attrs, node.outputs, node.name) if factors else node)
-    return live(graph.replace(nodes=tuple(nodes), constants=constants)) if to else graph
+    return remove_dead_nodes(graph.replace(nodes=tuple(nodes), constants=constants)) if to else graph
 
 
 def nearest(array: np.ndarray) -> np.ndarray:

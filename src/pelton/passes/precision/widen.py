@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pelton.ir.graph import Graph, Node, Value, live, unique
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import F32, DType, TensorType
 from pelton.ops import get
 
@@ -30,7 +30,7 @@ def widen(graph: Graph, takes: Callable[[Graph, Node], bool]) -> Graph:
     return (
         graph
         if len(draft.nodes) == len(graph.nodes)
-        else live(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
+        else remove_dead_nodes(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Undecided
-from pelton.ir.graph import Graph, Node, Value, live, topological
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, topological
 from pelton.ops.op import Term
 
 
@@ -34,7 +34,7 @@ class Draft:
             taken=[v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))]
         )
         self._builder.constants = self.constants
-        for place, node in enumerate(live(graph).nodes):
+        for place, node in enumerate(remove_dead_nodes(graph).nodes):
             self._add(node, place)
         self.added.clear()
 
@@ -67,7 +67,7 @@ class Draft:
 
     def graph(self) -> Graph:
         """The finished graph, in an order that follows the source's where there is a choice."""
-        return live(
+        return remove_dead_nodes(
             self.source.replace(
                 nodes=topological(self.nodes, self.source.inputs), constants=self.constants, outputs=tuple(self.outputs)
             )

@@ -14,7 +14,7 @@ from pelton.ir.types import BOOL, I32, I64
 
 from pelton.importers.onnx.ops.attention import causal, heads_apart, heads_together, repeated
 from pelton.importers.onnx.ops.norm import SMALLER, layer_norm
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 # hides a score, whatever else is added to it, and stays finite
 FAR = float(np.finfo(np.float32).min) / 4
@@ -112,13 +112,13 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
 
 
 @reads("Attention", domain=MICROSOFT)
-def attention(n: Reading) -> tuple[Thing, ...]:
+def attention(n: Reading) -> tuple[Binding, ...]:
     return projected(n, n.input(0), n.input(1), n.optional(2), mask=3, past=4, added=5)
 
 
 def projected(
     n: Reading, x: Value, weights: Value, bias: Value | None, *, mask: int, past: int, added: int | None = None
-) -> tuple[Thing, ...]:
+) -> tuple[Binding, ...]:
     """The output, and keys and values stacked as they will be `past` in the next run; `mask`, `past` and `added` (to
     the scores) are numbers of inputs."""
     if n.flag("do_rotary") or n.flag("past_present_share_buffer"):
@@ -161,7 +161,7 @@ def projected(
 
 
 @reads("MultiHeadAttention", domain=MICROSOFT)
-def multi_head_attention(n: Reading) -> tuple[Thing, ...]:
+def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
     if n.wants(3) or any(n.optional(i) is not None for i in (8, 9)):
         raise n.refuse(
             "MultiHeadAttention with a shared cache, a cache indirection or scores as output is not supported; export"
@@ -218,7 +218,7 @@ def _unstacked(n: Reading, x: Value, count: int) -> list[Value]:
 
 
 @reads("GroupQueryAttention", domain=MICROSOFT)
-def group_query_attention(n: Reading) -> tuple[Thing, ...]:
+def group_query_attention(n: Reading) -> tuple[Binding, ...]:
     """A row stands at the place that seqlens_k gives it: the cache before it may be longer than what is valid of it,
     and then new keys follow the valid."""
     heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
@@ -296,7 +296,7 @@ def _cached(n: Reading, past: Value | None, new: Value, before: Value) -> Value:
 
 
 @reads("EmbedLayerNormalization", domain=MICROSOFT)
-def embed_layer_normalization(n: Reading) -> tuple[Thing, ...]:
+def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(words + positions + segments); the second output counts what the mask shows, the third is the sum itself."""
     ids, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
     batch, rows = ids.type.shape

@@ -19,7 +19,7 @@ from pelton.importers.onnx.ops.norm import softmax_along
 from pelton.importers.onnx.ops.quant import dequantize_linear, dequantized, quantize_linear, quantized
 from pelton.importers.onnx.ops.reduce import reduced
 from pelton.importers.onnx.ops.rnn import recurrent
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads, schema_of
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
 
 # weights that are held in few bits: folding takes 8 bytes for each of them, several times
 FOLDED = 1 << 26
@@ -46,28 +46,28 @@ def _result(n: Reading, y: Value, i: int) -> Value:
 
 
 @reads("QLinearAdd", "QLinearMul", domain=MICROSOFT)
-def qlinear_pair(n: Reading) -> Thing:
+def qlinear_pair(n: Reading) -> Binding:
     return _result(n, n.emit("add" if n.op == "QLinearAdd" else "mul", _operand(n, 0), _operand(n, 3)), 6)
 
 
 @reads("QLinearSigmoid", domain=MICROSOFT)
-def qlinear_sigmoid(n: Reading) -> Thing:
+def qlinear_sigmoid(n: Reading) -> Binding:
     return _result(n, n.emit("sigmoid", _operand(n, 0)), 3)
 
 
 @reads("QLinearLeakyRelu", domain=MICROSOFT)
-def qlinear_leaky_relu(n: Reading) -> Thing:
+def qlinear_leaky_relu(n: Reading) -> Binding:
     return _result(n, n.emit("leaky_relu", _operand(n, 0), alpha=n.attr("alpha", 0.01)), 3)
 
 
 @reads("QLinearSoftmax", domain=MICROSOFT)
-def qlinear_softmax(n: Reading) -> Thing:
+def qlinear_softmax(n: Reading) -> Binding:
     """`opset` says of which Softmax: before 13 the axes from `axis` on count as one."""
     return _result(n, softmax_along(n, _operand(n, 0), n.attr("axis", -1), n.attr("opset", 13)), 3)
 
 
 @reads("QLinearWhere", domain=MICROSOFT)
-def qlinear_where(n: Reading) -> Thing:
+def qlinear_where(n: Reading) -> Binding:
     zero = n.input(8)
     return quantized(
         n, n.emit("where", n.input(0), _operand(n, 1), _operand(n, 4)), n.cast(n.input(7), F32), zero, zero.type.dtype
@@ -75,7 +75,7 @@ def qlinear_where(n: Reading) -> Thing:
 
 
 @reads("QLinearConcat", domain=MICROSOFT)
-def qlinear_concat(n: Reading) -> Thing:
+def qlinear_concat(n: Reading) -> Binding:
     """Scale and zero point of the result first, then three inputs for each part."""
     count = len(n.things)
     if count < 5 or (count - 2) % 3:
@@ -97,12 +97,12 @@ def _channels_first(n: Reading, x: Value, work: Callable[[Value], Value]) -> Val
 
 
 @reads("QLinearAveragePool", domain=MICROSOFT)
-def qlinear_average_pool(n: Reading) -> Thing:
+def qlinear_average_pool(n: Reading) -> Binding:
     return _result(n, _channels_first(n, _operand(n, 0), lambda x: average(n, x, n.flag("count_include_pad"))), 3)
 
 
 @reads("QLinearGlobalAveragePool", domain=MICROSOFT)
-def qlinear_global_average_pool(n: Reading) -> Thing:
+def qlinear_global_average_pool(n: Reading) -> Binding:
     def mean(x: Value) -> Value:
         return n.emit("reduce_mean", x, axes=tuple(range(2, x.type.rank)), keepdims=True)
 
@@ -110,7 +110,7 @@ def qlinear_global_average_pool(n: Reading) -> Thing:
 
 
 @reads("QLinearReduceMean", domain=MICROSOFT)
-def qlinear_reduce_mean(n: Reading) -> Thing:
+def qlinear_reduce_mean(n: Reading) -> Binding:
     x = _operand(n, 0)
     return _result(
         n,
@@ -123,7 +123,7 @@ def qlinear_reduce_mean(n: Reading) -> Thing:
 
 
 @reads("QGemm", domain=MICROSOFT)
-def qgemm(n: Reading) -> Thing:
+def qgemm(n: Reading) -> Binding:
     """alpha · A · B + C, with C in 32-bit integers of scale alpha · a · b; in numbers where no scale of the result is
     given."""
     a, b, c = _operand(n, 0), _operand(n, 3, 0 if n.flag("transB") else 1), n.optional(6)
@@ -148,14 +148,14 @@ def _columns(n: Reading, b: Value, scale: Value, zero: Value | None) -> Value:
 
 
 @reads("MatMulIntegerToFloat", domain=MICROSOFT)
-def matmul_integer_to_float(n: Reading) -> Thing:
+def matmul_integer_to_float(n: Reading) -> Binding:
     a = dequantized(n, n.input(0), n.cast(_lone(n, n.input(2)), F32), n.optional(4), max(n.input(0).type.rank - 2, 0))
     y = n.emit("matmul", a, _columns(n, n.input(1), n.input(3), n.optional(5)))
     return y if n.optional(6) is None else n.emit("add", y, n.input(6))
 
 
 @reads("DynamicQuantizeMatMul", domain=MICROSOFT)
-def dynamic_quantize_matmul(n: Reading) -> Thing:
+def dynamic_quantize_matmul(n: Reading) -> Binding:
     y = n.emit("matmul", _as_bytes(n, n.input(0)), _columns(n, n.input(1), n.input(2), n.optional(3)))
     return y if n.optional(4) is None else n.emit("add", y, n.input(4))
 
@@ -174,7 +174,7 @@ def _as_bytes(n: Reading, x: Value) -> Value:
 
 
 @reads("MatMulNBits", domain=MICROSOFT)
-def matmul_n_bits(n: Reading) -> Thing:
+def matmul_n_bits(n: Reading) -> Binding:
     """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a
     scale and a zero point per block."""
     a, bits, size = n.input(0), n.attr("bits", 4), n.attr("block_size")
@@ -236,7 +236,7 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 
 
 @reads("FusedGemm", domain=MICROSOFT)
-def fused_gemm(n: Reading) -> Thing:
+def fused_gemm(n: Reading) -> Binding:
     a, b, c = n.input(0), n.input(1), n.optional(2)
     a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
     y = scaled(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
@@ -246,7 +246,7 @@ def fused_gemm(n: Reading) -> Thing:
 
 
 @reads("QAttention", domain=MICROSOFT)
-def qattention(n: Reading) -> tuple[Thing, ...]:
+def qattention(n: Reading) -> tuple[Binding, ...]:
     x = dequantized(n, n.input(0), n.cast(n.input(3), F32), n.optional(6))
     return projected(n, x, _columns(n, n.input(1), n.input(4), n.optional(7)), n.input(2), mask=5, past=8)
 
@@ -255,7 +255,7 @@ def qattention(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(n: Reading) -> tuple[Thing, ...]:
+def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
     """An LSTM with weights in integers, which lie turned around. What goes in stays as it is: rounding it is what ONNX
     Runtime does to be fast."""
 

@@ -10,13 +10,13 @@ from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 _PLAIN = {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
 
 
 @reads("Attention")
-def attention(n: Reading) -> Thing | tuple[Thing, ...]:
+def attention(n: Reading) -> Binding | tuple[Binding, ...]:
     """The plain form as one op; caches, soft caps and looks inside go by the function body of the schema."""
     q, k, v, mask = n.input(0), n.input(1), n.input(2), n.optional(3)
     unusual = any(t is not None for t in n.things[4:]) or any(n.wants(i) for i in range(1, len(n.node.output)))
@@ -96,7 +96,7 @@ def repeated(n: Reading, x: Value, groups: int) -> Value:
 
 
 @reads("RotaryEmbedding")
-def rotary_embedding(n: Reading) -> Thing:
+def rotary_embedding(n: Reading) -> Binding:
     """Caches hold angles by position where positions are given, else by batch and row; rotary_embedding_dim only
     repeats what their width says."""
     cos, sin, positions = n.input(1), n.input(2), n.optional(3)
@@ -136,28 +136,28 @@ def _fits(shape: tuple[Size, ...], wanted: tuple[Size, ...]) -> bool:
 
 
 @reads("Gelu", domain=MICROSOFT)
-def gelu(n: Reading) -> Thing:
+def gelu(n: Reading) -> Binding:
     return n.emit("gelu", n.input(0))
 
 
 @reads("BiasGelu", domain=MICROSOFT)
-def bias_gelu(n: Reading) -> Thing:
+def bias_gelu(n: Reading) -> Binding:
     return n.emit("gelu", n.emit("add", *n.inputs))
 
 
 @reads("FastGelu", domain=MICROSOFT)
-def fast_gelu(n: Reading) -> Thing:
+def fast_gelu(n: Reading) -> Binding:
     x, bias = n.input(0), n.optional(1)
     return n.emit("gelu_tanh", x if bias is None else n.emit("add", x, bias))
 
 
 @reads("QuickGelu", domain=MICROSOFT)
-def quick_gelu(n: Reading) -> Thing:
+def quick_gelu(n: Reading) -> Binding:
     return n.emit("swish", n.input(0), alpha=n.attr("alpha", 1.702))
 
 
 @reads("RotaryEmbedding", domain=MICROSOFT)
-def rotary_embedding_fused(n: Reading) -> Thing:
+def rotary_embedding_fused(n: Reading) -> Binding:
     """The same with positions before the caches, or the position of the first row. Heads are as deep as the caches say
     where nothing else does."""
     x, positions, cos, sin = n.input(0), n.input(1), n.input(2), n.input(3)

@@ -11,14 +11,14 @@ from pelton.ir.dims import equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I64
 
-from pelton.importers.onnx.node import Branches, Items, Reading, Thing, reads, schema_of
+from pelton.importers.onnx.node import Branches, ValueSequence, Reading, Binding, reads, schema_of
 
 UNROLLED = 256  # iterations of a loop with a known count that are written out
 WRITTEN = 5_000  # nodes that they may come to, loops within them included
 
 
 @reads("If")
-def if_(n: Reading) -> tuple[Thing, ...]:
+def if_(n: Reading) -> tuple[Binding, ...]:
     """The branch of a constant condition in place."""
     condition = n.known(n.input(0))
     if condition is None:
@@ -29,10 +29,10 @@ def if_(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("Loop")
-def loop(n: Reading) -> tuple[Thing, ...]:
+def loop(n: Reading) -> tuple[Binding, ...]:
     """Iterations written out where their number is known: a constant count, and a condition that stays constant."""
     body, count, go_on = n.attr("body"), n.known(n.optional(0)), n.optional(1)
-    carried: tuple[Thing, ...] = n.things[2:]
+    carried: tuple[Binding, ...] = n.things[2:]
     names = [i.name for i in body.input]
     if len(names) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         raise n.refuse(
@@ -77,7 +77,7 @@ def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
 
 
 @reads("Scan")
-def scan(n: Reading) -> tuple[Thing, ...]:
+def scan(n: Reading) -> tuple[Binding, ...]:
     """Iterations written out: their number is the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
     if not 0 < scans <= len(n.things):
@@ -120,7 +120,7 @@ def scan(n: Reading) -> tuple[Thing, ...]:
     return *states, *stacked
 
 
-def _scan_of_batch(n: Reading) -> tuple[Thing, ...]:
+def _scan_of_batch(n: Reading) -> tuple[Binding, ...]:
     """Opset 8: the first axis of everything counts sequences, and each of them is scanned by itself."""
     lengths, *things = n.things
     whole = [n.value(t) for t in things]
@@ -155,13 +155,13 @@ def _scan_of_batch(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("SequenceEmpty")
-def sequence_empty(n: Reading) -> Thing:
-    return Items(())
+def sequence_empty(n: Reading) -> Binding:
+    return ValueSequence(())
 
 
 @reads("SequenceConstruct")
-def sequence_construct(n: Reading) -> Thing:
-    return Items(n.inputs)
+def sequence_construct(n: Reading) -> Binding:
+    return ValueSequence(n.inputs)
 
 
 def _position(n: Reading, i: int, count: int, default: int) -> int:
@@ -173,43 +173,43 @@ def _position(n: Reading, i: int, count: int, default: int) -> int:
 
 
 @reads("SequenceAt")
-def sequence_at(n: Reading) -> Thing:
+def sequence_at(n: Reading) -> Binding:
     items = n.items(0)
     return items[_position(n, 1, len(items), 0)]
 
 
 @reads("SequenceInsert")
-def sequence_insert(n: Reading) -> Thing:
+def sequence_insert(n: Reading) -> Binding:
     items = n.items(0)
     given = n.some_integers(2, "position")
     at = len(items) if given is None else given[0]
     if not -len(items) <= at <= len(items):
         raise n.refuse(f"SequenceInsert needs a position between {-len(items)} and {len(items)}, got {at}")
     at = at + len(items) if at < 0 else at  # counted from the last element, as Python's insert does
-    return Items((*items[:at], n.input(1), *items[at:]))
+    return ValueSequence((*items[:at], n.input(1), *items[at:]))
 
 
 @reads("SequenceErase")
-def sequence_erase(n: Reading) -> Thing:
+def sequence_erase(n: Reading) -> Binding:
     items = n.items(0)
     at = _position(n, 1, len(items), -1)
-    return Items((*items[:at], *items[at + 1 :]))
+    return ValueSequence((*items[:at], *items[at + 1 :]))
 
 
 @reads("SequenceLength")
-def sequence_length(n: Reading) -> Thing:
+def sequence_length(n: Reading) -> Binding:
     return n.constant(n.length(0), I64)
 
 
 @reads("SplitToSequence")
-def split_to_sequence(n: Reading) -> Thing:
+def split_to_sequence(n: Reading) -> Binding:
     """By a size (the last part may be shorter), by sizes, or one by one."""
     x = n.input(0)
     axis = n.axis(n.attr("axis"), x.type.rank)
     sizes = n.optional(1)
     if sizes is not None and sizes.type.rank == 1 and n.known(sizes) is None:
         n.lacks(1)
-        return Items((None,) * sizes.type.size)
+        return ValueSequence((None,) * sizes.type.size)
     whole, split = x.type.shape[axis], None if n.optional(1) is None else n.numbers(1, "sizes")
     if split is not None and split.ndim:
         ends = list(accumulate(n.integers(1, "sizes")))
@@ -227,11 +227,11 @@ def split_to_sequence(n: Reading) -> Thing:
     parts = [n.slice(x, axis, start, end) for start, end in zip(starts, ends)]
     if split is None and not n.flag("keepdims"):
         parts = [n.reshape(p, p.type.shape[:axis] + p.type.shape[axis + 1 :]) for p in parts]
-    return Items(tuple(parts))
+    return ValueSequence(tuple(parts))
 
 
 @reads("ConcatFromSequence")
-def concat_from_sequence(n: Reading) -> Thing:
+def concat_from_sequence(n: Reading) -> Binding:
     items = n.items(0)
     if not items:
         raise n.refuse("ConcatFromSequence needs a sequence that is not empty")
@@ -241,21 +241,21 @@ def concat_from_sequence(n: Reading) -> Thing:
 
 
 @reads("SequenceMap")
-def sequence_map(n: Reading) -> tuple[Thing, ...]:
+def sequence_map(n: Reading) -> tuple[Binding, ...]:
     """The body once per element; further tensors go to every one, further sequences go along."""
     body, items = n.attr("body"), n.items(0)
     rows = []
     for i in range(len(items)):
-        given = [t.values[i] if isinstance(t, Items) and i < len(t.values) else t for t in n.things]
+        given = [t.values[i] if isinstance(t, ValueSequence) and i < len(t.values) else t for t in n.things]
         rows.append([n.value(v) for v in n.branch(body, dict(zip([v.name for v in body.input], given)))])
-    return tuple(Items(column) for column in zip(*rows)) if rows else (Items(()),) * len(body.output)
+    return tuple(ValueSequence(column) for column in zip(*rows)) if rows else (ValueSequence(()),) * len(body.output)
 
 
 # --- optionals
 
 
 @reads("Optional", "OptionalGetElement")
-def optional_element(n: Reading) -> Thing:
+def optional_element(n: Reading) -> Binding:
     if not n.things or n.things[0] is None:
         if n.op == "Optional":
             return None
@@ -264,5 +264,5 @@ def optional_element(n: Reading) -> Thing:
 
 
 @reads("OptionalHasElement")
-def optional_has_element(n: Reading) -> Thing:
+def optional_has_element(n: Reading) -> Binding:
     return n.constant(bool(n.things) and n.things[0] is not None, BOOL)

@@ -13,7 +13,7 @@ from pelton.ir.types import BOOL, I32, I64
 from pelton.ops.conv import window_sizes
 
 from .linear import without_zero_point
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 Ints = tuple[int, ...]
 
@@ -102,7 +102,7 @@ def _with_channels(n: Reading, x: Value, w: Value, axis: int, each: int) -> tupl
 
 
 @reads("Conv")
-def conv(n: Reading) -> Thing:
+def conv(n: Reading) -> Binding:
     return convolution(n, n.input(0), n.input(1), n.optional(2))
 
 
@@ -116,7 +116,7 @@ def convolution(n: Reading, x: Value, w: Value, b: Value | None) -> Value:
 
 
 @reads("ConvInteger")
-def conv_integer(n: Reading) -> Thing:
+def conv_integer(n: Reading) -> Binding:
     """In 32-bit integers around the zero points, so that padding is zero. Those of w are per tensor or per output
     channel."""
     w, z = n.cast(n.input(1), I32), n.optional(3)
@@ -130,7 +130,7 @@ _ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 
 @reads("FusedConv", domain=MICROSOFT)
-def fused_conv(n: Reading) -> Thing:
+def fused_conv(n: Reading) -> Binding:
     """A convolution, + Z, and an activation."""
     y, z = convolution(n, n.input(0), n.input(1), n.optional(2)), n.optional(3)
     y = y if z is None else n.emit("add", y, z)
@@ -156,7 +156,7 @@ def activated(n: Reading, y: Value, name: str, params: tuple[float, ...]) -> Val
 
 
 @reads("ConvTranspose")
-def conv_transpose(n: Reading) -> Thing:
+def conv_transpose(n: Reading) -> Binding:
     """`output_shape` and auto_pad say the size of the output; what the pads cannot give, output_padding does."""
     group, b = n.attr("group", 1), n.optional(2)
     x, w = _with_channels(n, n.input(0), n.input(1), axis=0, each=group)
@@ -187,7 +187,7 @@ def conv_transpose(n: Reading) -> Thing:
 
 
 @reads("DeformConv")
-def deform_conv(n: Reading) -> Thing:
+def deform_conv(n: Reading) -> Binding:
     x, w, offset, b, mask = n.input(0), n.input(1), n.input(2), n.optional(3), n.optional(4)
     win, groups = window(n, x, w.type.shape[2:]), n.attr("offset_group", 1)
     b = b if b is not None else n.filled(0, w.type.shape[:1], x.type.dtype)
@@ -212,7 +212,7 @@ def deform_conv(n: Reading) -> Thing:
 
 
 @reads("Col2Im")
-def col2im(n: Reading) -> Thing | tuple[Thing, ...]:
+def col2im(n: Reading) -> Binding | tuple[Binding, ...]:
     """Overlapping blocks summed into a picture: a transposed convolution that puts element k of a block of a channel to
     place k."""
     x = n.input(0)
@@ -261,7 +261,7 @@ def col2im(n: Reading) -> Thing | tuple[Thing, ...]:
 
 
 @reads("MaxPool")
-def max_pool(n: Reading) -> Thing | tuple[Thing, ...]:
+def max_pool(n: Reading) -> Binding | tuple[Binding, ...]:
     """The second output says where each element comes from."""
     x = n.input(0)
     w = window(n, x)
@@ -273,7 +273,7 @@ def max_pool(n: Reading) -> Thing | tuple[Thing, ...]:
 
 
 @reads("MaxUnpool")
-def max_unpool(n: Reading) -> Thing:
+def max_unpool(n: Reading) -> Binding:
     """Zeros, and each element at its place in the output that strides and kernel imply; a larger `output_shape` only
     adds to that."""
     x, places = n.input(0), n.cast(n.input(1), I64)
@@ -301,7 +301,7 @@ def max_unpool(n: Reading) -> Thing:
 
 
 @reads("AveragePool")
-def average_pool(n: Reading) -> Thing:
+def average_pool(n: Reading) -> Binding:
     return average(n, n.input(0), n.flag("count_include_pad"))
 
 
@@ -320,7 +320,7 @@ def average(n: Reading, x: Value, count_include_pad: bool) -> Value:
 
 
 @reads("LpPool")
-def lp_pool(n: Reading) -> Thing:
+def lp_pool(n: Reading) -> Binding:
     """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window. As in the onnx
     package, a sum over a window that reaches past the end in ceil_mode stands for a whole one."""
     p, x = n.attr("p"), n.input(0)
@@ -348,16 +348,16 @@ def _space(n: Reading) -> Ints:
 
 
 @reads("GlobalAveragePool")
-def global_average_pool(n: Reading) -> Thing:
+def global_average_pool(n: Reading) -> Binding:
     return n.emit("reduce_mean", n.input(0), axes=_space(n), keepdims=True)
 
 
 @reads("GlobalMaxPool")
-def global_max_pool(n: Reading) -> Thing:
+def global_max_pool(n: Reading) -> Binding:
     return n.emit("reduce_max", n.input(0), axes=_space(n), keepdims=True)
 
 
 @reads("GlobalLpPool")
-def global_lp_pool(n: Reading) -> Thing:
+def global_lp_pool(n: Reading) -> Binding:
     p, x = n.attr("p"), n.input(0)
     return rooted(n, n.emit("reduce_sum", powered(n, x, p), axes=_space(n), keepdims=True), p)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pelton.ir.graph import Value
 from pelton.ops import REGISTRY, Op
 
-from pelton.importers.onnx.node import READERS, Reading, Thing
+from pelton.importers.onnx.node import READERS, Reading, Binding
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,14 @@ class AsDeclared:
 
     op: Op
 
-    def __call__(self, n: Reading) -> tuple[Thing, ...]:
+    def __call__(self, n: Reading) -> tuple[Binding, ...]:
         inputs = n.inputs if self.op.scalar is None else aligned(n)
         return n.emit_all(self.op, *inputs, **attributes(n, self.op))
 
 
 def attributes(n: Reading, op: Op) -> dict[str, object]:
     """The op's attributes as far as the node or its schema has them; flags, which ONNX has as integers, as bools."""
-    found = {name: n.attr(op.spelled.get(name, name)) for name in op.attrs}
+    found = {name: n.attr(op.onnx_names.get(name, name)) for name in op.attrs}
     return {
         name: bool(value) if isinstance(op.attrs[name], bool) else value
         for name, value in found.items()

@@ -11,7 +11,7 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
 
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 # How many bins of real and of complex numbers one product gives, before factors of the length take less time. Of 400
 # frames on two Zen 3 cores (one product,
@@ -121,7 +121,7 @@ def _fitted(n: Reading, x: Value, axis: int, size: int) -> Value:
 
 
 @reads("DFT")
-def dft(n: Reading) -> Thing | tuple[Thing, ...]:
+def dft(n: Reading) -> Binding | tuple[Binding, ...]:
     """Signals are [batch…, time, 1 or 2], the last axis the real and imaginary parts. The axis is an attribute before
     opset 20, an input since."""
     x, given = n.input(0), n.some_integers(1, "length")
@@ -148,7 +148,7 @@ def dft(n: Reading) -> Thing | tuple[Thing, ...]:
 
 
 @reads("STFT")
-def stft(n: Reading) -> Thing | tuple[Thing, ...]:
+def stft(n: Reading) -> Binding | tuple[Binding, ...]:
     """Transforms of frames of a signal [batch, time, 1 or 2], step by step, each times the window: [batch, frames,
     bins, 2]."""
     x, window = n.input(0), n.optional(2)

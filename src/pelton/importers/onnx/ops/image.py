@@ -11,31 +11,31 @@ from pelton.ir.dims import Dim, Size, Undecided, is_known, maximum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64
 
-from pelton.importers.onnx.node import FILLED, Reading, Thing, reads
+from pelton.importers.onnx.node import FILLED, Reading, Binding, reads
 
 
 @reads("DepthToSpace")
-def depth_to_space(n: Reading) -> Thing | tuple[Thing, ...]:
+def depth_to_space(n: Reading) -> Binding | tuple[Binding, ...]:
     if n.input(0).type.rank != 4:
         return n.body()
     return n.emit("depth_to_space", n.input(0), block=n.attr("blocksize"), mode=n.attr("mode", "DCR"))
 
 
 @reads("SpaceToDepth")
-def space_to_depth(n: Reading) -> Thing | tuple[Thing, ...]:
+def space_to_depth(n: Reading) -> Binding | tuple[Binding, ...]:
     if n.input(0).type.rank != 4 or n.attr("mode", "DCR") != "DCR":
         return n.body()
     return n.emit("space_to_depth", n.input(0), block=n.attr("blocksize"))
 
 
 @reads("Upsample")
-def upsample(n: Reading) -> Thing:
+def upsample(n: Reading) -> Binding:
     """Scales are an attribute before opset 9, an input in 9; the rule is that of the first Resize."""
     scales = n.attr("scales") if n.opset < 9 else tuple(float(s) for s in _floats(n, 1) or ())
     return _by_scales(n, scales)
 
 
-def _by_scales(n: Reading, scales: tuple[float, ...]) -> Thing:
+def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
     """Upsample and Resize of opset 10: coordinates divided by the scale; nearest rounds down, when shrinking up."""
     x = n.input(0)
     if len(scales) != x.type.rank:
@@ -75,7 +75,7 @@ def _floats(n: Reading, i: int) -> list[float] | None:
 
 
 @reads("Resize")
-def resize(n: Reading) -> Thing | tuple[Thing, ...]:
+def resize(n: Reading) -> Binding | tuple[Binding, ...]:
     """By scales or by sizes (11), along some axes only (18), the shape of the pixels kept if asked for (18)."""
     if n.opset < 11:
         return _by_scales(n, tuple(_floats(n, 1) or ()))
@@ -153,7 +153,7 @@ _SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}  # as opset 16 called the
 
 
 @reads("GridSample")
-def grid_sample(n: Reading) -> Thing:
+def grid_sample(n: Reading) -> Binding:
     """What lies between integers is rounded towards zero, as the reference does."""
     x, grid, mode = n.input(0), n.input(1), n.attr("mode")
     y = n.emit(
@@ -168,7 +168,7 @@ def grid_sample(n: Reading) -> Thing:
 
 
 @reads("AffineGrid")
-def affine_grid(n: Reading) -> Thing:
+def affine_grid(n: Reading) -> Binding:
     """Σ theta · (x, y[, z], 1) over the points of a regular grid from −1 to 1."""
     asked = n.input(1).type
     if asked.rank != 1 or asked.known and asked.size not in (4, 5):
@@ -197,7 +197,7 @@ def affine_grid(n: Reading) -> Thing:
 
 
 @reads("CenterCropPad")
-def center_crop_pad(n: Reading) -> Thing:
+def center_crop_pad(n: Reading) -> Binding:
     """Half of what is missing, or too much, before each axis, and the rest behind it."""
     x, sizes = n.input(0), n.integers(1, "shape")
     rank = x.type.rank
@@ -213,7 +213,7 @@ def center_crop_pad(n: Reading) -> Thing:
 
 
 @reads("RoiAlign")
-def roi_align(n: Reading) -> Thing:
+def roi_align(n: Reading) -> Binding:
     half = n.attr("coordinate_transformation_mode", "output_half_pixel") == "half_pixel"
     return n.emit(
         "roi_align",
@@ -230,7 +230,7 @@ def roi_align(n: Reading) -> Thing:
 
 
 @reads("MaxRoiPool")
-def max_roi_pool(n: Reading) -> Thing:
+def max_roi_pool(n: Reading) -> Binding:
     """The first number of each roi says which picture it is of."""
     x, rois, (height, width) = n.input(0), n.input(1), n.attr("pooled_shape")
     if rois.type.rank != 2 or rois.type.shape[1] != 5:

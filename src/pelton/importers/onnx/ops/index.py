@@ -10,11 +10,11 @@ from pelton.ir.graph import Value
 from pelton.ir.types import I64
 from pelton.ops.words import add, cast, expand, iota, reshape
 
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 
 @reads("Gather")
-def gather(n: Reading) -> Thing:
+def gather(n: Reading) -> Binding:
     x, indices = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
     size, at = x.type.shape[axis] if x.type.rank else 0, n.builder.numbers(indices)
@@ -35,7 +35,7 @@ def _end(n: Reading, indices: Value) -> Size | None:
     """What indices stay below that are made of 0, 1, … and sizes; None for others."""
     known, maker = n.builder.sizes.get(indices), n.builder.makers.get(indices)
     if known is not None:
-        return dims.maximum(*known.flat) + 1 if known.size and sizes.whole(known) else None
+        return dims.maximum(*known.flat) + 1 if known.size and sizes.is_integral(known) else None
     if maker is None or maker.op not in (iota, reshape, expand, cast, add):
         return None
     if maker.op is iota:
@@ -59,14 +59,14 @@ def _positive(n: Reading, indices: Value, size: Size) -> Value:
 
 
 @reads("GatherElements")
-def gather_elements(n: Reading) -> Thing:
+def gather_elements(n: Reading) -> Binding:
     x, indices = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
     return n.emit("gather_elements", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis)
 
 
 @reads("ScatterElements", "Scatter")
-def scatter_elements(n: Reading) -> Thing:
+def scatter_elements(n: Reading) -> Binding:
     x, indices, updates = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
     return n.emit(
@@ -80,7 +80,7 @@ def scatter_elements(n: Reading) -> Thing:
 
 
 @reads("ScatterND")
-def scatter_nd(n: Reading) -> Thing:
+def scatter_nd(n: Reading) -> Binding:
     """An index of no numbers is of all of the data: as 0 of one such."""
     x, indices, updates = n.inputs
     all_of_it = indices.type.rank > 0 and indices.type.shape[-1] == 0 and is_known(*indices.type.shape)
@@ -91,7 +91,7 @@ def scatter_nd(n: Reading) -> Thing:
 
 
 @reads("OneHot")
-def one_hot(n: Reading) -> Thing:
+def one_hot(n: Reading) -> Binding:
     """Indices may be floats; those outside of the depth give "off" everywhere."""
     indices, values = n.cast(n.input(0), I64), n.input(2)
     depth = n.numbers(1, "depth")
@@ -103,7 +103,7 @@ def one_hot(n: Reading) -> Thing:
 
 
 @reads("Compress")
-def compress(n: Reading) -> Thing:
+def compress(n: Reading) -> Binding:
     x, axis = n.input(0), n.attr("axis")
     condition = n.known(n.input(1))
     if condition is None:
@@ -115,7 +115,7 @@ def compress(n: Reading) -> Thing:
 
 
 @reads("NonZero", "Unique", "NonMaxSuppression")
-def as_the_data_is(n: Reading) -> tuple[Thing, ...]:
+def as_the_data_is(n: Reading) -> tuple[Binding, ...]:
     """Results of whatever shape the data gives."""
     if any(isinstance(t, Value) and n.known(t) is None for t in n.things):
         raise n.branches()
@@ -123,7 +123,7 @@ def as_the_data_is(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("ReverseSequence")
-def reverse_sequence(n: Reading) -> Thing | tuple[Thing, ...]:
+def reverse_sequence(n: Reading) -> Binding | tuple[Binding, ...]:
     """The first elements of every sequence backwards, as many as its length says."""
     x, lengths = n.input(0), n.input(1)
     time, batch = n.axis(n.attr("time_axis"), x.type.rank), n.axis(n.attr("batch_axis"), x.type.rank)
@@ -155,7 +155,7 @@ def tuples(n: Reading, *parts: Value) -> Value:
 
 
 @reads("TensorScatter")
-def tensor_scatter(n: Reading) -> Thing:
+def tensor_scatter(n: Reading) -> Binding:
     """What is new written into a cache along an axis, from its own place on for each element of the batch; in mode
     circular on from the start."""
     x, updates, given = n.input(0), n.input(1), n.optional(2)

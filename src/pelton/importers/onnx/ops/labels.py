@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.things import Entries, Rows
+from pelton.ir.bindings import MapInput, MapSequence
 from pelton.ir.types import F32, I64, STRING, DType
 
 from pelton.importers.onnx.file import array_of
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 from .ml import ML
 
 
 @reads("OneHotEncoder", domain=ML)
-def one_hot_encoder(n: Reading) -> Thing | tuple[Thing, ...]:
+def one_hot_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
     """What is none of the categories gives zeros; where that should be an error, the onnx package looks for it."""
     x, categories = n.input(0), n.attr("cats_int64s")
     if not n.flag("zeros", 1):
@@ -37,7 +37,7 @@ _KINDS: tuple[tuple[str, DType], ...] = (("floats", F32), ("int64s", I64), ("str
 
 
 @reads("LabelEncoder", domain=ML)
-def label_encoder(n: Reading) -> Thing | tuple[Thing, ...]:
+def label_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
     """Looked up among the keys; NaN finds NaN."""
     x = n.input(0)
     keys, values = _column(n, "keys"), _column(n, "values")
@@ -103,7 +103,7 @@ def _column(n: Reading, name: str) -> np.ndarray | None:
 
 
 @reads("CategoryMapper", domain=ML)
-def category_mapper(n: Reading) -> Thing:
+def category_mapper(n: Reading) -> Binding:
     x = n.input(0)
     words, numbers = np.array(n.attr("cats_strings") or (), object), np.array(n.attr("cats_int64s") or (), np.int64)
     if words.size != numbers.size or not words.size:
@@ -117,10 +117,10 @@ def category_mapper(n: Reading) -> Thing:
 
 
 @reads("DictVectorizer", domain=ML)
-def dict_vectorizer(n: Reading) -> Thing:
+def dict_vectorizer(n: Reading) -> Binding:
     """[1, vocabulary]: the value of each key of the vocabulary, 0 where the map does not have it."""
     given = n.things[0] if n.things else None
-    if not isinstance(given, Entries):
+    if not isinstance(given, MapInput):
         raise n.refuse("DictVectorizer needs a map, which only inputs of a model are")
     words, numbers = n.attr("string_vocabulary"), n.attr("int64_vocabulary")
     keys, values = given.keys, given.values
@@ -139,7 +139,7 @@ def dict_vectorizer(n: Reading) -> Thing:
 
 
 @reads("ZipMap", domain=ML)
-def zip_map(n: Reading) -> Thing:
+def zip_map(n: Reading) -> Binding:
     """A dict per row; a vector is one row."""
     x, words, numbers = n.input(0), n.attr("classlabels_strings"), n.attr("classlabels_int64s")
     keys = words or numbers
@@ -148,4 +148,4 @@ def zip_map(n: Reading) -> Thing:
         raise n.refuse(
             f"ZipMap needs rows of scores and a label for each column, got {x.type} and {len(keys or ())} labels"
         )
-    return Rows(x, tuple(keys))
+    return MapSequence(x, tuple(keys))

@@ -10,11 +10,11 @@ from pelton.ir.dims import Size, equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I32
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 
 @reads("MatMul")
-def matmul(n: Reading) -> Thing:
+def matmul(n: Reading) -> Binding:
     """A vector is a matrix of one row, or of one column, whose axis the result does not have."""
     a, b = n.inputs
     if min(a.type.rank, b.type.rank) != 1:
@@ -37,7 +37,7 @@ def scaled(n: Reading, x: Value, factor: float) -> Value:
 
 
 @reads("Gemm")
-def gemm(n: Reading) -> Thing:
+def gemm(n: Reading) -> Binding:
     a, b, c = n.input(0), n.input(1), n.optional(2)
     if a.type.rank != 2 or b.type.rank != 2:
         raise n.refuse(f"Gemm needs two matrices, got {a.type} and {b.type}")
@@ -47,7 +47,7 @@ def gemm(n: Reading) -> Thing:
 
 
 @reads("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
-def fused_matmul(n: Reading) -> Thing:
+def fused_matmul(n: Reading) -> Binding:
     """transBatch moves the first axis behind the batches, before trans exchanges the last two."""
     a, b = (_batched(n, x, n.flag(f"transBatch{name}")) for name, x in zip("AB", n.inputs))
     a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
@@ -60,7 +60,7 @@ def _batched(n: Reading, x: Value, moved: bool) -> Value:
 
 
 @reads("MatMulInteger")
-def matmul_integer(n: Reading) -> Thing:
+def matmul_integer(n: Reading) -> Binding:
     """Zero points are per tensor, per row of A or per column of B."""
     a, b = without_zero_point(n, 0, 2, by_row=True), without_zero_point(n, 1, 3)
     return n.emit("matmul", a, b)
@@ -81,7 +81,7 @@ def without_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> V
 
 
 @reads("Einsum")
-def einsum(n: Reading) -> Thing:
+def einsum(n: Reading) -> Binding:
     """Operands are contracted from left to right, each step a sum, a product of matrices or a pointwise product."""
     terms, out = _terms(n, [v.type.rank for v in n.inputs])
     given = [_diagonal(n, term, value) for term, value in zip(terms, n.inputs)]

@@ -10,7 +10,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, F64, I64, STRING, DType
 
 from .declared import aligned
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 HUGE = 1 << 24  # more elements than a mask drawn while importing may have
 
@@ -18,12 +18,12 @@ CHAINS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
 @reads(*CHAINS)
-def chain(n: Reading) -> Thing:
+def chain(n: Reading) -> Binding:
     return reduce(lambda a, b: n.emit(CHAINS[n.op], a, b), n.inputs)
 
 
 @reads("PRelu")
-def prelu(n: Reading) -> Thing:
+def prelu(n: Reading) -> Binding:
     """The slope broadcasts; before opset 7 it is one per channel."""
     x, slope = n.inputs
     if n.opset < 7 and slope.type.rank == 1 and slope.type.size > 1:
@@ -32,23 +32,23 @@ def prelu(n: Reading) -> Thing:
 
 
 @reads("Mean")
-def mean(n: Reading) -> Thing:
+def mean(n: Reading) -> Binding:
     total = reduce(lambda a, b: n.emit("add", a, b), n.inputs)
     return total if len(n.inputs) == 1 else n.emit("div", total, n.like(total, len(n.inputs)))
 
 
 @reads("Equal")
-def equal(n: Reading) -> Thing | tuple[Thing, ...]:
+def equal(n: Reading) -> Binding | tuple[Binding, ...]:
     return n.foreign() if n.input(0).type.dtype is STRING else n.emit("equal", *aligned(n))
 
 
 @reads("Mod")
-def mod(n: Reading) -> Thing:
+def mod(n: Reading) -> Binding:
     return n.emit("fmod" if n.flag("fmod") else "mod", *n.inputs)
 
 
 @reads("Pow")
-def power(n: Reading) -> Thing:
+def power(n: Reading) -> Binding:
     """The exponent may be of another type than the base, whose type the result has. Whole powers of integers wrap;
     others go by float64, where what lies within the error of a power of a whole number is one: 3 to the 1.0 is not
     2."""
@@ -69,7 +69,7 @@ def power(n: Reading) -> Thing:
 
 
 @reads("BitShift")
-def bit_shift(n: Reading) -> Thing:
+def bit_shift(n: Reading) -> Binding:
     """Signed integers (28) fill up with their sign, however far they are shifted to the right."""
     x, by = n.inputs
     if n.attr("direction") == "LEFT":
@@ -82,12 +82,12 @@ def bit_shift(n: Reading) -> Thing:
 
 
 @reads("Gelu")
-def gelu(n: Reading) -> Thing:
+def gelu(n: Reading) -> Binding:
     return n.emit("gelu_tanh" if n.attr("approximate") == "tanh" else "gelu", n.input(0))
 
 
 @reads("Clip")
-def clip(n: Reading) -> Thing:
+def clip(n: Reading) -> Binding:
     """Before opset 11 the bounds are attributes, whose defaults are no bounds; since then they are inputs that may be
     absent."""
     x = n.input(0)
@@ -109,7 +109,7 @@ def clipped(n: Reading, x: Value, low: Value | None, high: Value | None) -> Valu
 
 
 @reads("Cast", "CastLike")
-def cast(n: Reading) -> Thing | tuple[Thing, ...]:
+def cast(n: Reading) -> Binding | tuple[Binding, ...]:
     x = n.input(0)
     to = n.dtype(n.attr("to")) if n.op == "Cast" else n.input(1).type.dtype
     if x.type.dtype is to:
@@ -123,24 +123,24 @@ def cast(n: Reading) -> Thing | tuple[Thing, ...]:
 
 
 @reads("BitCast")
-def bit_cast(n: Reading) -> Thing:
+def bit_cast(n: Reading) -> Binding:
     return n.emit("bit_cast", n.input(0), to=n.dtype(n.attr("to")))
 
 
 @reads("Identity")
-def identity(n: Reading) -> Thing:
+def identity(n: Reading) -> Binding:
     return n.things[0]
 
 
 @reads("Bernoulli")
-def bernoulli(n: Reading) -> tuple[Thing, ...]:
+def bernoulli(n: Reading) -> tuple[Binding, ...]:
     """The body of its schema draws 1 where the input is not reached, the opposite of what the schema says; the onnx
     package's own evaluator is right."""
     return n.foreign()
 
 
 @reads("Dropout")
-def dropout(n: Reading) -> tuple[Thing, ...]:
+def dropout(n: Reading) -> tuple[Binding, ...]:
     """Nothing at inference; the mask is all true. In training mode a seed makes the mask a constant, as numpy's
     RandomState draws it."""
     x, training, ratio = n.input(0), n.optional(2), 0.5

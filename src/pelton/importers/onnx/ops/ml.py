@@ -10,7 +10,7 @@ from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64, STRING
 
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 ML = "ai.onnx.ml"
 
@@ -57,7 +57,7 @@ def labelled(n: Reading, places: Value) -> Value:
     )
 
 
-def two_scores(n: Reading, score: Value, post: str, certain: bool, linear: bool = False) -> tuple[Thing, ...]:
+def two_scores(n: Reading, score: Value, post: str, certain: bool, linear: bool = False) -> tuple[Binding, ...]:
     """Labels and scores of two classes from one score, a probability of the second where `certain`, else a distance: as
     ONNX Runtime does it, which gives the first class the rest to 1 also for distances of a linear model."""
     second = n.emit("greater", n.reshape(score, score.type.shape[:1]), n.like(score, 0.5 if certain else 0))
@@ -86,7 +86,7 @@ def features(n: Reading) -> Value:
 
 
 @reads("ArrayFeatureExtractor", domain=ML)
-def array_feature_extractor(n: Reading) -> Thing | tuple[Thing, ...]:
+def array_feature_extractor(n: Reading) -> Binding | tuple[Binding, ...]:
     x, places = n.inputs
     if x.type.dtype is STRING:
         return n.foreign()
@@ -95,13 +95,13 @@ def array_feature_extractor(n: Reading) -> Thing | tuple[Thing, ...]:
 
 
 @reads("Binarizer", domain=ML)
-def binarizer(n: Reading) -> Thing:
+def binarizer(n: Reading) -> Binding:
     x = n.input(0)
     return n.cast(n.emit("greater", x, n.like(x, n.attr("threshold", 0.0))), x.type.dtype)
 
 
 @reads("Scaler", domain=ML)
-def scaler(n: Reading) -> Thing:
+def scaler(n: Reading) -> Binding:
     """(x − offset) · scale, a number for all features or one for each."""
     x = n.input(0) if n.input(0).type.dtype.is_float else n.cast(n.input(0), F32)
     offset, scale = floats(n, "offset", x), floats(n, "scale", x)
@@ -110,7 +110,7 @@ def scaler(n: Reading) -> Thing:
 
 
 @reads("Normalizer", domain=ML)
-def normalizer(n: Reading) -> Thing:
+def normalizer(n: Reading) -> Binding:
     """Rows divided by their largest size, the sum of their sizes or their length."""
     x, norm = features(n), n.attr("norm", "MAX")
     word = {"MAX": "reduce_max", "L1": "reduce_l1", "L2": "reduce_l2"}.get(norm)
@@ -121,7 +121,7 @@ def normalizer(n: Reading) -> Thing:
 
 
 @reads("Imputer", domain=ML)
-def imputer(n: Reading) -> Thing:
+def imputer(n: Reading) -> Binding:
     """One value replaced: NaN, or a number."""
     x = n.input(0)
     values = n.attr("imputed_value_floats") if x.type.dtype.is_float else n.attr("imputed_value_int64s")
@@ -133,7 +133,7 @@ def imputer(n: Reading) -> Thing:
 
 
 @reads("FeatureVectorizer", domain=ML)
-def feature_vectorizer(n: Reading) -> Thing:
+def feature_vectorizer(n: Reading) -> Binding:
     """Columns side by side, each input cut or filled with zeros to its dimension."""
     parts = []
     for x, size in zip(n.inputs, n.attr("inputdimensions") or [v.type.shape[-1] for v in n.inputs], strict=True):
@@ -163,14 +163,14 @@ def _weighted(n: Reading, x: Value, outputs: int) -> Value:
 
 
 @reads("LinearRegressor", domain=ML)
-def linear_regressor(n: Reading) -> Thing:
+def linear_regressor(n: Reading) -> Binding:
     return transformed(
         n, n.cast(_weighted(n, features(n), n.attr("targets", 1)), F32), n.attr("post_transform", "NONE")
     )
 
 
 @reads("LinearClassifier", domain=ML)
-def linear_classifier(n: Reading) -> tuple[Thing, ...]:
+def linear_classifier(n: Reading) -> tuple[Binding, ...]:
     """A class is what has the largest score; of two with one score between them the second where that is positive."""
     x, post = features(n), n.attr("post_transform", "NONE")
     outputs = max(len(n.attr("intercepts") or ()), 1)

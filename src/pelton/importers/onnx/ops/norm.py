@@ -7,14 +7,14 @@ import math
 from pelton.ir.graph import Value
 
 from .conv import powered, rooted
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 _EPSILON = 1e-5  # where no schema says so
 SMALLER = 1e-12  # the same for what ONNX Runtime fused
 
 
 @reads("Softmax", "LogSoftmax", "Hardmax")
-def softmax(n: Reading) -> Thing:
+def softmax(n: Reading) -> Binding:
     """Before opset 13 the axes from `axis` on count as one."""
     return softmax_along(n, n.input(0), n.attr("axis"), n.opset)
 
@@ -40,7 +40,7 @@ def _softmax(n: Reading, x: Value, axis: int) -> Value:
 
 
 @reads("BatchNormalization")
-def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
+def batch_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     """In training mode by the statistics of the batch, which are mixed into the given ones (before opset 14: with more
     than one output in use)."""
     x, *statistics = n.inputs
@@ -58,7 +58,7 @@ def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
     return n.emit("batch_norm", x, *statistics, epsilon=n.attr("epsilon"))
 
 
-def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, variance: Value) -> tuple[Thing, ...]:
+def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, variance: Value) -> tuple[Binding, ...]:
     axes, channels = tuple(a for a in range(x.type.rank) if a != 1), (x.type.shape[1],)
     wide = n.cast(x, mean.type.dtype)
     middle = n.emit("reduce_mean", wide, axes=axes, keepdims=True)
@@ -75,7 +75,7 @@ def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, v
 
 
 @reads("GroupNormalization")
-def group_normalization(n: Reading) -> Thing:
+def group_normalization(n: Reading) -> Binding:
     """Until opset 20 scale and bias are per group, from 21 on per channel."""
     x, groups = n.input(0), n.attr("num_groups")
     scale, bias = (n.cast(n.input(i), x.type.dtype) for i in (1, 2))
@@ -89,7 +89,7 @@ def group_normalization(n: Reading) -> Thing:
 
 @reads("LayerNormalization")
 @reads("LayerNormalization", domain=MICROSOFT)
-def layer_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
+def layer_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     if n.wants(1) or n.wants(2):
         if n.schema is None:
             raise n.refuse(
@@ -109,7 +109,7 @@ def layer_norm(
 
 @reads("RMSNormalization", "SimplifiedLayerNormalization")
 @reads("SimplifiedLayerNormalization", domain=MICROSOFT)
-def rms_normalization(n: Reading) -> Thing:
+def rms_normalization(n: Reading) -> Binding:
     if n.wants(1):
         raise n.refuse(f"{n.op} whose deviation is read is not supported")
     return rms_norm(n, n.input(0), n.input(1), n.attr("axis", -1))
@@ -122,7 +122,7 @@ def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float 
 
 
 @reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_layer_normalization(n: Reading) -> tuple[Thing, ...]:
+def skip_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(x + skip + bias); the sum itself is the fourth output."""
     if n.wants(1) or n.wants(2):
         raise n.refuse(f"{n.op} whose mean or deviation is read is not supported")
@@ -139,7 +139,7 @@ def skip_layer_normalization(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("LpNormalization")
-def lp_normalization(n: Reading) -> Thing:
+def lp_normalization(n: Reading) -> Binding:
     """x / ‖x‖ₚ along an axis, 0 where the norm is 0."""
     x, p = n.input(0), n.attr("p")
     axis = n.axis(n.attr("axis"), x.type.rank)

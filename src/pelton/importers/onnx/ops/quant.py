@@ -9,7 +9,7 @@ from pelton.ir.types import F32, F64, I32, DType
 from pelton.ops.quantize import fits
 
 from .conv import convolution
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 _BITS = {DType.I2, DType.U2, DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, DType.U16}
 _FEW = {
@@ -59,7 +59,7 @@ def quantized(
 
 
 @reads("DequantizeLinear")
-def dequantize_linear(n: Reading) -> Thing | tuple[Thing, ...]:
+def dequantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
     x, scale, zero = n.input(0), n.input(1), n.optional(2)
     code = n.attr("output_dtype", 0)
     to = n.dtype(code) if code else scale.type.dtype
@@ -79,7 +79,7 @@ def dequantize_linear(n: Reading) -> Thing | tuple[Thing, ...]:
 
 
 @reads("QuantizeLinear")
-def quantize_linear(n: Reading) -> Thing | tuple[Thing, ...]:
+def quantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
     x, scale, zero = n.input(0), n.input(1), n.optional(2)
     code = n.attr("output_dtype", 0)
     to = zero.type.dtype if zero is not None else n.dtype(code) if code else DType.U8
@@ -106,7 +106,7 @@ def quantize_linear(n: Reading) -> Thing | tuple[Thing, ...]:
 
 
 @reads("QLinearMatMul")
-def qlinear_matmul(n: Reading) -> Thing:
+def qlinear_matmul(n: Reading) -> Binding:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.inputs
     axis_a, axis_b = max(a.type.rank - 2, 0), max(b.type.rank - 1, 0)
     product = n.emit(
@@ -118,7 +118,7 @@ def qlinear_matmul(n: Reading) -> Thing:
 
 
 @reads("QLinearConv")
-def qlinear_conv(n: Reading) -> Thing:
+def qlinear_conv(n: Reading) -> Binding:
     """The bias is in 32-bit integers of scale x · w."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
     bias = n.optional(8)

@@ -10,7 +10,7 @@ from pelton.ir.dims import Dim, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F64, I64, DType
 
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 REDUCTIONS = {
     "ReduceSum": "reduce_sum",
@@ -37,7 +37,7 @@ _OF_NOTHING: dict[str, Callable[[DType], float]] = {
 
 
 @reads(*REDUCTIONS)
-def reduction(n: Reading) -> Thing:
+def reduction(n: Reading) -> Binding:
     """The axes are an attribute until opset 17 (ReduceSum: 12), an input after. None means all, unless
     noop_with_empty_axes. Roots and logarithms of integers are rounded towards zero."""
     x = n.input(0)
@@ -71,7 +71,7 @@ def reduced(n: Reading, word: str, x: Value, axes: tuple[int, ...], keepdims: bo
 
 
 @reads("ArgMax", "ArgMin")
-def arg_extremum(n: Reading) -> Thing:
+def arg_extremum(n: Reading) -> Binding:
     x = n.input(0)
     if x.type.rank == 0:
         return n.constant(0, I64)
@@ -85,7 +85,7 @@ def arg_extremum(n: Reading) -> Thing:
 
 
 @reads("CumSum", "CumProd")
-def cumulative(n: Reading) -> Thing:
+def cumulative(n: Reading) -> Binding:
     x, (axis,) = n.input(0), n.integers(1, "axis")
     return n.emit(
         n.op.lower(), x, axis=n.axis(axis, x.type.rank), exclusive=n.flag("exclusive"), reverse=n.flag("reverse")
@@ -93,7 +93,7 @@ def cumulative(n: Reading) -> Thing:
 
 
 @reads("TopK")
-def top_k(n: Reading) -> tuple[Thing, ...]:
+def top_k(n: Reading) -> tuple[Binding, ...]:
     """k is an attribute before opset 10, an input since. One that a run computes is no more than there are elements."""
     x = n.input(0)
     axis = n.axis(n.attr("axis", -1), x.type.rank)

@@ -14,14 +14,14 @@ from pelton.ir.types import I64
 from pelton.ops.rnn import taken
 
 from .index import reversed_sequences, tuples
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @reads("LSTM", "GRU", "RNN")
-def recurrent(n: Reading) -> tuple[Thing, ...]:
+def recurrent(n: Reading) -> tuple[Binding, ...]:
     """Inputs x, w, r, b, lengths, initial_h and for LSTM initial_c, peepholes. What lengths mean is written out."""
     x, w, r = n.input(0), n.input(1), n.input(2)
     if x.type.rank != 3 or r.type.rank != 3:
@@ -88,7 +88,7 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     return _laid(n, _of_lengths(n, operands, attrs, n.cast(lengths, I64)), turned)
 
 
-def _laid(n: Reading, found: Sequence[Value], turned: bool) -> tuple[Thing, ...]:
+def _laid(n: Reading, found: Sequence[Value], turned: bool) -> tuple[Binding, ...]:
     """What time steps give, batch first where the model has it so."""
     y, *ends = found
     return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if turned else (y, *ends)

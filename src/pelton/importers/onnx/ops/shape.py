@@ -16,7 +16,7 @@ from pelton.ir.types import I64, broadcast_shapes
 from pelton.ops.shape import length
 
 from pelton.importers.onnx.file import array_of, dense
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 HUGE = 1 << 26  # more elements than a constant of the importer's own may have
 FEW = 64  # elements of a range that are reckoned with one by one
@@ -27,7 +27,7 @@ END = (1 << 31) - 1  # what exporters write for "up to the end"
 
 
 @reads("Constant")
-def constant(n: Reading) -> Thing:
+def constant(n: Reading) -> Binding:
     for name in ("value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"):
         if name in n.attributes:
             kind = name.removeprefix("value_").rstrip("s")
@@ -40,7 +40,7 @@ def constant(n: Reading) -> Thing:
 
 
 @reads("ConstantOfShape")
-def constant_of_shape(n: Reading) -> Thing:
+def constant_of_shape(n: Reading) -> Binding:
     shape, value = n.integers(0, "shape"), n.attr("value")
     fill = (
         np.zeros((), np.float32)
@@ -55,18 +55,18 @@ def constant_of_shape(n: Reading) -> Thing:
 
 
 @reads("Shape")
-def shape(n: Reading) -> Thing:
+def shape(n: Reading) -> Binding:
     found = n.input(0).type.shape
     return n.sizes(found[slice(n.attr("start", 0), n.attr("end"))])
 
 
 @reads("Size")
-def size(n: Reading) -> Thing:
+def size(n: Reading) -> Binding:
     return n.sizes(n.input(0).type.size)
 
 
 @reads("Range")
-def range_(n: Reading) -> Thing:
+def range_(n: Reading) -> Binding:
     start, limit, delta = (n.numbers(i, what) for i, what in enumerate(("start", "limit", "delta")))
     if not start.size == limit.size == delta.size == 1 or delta.item() == 0:
         raise n.refuse("Range needs a start, a limit and a delta other than 0, one number each")
@@ -81,7 +81,7 @@ def range_(n: Reading) -> Thing:
     return n.constant(first + np.arange(count) * step, n.input(0).type.dtype)
 
 
-def _range_of_sizes(n: Reading, first: Size, last: Size, step: Any) -> Thing:
+def _range_of_sizes(n: Reading, first: Size, last: Size, step: Any) -> Binding:
     """start + step · (0, 1, …), the number of elements being what a run decides."""
     if (
         not isinstance(step, (int, float))
@@ -105,7 +105,7 @@ def _range_of_sizes(n: Reading, first: Size, last: Size, step: Any) -> Thing:
 
 
 @reads("EyeLike")
-def eye_like(n: Reading) -> Thing:
+def eye_like(n: Reading) -> Binding:
     x, to = n.input(0), n.attr("dtype")
     if x.type.rank == 2 and not x.type.known:
         rows, columns = x.type.shape
@@ -122,7 +122,7 @@ def eye_like(n: Reading) -> Thing:
 
 
 @reads("Reshape")
-def reshape(n: Reading) -> Thing:
+def reshape(n: Reading) -> Binding:
     """0 keeps the size at that place (unless allowzero), −1 takes what is left."""
     x, wanted = n.input(0), n.integers(1, "shape")
     sizes = list(wanted)
@@ -156,7 +156,7 @@ def _left(shape: Sequence[Size], wanted: Sequence[Size]) -> None:
 
 
 @reads("Flatten")
-def flatten(n: Reading) -> Thing:
+def flatten(n: Reading) -> Binding:
     x, axis = n.input(0), n.attr("axis")
     if not -x.type.rank <= axis <= x.type.rank:
         raise n.refuse(f"Flatten needs an axis between {-x.type.rank} and {x.type.rank}, got {axis}")
@@ -165,7 +165,7 @@ def flatten(n: Reading) -> Thing:
 
 
 @reads("Squeeze")
-def squeeze(n: Reading) -> Thing:
+def squeeze(n: Reading) -> Binding:
     x = n.input(0)
     given = n.some_integers(1, "axes") if n.opset >= 13 else n.attr("axes")
     axes = (
@@ -177,7 +177,7 @@ def squeeze(n: Reading) -> Thing:
 
 
 @reads("Unsqueeze")
-def unsqueeze(n: Reading) -> Thing:
+def unsqueeze(n: Reading) -> Binding:
     x, given = n.input(0), n.integers(1, "axes") if n.opset >= 13 else n.attr("axes")
     sizes = list(x.type.shape)
     for axis in n.axes(given, x.type.rank + len(given)):
@@ -186,13 +186,13 @@ def unsqueeze(n: Reading) -> Thing:
 
 
 @reads("Transpose")
-def transpose(n: Reading) -> Thing:
+def transpose(n: Reading) -> Binding:
     x = n.input(0)
     return n.transpose(x, n.attr("perm") or range(x.type.rank - 1, -1, -1))
 
 
 @reads("Expand")
-def expand(n: Reading) -> Thing:
+def expand(n: Reading) -> Binding:
     """Both ways: a 1 in the wanted shape keeps the size there is."""
     x, wanted = n.input(0), n.integers(1, "shape")
     try:
@@ -206,7 +206,7 @@ def expand(n: Reading) -> Thing:
 
 
 @reads("Tile")
-def tile(n: Reading) -> Thing:
+def tile(n: Reading) -> Binding:
     return n.emit("tile", n.input(0), repeats=n.integers(1, "repeats"))
 
 
@@ -214,14 +214,14 @@ def tile(n: Reading) -> Thing:
 
 
 @reads("Concat")
-def concat(n: Reading) -> Thing:
+def concat(n: Reading) -> Binding:
     first = n.input(0)
     axis = n.axis(n.attr("axis"), first.type.rank)
     return first if len(n.inputs) == 1 else n.emit("concat", *n.inputs, axis=axis)
 
 
 @reads("Split")
-def split(n: Reading) -> tuple[Thing, ...]:
+def split(n: Reading) -> tuple[Binding, ...]:
     """Sizes are an attribute before opset 13, an input since; without them, or with num_outputs (18), the parts are
     equal, the last one shorter."""
     x = n.input(0)
@@ -248,7 +248,7 @@ def split(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("Slice")
-def slice_(n: Reading) -> Thing:
+def slice_(n: Reading) -> Binding:
     """Attributes before opset 10, inputs since. Ends and starts beyond the tensor are clamped, negative ones count from
     the end."""
     x = n.input(0)
@@ -303,7 +303,7 @@ def _within(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[
 
 
 @reads("Pad")
-def pad(n: Reading) -> Thing:
+def pad(n: Reading) -> Binding:
     """Attributes before opset 11, inputs since, with axes from 18 on."""
     x = n.input(0)
     if n.opset < 11:
@@ -322,7 +322,7 @@ def pad(n: Reading) -> Thing:
 
 
 @reads("Trilu")
-def trilu(n: Reading) -> Thing:
+def trilu(n: Reading) -> Binding:
     """A diagonal that depends on the data is compared with the places."""
     x, given, upper = n.input(0), n.optional(1), n.flag("upper")
     if given is None or n.builder.numbers(given) is not None:

@@ -9,11 +9,11 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, I64
 
 from .ml import ML, features, floats, labelled, transformed
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 
 @reads("SVMRegressor", domain=ML)
-def svm_regressor(n: Reading) -> Thing:
+def svm_regressor(n: Reading) -> Binding:
     x, count = features(n), n.attr("n_supports", 0)
     w, rho = floats(n, "coefficients", x), floats(n, "rho", x)
     near = x if not count else _kernel(n, x, floats(n, "support_vectors", x).reshape(count, -1))
@@ -50,7 +50,7 @@ def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
 
 
 @reads("SVMClassifier", domain=ML)
-def svm_classifier(n: Reading) -> tuple[Thing, ...]:
+def svm_classifier(n: Reading) -> tuple[Binding, ...]:
     """Pairs of classes vote for one of theirs; without support vectors, a class is what has the largest score. Scores
     are those of pairs (or classes), or where it is told how, probabilities of classes made of those of pairs."""
     x, post = features(n), n.attr("post_transform", "NONE")

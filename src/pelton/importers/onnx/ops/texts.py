@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pelton.ops.expressions import compiled_safely
 
-from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 
 @reads("StringNormalizer")
-def string_normalizer(n: Reading) -> tuple[Thing, ...]:
+def string_normalizer(n: Reading) -> tuple[Binding, ...]:
     if n.input(0).type.rank not in (1, 2) or n.attr("case_change_action") not in ("NONE", "LOWER", "UPPER"):
         raise n.refuse(
             "StringNormalizer needs a vector of texts or a row of them, and NONE, LOWER or UPPER, got"
@@ -18,7 +18,7 @@ def string_normalizer(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("Tokenizer", domain=MICROSOFT)
-def tokenizer(n: Reading) -> tuple[Thing, ...]:
+def tokenizer(n: Reading) -> tuple[Binding, ...]:
     for expression in (n.attr("tokenexp"), *(n.attr("separators") or ())):
         if expression:
             try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
 
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 _TRAINING = "ai.onnx.preview.training"
 
@@ -48,12 +48,12 @@ def _tensors(n: Reading, kinds: int) -> list[tuple[Value, ...]]:
     return list(zip(*(rest[i * count : (i + 1) * count] for i in range(kinds))))
 
 
-def _by_kind(found: Sequence[tuple[Value, ...]]) -> tuple[Thing, ...]:
+def _by_kind(found: Sequence[tuple[Value, ...]]) -> tuple[Binding, ...]:
     return tuple(v for kind in zip(*found) for v in kind)
 
 
 @reads("Adagrad", domain=_TRAINING)
-def adagrad(n: Reading) -> tuple[Thing, ...]:
+def adagrad(n: Reading) -> tuple[Binding, ...]:
     """Steps shrink with the sum of squared gradients."""
     found = []
     for x, gradient, squares in _tensors(n, 3):
@@ -68,7 +68,7 @@ def adagrad(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("Adam", domain=_TRAINING)
-def adam(n: Reading) -> tuple[Thing, ...]:
+def adam(n: Reading) -> tuple[Binding, ...]:
     """Steps by running means of gradients and of their squares, corrected for where those began."""
     alpha, beta, found = n.attr("alpha"), n.attr("beta"), []
     for x, gradient, mean, squares in _tensors(n, 4):
@@ -86,7 +86,7 @@ def adam(n: Reading) -> tuple[Thing, ...]:
 
 
 @reads("Momentum", domain=_TRAINING)
-def momentum(n: Reading) -> tuple[Thing, ...]:
+def momentum(n: Reading) -> tuple[Binding, ...]:
     """Steps by what is left of earlier ones and the gradient; in mode nesterov looking one step ahead."""
     alpha, found = n.attr("alpha"), []
     for x, gradient, speed in _tensors(n, 3):

@@ -14,7 +14,7 @@ from pelton.ops.trees import of_nothing
 
 from pelton.importers.onnx.file import array_of
 from .ml import ML, labelled, transformed, two_scores
-from pelton.importers.onnx.node import Reading, Thing, reads
+from pelton.importers.onnx.node import Reading, Binding, reads
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
 _MODES = {
@@ -165,7 +165,7 @@ def planted(
 
 
 @reads("TreeEnsemble", domain=ML)
-def tree_ensemble(n: Reading) -> Thing:
+def tree_ensemble(n: Reading) -> Binding:
     x, targets = _rows(n), n.attr("n_targets", 1)
     modes, splits, weights = (
         array_of(n.attr(k), n.program.source) for k in ("nodes_modes", "nodes_splits", "leaf_weights")
@@ -302,13 +302,13 @@ def _old(n: Reading, prefix: str, targets: int, join: str) -> Value:
 
 
 @reads("TreeEnsembleRegressor", domain=ML)
-def tree_regressor(n: Reading) -> Thing:
+def tree_regressor(n: Reading) -> Binding:
     y = n.cast(_old(n, "target", n.attr("n_targets", 1), n.attr("aggregate_function", "SUM")), F32)
     return transformed(n, y, n.attr("post_transform", "NONE"))
 
 
 @reads("TreeEnsembleClassifier", domain=ML)
-def tree_classifier(n: Reading) -> tuple[Thing, ...]:
+def tree_classifier(n: Reading) -> tuple[Binding, ...]:
     """Two classes may be told apart by one sum: of positive weights it is a probability, of others a distance, positive
     for the second class."""
     classes = max(len(n.attr("classlabels_int64s") or ()), len(n.attr("classlabels_strings") or ()))

@@ -9,7 +9,7 @@ from .graph import Value
 
 
 @dataclass(frozen=True)
-class Items:
+class ValueSequence:
     """A sequence: it exists while importing only, as a list of values. None stands for one whose size depends on the
     data: it counts, that is all."""
 
@@ -17,7 +17,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Entries:
+class MapInput:
     """A map that is an input: its keys and its values, as many of each."""
 
     keys: Value
@@ -25,7 +25,7 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class Rows:
+class MapSequence:
     """A sequence of maps: one per row of a matrix, with a key per column. Only outputs are that."""
 
     matrix: Value
@@ -37,9 +37,9 @@ class Broken:
 
 
 BROKEN = Broken()
-Thing = Value | Items | Entries | Rows | None  # what a name stands for; None is an absent optional
+Binding = Value | ValueSequence | MapInput | MapSequence | None  # what a name stands for; None is an absent optional
 
 
-def kind_of(thing: Thing) -> str:
+def kind_of(thing: Binding) -> str:
     """What it is, for people."""
-    return {Value: "a tensor", Entries: "a map", type(None): "an absent optional"}.get(type(thing), "a sequence")
+    return {Value: "a tensor", MapInput: "a map", type(None): "an absent optional"}.get(type(thing), "a sequence")

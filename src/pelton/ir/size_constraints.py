@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from . import dims
-from .dims import UNBOUNDED, Atom, Call, Dim, Size, Symbol, Undecided
+from .dims import UNBOUNDED, Atom, SizeFunction, Dim, Size, Symbol, Undecided
 from .dims_text import parse as parse_size
 from .graph import unique
 
-FAR = 1024  # what no such size has to be larger than for a model to be read
-COARSEST = 1024  # what a size may have to be a multiple of
-PATIENCE = 12  # times that a node may want to know more of open sizes before they are taken as numbers
+MAX_MINIMUM = 1024  # what no such size has to be larger than for a model to be read
+MAX_STEP = 1024  # what a size may have to be a multiple of
+MAX_ATTEMPTS = 12  # times that a node may want to know more of open sizes before they are taken as numbers
 
 
 class Range(NamedTuple):
@@ -32,17 +32,17 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stuck:
-    """Where an import could not go on: the sizes that the node met, and what it wanted to know of them, if it was
+class UndecidedNode:
+    """Where an import could not go on: the sizes that the node observed, and what it wanted to know of them, if it was
     that."""
 
     where: str
-    met: tuple[Symbol, ...]
+    symbols: tuple[Symbol, ...]
     question: Undecided | None
 
 
 @dataclass(frozen=True)
-class Settled:
+class SizeConstraint:
     """What a size that nobody gave had to become: narrower bounds, a number, or an expression of others; and the node
     that wanted it. With a `step`, it is that many times another size, which goes by `multiple`."""
 
@@ -70,53 +70,58 @@ def multiple(name: str, step: int) -> str:
     return f"{name}_by_{step}"
 
 
-def settle(
-    stuck: Sequence[Stuck], open: Mapping[str, Symbol | None], met: Collection[str] = (), numbers: bool = False
-) -> dict[str, Settled]:
+def constrain(
+    stuck: Sequence[UndecidedNode],
+    open: Mapping[str, Symbol | None],
+    observed: Collection[str] = (),
+    numbers: bool = False,
+) -> dict[str, SizeConstraint]:
     """What is to become of open sizes, so that an import gets further than where it was stuck: bounds that decide the
-    question, what makes two sizes equal, a multiple, else the usual number. Nothing where it would not help. `met`:
+    question, what makes two sizes equal, a multiple, else the usual number. Nothing where it would not help. `observed`:
     those whose usual size is the one that a run has: it has to remain possible. `numbers`: nothing but numbers."""
     for s in stuck:
         q, asked = s.question, list[Symbol]()
-        found: Mapping[str, Settled] = {}
+        found: Mapping[str, SizeConstraint] = {}
         if q is not None:
             asked = sorted(
                 (x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name)
             )
-            found = {} if numbers else _answered(q, asked, met, s.where)
+            found = {} if numbers else _answered(q, asked, observed, s.where)
         if found:
             return dict(found)
-        fixed = _fewest(q, asked) if q is not None and asked else [x for x in s.met if x.name in open]
+        fixed = _fewest(q, asked) if q is not None and asked else [x for x in s.symbols if x.name in open]
         if fixed:
-            return {x.name: Settled(x.optimum, s.where, given_up=True) for x in fixed}
+            return {x.name: SizeConstraint(x.optimum, s.where, given_up=True) for x in fixed}
     return (
-        {name: Settled(x.optimum, stuck[0].where, given_up=True) for name, x in open.items() if x is not None}
+        {name: SizeConstraint(x.optimum, stuck[0].where, given_up=True) for name, x in open.items() if x is not None}
         if stuck
         else {}
     )
 
 
-def _answered(q: Undecided, asked: Sequence[Symbol], met: Collection[str], where: str) -> dict[str, Settled]:
+def _answered(
+    q: Undecided, asked: Sequence[Symbol], observed: Collection[str], where: str
+) -> dict[str, SizeConstraint]:
     """What of the sizes that the question asks for would decide it, without making numbers of them that others could
     be, too."""
-    known = any(x.name in met for x in asked)
-    if q.wanted == "=" and (not known or dims.optimum(q.difference) == 0):
+    known = any(x.name in observed for x in asked)
+    if q.relation == "=" and (not known or dims.optimum(q.difference) == 0):
         difference = _primitive(q.difference)
         asked = [x for x in asked if x in dims.symbols(difference)]
         found: Mapping[str, Range | int | str] = _solved(difference, asked)
         return (
-            {name: Settled(size, where) for name, size in found.items()}
-            or _multiples(difference, asked, met, where)
-            or {name: Settled(size, where) for name, size in _pinned(difference, asked, met).items()}
+            {name: SizeConstraint(size, where) for name, size in found.items()}
+            or _multiples(difference, asked, observed, where)
+            or {name: SizeConstraint(size, where) for name, size in _pinned(difference, asked, observed).items()}
         )
     holds = (
         _unequal
-        if q.wanted == "="
+        if q.relation == "="
         else _not_below
-        if q.wanted and not (known and dims.optimum(q.difference) < 0)
+        if q.relation and not (known and dims.optimum(q.difference) < 0)
         else _signed
     )
-    return {name: Settled(size, where) for name, size in _narrowed(q.difference, asked, holds, met).items()}
+    return {name: SizeConstraint(size, where) for name, size in _narrowed(q.difference, asked, holds, observed).items()}
 
 
 def _unequal(low: int, high: int) -> bool:
@@ -141,7 +146,7 @@ def _fewest(q: Undecided, asked: Sequence[Symbol]) -> list[Symbol]:
     """One of the sizes, if the question is decided once it is a number, else all of them."""
     for x in reversed(asked):
         low, high = dims.bounds(_replaced(q.difference, {x.name: x.optimum}))
-        if low == high or (_unequal if q.wanted == "=" else _signed)(low, high):
+        if low == high or (_unequal if q.relation == "=" else _signed)(low, high):
             return [x]
     return list(asked)
 
@@ -175,28 +180,34 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
     return found
 
 
-def _multiples(difference: Size, asked: Sequence[Symbol], met: Collection[str], where: str) -> dict[str, Settled]:
+def _multiples(
+    difference: Size, asked: Sequence[Symbol], observed: Collection[str], where: str
+) -> dict[str, SizeConstraint]:
     """A symbol, and the least number of which it has to be a multiple for the difference to be nothing: halved five
     times and doubled five times, a size is the same again where 32 divides it."""
     for x in asked:
         for step in _steps(_divisors(difference, x)):
-            if x.name in met and x.optimum % step:
+            if x.name in observed and x.optimum % step:
                 continue
             bounds = Range(-(-max(x.minimum, 1) // step), max(round(x.optimum / step), 1), x.maximum // step)
             if not bounds.minimum <= bounds.optimum <= bounds.maximum:
                 continue
             if dims.bounds(_replaced(difference, {x.name: step * dims.symbol(x.name, *bounds)})) == (0, 0):
-                return {x.name: Settled(bounds, where, step=step)}
+                return {x.name: SizeConstraint(bounds, where, step=step)}
     return {}
 
 
-def _pinned(difference: Size, asked: Sequence[Symbol], met: Collection[str]) -> dict[str, Range]:
+def _pinned(difference: Size, asked: Sequence[Symbol], observed: Collection[str]) -> dict[str, Range]:
     """The bounds of a symbol within which the difference is nothing, where there are such: a pool of six has one window
     in what is 6 to 11 long."""
     for x in asked:
         if len(dims.symbols(difference)) > 1:
             continue
-        near = [x.optimum] if x.name in met else [x.optimum, *range(x.minimum, min(x.minimum + FAR, x.maximum) + 1)]
+        near = (
+            [x.optimum]
+            if x.name in observed
+            else [x.optimum, *range(x.minimum, min(x.minimum + MAX_MINIMUM, x.maximum) + 1)]
+        )
         at = next((n for n in near if dims.at(difference, {x.name: n}) == 0), None)
         if at is None:
             continue
@@ -218,7 +229,7 @@ def _divisors(size: Size, x: Symbol) -> set[int]:
     found = set[int]()
     for m, _ in size.terms if isinstance(size, Dim) else ():
         for atom in m:
-            if isinstance(atom, Call) and x in dims.symbols(atom.args):
+            if isinstance(atom, SizeFunction) and x in dims.symbols(atom.args):
                 found.update(*(_divisors(a, x) for a in atom.args))
                 if atom.fn == "floordiv" and isinstance(atom.args[1], int):
                     found.add(atom.args[1])
@@ -230,14 +241,14 @@ def _steps(divisors: Iterable[int]) -> list[int]:
     found = {1}
     for d in sorted(x for x in divisors if x > 1):
         for n in sorted(found):
-            while n * d <= COARSEST:
+            while n * d <= MAX_STEP:
                 n *= d
                 found.add(n)
     return sorted(found - {1})
 
 
 def _narrowed(
-    difference: Size, asked: Sequence[Symbol], holds: Callable[[int, int], bool], met: Collection[str]
+    difference: Size, asked: Sequence[Symbol], holds: Callable[[int, int], bool], observed: Collection[str]
 ) -> dict[str, Range]:
     """Bounds of a symbol, else of all together, within which the bounds of the difference are as wanted; around the
     usual sizes where that can be."""
@@ -252,10 +263,10 @@ def _narrowed(
         return {x.name: Range(min(n, x.minimum), min(n, x.optimum), min(n, x.maximum)) for x in xs}
 
     def possible(xs: Sequence[Symbol], bounds: Mapping[str, Range]) -> bool:
-        return all(bounds[x.name].optimum == x.optimum for x in xs if x.name in met)
+        return all(bounds[x.name].optimum == x.optimum for x in xs if x.name in observed)
 
     each = [[x] for x in asked] + ([list(asked)] if len(asked) > 1 else [])
-    for xs, far in [*((xs, max(x.optimum for x in xs)) for xs in each), *((xs, FAR) for xs in each)]:
+    for xs, far in [*((xs, max(x.optimum for x in xs)) for xs in each), *((xs, MAX_MINIMUM) for xs in each)]:
         if possible(xs, raised(xs, far)) and decided(raised(xs, far)):
             return raised(xs, _first(lambda n, xs=xs: decided(raised(xs, n)), 0, far))  # type: ignore[misc]
     for xs, far in [
