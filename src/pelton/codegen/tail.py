@@ -1,4 +1,4 @@
-"""A region's pointwise nodes as the statements of a kernel, read once for every language that they are spelled in."""
+"""A region's pointwise nodes as the statements of a kernel, in any language that kernels are written in."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .template import Layouts
 
 @dataclass(frozen=True)
 class Pointer:
-    """To an operand that a tail reads or writes.
+    """A pointer to an operand that a tail reads or writes.
 
-    name: bias, e and a number for what is read, y and a number for what is written.
+    name: bias; e and a number for operands that are read, y and a number for those that are written.
     """
 
     value: Value
@@ -40,17 +40,17 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Access:
-    """Where elements of an operand are, at the coordinates b, r, c."""
+    """The elements of an operand that belong to the coordinates b, r, c."""
 
     pointer: Pointer
     at: Text  # the offset in elements
-    step: Size | None  # elements from one to the next along c; None: not one number
-    varying: str  # the coordinates that make a difference
+    step: Size | None  # the stride along c, or None if there is no single one
+    varying: str  # the coordinates that the offset depends on: some of "brc"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A slice along c that is written to a place of its own."""
+    """A slice of a value along c that is stored separately."""
 
     pointer: Pointer
     start: int
@@ -69,7 +69,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Statements:
-    """What a tail does, in order, and the names of the values that it was given or has computed."""
+    """The statements of a tail in order, its pointers, and the names of the values that it is given or computes."""
 
     lines: tuple[Text, ...]
     pointers: tuple[Pointer, ...]
@@ -81,25 +81,25 @@ class Statements:
 
 
 class Language(Protocol):
-    """How a kernel's language spells what a tail is made of. Values in registers are texts; a statement is a line."""
+    """The language of a kernel. Values in registers are expressions as text; a statement is a line."""
 
-    over: str  # division of whole numbers
-    strided: bool  # whether what is loaded at once has to lie in equal steps along c
+    over: str  # the operator of integer division
+    strided: bool  # whether loads and stores need one stride along c
 
     def literal(self, x, dtype: DType) -> str:
         """A number of an element type."""
 
     def cast(self, text: str, given: DType, to: DType, saturate: bool = True, round_mode: str = "up") -> str:
-        """A value as one of another element type, rounded where that is narrower, also if registers hold both alike."""
+        """A value cast to another element type, and rounded to it even if registers hold both types alike."""
 
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
-        """One of two values of a type."""
+        """`a` where the mask is true, else `b`."""
 
     def call(self, fn: str, dtype: DType, args: Sequence[str]) -> str:
-        """A primitive of ir/scalar.py, operators among them, on operands of a type."""
+        """A primitive or operator of ir/scalar.py on operands of a type."""
 
     def load(self, place: Access) -> Text:
-        """The elements at a place."""
+        """The expression that loads elements."""
 
     def let(self, name: str, dtype: DType, text: Text, comment: str = "") -> Text:
         """The statement that names a value."""
@@ -108,21 +108,21 @@ class Language(Protocol):
         """The statement that adds to a value."""
 
     def store(self, place: Access, name: str) -> Text:
-        """The statement that writes a value."""
+        """The statement that stores a value."""
 
     def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
-        """The statements that write slices of one value; they come by where they start."""
+        """The statements that store slices of one value, given in order of their starts."""
 
 
 def operands(region: Region) -> list[Value]:
-    """What the pointwise nodes of a region read and write by pointer."""
+    """The values that the pointwise nodes of a region read and write by pointer."""
     made = {v for n in region.body.nodes for v in n.outputs}
     read = dict.fromkeys(v for n in region.tail for v in n.inputs if v not in made)
     return [*(v for v in read if scalar_constant(region, v) is None), *region.body.outputs]
 
 
 def expression(language: Language, e, dtype: DType | None = None) -> str:
-    """A Scalar, or a number of a type, in a language; leaves are `var` nodes that hold a name."""
+    """A Scalar, or a number of a type, as an expression of a language; leaves are `var` nodes that hold a name."""
     if not isinstance(e, Scalar):
         return language.literal(e, dtype)
     if e.fn == "var":
@@ -150,12 +150,11 @@ def statements(
     flat: bool = False,
     stored: bool = True,
 ) -> Statements:
-    """What the anchor made at (b, r, c) taken through the pointwise nodes, and the outputs stored. ValueError where an
-    operand does not lie as the language needs it.
+    """The statements that compute the pointwise nodes from the anchor's results at (b, r, c), and store the outputs.
 
-    made: the values that there are, in order (x0, x1, …). add: a vector along c that is added to x0 first (a bias).
-    first: the slot of the first pointer. flat: layouts are strides over the grid already, not over the values' own
-    axes. stored: False where the outputs are values for what goes on.
+    made: the anchor's results, named x0, x1, … in order. bias: a vector along c that is added to x0 first. first: the slot
+    of the first pointer. flat: layouts are strides over the grid, not over the values' own axes. stored: whether to store
+    the outputs. Raises ValueError if the language needs a single stride along c and an operand has none.
     """
     walk = _Walk(language, region, layouts, grid, made, first, flat)
     if bias is not None:
@@ -172,7 +171,7 @@ def statements(
 
 
 class _Walk:
-    """The statements so far, what they have read and computed, and the pointers that they need."""
+    """The statements so far, the names of values read and computed, and the pointers."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""C for what tails are made of, and the two marked blocks of a kernel file filled in for one region and tactic."""
+"""Emits C: tails, sizes and macros, and kernel files with their two marked blocks filled in for a region and tactic."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ from pelton.codegen.tail import Piece, Access, Pointer, Tail, statements
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, source
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
-# element types of vec.h that are the same in registers
+# element types that vec.h computes in
 _WIDE = frozenset("f64 f32 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())
 # those of vec_narrow.h
 _NARROW = frozenset(d.value for d in DType if (d.is_float or d.is_integer) and (d.bits < 8 or d.value.startswith("f8")))
 _NARROW_WORDS = re.compile(rf"(_|\b)({'|'.join(sorted(_NARROW))})(_|\b)")
 
-MAX_TABLE_ENTRIES = 1 << 16  # numbers that tables in a kernel's source may have in all: more cost compilers seconds
+MAX_TABLE_ENTRIES = 1 << 16  # of all tables in a kernel's source: more take compilers seconds
 
 
 def compute_type(dtype: DType) -> str:
     """The element type that kernels compute in: narrow floats as f32, integers of 2 and 4 bits in a byte."""
-    return dtype.value if dtype.value in _WIDE else "f32" if dtype.is_float else f"{dtype.value[0]}8"
+    if dtype.value in _WIDE:
+        return dtype.value
+    return "f32" if dtype.is_float else f"{dtype.value[0]}8"
 
 
 def vector_type(dtype: DType) -> str:
-    """The C vector type of a value in registers (a bool is a lane mask)."""
+    """The C type of a vector in registers (bools are a mask of lanes)."""
     return "vi32" if dtype is BOOL else "v" + compute_type(dtype)
 
 
@@ -79,9 +81,9 @@ def _prefix(dtype: DType) -> str:
 
 @dataclass(frozen=True)
 class CLanguage:
-    """Tails in C, on vectors of n lanes.
+    """C on vectors of n lanes.
 
-    unit: what c is a multiple of, and n no more than; None where they may be anything.
+    unit: c is a multiple of it and n at most that; None if c and n may be any numbers.
     """
 
     unit: int | None = None
@@ -95,11 +97,12 @@ class CLanguage:
         source = compute_type(given)
         if given is to or source == to.value:
             return text
-        if to.value in _NARROW:  # from the types that registers hold, by way of f32 and i32
+        if to.value in _NARROW:  # by way of f32 or i32
             middle = "f32" if to.is_float else "i32"
-            way = "" if to is not DType.F8E8M0FNU or round_mode == "up" else f"_{round_mode}"
-            way += "" if saturate or not to.value.startswith("f8") else "_free"
-            return f"cast_{middle}_{to.value}{way}({text if source == middle else f'cast_{source}_{middle}({text})'})"
+            mode = "" if to is not DType.F8E8M0FNU or round_mode == "up" else f"_{round_mode}"
+            mode += "" if saturate or not to.value.startswith("f8") else "_free"
+            operand = text if source == middle else f"cast_{source}_{middle}({text})"
+            return f"cast_{middle}_{to.value}{mode}({operand})"
         return f"cast_{source}_{to.value}({text})"
 
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
@@ -135,9 +138,11 @@ class CLanguage:
         return code("stg_{}({}, {}, {}, n);", kind, where, place.step, name)
 
     def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
-        """Where no vector lies across an end and every one belongs to one slice, a single store whose place is found by
-        c (for GoogLeNet's products within half a percent of storing them undivided; a store for each slice took one to
-        two); else what belongs to each."""
+        """One store whose address depends on c, if every vector belongs to a single slice; else a store for each slice.
+
+        The single store takes within half a percent of the time without slices (GoogLeNet's products), a store for each
+        slice one to two percent more.
+        """
         dtype, starts, sizes = pieces[0].pointer.dtype, [p.start for p in pieces], [p.size for p in pieces]
         rows = [p.grid.runs(p.grid.r, p.strides) for p in pieces]
         whole = starts == [*accumulate(sizes, initial=0)][:-1]
@@ -169,12 +174,10 @@ def tail(
     unit: int | None = None,
     inner: str = "",
 ) -> Tail:
-    """`finish`, which takes what the anchor made at (b, r, c), n lanes along c, through the pointwise nodes, and stores
-    the outputs; see `statements`.
+    """The C function `finish`: `statements` on the anchor's results at (b, r, c), n lanes along c.
 
-    unit: c is a multiple of it, and n is no more (None: may be anything).
-    inner: a name instead of `finish`, for what goes on in the same kernel: the function of this name gives its only
-    output back as a vector.
+    unit: c is a multiple of it and n at most that; None if they may be any numbers. inner: the name of a function instead
+    of `finish` that returns the only output as a vector, for use in the same kernel.
     """
     done = statements(CLanguage(unit), region, layouts, grid, made, first=first, bias=bias, flat=flat, stored=not inner)
     lines = list(done.lines)
@@ -202,8 +205,7 @@ def _field(pointer: Pointer) -> str:
 
 
 def constants(**sizes: Size) -> Text:
-    """Sizes by name: as constants, as wide as an index so that products do not overflow; as macros that read an
-    argument where a run decides them."""
+    """Sizes by name: known ones as constants of the type of indices, dynamic ones as macros that read an argument."""
     known = _numbers({k: int(v) for k, v in sizes.items() if is_known(v)})
     return join("", [known, *(code("#define {} {}\n", k, v) for k, v in sizes.items() if not is_known(v))])
 
@@ -213,12 +215,12 @@ def _numbers(known: Mapping[str, int]) -> str:
 
 
 def macro(head: str, text: Text) -> Text:
-    """A name, perhaps with parameters, for an expression."""
+    """A macro, whose head is a name and perhaps parameters, for an expression."""
     return code("#define {} ({})\n", head, text)
 
 
 def list_macro(name: str, sizes: Sequence[Size]) -> Text:
-    """A name for what an array of sizes is initialised with."""
+    """A macro for the elements of an array of sizes, separated by commas."""
     return code("#define {} {{}}\n", name, join(", ", sizes))
 
 
@@ -235,9 +237,11 @@ def kernel(
     phases: Size = 1,
     arguments: Mapping[str, int] | None = None,
 ) -> Kernel:
-    """The kernel file with its region and tactic blocks replaced. Sizes in the block that a run decides become
-    arguments behind the pointers: code that uses them needs `const args *a` in scope. So do the numbers `told` to it by
-    name, for all values of which it is one kernel."""
+    """The kernel file with its region and tactic blocks replaced.
+
+    Dynamic sizes in the block become arguments behind the pointers; code that uses them needs `const args *a` in scope.
+    arguments: further numbers by name that become arguments, so that one kernel does for all their values.
+    """
     slots: dict[Size, int] = {}
 
     def spell(x: Size) -> str:
@@ -249,11 +253,11 @@ def kernel(
         text = f"#undef ARGS\n#define ARGS {len(operands) + len(slots) + len(arguments or ())}\n{named}{text}"
     ahead = len(operands) + len(slots)
     text = "".join(f"#define {name} (a[{ahead + i}].d)\n" for i, name in enumerate(arguments or ())) + text
-    source, symbol = _filled(file, region, tactic, text)
+    source, symbol = _fill(file, region, tactic, text)
     return Kernel(source, symbol, tuple(operands), tiles, (*slots, *(arguments or {}).values()), grain, scratch, phases)
 
 
-def _filled(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:
+def _fill(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:
     """The kernel file with its region and tactic blocks replaced: (source, symbol)."""
     text = source(file)
     for mark, new in (("region", block), ("tactic", _numbers(dict(tactic.params)))):

@@ -1,5 +1,4 @@
-"""What a kernel holds in registers, and how elements are joined into one: sums, products and extremes of every element
-type, in C."""
+"""C macros for elements in registers and for their reduction: sums, products, maxima and minima of every type."""
 
 from __future__ import annotations
 
@@ -23,10 +22,9 @@ def is_native(dtype: DType) -> bool:
 
 
 def element_macros(dtype: DType, within: DType | None = None) -> str:
-    """The types and macros of elements in registers: element (in memory), vec, scalar (a lane), LOAD(p, n), SELECT, and
-    arrays of lanes: LANES_FROM, LANES_TO.
+    """Types and macros for elements: element (in memory), vec, scalar (a lane), LOAD, SELECT, LANES_FROM, LANES_TO.
 
-    within: the type to compute in where it is not the element's own.
+    within: the type to compute in, if not the element's own.
     """
     within = within or register_type(dtype)
     lane = "i32" if within is BOOL else within.value
@@ -34,15 +32,19 @@ def element_macros(dtype: DType, within: DType | None = None) -> str:
     if compute_type(dtype) != compute_type(within):
         load = f"cast_{compute_type(dtype)}_{compute_type(within)}({load})"
     return (
-        f"typedef {memory_type(dtype)} element;\ntypedef {vector_type(within)} vec;\ntypedef {lane} scalar;\n#define LOAD(p, n)"
-        f" {load}\n#define SELECT(mask, a, b) {lane}_select(mask, a, b)\n#define LANES_FROM(p) ld_{lane}(p)\n#define"
-        f" LANES_TO(p, v) st_{lane}(p, v)\n"
+        f"typedef {memory_type(dtype)} element;\ntypedef {vector_type(within)} vec;\ntypedef {lane} scalar;\n"
+        f"#define LOAD(p, n) {load}\n"
+        f"#define SELECT(mask, a, b) {lane}_select(mask, a, b)\n"
+        f"#define LANES_FROM(p) ld_{lane}(p)\n"
+        f"#define LANES_TO(p, v) st_{lane}(p, v)\n"
     )
 
 
 def reduction_macros(kind: str, dtype: DType, within: DType | None = None) -> str:
-    """What `held` gives, and JOIN, its IDENTITY, and WHOLE, which joins the lanes of a vector. kind: sum, prod, max or
-    min."""
+    """`element_macros`, JOIN of two elements, its IDENTITY, and WHOLE, which reduces the lanes of a vector.
+
+    kind: sum, prod, max or min.
+    """
     within = within or register_type(dtype)
     name = compute_type(within)
     if within is BOOL:
@@ -56,15 +58,13 @@ def reduction_macros(kind: str, dtype: DType, within: DType | None = None) -> st
             "min": f"{name}_minimum(a, b)",
         }[kind]
         whole = f"h{kind}_{name}(v)"
-    return (
-        element_macros(dtype, within)
-        + f"#define JOIN(a, b) {join}\n#define IDENTITY {literal(identity(kind, within), within)}\n#define WHOLE(v)"
-        f" {whole}\n"
-    )
+    neutral = literal(identity(kind, within), within)
+    macros = f"#define JOIN(a, b) {join}\n#define IDENTITY {neutral}\n#define WHOLE(v) {whole}\n"
+    return element_macros(dtype, within) + macros
 
 
 def identity(kind: str, dtype: DType) -> float | int:
-    """The element that changes nothing."""
+    """The identity element of a reduction."""
     if kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype is BOOL:
@@ -72,5 +72,5 @@ def identity(kind: str, dtype: DType) -> float | int:
     if dtype.is_float:
         return -math.inf if kind == "max" else math.inf
     bits = 8 * dtype.size
-    least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
-    return least if kind == "max" else most
+    smallest, largest = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+    return smallest if kind == "max" else largest

@@ -1,5 +1,4 @@
-"""From C text to machine code: clang out of the ziglang wheel, a content-addressed cache of objects, one ELF per
-engine."""
+"""Compiles C to machine code: clang of the ziglang wheel, a content-addressed cache of objects, one ELF per engine."""
 
 from __future__ import annotations
 
@@ -33,6 +32,7 @@ FLAGS = (
     "-g0",
     "-w",
 )
+LINKER_FLAGS = "-shared -nostdlib --no-undefined --build-id=none -z noexecstack --strip-all --gc-sections".split()
 
 
 @lru_cache(maxsize=1)
@@ -49,7 +49,7 @@ def zig() -> str:
 
 @cache
 def compiler_id(cc: str | None = None) -> str:
-    """What stands for the compiler in cache keys: its version line."""
+    """The compiler's version line, which cache keys contain; BuildError if it does not run."""
     command = [cc, "--version"] if cc else [zig(), "clang", "--version"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
@@ -61,13 +61,12 @@ def compiler_id(cc: str | None = None) -> str:
 
 @lru_cache(maxsize=1)
 def headers() -> str:
-    """A hash of every file that kernels include."""
+    """The hash of all headers that kernels include."""
     return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(SOURCES.glob("*.h")))).hexdigest()
 
 
 class ClangCompiler:
-    """Compiles kernel sources into objects, remembering them on disk by content. `cache` None keeps them for this
-    process only."""
+    """Compiles kernel sources to objects, and caches them by content: on disk, or in memory alone without a `cache`."""
 
     def __init__(self, isa: str, cache: Cache | None = None, cc: str | None = None, jobs: int = 2):
         self.isa, self.cc, self.jobs = isa, cc, jobs
@@ -90,7 +89,10 @@ class ClangCompiler:
     def objects(
         self, sources: Mapping[str, str], progress: Callable[[int], None] = lambda done: None
     ) -> dict[str, bytes]:
-        """symbol → source to symbol → object code, compiled side by side; `told` hears how many are done."""
+        """The object code of sources, by symbol, compiled in parallel.
+
+        `progress` is called with the number of objects that are done.
+        """
         out = {s: o for s, text in sources.items() if (o := self._known(text)) is not None}
         missing = [s for s in sources if s not in out]
         if missing:
@@ -108,34 +110,18 @@ class ClangCompiler:
         return {s: out[s] for s in sources}
 
     def link(self, objects: Mapping[str, bytes]) -> bytes:
-        """One shared object without any outside need, the kernels in the order given."""
+        """One shared object of kernels in the order given, without undefined symbols."""
         objects = {**objects, **self.objects({"freestanding": (SOURCES / "freestanding.c").read_text("utf-8")})}
         with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             for name, code in objects.items():
                 Path(d, name + ".o").write_bytes(code)
-            linker = [zig(), "ld.lld"]
-            self._run(
-                [
-                    *linker,
-                    "-shared",
-                    "-nostdlib",
-                    "--no-undefined",
-                    "--build-id=none",
-                    "-z",
-                    "noexecstack",
-                    "--strip-all",
-                    "--gc-sections",
-                    "-o",
-                    os.path.join(d, "out.so"),
-                    *(n + ".o" for n in objects),
-                ],
-                "linking the engine's kernels",
-                cwd=d,
-            )
-            return Path(d, "out.so").read_bytes()
+            output = os.path.join(d, "out.so")
+            command = [zig(), "ld.lld", *LINKER_FLAGS, "-o", output, *(n + ".o" for n in objects)]
+            self._run(command, "linking the engine's kernels", cwd=d)
+            return Path(output).read_bytes()
 
     def assembly(self, text: str) -> str:
-        """What the compiler makes of a source, as assembly text (tests count spills in it)."""
+        """The assembly of a source (tests count spills in it)."""
         with tempfile.TemporaryDirectory(dir=self._work) as d:
             Path(d, "k.c").write_text(text, "utf-8")
             self._run([*self._command(), "-S", "-o", os.path.join(d, "k.s"), os.path.join(d, "k.c")], "compiling")
@@ -158,10 +144,8 @@ class ClangCompiler:
         with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             src, obj = os.path.join(d, symbol + ".c"), os.path.join(d, symbol + ".o")
             Path(src).write_text(text, "utf-8")
-            self._run(
-                [*self._command(), "-c", "-o", obj, src],
-                f"compiling kernel {symbol} ({text.splitlines()[0].lstrip('/ ')})",
-            )
+            title = text.splitlines()[0].lstrip("/ ")
+            self._run([*self._command(), "-c", "-o", obj, src], f"compiling kernel {symbol} ({title})")
             code = Path(obj).read_bytes()
         self.compiled += 1
         key = self._key(text)
@@ -171,8 +155,7 @@ class ClangCompiler:
         return code
 
     def _prepare(self) -> None:
-        """Parses vec.h once for all kernels (a precompiled header saves two thirds of a small kernel's compile
-        time)."""
+        """Precompiles vec.h, which saves two thirds of the time to compile a small kernel."""
         if self._prepared is None:
             made = os.path.join(self._work, "vec.pch")
             self._run([*self._command(), "-x", "c-header", "-o", made, str(SOURCES / "vec.h")], "compiling vec.h")
@@ -181,16 +164,8 @@ class ClangCompiler:
     def _command(self) -> list[str]:
         driver = [self.cc] if self.cc else [zig(), "clang"]
         ready = ["-include-pch", self._prepared] if self._prepared else []
-        return [
-            *driver,
-            "-target",
-            "x86_64-linux-gnu",
-            f"-march={ISAS[self.isa].march}",
-            *FLAGS,
-            *ready,
-            "-I",
-            str(SOURCES),
-        ]
+        target = ["-target", "x86_64-linux-gnu", f"-march={ISAS[self.isa].march}"]
+        return [*driver, *target, *FLAGS, *ready, "-I", str(SOURCES)]
 
     def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
         try:
@@ -200,14 +175,11 @@ class ClangCompiler:
         except OSError as e:
             raise BuildError(f"{what} failed: {command[0]} does not start: {e.strerror or e}") from e
         if done.returncode < 0:
-            raise BuildError(
-                f"{what} failed: {command[0]} ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})"
-            )
+            name = signal.strsignal(-done.returncode)
+            raise BuildError(f"{what} failed: {command[0]} ended by signal {-done.returncode} ({name})")
         if done.returncode:
-            raise BuildError(
-                f"{what} failed:"
-                f" {done.stderr.strip()[:2000] or f'{command[0]} ended with status {done.returncode} and said nothing'}"
-            )
+            message = done.stderr.strip()[:2000] or f"{command[0]} ended with status {done.returncode} and no message"
+            raise BuildError(f"{what} failed: {message}")
 
 
 @contextmanager
