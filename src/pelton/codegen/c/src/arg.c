@@ -1,11 +1,12 @@
-// Where the largest (or smallest) element lies along an axis; of equals the first one, or the last. NaN counts as largest and smallest.
-// Vectors run along the columns of the output, or along the axis itself; then the lanes are compared at the end.
+// The index of the largest (or smallest) element along an axis; of equal ones the first, or the last. NaN counts as
+// largest and as smallest. Vectors run along the columns of the output, or along the axis itself; then the lanes are
+// compared at the end.
 #include "row.h"
 
 // <region>
 enum : idx { ROWS = 2, COLS = 37, N = 49, XN = 37, XC = 1, ALONG = 0 };
 #define X_AT(r) ((r) * N * COLS)
-#define PLACE i32
+#define INDEX i32
 #define LAST 0
 #define BEYOND >
 #define REACHES >=
@@ -24,7 +25,7 @@ AI void finish(const tail *t, vi64 x, idx b, idx r, idx c, int n) { stn_i64(t->y
 enum : idx { NV = 2, RB = 1, CB = 37 };
 // </tactic>
 
-// Whether v comes before w, and whether it takes the place of the best before it: for vectors and numbers alike.
+// Whether v comes before w, and whether it replaces the best so far: for vectors and numbers alike.
 #define AHEAD(v, w) (((v) BEYOND (w)) | (((v) != (v)) & ((w) == (w))))
 #if LAST
 #define TAKES(v, best) (((v) REACHES (best)) | ((v) != (v)))
@@ -32,49 +33,52 @@ enum : idx { NV = 2, RB = 1, CB = 37 };
 #define TAKES(v, best) AHEAD(v, best)
 #endif
 
-typedef PASTE_EXPANDED(v, PLACE) places;
-typedef struct { vec best; places at; } found;
-AI void meet(found *f, vec v, places at, vi32 valid) {
+typedef PASTE_EXPANDED(v, INDEX) indices;
+typedef struct { vec best; indices at; } running_best;
+AI void update(running_best *f, vec v, indices at, vi32 valid) {
     const vi32 takes = CONVERT(TAKES(v, f->best), i32) & valid;
     f->best = SELECT(takes, v, f->best);
-    f->at = __builtin_convertvector(takes, places) ? at : f->at;
+    f->at = __builtin_convertvector(takes, indices) ? at : f->at;
 }
 
 AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, idx r, idx c) {
-    found f[NV];
-    unroll (int j = 0; j < vectors; j++) f[j] = (found){ LOAD(x + c + j * VL, lanes), (places)0 };
+    running_best f[NV];
+    unroll (int j = 0; j < vectors; j++) f[j] = (running_best){ LOAD(x + c + j * VL, lanes), (indices)0 };
     for (idx i = 1; i < N; i++)
-        unroll (int j = 0; j < vectors; j++) meet(&f[j], LOAD(x + i * XN + c + j * VL, lanes), (places)(PLACE)i, (vi32)-1);
+        unroll (int j = 0; j < vectors; j++)
+            update(&f[j], LOAD(x + i * XN + c + j * VL, lanes), (indices)(INDEX)i, (vi32)-1);
     unroll (int j = 0; j < vectors; j++) finish(t, CONVERT(f[j].at, i64), 0, r, c + j * VL, lanes);
 }
 
 #if LAST
-#define NOWHERE (PLACE)-1
+#define NOWHERE (INDEX)-1
 #define NEARER(a, b) __builtin_elementwise_max(a, b)
-#define NEAREST(v) PASTE_EXPANDED(hmax_, PLACE)(v)
+#define NEAREST(v) PASTE_EXPANDED(hmax_, INDEX)(v)
 #else
-#define NOWHERE (PLACE)(~0ull >> (65 - 8 * sizeof(PLACE)))
+#define NOWHERE (INDEX)(~0ull >> (65 - 8 * sizeof(INDEX)))
 #define NEARER(a, b) __builtin_elementwise_min(a, b)
-#define NEAREST(v) PASTE_EXPANDED(hmin_, PLACE)(v)
+#define NEAREST(v) PASTE_EXPANDED(hmin_, INDEX)(v)
 #endif
 
-// Of the lanes that hold what is best in all: their places.
-AI places where(found f, vec top) {
-    return __builtin_convertvector((f.best == top) | ((f.best != f.best) & (top != top)), places) ? f.at : (places)NOWHERE;
+// The indices of the lanes that hold the best element of all, NOWHERE in the others.
+AI indices indices_of(running_best f, vec top) {
+    const __typeof__(top == top) best = (f.best == top) | ((f.best != f.best) & (top != top));
+    return __builtin_convertvector(best, indices) ? f.at : (indices)NOWHERE;
 }
 
 AI idx along(const args *a, const element *x) {
-    const places lane = {LANES};
+    const indices lane = {LANES};
     const idx first = N < VL ? N : VL;
-    found f[2] = {{ first < VL ? KEEP(LOAD(x, first), first, IDENTITY) : LOAD(x, VL), lane < (PLACE)first ? lane : (places)NOWHERE }};
+    running_best f[2] = { { first < VL ? KEEP(LOAD(x, first), first, IDENTITY) : LOAD(x, VL),
+                            lane < (INDEX)first ? lane : (indices)NOWHERE } };
     f[1] = f[0];
     idx i = VL;
     for (; i + 2 * VL <= N; i += 2 * VL)
-        unroll (int j = 0; j < 2; j++) meet(&f[j], LOAD(x + i + j * VL, VL), lane + (PLACE)(i + j * VL), (vi32)-1);
-    if (i + VL <= N) meet(&f[0], LOAD(x + i, VL), lane + (PLACE)i, (vi32)-1), i += VL;
-    if (i < N) meet(&f[1], LOAD(x + i, N % VL), lane + (PLACE)i, (vi32){LANES} < (int)(N % VL));
+        unroll (int j = 0; j < 2; j++) update(&f[j], LOAD(x + i + j * VL, VL), lane + (INDEX)(i + j * VL), (vi32)-1);
+    if (i + VL <= N) update(&f[0], LOAD(x + i, VL), lane + (INDEX)i, (vi32)-1), i += VL;
+    if (i < N) update(&f[1], LOAD(x + i, N % VL), lane + (INDEX)i, (vi32){LANES} < (int)(N % VL));
     const vec top = (vec)WHOLE(JOIN(f[0].best, f[1].best));
-    return NEAREST(NEARER(where(f[0], top), where(f[1], top)));
+    return NEAREST(NEARER(indices_of(f[0], top), indices_of(f[1], top)));
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {

@@ -1,5 +1,6 @@
-// Attention, softmax(scale · Q·Kᵀ + mask) · V: a block of queries against the keys and values of its head, which are packed into panels of NR once for
-// consecutive blocks. Many keys go in blocks of KB with a running maximum and sum (Milakov and Gimelshein 2018, Dao et al. 2022), so that scores stay in L2.
+// Attention, softmax(scale · Q·Kᵀ + mask) · V: a block of queries against the keys and values of its head, which are
+// packed into panels of NR once for consecutive blocks. Many keys go in blocks of KB with a running maximum and sum
+// (Milakov and Gimelshein 2018, Dao et al. 2022), so that scores stay in L2.
 #include "attention.h"
 
 // <region>
@@ -17,11 +18,12 @@ AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y
 enum : idx { MR = 6, NV = 2, MB = 48, KB = 256 };
 // </tactic>
 
-enum : idx { NR = NV * VL, COLS = (DV + NR - 1) / NR * NR, ROW = KB + (KB % 256 ? 0 : VL) };    // rows a power of two apart would share their place in L1
+// rows a power of two apart would fall into the same sets of L1
+enum : idx { NR = NV * VL, COLS = (DV + NR - 1) / NR * NR, ROW = KB + (KB % 256 ? 0 : VL) };
 #define MBS ((SQ + MB - 1) / MB)
 #define KEYS ((SK + NR - 1) / NR * NR)
 
-// Keys as [panel][d][NR], columns past SK zero: VL × VL elements turned at a time.
+// Keys as [panel][d][NR], columns past SK zero: VL × VL elements transposed at a time.
 static void pack_keys(const args *a, const float *k, float *to) {
     for (idx n = 0; n < KEYS; n += VL)
         for (idx d = 0; d < D; d += VL) {
@@ -36,11 +38,13 @@ static void pack_keys(const args *a, const float *k, float *to) {
 // Values as [panel][key][NR], columns past DV zero.
 static void pack_values(const args *a, const float *v, float *to) {
     for (idx n = 0; n < SK; n++)
-        for (idx c = 0; c < COLS; c += VL) st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
+        for (idx c = 0; c < COLS; c += VL)
+            st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
 }
 
-// Scores of queries m … and keys n …: what a row does not read becomes minus infinity.
-AI void score(int rows, bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, idx b, idx m, idx n) {
+// Scores of queries from m and keys from n on; those that are masked out for a row become minus infinity.
+AI void score(int rows, bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, idx b,
+              idx m, idx n) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
@@ -52,20 +56,22 @@ AI void score(int rows, bool edge, const args *a, const float *mask, const float
             const int left = !edge ? VL : SK % NR - j * VL;
             vf32 x = acc[i][j];
             if (MASKED && left > 0) x += mask_at(a, mask, b, m + i, c, left < VL ? left : VL);
-            st_f32(s + i * ROW + j * VL, cut ? hide(x, c, limit) : x);
+            st_f32(s + i * ROW + j * VL, cut ? mask_from(x, c, limit) : x);
         }
 }
 
-AI void scores(bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, idx b, idx m0, idx m1, idx n) {
+AI void scores(bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, idx b, idx m0,
+               idx m1, idx n) {
     idx m = m0;
     for (; m + MR <= m1; m += MR, q += MR * D, s += MR * ROW) score(MR, edge, a, mask, q, k, s, b, m, n);
     if (m < m1) COUNTED(SQ % MR, MR, score(COUNT, edge, a, mask, q, k, s, b, m, n));
 }
 
-// Rows of exponentials times the values of n keys, on top of what went before, faded; the last part is divided by the row's sum and goes through the tail.
-typedef struct { float top, sum, fade; } row;
-AI void weigh(int rows, bool edge, const args *a, const tail *t, const float *s, const float *v, float *part, const row *r, idx n, bool first, bool last,
-              idx b, idx m, idx c) {
+// Rows of exponentials times the values of n keys, added to the rescaled sum of the blocks before; the last part is
+// divided by the row's sum and goes through the tail.
+typedef struct { float top, sum, rescale; } row;
+AI void weigh(int rows, bool edge, const args *a, const tail *t, const float *s, const float *v, float *part,
+              const row *r, idx n, bool first, bool last, idx b, idx m, idx c) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
@@ -73,16 +79,17 @@ AI void weigh(int rows, bool edge, const args *a, const tail *t, const float *s,
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             const int left = !edge ? VL : DV % NR - j * VL;
-            if (RUNNING && !first) acc[i][j] = vec_fma(ld_f32(part + i * NR + j * VL), bc_f32(r[i].fade), acc[i][j]);
+            if (RUNNING && !first) acc[i][j] = vec_fma(ld_f32(part + i * NR + j * VL), bc_f32(r[i].rescale), acc[i][j]);
             if (RUNNING && !last) st_f32(part + i * NR + j * VL, acc[i][j]);
             else if (left > 0) finish(t, acc[i][j] * bc_f32(r[i].sum), b, m + i, c + j * VL, left < VL ? left : VL);
         }
 }
 
-AI void weights(bool edge, const args *a, const tail *t, const float *s, const float *v, float *part, const row *r, idx n, bool first, bool last,
-                idx b, idx m0, idx m1, idx c) {
+AI void weights(bool edge, const args *a, const tail *t, const float *s, const float *v, float *part, const row *r,
+                idx n, bool first, bool last, idx b, idx m0, idx m1, idx c) {
     idx m = m0;
-    for (; m + MR <= m1; m += MR, s += MR * ROW, part += MR * NR, r += MR) weigh(MR, edge, a, t, s, v, part, r, n, first, last, b, m, c);
+    for (; m + MR <= m1; m += MR, s += MR * ROW, part += MR * NR, r += MR)
+        weigh(MR, edge, a, t, s, v, part, r, n, first, last, b, m, c);
     if (m < m1) COUNTED(SQ % MR, MR, weigh(COUNT, edge, a, t, s, v, part, r, n, first, last, b, m, c));
 }
 
@@ -90,33 +97,42 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const float *mask = MASKED ? a[3].p : 0, *packed_k = 0, *packed_v = 0;
-    float *keys = scratch, *values = keys + KEYS * D, *queries = values + SK * COLS, *s = queries + MB * D, *part = s + MB * ROW;
+    float *keys = scratch, *values = keys + KEYS * D, *queries = values + SK * COLS, *s = queries + MB * D,
+          *part = s + MB * ROW;
     row *rows = (row *)(part + (RUNNING ? MB * COLS : 0));
     for (idx t = begin; t < end; t++) {
         const idx b = t / MBS, m0 = t % MBS * MB, m1 = m0 + MB < SQ ? m0 + MB : SQ, seen = CAUSAL && m1 < SK ? m1 : SK;
-        const float *q = (const float *)a[0].p + Q_AT(b) + m0 * QR, *k = (const float *)a[1].p + K_AT(b), *v = (const float *)a[2].p + V_AT(b);
+        const float *q = (const float *)a[0].p + Q_AT(b) + m0 * QR, *k = (const float *)a[1].p + K_AT(b),
+                    *v = (const float *)a[2].p + V_AT(b);
         if (packed_k != k) pack_keys(a, packed_k = k, keys);
         if (packed_v != v) pack_values(a, packed_v = v, values);
         for (idx i = 0; i < m1 - m0; i++) {
             for (idx d = 0; d < D; d++) queries[i * D + d] = q[i * QR + d] * SCALE;
-            rows[i] = (row){ .top = -__FLT_MAX__ };                        // finite: a block of which nothing is read adds nothing
+            rows[i] = (row){ .top = -__FLT_MAX__ }; // finite: a block that is masked out adds nothing
         }
-        for (idx k0 = 0; k0 == 0 || k0 < seen; k0 += KB) {                // once also where there are no keys: then the sum of values is 0
+        // once also where there are no keys: then the sum of values is 0
+        for (idx k0 = 0; k0 == 0 || k0 < seen; k0 += KB) {
             const idx kn = k0 + KB < seen ? KB : seen - k0;
             const bool first = k0 == 0, last = k0 + kn == seen;
             for (idx n = k0; n < k0 + kn; n += NR) {
-                if (SK % NR == 0 || n + NR <= SK) scores(false, a, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
+                if (SK % NR == 0 || n + NR <= SK)
+                    scores(false, a, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
                 else scores(true, a, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
             }
             for (row *r = rows; r < rows + (m1 - m0); r++) {
-                const float before = r->top, added = exponentials(s + (r - rows) * ROW, (kn + NR - 1) / NR * NV, &r->top);
-                if (RUNNING) r->fade = f32_exp(bc_f32(before - r->top))[0];
-                r->sum = r->sum * r->fade + added;
-                if (last) r->sum = r->sum == 0 ? 0 : 1 / r->sum;             // of no keys
+                const float before = r->top,
+                            added = exponentials(s + (r - rows) * ROW, (kn + NR - 1) / NR * NV, &r->top);
+                if (RUNNING) r->rescale = f32_exp(bc_f32(before - r->top))[0];
+                r->sum = r->sum * r->rescale + added;
+                if (last) r->sum = r->sum == 0 ? 0 : 1 / r->sum; // without keys
             }
             for (idx c = 0; c < DV; c += NR) {
-                if (DV % NR == 0 || c + NR <= DV) weights(false, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
-                else weights(true, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
+                if (DV % NR == 0 || c + NR <= DV)
+                    weights(false, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1,
+                            c);
+                else
+                    weights(true, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1,
+                            c);
             }
         }
     }

@@ -1,4 +1,5 @@
-// Attention for few queries, one at a time, with keys and values read once where they lie: bound by reading them.
+// Attention for few queries, one at a time, with keys and values read once, in place: reading them is what takes the
+// time.
 #include "attention.h"
 
 // <region>
@@ -18,7 +19,7 @@ enum : idx { NV = 3, PARTS = 2 };
 
 enum : idx { NR = NV * VL };
 
-// VL scores; keys past the last one are read as the last one.
+// VL scores; in place of keys past the last one, the last one is read.
 AI vf32 score(const args *a, const float *q, const float *k, idx left) {
     vf32 acc[VL];
     const float *at[VL];
@@ -37,8 +38,9 @@ AI vf32 score(const args *a, const float *q, const float *k, idx left) {
     return acc[0] * SCALE;
 }
 
-// `width` columns of the result; the sum over keys in PARTS, enough of them to keep the multipliers busy.
-AI void weigh(int width, const args *a, const tail *t, const float *e, const float *v, float scale, idx n, idx b, idx r, idx c) {
+// `width` columns of the result; the sum over keys in PARTS, enough of them to hide the latency of multiply-adds.
+AI void weigh(int width, const args *a, const tail *t, const float *e, const float *v, float scale, idx n, idx b, idx r,
+              idx c) {
     vf32 sum[NV];
     unroll (int j = 0; j * VL < width; j++) sum[j] = bc_f32(0);
     for (idx k = 0; k < n;) {
@@ -51,13 +53,15 @@ AI void weigh(int width, const args *a, const tail *t, const float *e, const flo
                 unroll (int j = 0; j * VL < width; j++)
                     acc[p][j] = vec_fma(bc_f32(e[k + p]), piece(v + (k + p) * VR + j * VL, width - j * VL), acc[p][j]);
         for (; k < end; k++)
-            unroll (int j = 0; j * VL < width; j++) acc[0][j] = vec_fma(bc_f32(e[k]), piece(v + k * VR + j * VL, width - j * VL), acc[0][j]);
+            unroll (int j = 0; j * VL < width; j++)
+                acc[0][j] = vec_fma(bc_f32(e[k]), piece(v + k * VR + j * VL, width - j * VL), acc[0][j]);
         unroll (int j = 0; j * VL < width; j++) {
             unroll (int p = 1; p < PARTS; p++) acc[0][j] += acc[p][j];
             sum[j] += acc[0][j];
         }
     }
-    unroll (int j = 0; j * VL < width; j++) finish(t, sum[j] * scale, b, r, c + j * VL, width - j * VL < VL ? width - j * VL : VL);
+    unroll (int j = 0; j * VL < width; j++)
+        finish(t, sum[j] * scale, b, r, c + j * VL, width - j * VL < VL ? width - j * VL : VL);
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
@@ -67,11 +71,12 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     float *s = scratch;
     for (idx t = begin; t < end; t++) {
         const idx b = t / SQ, r = t % SQ, n = CAUSAL && r + 1 < SK ? r + 1 : SK;
-        const float *q = (const float *)a[0].p + Q_AT(b) + r * QR, *k = (const float *)a[1].p + K_AT(b), *v = (const float *)a[2].p + V_AT(b);
+        const float *q = (const float *)a[0].p + Q_AT(b) + r * QR, *k = (const float *)a[1].p + K_AT(b),
+                    *v = (const float *)a[2].p + V_AT(b);
         for (idx c = 0; c < n; c += VL) {
             vf32 x = score(a, q, k + c * KR, n - c);
             if (MASKED) x += mask_at(a, mask, b, r, c, n - c < VL ? n - c : VL);
-            st_f32(s + c, c + VL <= n ? x : hide(x, c, n));
+            st_f32(s + c, c + VL <= n ? x : mask_from(x, c, n));
         }
         float top = -__FLT_MAX__;
         const float sum = exponentials(s, (n + VL - 1) / VL, &top), scale = sum == 0 ? 0 : 1 / sum;

@@ -1,7 +1,9 @@
-// The most this CPU reads from memory: eight runs of numbers summed side by side, each number read once, and a vector stored for every tile.
+// Measures this CPU's memory bandwidth: eight runs of numbers summed side by side, each number read once, and a vector
+// stored for every tile.
 #include "vec.h"
 
-enum : idx { RUNS = 8, TURNS = 2048 }; // a tile reads RUNS · VL · TURNS numbers; on Zen 3 eight runs at once give 24 GB/s a core, a single one 20
+// a tile reads RUNS · VL · TURNS numbers; on Zen 3 eight runs at once give 24 GB/s a core, a single one 20
+enum : idx { RUNS = 8, TURNS = 2048 };
 
 void KERNEL(const args *a, idx begin, idx end, void *scratch) {
     for (idx t = begin; t < end; t++) {

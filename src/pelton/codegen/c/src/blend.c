@@ -1,5 +1,6 @@
-// Blends: weighted sums of elements picked along an axis. Rows of columns that are picked together are read as vectors, else lane by lane. A weight of zero
-// picks nothing; indices count from the end where negative, and meet the first or last element where out of range: nothing outside of the input is read.
+// Blends: weighted sums of elements picked along an axis. Rows of columns that are picked together are read as vectors,
+// else lane by lane. A weight of zero skips its element; negative indices count from the end, and those out of range
+// are clamped: nothing outside of the input is read.
 #include "row.h"
 
 // <region>
@@ -23,36 +24,37 @@ AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y
 enum : idx { RB = 1, CB = 37 };
 // </tactic>
 
-enum : idx { TOGETHER = 4 };                                             // vectors that one look at an index is for
+enum : idx { TOGETHER = 4 }; // vectors that share one load of an index
 
-AI idx place(const args *a, index i) {
+AI idx offset_of(const args *a, index i) {
     idx v = i;
     v += v < 0 ? SIZE : 0;
     return (v < 0 ? 0 : v < SIZE ? v : SIZE - 1) * STEP;
 }
 
-AI void picked(const args *a, int n, const tail *t, const element *x, const index *i, const scalar *w, idx r, idx c) {
-    vec sum = (vec)0;
+AI void pick(const args *a, int n, const tail *t, const element *x, const index *i, const scalar *w, idx r, idx c) {
+    vec total = (vec)0;
     for (idx k = 0; k < TAPS; k++) {
         element part[VL] = {0};
         unroll (int l = 0; l < VL; l++)
-            if (l < n) part[l] = x[(c + l) * XC + place(a, i[(c + l) * IC + k * IK])];
+            if (l < n) part[l] = x[(c + l) * XC + offset_of(a, i[(c + l) * IC + k * IK])];
         const vec by = WC ? WEIGHTS(w + c * WC + k * WK, WC, n) : (vec)w[k * WK];
-        sum += SELECT(ZERO(by), (vec)0, by * LOAD(part, n));
+        total += SELECT(ZERO(by), (vec)0, by * LOAD(part, n));
     }
-    finish(t, sum, 0, r, c, n);
+    finish(t, total, 0, r, c, n);
 }
 
-AI void summed(const args *a, int vectors, int n, const tail *t, const element *x, const index *i, const scalar *w, idx r, idx c) {
-    vec sum[TOGETHER];
-    unroll (int j = 0; j < vectors; j++) sum[j] = (vec)0;
+AI void sum(const args *a, int vectors, int n, const tail *t, const element *x, const index *i, const scalar *w, idx r,
+            idx c) {
+    vec total[TOGETHER];
+    unroll (int j = 0; j < vectors; j++) total[j] = (vec)0;
     for (idx k = 0; k < TAPS; k++) {
         const scalar by = w[k * WK];
         if (by == 0) continue;
-        const element *from = x + place(a, i[k * IK]) + c;
-        unroll (int j = 0; j < vectors; j++) sum[j] = vec_fma((vec)by, LOAD(from + j * VL, n), sum[j]);
+        const element *from = x + offset_of(a, i[k * IK]) + c;
+        unroll (int j = 0; j < vectors; j++) total[j] = vec_fma((vec)by, LOAD(from + j * VL, n), total[j]);
     }
-    unroll (int j = 0; j < vectors; j++) finish(t, sum[j], 0, r, c + j * VL, n);
+    unroll (int j = 0; j < vectors; j++) finish(t, total[j], 0, r, c + j * VL, n);
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
@@ -63,7 +65,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
             const element *x = (const element *)a[0].p + X_AT(r);
             const index *i = (const index *)a[1].p + I_AT(r);
             const scalar *w = (const scalar *)a[2].p + W_AT(r);
-            if (PICK) EACH_VECTOR(1, picked(a, lanes, &T, x, i, w, r, c));
-            else EACH_VECTOR(TOGETHER, summed(a, vectors, lanes, &T, x, i, w, r, c));
+            if (PICK) EACH_VECTOR(1, pick(a, lanes, &T, x, i, w, r, c));
+            else EACH_VECTOR(TOGETHER, sum(a, vectors, lanes, &T, x, i, w, r, c));
         }
 }

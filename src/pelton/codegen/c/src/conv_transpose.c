@@ -1,10 +1,12 @@
-// Transposed convolution, channels-last, gathered: output pixels that are congruent modulo the strides are reached by the same taps, and what
-// those read lies side by side. So each such phase is a convolution of stride one: MR pixels × NR output channels in registers.
+// Transposed convolution, channels-last, gathered: output pixels that are congruent modulo the strides are reached by
+// the same taps, which read adjacent pixels. So each such phase is a convolution of stride one: MR pixels × NR output
+// channels in registers.
 #include "vec.h"
 
 // <region>
-enum : idx { BATCH = 1, H = 5, W = 7, C = 3, OH = 11, OW = 15, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 2, SW = 2, PT = 0, PL = 0, DH = 1, DW = 1,
-              XN = 105, XH = 21, XW = 3, PACKED = 1, WG = 0, WO = 0, WC = 0, WH = 0, WW = 0 };
+enum : idx { BATCH = 1, H = 5, W = 7, C = 3, OH = 11, OW = 15, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 2, SW = 2,
+             PT = 0, PL = 0, DH = 1, DW = 1, XN = 105, XH = 21, XW = 3, PACKED = 1, WG = 0, WO = 0, WC = 0, WH = 0,
+             WW = 0 };
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
@@ -14,19 +16,20 @@ enum : idx { MR = 6, NV = 2, MB = 48, NB = 32 };
 // </tactic>
 
 enum : idx { NR = NV * VL, PANELS = (OC + NR - 1) / NR, PHASES = SH * SW, NBS = (PANELS * NR + NB - 1) / NB };
-#define MOST (((OH + SH - 1) / SH) * ((OW + SW - 1) / SW))                 // pixels of a phase
-#define MBS ((MOST + MB - 1) / MB)
+#define MAX_PIXELS (((OH + SH - 1) / SH) * ((OW + SW - 1) / SW)) // of a phase
+#define MBS ((MAX_PIXELS + MB - 1) / MB)
 static const float zeros[C];
 #include "filters.h"
 
-// The pixels of a phase: rows first, first + stride …; so many of them in each of so many rows.
+// The pixels of a phase: `rows` from row `top` on, `columns` in each from column `left` on, the strides apart.
 typedef struct { idx top, left, rows, columns; } phase;
 AI phase phase_of(const args *a, idx k) {
     const idx top = k / SW, left = k % SW;
     return (phase){ top, left, (OH - top + SH - 1) / SH, (OW - left + SW - 1) / SW };
 }
 
-AI void tile(bool edge, const args *a, const tail *t, const float *x, const float *w, phase f, idx b, idx p, idx end, idx g, idx n) {
+AI void tile(bool edge, const args *a, const tail *t, const float *x, const float *w, phase f, idx b, idx p, idx end,
+             idx g, idx n) {
     vf32 acc[MR][NV];
     idx row[MR], column[MR];
     unroll (int i = 0; i < MR; i++) {
@@ -68,15 +71,18 @@ AI void tile(bool edge, const args *a, const tail *t, const float *x, const floa
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    idx held = -1;
+    idx packed = -1;
     for (idx t = begin; t < end; t++) {
-        const idx mb = t % MBS, nb = t / MBS % NBS, k = t / (MBS * NBS) % PHASES, g = t / (MBS * NBS * PHASES) % GROUPS, b = t / (MBS * NBS * PHASES * GROUPS);
+        const idx mb = t % MBS, nb = t / MBS % NBS, k = t / (MBS * NBS) % PHASES, g = t / (MBS * NBS * PHASES) % GROUPS,
+                  b = t / (MBS * NBS * PHASES * GROUPS);
         const phase f = phase_of(a, k);
-        const idx pixels = f.rows * f.columns, p0 = mb * MB, p1 = p0 + MB < pixels ? p0 + MB : pixels, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
-        const float *x = (const float *)a[0].p + b * XN + g * C, *filters = (const float *)a[1].p + (g * PANELS * NR + n0) * (KH * KW * C);
+        const idx pixels = f.rows * f.columns, p0 = mb * MB, p1 = p0 + MB < pixels ? p0 + MB : pixels, n0 = nb * NB,
+                  n1 = n0 + NB < OC ? n0 + NB : OC;
+        const float *x = (const float *)a[0].p + b * XN + g * C,
+                    *filters = (const float *)a[1].p + (g * PANELS * NR + n0) * (KH * KW * C);
         if (!PACKED) {
-            if (held != g * NBS + nb) pack_filters(a, (const float *)a[1].p + g * WG, scratch, n0, n1);
-            held = g * NBS + nb;                                          // consecutive tiles share their filters
+            if (packed != g * NBS + nb) pack_filters(a, (const float *)a[1].p + g * WG, scratch, n0, n1);
+            packed = g * NBS + nb; // consecutive tiles share their filters
             filters = scratch;
         }
         for (idx n = n0; n < n1; n += NR) {

@@ -1,4 +1,5 @@
-// Probabilities of classes from those of pairs of them (see the op), row by row; in double precision, as libsvm has it, so that no rounding decides when to end.
+// Probabilities of classes from those of pairs of classes (see the op), row by row; in double precision, as in libsvm,
+// so that no rounding decides when to stop.
 #include "vec.h"
 
 // <region>

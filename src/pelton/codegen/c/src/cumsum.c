@@ -1,4 +1,5 @@
-// Cumulative sums and products. Vectors run along the columns of the output; where the axis itself has unit stride, its elements are added one by one.
+// Cumulative sums and products. Vectors run along the columns of the output; where the axis itself has unit stride, its
+// elements are added one by one.
 #include "vec.h"
 
 // <region>
@@ -22,7 +23,7 @@ enum : idx { NV = 2, CB = 37 };
 
 #define CBS (ALONG ? 1 : (COLS + CB - 1) / CB)
 
-AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, idx b, idx c) {
+AI void scan_columns(const args *a, int vectors, int lanes, const tail *t, const element *x, idx b, idx c) {
     vec sum[NV];
     unroll (int j = 0; j < vectors; j++) sum[j] = IDENTITY;
     for (idx i = 0; i < N; i++) {
@@ -36,7 +37,7 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
     }
 }
 
-AI scalar some(const tail *t, const element *x, scalar sum, idx b, idx c, idx lanes) {
+AI scalar scan_vector(const tail *t, const element *x, scalar sum, idx b, idx c, idx lanes) {
     scalar part[VL] = {0};
     LANES_TO(part, LOAD(x + c, lanes));
     unroll (int k = 0; k < VL; k++) {
@@ -51,11 +52,11 @@ AI scalar some(const tail *t, const element *x, scalar sum, idx b, idx c, idx la
     return sum;
 }
 
-AI void along(const args *a, const tail *t, const element *x, idx b) {
+AI void scan_along(const args *a, const tail *t, const element *x, idx b) {
     scalar sum = START;
-    if (REVERSE && N % VL) sum = some(t, x, sum, b, N - N % VL, N % VL);
-    for (idx i = 0; i < N / VL; i++) sum = some(t, x, sum, b, (REVERSE ? N / VL - 1 - i : i) * VL, VL);
-    if (!REVERSE && N % VL) some(t, x, sum, b, N - N % VL, N % VL);
+    if (REVERSE && N % VL) sum = scan_vector(t, x, sum, b, N - N % VL, N % VL);
+    for (idx i = 0; i < N / VL; i++) sum = scan_vector(t, x, sum, b, (REVERSE ? N / VL - 1 - i : i) * VL, VL);
+    if (!REVERSE && N % VL) scan_vector(t, x, sum, b, N - N % VL, N % VL);
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
@@ -66,12 +67,12 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const element *x = (const element *)a[0].p + X_AT(b);
         idx c = c0;
         if (ALONG) {
-            along(a, &T, x, b);
+            scan_along(a, &T, x, b);
             continue;
         }
-        for (; c + NV * VL <= c1; c += NV * VL) columns(a, NV, VL, &T, x, b, c);
+        for (; c + NV * VL <= c1; c += NV * VL) scan_columns(a, NV, VL, &T, x, b, c);
         if (NV > 1)
-            for (; c + VL <= c1; c += VL) columns(a, 1, VL, &T, x, b, c);
-        if (COLS % VL && c < c1) columns(a, 1, COLS % VL, &T, x, b, c);
+            for (; c + VL <= c1; c += VL) scan_columns(a, 1, VL, &T, x, b, c);
+        if (COLS % VL && c < c1) scan_columns(a, 1, COLS % VL, &T, x, b, c);
     }
 }

@@ -1,9 +1,12 @@
-// Depthwise convolution, channels-last: TW output pixels of one row × NV vectors of channels in registers; a tap is one multiply-add per pixel.
+// Depthwise convolution, channels-last: TW output pixels of one row × NV vectors of channels in registers; a tap is one
+// multiply-add per pixel.
 #include "vec.h"
 
 // <region>
-enum : idx { BATCH = 1, H = 9, W = 17, C = 13, OH = 9, OW = 17, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, XN = 1989, XH = 221, XW = 13 };
-#define EDGES 1        // the sizes are constants and the window is small: blocks at the edges leave out the taps that lie beside the row
+enum : idx { BATCH = 1, H = 9, W = 17, C = 13, OH = 9, OW = 17, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1,
+             DW = 1, XN = 1989, XH = 221, XW = 13 };
+// sizes are constants and the window is small: blocks at the edges leave out the taps outside of the row
+#define EDGES 1
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * C + c, x, n); }
@@ -15,9 +18,10 @@ enum : idx { TW = 6, NV = 1, RB = 1 };
 enum : idx { CP = (C + VL - 1) / VL * VL };
 #define RBS ((OH + RB - 1) / RB)
 
-// `count` pixels from q on, of row p, `vectors` of their channels. Taps beside the row are asked for where `edge` is set: the compiler knows each where q and
-// the sizes are constants.
-AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx q, idx c, int lanes) {
+// `count` pixels from q on, of row p, `vectors` of their channels. Where `edge` is set, taps are checked against the
+// row's ends: at compile time where q and the sizes are constants.
+AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, const float *x, const float *w, idx b,
+               idx p, idx q, idx c, int lanes) {
     vf32 acc[NV][TW];
     unroll (int j = 0; j < vectors; j++)
         unroll (int i = 0; i < count; i++) acc[j][i] = bc_f32(0);
@@ -30,15 +34,17 @@ AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, c
                 const vf32 k = ld_f32(w + (kh * KW + kw) * CP + c + j * VL);
                 unroll (int i = 0; i < count; i++)
                     if (!edge || (u64)(left + i * SW + kw * DW) < W)
-                        acc[j][i] = vec_fma(ldn_f32(row + kh * DH * XH + (i * SW + kw * DW) * XW + j * VL, lanes), k, acc[j][i]);
+                        acc[j][i] = vec_fma(ldn_f32(row + kh * DH * XH + (i * SW + kw * DW) * XW + j * VL, lanes), k,
+                                            acc[j][i]);
             }
     }
     unroll (int i = 0; i < count; i++)
         unroll (int j = 0; j < vectors; j++) finish(t, acc[j][i], b, p * OW + q + i, c + j * VL, lanes);
 }
 
-// One pixel, its taps clipped to the picture.
-AI void border(int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx q, idx c, int lanes) {
+// One pixel, its taps clipped to the feature map.
+AI void border(int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx q, idx c,
+               int lanes) {
     vf32 acc[NV];
     unroll (int j = 0; j < vectors; j++) acc[j] = bc_f32(0);
     const idx top = p * SH - PT, left = q * SW - PL;
@@ -48,20 +54,27 @@ AI void border(int vectors, const args *a, const tail *t, const float *x, const 
             const idx z = left + kw * DW;
             if ((u64)z < W)
                 unroll (int j = 0; j < vectors; j++)
-                    acc[j] = vec_fma(ldn_f32(x + (top + kh * DH) * XH + z * XW + c + j * VL, lanes), ld_f32(w + (kh * KW + kw) * CP + c + j * VL), acc[j]);
+                    acc[j] = vec_fma(ldn_f32(x + (top + kh * DH) * XH + z * XW + c + j * VL, lanes),
+                                     ld_f32(w + (kh * KW + kw) * CP + c + j * VL), acc[j]);
         }
     }
     unroll (int j = 0; j < vectors; j++) finish(t, acc[j], b, p * OW + q, c + j * VL, lanes);
 }
 
-#define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW)             // first pixel that reads nothing left of the picture
+#define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW) // first pixel that reads nothing left of the feature map
 #define LAST (W - 1 - (KW - 1) * DW + PL)
 #define Q2 (LAST < 0 ? 0 : LAST / SW + 1)
-#define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW)                             // first that reads past the right edge
+#define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW) // first that reads past the right edge
 
 #if EDGES
-// Blocks of TW pixels from 0 on: those that reach over the left edge, those that reach over neither, those that reach over the right one, and what is left.
-enum : idx { A0 = (Q0 + TW - 1) / TW, A = A0 * TW < OW ? A0 : OW / TW, M = Q1 > A * TW ? (Q1 - A * TW) / TW : 0, Z = OW / TW };
+// Blocks of TW pixels from 0 on: those whose windows cross the left edge, those whose windows cross none, those whose
+// windows cross the right edge, and the rest.
+enum : idx {
+    A0 = (Q0 + TW - 1) / TW,
+    A = A0 * TW < OW ? A0 : OW / TW,
+    M = Q1 > A * TW ? (Q1 - A * TW) / TW : 0,
+    Z = OW / TW
+};
 
 AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx c, int lanes) {
     unroll (int i = 0; i < A; i++) pixels(TW, 1, vectors, a, t, x, w, b, p, i * TW, c, lanes);

@@ -1,4 +1,5 @@
-// Determinants by elimination, the largest element of each column as its pivot; in double precision, whatever the elements are.
+// Determinants by elimination, the largest element of each column as its pivot; in double precision, whatever the
+// elements are.
 #include "vec.h"
 
 // <region>
@@ -10,7 +11,7 @@ typedef f32 element;
 // <tactic>
 // </tactic>
 
-AI double eliminated(double *m, idx n) {
+AI double determinant(double *m, idx n) {
     double product = 1;
     for (idx k = 0; k < n; k++) {
         idx best = k;
@@ -20,8 +21,8 @@ AI double eliminated(double *m, idx n) {
         product *= best == k ? other[k] : -other[k];
         if (product == 0) return 0;
         for (idx j = k; j < n && best != k; j++) {
-            const double held = row[j];
-            row[j] = other[j], other[j] = held;
+            const double swapped = row[j];
+            row[j] = other[j], other[j] = swapped;
         }
         for (idx i = k + 1; i < n; i++) {
             const double factor = m[i * n + k] / row[k];
@@ -38,6 +39,6 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const element *x = (const element *)a[0].p + X_AT(b);
         for (idx i = 0; i < N; i++)
             for (idx j = 0; j < N; j++) m[i * N + j] = x[i * ROW + j * COLUMN];
-        ((element *)a[1].p)[Y_AT(b)] = (element)eliminated(m, N);
+        ((element *)a[1].p)[Y_AT(b)] = (element)determinant(m, N);
     }
 }

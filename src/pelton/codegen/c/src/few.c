@@ -1,6 +1,7 @@
-// Products C[b, m, n] = A[b, m, :] · B[b, :, n] of few rows with a matrix that is no constant. Reading B is what takes the time: it is read in place, once, as
-// it lies. Where its rows lie whole, the sums of a tile's columns wait in scratch while DEEP rows at a time are added to them: runs of NB floats, not of one
-// vector from every page. Where its columns lie whole (a transposed matrix), WIDE of them are multiplied with the rows of A at a time. Long sums are made of
+// Products C[b, m, n] = A[b, m, :] · B[b, :, n] of few rows with a matrix that is no constant. Reading B is what takes
+// the time: it is read once, in place. Where its rows are contiguous, the sums of a tile's columns stay in scratch
+// while DEEP rows at a time are added to them: runs of NB floats, not one vector from every page. Where its columns are
+// contiguous (a transposed matrix), WIDE of them are multiplied with the rows of A at a time. Long sums are made of
 // sums of at most BLOCK terms, which keeps them exact.
 #include "vec.h"
 
@@ -20,9 +21,9 @@ enum : idx { NB = 64 };
 #define WHOLE_ROWS (BN == 1)
 enum : idx { DEEP = 4, WIDE = 4, BLOCK = 1024 };
 
-// `deep` rows of B, so many vectors of its columns of n lanes, added to the sums. Two vectors are a line of the cache: rows whose distance is a power of two
-// share a few places in L1, which no line of them would outlive.
-AI void added(int deep, int vectors, int n, const args *a, const float *A, const float *B, float *sum) {
+// Adds `deep` rows of B, `vectors` of n lanes of each, to the sums. Two vectors are a cache line: rows a power of two
+// apart share a few sets of L1, where no line would survive until its other half is read.
+AI void add_rows(int deep, int vectors, int n, const args *a, const float *A, const float *B, float *sum) {
     vf32 acc[M * 2];
     unroll (int i = 0; i < M; i++)
         unroll (int j = 0; j < vectors; j++) acc[i * 2 + j] = ld_f32(sum + i * NB + j * VL);
@@ -35,14 +36,15 @@ AI void added(int deep, int vectors, int n, const args *a, const float *A, const
         unroll (int j = 0; j < vectors; j++) st_f32(sum + i * NB + j * VL, acc[i * 2 + j]);
 }
 
-AI void rows(int deep, const args *a, const float *A, const float *B, float *sum, idx count) {
+AI void add_row_block(int deep, const args *a, const float *A, const float *B, float *sum, idx count) {
     idx c = 0;
-    for (; c + 2 * VL <= count; c += 2 * VL) added(deep, 2, VL, a, A, B + c, sum + c);
-    for (; c + VL <= count; c += VL) added(deep, 1, VL, a, A, B + c, sum + c);
-    if (c < count) added(deep, 1, (int)(count - c), a, A, B + c, sum + c);
+    for (; c + 2 * VL <= count; c += 2 * VL) add_rows(deep, 2, VL, a, A, B + c, sum + c);
+    for (; c + VL <= count; c += VL) add_rows(deep, 1, VL, a, A, B + c, sum + c);
+    if (c < count) add_rows(deep, 1, (int)(count - c), a, A, B + c, sum + c);
 }
 
-// `count` columns of B times the rows of A, from k on: added to lane j of part i for row i and column j.
+// Adds the products of `count` columns of B and the rows of A, from k on, to part: lane j of vector i for row i and
+// column j.
 AI void dots(int count, const args *a, const float *A, const float *B, float *part, idx k) {
     vf32 acc[M * WIDE];
     unroll (int i = 0; i < M * WIDE; i++) acc[i] = bc_f32(0);
@@ -55,7 +57,8 @@ AI void dots(int count, const args *a, const float *A, const float *B, float *pa
     if (K % VL && end == K)
         unroll (int j = 0; j < count; j++) {
             const vf32 v = ldn_f32(B + j * BN + k, K - k);
-            unroll (int i = 0; i < M; i++) acc[i * WIDE + j] = vec_fma(ldn_f32(A + i * AR + k, K - k), v, acc[i * WIDE + j]);
+            unroll (int i = 0; i < M; i++)
+                acc[i * WIDE + j] = vec_fma(ldn_f32(A + i * AR + k, K - k), v, acc[i * WIDE + j]);
         }
     unroll (int i = 0; i < M; i++)
         unroll (int j = 0; j < count; j++) part[i * VL + j] += hsum_f32(acc[i * WIDE + j]);
@@ -74,8 +77,8 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
                 const idx end = k + BLOCK < K ? k + BLOCK : K;
                 if (K > BLOCK)
                     for (idx i = 0; i < M * NB; i += VL) st_f32(sum + i, bc_f32(0));
-                for (; k + DEEP <= end; k += DEEP) rows(DEEP, a, A + k, B + k * BK + n0, sum, n1 - n0);
-                for (; k < end; k++) rows(1, a, A + k, B + k * BK + n0, sum, n1 - n0);
+                for (; k + DEEP <= end; k += DEEP) add_row_block(DEEP, a, A + k, B + k * BK + n0, sum, n1 - n0);
+                for (; k < end; k++) add_row_block(1, a, A + k, B + k * BK + n0, sum, n1 - n0);
                 if (K > BLOCK)
                     for (idx i = 0; i < M * NB; i += VL) st_f32(whole + i, ld_f32(whole + i) + ld_f32(sum + i));
             }
@@ -91,7 +94,8 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
                     for (; j < left; j++) dots(1, a, A, B + (n + j) * BN, part + j, k);
                 }
             }
-            unroll (int i = 0; i < M; i++) finish(&T, ld_f32(WHOLE_ROWS ? whole + i * NB + n - n0 : part + i * VL), b, i, n, left);
+            unroll (int i = 0; i < M; i++)
+                finish(&T, ld_f32(WHOLE_ROWS ? whole + i * NB + n - n0 : part + i * VL), b, i, n, left);
         }
     }
 }

@@ -1,4 +1,5 @@
-// Filters that are no constant, packed by the task that uses them: panels of NR output channels as [tap][channel][NR], those past the last one zero.
+// Filters that are not constant are packed by the task that uses them: panels of NR output channels as
+// [tap][channel][NR], zero past the last one.
 #pragma once
 #include "vec.h"
 

@@ -1,4 +1,5 @@
-// What clang expects of a C library even where there is none: block copies and fills, seen only inside the engine that they are linked into.
+// The functions that clang calls even without a C library: block copies and fills, visible only inside the engine that
+// they are linked into.
 #include "vec.h"
 
 #define HIDDEN __attribute__((visibility("hidden"), no_builtin))

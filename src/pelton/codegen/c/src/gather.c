@@ -1,5 +1,6 @@
-// Gathers: rows copied from where indices say, or elements picked one by one. An index tuple is DEPTH numbers; negative ones count from the
-// end, and those out of range meet the first or last element: nothing outside of the input is ever read.
+// Gathers: rows copied from the positions that indices give, or elements picked one by one. An index tuple is DEPTH
+// numbers; negative ones count from the end, and those out of range are clamped: nothing outside of the input is ever
+// read.
 #include "row.h"
 
 // <region>
@@ -19,7 +20,7 @@ AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y
 enum : idx { RB = 1, CB = 37 };
 // </tactic>
 
-AI idx place(const args *a, const index *i) {
+AI idx offset_of(const args *a, const index *i) {
     const idx sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
     idx at = 0;
     unroll (idx k = 0; k < DEPTH; k++) {
@@ -31,10 +32,10 @@ AI idx place(const args *a, const index *i) {
     return at;
 }
 
-AI void picked(const args *a, int n, const tail *t, const element *x, const index *i, idx r, idx c) {
+AI void pick(const args *a, int n, const tail *t, const element *x, const index *i, idx r, idx c) {
     element part[VL] = {0};
     unroll (int l = 0; l < VL; l++)
-        if (l < n) part[l] = x[(c + l) * XC + place(a, i + (c + l) * IC)];
+        if (l < n) part[l] = x[(c + l) * XC + offset_of(a, i + (c + l) * IC)];
     finish(t, LOAD(part, n), 0, r, c, n);
 }
 
@@ -46,9 +47,9 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
             const element *x = (const element *)a[0].p + X_AT(r);
             const index *i = (const index *)a[1].p + I_AT(r);
             if (PICK) {
-                EACH_VECTOR(1, picked(a, lanes, &T, x, i, r, c));
+                EACH_VECTOR(1, pick(a, lanes, &T, x, i, r, c));
             } else {
-                x += place(a, i);
+                x += offset_of(a, i);
                 EACH_VECTOR(1, finish(&T, LOAD(x + c, lanes), 0, r, c, lanes));
             }
         }

@@ -1,5 +1,5 @@
 // Matrix product C[b, m, n] = A[b, m, :] · B[b, :, n]: A read in place row by row, B in panels of NR columns
-// (packed at build time, or here into scratch where it is no constant), K in blocks that keep a panel in L1.
+// (packed at build time, or here into scratch where it is not constant), K in blocks that keep a panel in L1.
 #include "product.h"
 
 // <region>
@@ -18,11 +18,12 @@ enum : idx { NR = NV * VL };
 #define MBS ((M + MB - 1) / MB)
 #define NBS ((N + NB - 1) / NB)
 #define BLOCKED (K > KC)
-// Whether the weights may come from memory while they are used: one prefetch for each column of A. Against bursts before each tile, which had been here:
-// 128 × 768 × 3072 7 % faster, 128 × 768 × 2304 10 %, 128 × 3072 × 768 3 % slower (2 threads, interleaved, cold weights). Against none: 49 × 2048 × 512 12 %
-// faster, 196 × 1024 × 256 and 784 × 512 × 128 within 2 %.
-// Tiles of a block share the asking. Where a run decides M, each does as much as in a whole block, a number that the compiler knows: with a loop that finds
-// it out, BERT of 128 tokens took 4 % longer. What the tiles that a smaller M lacks would have asked for is asked for before the others.
+// Whether weights are prefetched from memory during use: one prefetch for each column of A. Against bursts before each
+// tile: 128 × 768 × 3072 7 % faster, 128 × 768 × 2304 10 %, 128 × 3072 × 768 3 % slower (2 threads, interleaved, cold
+// weights). Against no prefetch: 49 × 2048 × 512 12 % faster, 196 × 1024 × 256 and 784 × 512 × 128 within 2 %. The
+// tiles of a block share the prefetch. Where M is dynamic, each does as much as in a whole block, a number known at
+// compile time: computing it at run time cost BERT of 128 tokens 4 %. What the missing tiles of a smaller M would have
+// prefetched is prefetched before the others.
 #ifdef M
 enum : idx { M_VARIES = 1, TILES = (MB + MR - 1) / MR };
 #else
@@ -30,10 +31,11 @@ enum : idx { M_VARIES = 0, TILES = ((M < MB ? M : MB) + MR - 1) / MR };
 #endif
 #define STREAMED (PACKED && K * N >= FAR && (M_VARIES || M >= 24))
 
-// One tile of `rows` × NR: its part of the sum from k0 on, `kn` long; the last part goes through the tail. A panel comes from memory once and is used by
-// all tiles of a block: each asks for its part of the next one, `step` bytes with every product.
-AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, const float *p, float *part, idx kn, bool first, bool last,
-             idx b, idx m, idx n, const float *next, idx step) {
+// One tile of `rows` × NR: its part of the sum from k0 on, `kn` long; the last part goes through the tail. A panel
+// comes from memory once and is used by all tiles of a block: each prefetches its part of the next one, `step` bytes
+// with every column.
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, const float *p, float *part, idx kn,
+             bool first, bool last, idx b, idx m, idx n, const float *next, idx step) {
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
     if (KC <= CHAIN + CHAIN / 2 || K <= CHAIN) product_of(false, rows, NV, A, AR, p, kn, acc, next, step);
@@ -62,7 +64,8 @@ AI void pack(const args *a, const float *B, float *to, idx n0, idx n1) {
                 const idx c = n + j * VL;
                 const float *from = B + k * BK + c * BN;
                 if (c + VL <= N) st_f32(row + j * VL, BN == 1 ? ld_f32(from) : ldg_f32(from, BN, VL));
-                else st_f32(row + j * VL, c >= N ? bc_f32(0) : BN == 1 ? ldn_f32(from, N - c) : ldg_f32(from, BN, N - c));
+                else if (c < N) st_f32(row + j * VL, BN == 1 ? ldn_f32(from, N - c) : ldg_f32(from, BN, N - c));
+                else st_f32(row + j * VL, bc_f32(0));
             }
         }
 }
@@ -72,17 +75,17 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     const tail T = tail_open(a);
     float *part = scratch, *packed = part + (BLOCKED ? MB * NB : 0);
     const idx step = STREAMED ? (4 * NR + TILES - 1) / TILES : 0;
-    idx held = -1;
+    idx packed_for = -1;
     for (idx t = begin; t < end; t++) {
         const idx mb = t % MBS, nb = t / MBS % NBS, b = t / (MBS * NBS);
         const idx m0 = mb * MB, m1 = m0 + MB < M ? m0 + MB : M, n0 = nb * NB, n1 = n0 + NB < N ? n0 + NB : N;
         const float *A = (const float *)a[0].p + A_AT(b), *B = (const float *)a[1].p + B_AT(b);
         if (!PACKED) {
-            if (held != t / MBS) pack(a, B, packed, n0, n1);                 // consecutive tiles share their columns
-            held = t / MBS;
+            if (packed_for != t / MBS) pack(a, B, packed, n0, n1); // consecutive tiles share their columns
+            packed_for = t / MBS;
             B = packed - n0 * K;
         }
-        for (idx k0 = 0; k0 == 0 || k0 < K; k0 += KC) {                    // once also where there is nothing to add up
+        for (idx k0 = 0; k0 == 0 || k0 < K; k0 += KC) { // once even where K is 0
             const idx kn = k0 + KC < K ? KC : K - k0;
             const bool first = k0 == 0, last = k0 + kn == K;
             for (idx n = n0; n < n1; n += NR) {
@@ -90,15 +93,24 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
                 const float *next = n + NR < n1 ? p + K * NR : last ? B + n1 * K : B + n0 * K + (k0 + KC) * NR;
                 float *row = part + (n - n0) * MB;
                 if (M_VARIES && STREAMED && M >= 24 && M < MB)
-                    for (idx i = (M / MR) * kn * step; i < 4 * kn * NR; i += 64) __builtin_prefetch((const char *)next + i, 0, 2);
+                    for (idx i = (M / MR) * kn * step; i < 4 * kn * NR; i += 64)
+                        __builtin_prefetch((const char *)next + i, 0, 2);
                 idx m = m0;
                 if (N % NR == 0 || n + NR <= N) {
                     for (; m + MR <= m1; m += MR, next += kn * step / 4)
-                        tile(MR, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n, next, step);
-                    if (m < m1) COUNTED(M % MR, MR, tile(COUNT, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n, 0, 0));
+                        tile(MR, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n, next,
+                             step);
+                    if (m < m1)
+                        COUNTED(M % MR, MR,
+                                tile(COUNT, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b,
+                                     m, n, 0, 0));
                 } else {
-                    for (; m + MR <= m1; m += MR) tile(MR, true, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n, 0, 0);
-                    if (m < m1) COUNTED(M % MR, MR, tile(COUNT, true, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n, 0, 0));
+                    for (; m + MR <= m1; m += MR)
+                        tile(MR, true, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n, 0, 0);
+                    if (m < m1)
+                        COUNTED(M % MR, MR,
+                                tile(COUNT, true, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m,
+                                     n, 0, 0));
                 }
             }
         }

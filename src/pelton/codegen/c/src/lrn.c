@@ -27,16 +27,20 @@ AI vec shifted(const args *a, const element *x, idx c, idx k) {
     return left >= VL ? LOAD(x + c + k, VL) : left > 0 ? LOAD(x + c + k, left) : (vec)0;
 }
 
-// Vectors of channels from c on. Those whose windows begin before the first channel (HEAD) read a copy, those whose windows end past the last
-// (FOOT) load in part.
+// Vectors of channels from c on. Those whose windows begin before the first channel (HEAD) read a copy, those whose
+// windows end past the last (FOOT) load in part.
 enum { INNER, HEAD, FOOT };
-AI void channels(const args *a, int where, int vectors, int lanes, const tail *t, const element *x, const element *first, idx r, idx c) {
+AI void channels(const args *a, int where, int vectors, int lanes, const tail *t, const element *x,
+                 const element *first, idx r, idx c) {
     vf32 v[NV];
     unroll (int j = 0; j < vectors; j++) v[j] = bc_f32(0);
     unroll (idx k = 0; k < SIZE; k++)
         unroll (int j = 0; j < vectors; j++) {
             const idx at = c + j * VL;
-            const vf32 w = where == HEAD ? LOAD(first + at + k, VL) : where == FOOT ? shifted(a, x, at, k - BEFORE) : LOAD(x + at + k - BEFORE, VL);
+            vf32 w;
+            if (where == HEAD) w = LOAD(first + at + k, VL);
+            else if (where == FOOT) w = shifted(a, x, at, k - BEFORE);
+            else w = LOAD(x + at + k - BEFORE, VL);
             v[j] = vec_fma(w, w, v[j]);
         }
     unroll (int j = 0; j < vectors; j++) v[j] = INVERSE_POWER(vec_fma(v[j], bc_f32(ALPHA), bc_f32(BIAS)));
@@ -46,12 +50,13 @@ AI void channels(const args *a, int where, int vectors, int lanes, const tail *t
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    enum : idx { HELD = 2 * (BEFORE + VL) + SIZE };                       // zeros, then the first channels of a pixel: what vectors at the head read
+    // zeros, then the first channels of a pixel, for vectors at the head
+    enum : idx { COPIED = 2 * (BEFORE + VL) + SIZE };
     element *first = scratch;
-    for (idx i = 0; i < HELD; i++) first[i] = 0;
+    for (idx i = 0; i < COPIED; i++) first[i] = 0;
     for (idx r = begin * RB; r < (end * RB < PIXELS ? end * RB : PIXELS); r++) {
         const element *x = (const element *)a[0].p + X_AT(r);
-        for (idx i = 0; i < (HELD - BEFORE < C ? HELD - BEFORE : C); i++) first[BEFORE + i] = x[i];
+        for (idx i = 0; i < (COPIED - BEFORE < C ? COPIED - BEFORE : C); i++) first[BEFORE + i] = x[i];
         idx c = 0;
         for (; c < BEFORE && c + VL <= C; c += VL) channels(a, HEAD, 1, VL, &T, x, first, r, c);
         for (; c + (NV + 1) * VL + SIZE <= C; c += NV * VL) channels(a, INNER, NV, VL, &T, x, first, r, c);

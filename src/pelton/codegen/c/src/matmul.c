@@ -1,4 +1,5 @@
-// Matrix product C[b, m, n] = A[b, m, :] · B[b, :, n] of any element type, both operands read in place: A element by element, B along its rows.
+// Matrix product C[b, m, n] = A[b, m, :] · B[b, :, n] of any element type, both operands read in place: A element by
+// element, B along its rows.
 #include "vec.h"
 
 // <region>
@@ -21,7 +22,8 @@ enum : idx { MR = 4, NV = 2, MB = 32, NB = 64 };
 #define MBS ((M + MB - 1) / MB)
 #define NBS ((N + NB - 1) / NB)
 
-AI void tile(int rows, int vectors, int lanes, const args *a, const tail *t, const element *A, const element *B, idx b, idx m, idx n) {
+AI void tile(int rows, int vectors, int lanes, const args *a, const tail *t, const element *A, const element *B, idx b,
+             idx m, idx n) {
     vec acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < vectors; j++) acc[i][j] = (vec)0;
@@ -37,7 +39,8 @@ AI void tile(int rows, int vectors, int lanes, const args *a, const tail *t, con
         unroll (int j = 0; j < vectors; j++) finish(t, acc[i][j], b, m + i, n + j * VL, lanes);
 }
 
-AI void columns(int vectors, int lanes, const args *a, const tail *t, const element *A, const element *B, idx b, idx m0, idx m1, idx n) {
+AI void columns(int vectors, int lanes, const args *a, const tail *t, const element *A, const element *B, idx b, idx m0,
+                idx m1, idx n) {
     idx m = m0;
     for (; m + MR <= m1; m += MR) tile(MR, vectors, lanes, a, t, A, B, b, m, n);
     if (m < m1) COUNTED(M % MR, MR, tile(COUNT, vectors, lanes, a, t, A, B, b, m, n));

@@ -1,8 +1,9 @@
-// Elements moved to other places: padding, repetition, triangles, nearest neighbours. Each row of the output has a row of the input, and a map
-// of its columns; where that runs on element by element, whole vectors are copied.
+// Moves elements: padding, repetition, triangles, nearest neighbours. Each row of the output has a row of the input,
+// and a map of its columns; where that is contiguous, whole vectors are copied.
 #include "row.h"
 
-// Where index i of an axis of n elements lies that goes on beyond its ends: nowhere (-1), as a mirror image, at the edge, or from the start.
+// The index that index i stands for on an axis of n elements that is continued beyond its ends: by nothing (-1), by the
+// edge, by repetition, or by reflection.
 #define BEYOND static inline __attribute__((unused)) idx
 BEYOND within(idx i, idx n) { return (u64)i < (u64)n ? i : -1; }
 BEYOND clamped(idx i, idx n) { return i < 0 ? 0 : i < n ? i : n - 1; }
@@ -12,7 +13,7 @@ BEYOND mirrored(idx i, idx n) {
     return at < n ? at : period - at;
 }
 
-typedef struct { idx at, lo, hi; } line;                                 // a row of the input, and what columns of it are kept
+typedef struct { idx at, lo, hi; } line; // a row of the input, and which of its columns are copied
 enum : idx { NOWHERE = (idx)-1 << 62 };
 
 // <region>
@@ -30,7 +31,7 @@ AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y
 enum : idx { RB = 1, CB = 37 };
 // </tactic>
 
-AI void some(const args *a, int n, const tail *t, const element *x, element fill, line l, idx r, idx c) {
+AI void copy(const args *a, int n, const tail *t, const element *x, element fill, line l, idx r, idx c) {
     const idx from = l.at == NOWHERE ? -1 : COLUMN(l, c), to = l.at == NOWHERE ? -1 : COLUMN(l, c + n - 1);
     if (STEADY && from >= 0 && to == from + n - 1) {
         finish(t, LOAD(x + l.at + from, n), 0, r, c, n);
@@ -51,6 +52,6 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     for (idx t = begin; t < end; t++)
         EACH_ROW(t) {
             const line l = row(a, r);
-            EACH_VECTOR(1, some(a, lanes, &T, x, fill, l, r, c));
+            EACH_VECTOR(1, copy(a, lanes, &T, x, fill, l, r, c));
         }
 }

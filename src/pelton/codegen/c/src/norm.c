@@ -1,4 +1,5 @@
-// Layer and RMS normalisation: rows whose N elements lie one after another. The mean first, then the mean square of what is left.
+// Layer and RMS normalisation of rows of N contiguous elements: the mean first, then the mean square of the differences
+// from it.
 #include "row.h"
 
 // <region>
@@ -36,5 +37,6 @@ AI void row(const args *a, const tail *t, const element *x, idx b) {
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (idx b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(a, &T, (const element *)a[0].p + X_AT(b), b);
+    for (idx b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++)
+        row(a, &T, (const element *)a[0].p + X_AT(b), b);
 }

@@ -1,5 +1,5 @@
-// Instance and group normalisation, channels-last: statistics of every channel over the PIXELS of its picture, joined by groups of GROUP channels.
-// The mean first, then the mean square of what is left.
+// Instance and group normalisation, channels-last: statistics of every channel over the PIXELS of its feature map,
+// joined by groups of GROUP channels. The mean first, then the mean square of the differences from it.
 #include "vec.h"
 
 // <region>
@@ -20,13 +20,14 @@ enum : idx { NV = 4, CB = 36 };
 #define CBS ((C + CB - 1) / CB)
 enum : idx { BLOCK = 4096 };
 
-// What is known of the channels of a task, from c0 on: both CB floats and a vector more.
-typedef struct { float *mean, *by; idx c0; } known;
+// Statistics of the channels of a task, from c0 on: arrays of CB floats and a vector more.
+typedef struct { float *mean, *by; idx c0; } statistics;
 
 // total = the sums over the pixels of (x - mean)^power, in blocks, of some vectors of channels.
-AI void moment(const args *a, int power, int vectors, int lanes, const element *x, known k, float *total, idx c) {
+AI void moment(const args *a, int power, int vectors, int lanes, const element *x, statistics k, float *total, idx c) {
     vf32 mean[NV], sum[NV];
-    unroll (int j = 0; j < vectors; j++) sum[j] = bc_f32(0), mean[j] = power == 1 ? bc_f32(0) : ld_f32(k.mean + c - k.c0 + j * VL);
+    unroll (int j = 0; j < vectors; j++)
+        sum[j] = bc_f32(0), mean[j] = power == 1 ? bc_f32(0) : ld_f32(k.mean + c - k.c0 + j * VL);
     for (idx p0 = 0; p0 < PIXELS; p0 += BLOCK) {
         vf32 part[NV];
         unroll (int j = 0; j < vectors; j++) part[j] = bc_f32(0);
@@ -40,14 +41,16 @@ AI void moment(const args *a, int power, int vectors, int lanes, const element *
     unroll (int j = 0; j < vectors; j++) st_f32(total + c - k.c0 + j * VL, sum[j]);
 }
 
-AI void write(const args *a, int vectors, int lanes, const tail *t, const element *x, known k, idx b, idx c) {
+AI void write(const args *a, int vectors, int lanes, const tail *t, const element *x, statistics k, idx b, idx c) {
     vf32 mean[NV], by[NV];
-    unroll (int j = 0; j < vectors; j++) mean[j] = ld_f32(k.mean + c - k.c0 + j * VL), by[j] = ld_f32(k.by + c - k.c0 + j * VL);
+    unroll (int j = 0; j < vectors; j++)
+        mean[j] = ld_f32(k.mean + c - k.c0 + j * VL), by[j] = ld_f32(k.by + c - k.c0 + j * VL);
     for (idx p = 0; p < PIXELS; p++)
-        unroll (int j = 0; j < vectors; j++) finish(t, (LOAD(x + PIXEL_AT(p) + c + j * VL, lanes) - mean[j]) * by[j], b, p, c + j * VL, lanes);
+        unroll (int j = 0; j < vectors; j++)
+            finish(t, (LOAD(x + PIXEL_AT(p) + c + j * VL, lanes) - mean[j]) * by[j], b, p, c + j * VL, lanes);
 }
 
-// Every channel of a group gets the mean over all of the group.
+// Replaces the sums of channels by the mean over their group.
 AI void join(const args *a, float *sums, idx channels) {
     for (idx g = 0; g < channels; g += GROUP) {
         float sum = 0;
@@ -70,7 +73,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     for (idx t = begin; t < end; t++) {
         const idx b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < C ? c0 + CB : C;
         const element *x = (const element *)a[0].p + X_AT(b);
-        const known k = { scratch, (float *)scratch + CB + VL, c0 };
+        const statistics k = { scratch, (float *)scratch + CB + VL, c0 };
 #define SUMS(vectors, lanes) moment(a, 1, vectors, lanes, x, k, k.mean, c)
         EACH(c0, c1, SUMS);
         join(a, k.mean, c1 - c0);

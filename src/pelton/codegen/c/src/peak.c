@@ -1,4 +1,5 @@
-// The most this CPU computes: twelve chains of fused multiply-adds in registers, nothing loaded or stored between them.
+// Measures this CPU's peak arithmetic: twelve chains of fused multiply-adds in registers, nothing loaded or stored
+// between them.
 #include "vec.h"
 
 enum : idx { CHAINS = 12, TURNS = 2048 }; // a tile is 2 · CHAINS · VL · TURNS floating point operations

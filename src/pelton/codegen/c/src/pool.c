@@ -1,10 +1,10 @@
-// Pooling, channels-last: TW windows of a row at a time, each column of the picture joined once for all windows that share it;
-// windows too wide for registers one by one.
+// Pooling, channels-last: TW windows of a row at a time, each column of the feature map joined once for all windows
+// that share it; windows too wide for registers go one by one.
 #include "vec.h"
 
 // <region>
-enum : idx { H = 9, W = 17, C = 13, OH = 5, OW = 9, KH = 3, KW = 3, SH = 2, SW = 2, PT = 1, PL = 1, DH = 1, DW = 1, XN = 1989, XH = 221, XW = 13,
-              BATCH = 1, FIRST_ROW = 0, FIRST_COLUMN = 0, END_ROW = 9, END_COLUMN = 17 };
+enum : idx { H = 9, W = 17, C = 13, OH = 5, OW = 9, KH = 3, KW = 3, SH = 2, SW = 2, PT = 1, PL = 1, DH = 1, DW = 1,
+             XN = 1989, XH = 221, XW = 13, BATCH = 1, FIRST_ROW = 0, FIRST_COLUMN = 0, END_ROW = 9, END_COLUMN = 17 };
 typedef f32 element;
 typedef vf32 vec;
 typedef f32 scalar;
@@ -24,12 +24,13 @@ enum : idx { TW = 2, NV = 2, RB = 1, CB = 13 };
 enum : idx { AT_ONCE = TW ? TW : 1 };
 #define RBS ((OH + RB - 1) / RB)
 #define CBS ((C + CB - 1) / CB)
-#define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW)             // first window that reads nothing left of the picture
+// first window that reads nothing left of the feature map
+#define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW)
 #define LAST (W - 1 - (KW - 1) * DW + PL)
 #define Q2 (LAST < 0 ? 0 : LAST / SW + 1)
-#define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW)                             // first that reads past the right edge
+#define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW) // first that reads past the right edge
 
-// The taps of a window that lie in [first, end), given where tap 0 lies.
+// The taps of a window that are in [first, end), given the position of tap 0.
 typedef struct { idx from, to; } taps;
 AI taps inside(idx at, idx first, idx end, idx count, idx step) {
     const idx from = at < first ? (first - at + step - 1) / step : 0, to = at < end ? (end - at + step - 1) / step : 0;
@@ -37,18 +38,18 @@ AI taps inside(idx at, idx first, idx end, idx count, idx step) {
 }
 
 #if MEANS
-// A mean counts the taps inside of the picture, or of its padding where that counts: [FIRST, END).
-AI scalar counted(const args *a, idx top, idx left) {
+// A mean counts the taps inside of the feature map, or also in its padding: those in [FIRST, END).
+AI scalar count_taps(const args *a, idx top, idx left) {
     const taps h = inside(top, FIRST_ROW, END_ROW, KH, DH), w = inside(left, FIRST_COLUMN, END_COLUMN, KW, DW);
     return (scalar)((h.to - h.from) * (w.to - w.from));
 }
 #define JOINED(v, by) ((v) / (vec)(by))
 #else
-AI scalar counted(const args *a, idx top, idx left) { return 1; }
+AI scalar count_taps(const args *a, idx top, idx left) { return 1; }
 #define JOINED(v, by) (v)
 #endif
 
-#if QUICK                                     // a maximum that may drop NaN is one instruction: sums, for which units are free, tell whether there is one
+#if QUICK // a maximum that may drop NaN is one instruction: sums, in units that are idle, tell whether there is one
 #define FASTER(a, b) ((b) > (a) ? (b) : (a))
 #define STRANGE(v) any(f32_isnan(v))
 #else
@@ -56,10 +57,10 @@ AI scalar counted(const args *a, idx top, idx left) { return 1; }
 #define STRANGE(v) false
 #endif
 
-// `count` windows of row p from q on, some vectors of channels; false where that has to be done with exact joins. At an edge columns
-// outside of the picture are left out.
-AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const scalar *by,
-                idx b, idx p, idx q, idx c) {
+// `count` windows of row p from q on, some vectors of channels; false where they need exact joins. At an edge, columns
+// outside of the feature map are left out.
+AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const args *a, const tail *t,
+                const element *x, taps h, const scalar *by, idx b, idx p, idx q, idx c) {
     vec column[NV][(AT_ONCE - 1) * SW + (KW - 1) * DW + 1], all[2] = {(vec)0, (vec)0};
     const idx columns = (count - 1) * SW + (KW - 1) * DW + 1, left = q * SW - PL;
     unroll (int i = 0; i < vectors; i++)
@@ -79,22 +80,26 @@ AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const 
     unroll (int j = 0; j < count; j++)
         unroll (int i = 0; i < vectors; i++) {
             vec v = column[i][j * SW];
-            unroll (idx k = 1; k < KW; k++) v = exact ? JOIN(v, column[i][j * SW + k * DW]) : FASTER(v, column[i][j * SW + k * DW]);
+            unroll (idx k = 1; k < KW; k++)
+                v = exact ? JOIN(v, column[i][j * SW + k * DW]) : FASTER(v, column[i][j * SW + k * DW]);
             finish(t, JOINED(v, by[j]), b, p * OW + q + j, c + i * VL, lanes);
         }
     return true;
 }
-COLD void windows_exact(int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const scalar *by, idx b, idx p, idx q, idx c) {
+COLD void windows_exact(int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h,
+                        const scalar *by, idx b, idx p, idx q, idx c) {
     for (int j = 0; j < count; j++)
         for (int i = 0; i < vectors; i++) windows(true, true, 1, 1, lanes, a, t, x, h, by + j, b, p, q + j, c + i * VL);
 }
 
-AI void row(bool edge, int count, const args *a, const tail *t, const element *x, taps h, idx b, idx p, idx q, idx c0, idx c1) {
+AI void row(bool edge, int count, const args *a, const tail *t, const element *x, taps h, idx b, idx p, idx q, idx c0,
+            idx c1) {
     scalar by[AT_ONCE];
-    unroll (int i = 0; i < count; i++) by[i] = counted(a, p * SH - PT, (q + i) * SW - PL);
+    unroll (int i = 0; i < count; i++) by[i] = count_taps(a, p * SH - PT, (q + i) * SW - PL);
     idx c = c0;
 #define SOME(vectors, lanes) \
-    if (!windows(!QUICK, edge, count, vectors, lanes, a, t, x, h, by, b, p, q, c)) windows_exact(count, vectors, lanes, a, t, x, h, by, b, p, q, c)
+    if (!windows(!QUICK, edge, count, vectors, lanes, a, t, x, h, by, b, p, q, c)) \
+        windows_exact(count, vectors, lanes, a, t, x, h, by, b, p, q, c)
     for (; c + NV * VL <= c1; c += NV * VL) SOME(NV, VL);
     if (NV > 1)
         for (; c + VL <= c1; c += VL) SOME(1, VL);
@@ -102,14 +107,15 @@ AI void row(bool edge, int count, const args *a, const tail *t, const element *x
 #undef SOME
 }
 
-enum : idx { BLOCK = 512 };                  // taps that are joined before what they make is joined to the rest: it keeps long sums exact
+enum : idx { BLOCK = 512 }; // taps of a partial result: it keeps long sums exact
 
 // One window of any size, several vectors of channels at a time.
-AI void window(int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, scalar by, idx b, idx p, idx q, idx c) {
+AI void window(int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, scalar by, idx b, idx p,
+               idx q, idx c) {
     const taps w = inside(q * SW - PL, 0, W, KW, DW);
     vec v[NV], part[NV];
     unroll (int j = 0; j < vectors; j++) v[j] = part[j] = IDENTITY;
-    idx taken = 0;
+    idx pending = 0;
     for (idx k = h.from; k < h.to; k++)
         for (idx l0 = w.from; l0 < w.to; l0 += BLOCK) {
             const idx l1 = l0 + BLOCK < w.to ? l0 + BLOCK : w.to;
@@ -117,15 +123,15 @@ AI void window(int vectors, int lanes, const args *a, const tail *t, const eleme
                 const element *at = x + (p * SH - PT + k * DH) * XH + (q * SW - PL + l * DW) * XW + c;
                 unroll (int j = 0; j < vectors; j++) part[j] = JOIN(part[j], LOAD(at + j * VL, lanes));
             }
-            if ((taken += l1 - l0) < BLOCK) continue;
+            if ((pending += l1 - l0) < BLOCK) continue;
             unroll (int j = 0; j < vectors; j++) v[j] = JOIN(v[j], part[j]), part[j] = IDENTITY;
-            taken = 0;
+            pending = 0;
         }
     unroll (int j = 0; j < vectors; j++) finish(t, JOINED(JOIN(v[j], part[j]), by), b, p * OW + q, c + j * VL, lanes);
 }
 
 AI void wide(const args *a, const tail *t, const element *x, taps h, idx b, idx p, idx q, idx c0, idx c1) {
-    const scalar by = counted(a, p * SH - PT, q * SW - PL);
+    const scalar by = count_taps(a, p * SH - PT, q * SW - PL);
     idx c = c0;
     for (; c + NV * VL <= c1; c += NV * VL) window(NV, VL, a, t, x, h, by, b, p, q, c);
     if (NV > 1)

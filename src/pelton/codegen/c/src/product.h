@@ -2,12 +2,15 @@
 #pragma once
 #include "vec.h"
 
-enum : idx { FAR = 1 << 16 };                                             // so many weights come from L3 or from memory: they are asked for before their use
+enum : idx { FAR = 1 << 16 }; // so many weights come from L3 or from memory: they are prefetched
 
 // Weights are f32, or f16 where reading them is what takes the time.
-AI vf32 weights_at(bool half, const void *panel, idx i) { return half ? ld_f16((const f16 *)panel + i) : ld_f32((const float *)panel + i); }
+AI vf32 weights_at(bool half, const void *panel, idx i) {
+    return half ? ld_f16((const f16 *)panel + i) : ld_f32((const float *)panel + i);
+}
 
-// One column of `a` times one row of the panel. What there is less of is loaded first and stays in registers: the other way round spills.
+// One column of `a` times one row of the panel. The fewer of both are loaded first and stay in registers: the opposite
+// spills.
 AI void column(bool half, int rows, int vectors, const float *a, idx stride, const void *panel, idx row, vf32 *acc) {
     if (rows < vectors) {
         vf32 x[rows];
@@ -26,18 +29,21 @@ AI void column(bool half, int rows, int vectors, const float *a, idx stride, con
     }
 }
 
-// Columns at once. Where another thread of the core takes half of the instructions that can begin, those that only count are felt: against one by one,
-// products of 128 to 256 rows are 5–12 % faster beside such a neighbour and as fast without. Eight at once: 1 % more, for longer compiling.
-enum : idx { AT_ONCE = 4 };
+// The columns by which the loop is unrolled. Where another thread of the core takes half of the issue slots, loop
+// overhead counts: against no unrolling, products of 128 to 256 rows are 5–12 % faster beside such a thread and as fast
+// without. By eight: 1 % more, for longer compilation.
+enum : idx { UNROLLED = 4 };
 
-// acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel. Meanwhile memory from `next` on is asked for,
-// `step` bytes per column.
-AI void product_of(bool half, int rows, int vectors, const float *a, idx stride, const void *panel, idx n, vf32 *acc, const void *next, idx step) {
+// acc[rows][vectors] += n columns of `a`, whose rows are `stride` apart, times n rows of the panel. Meanwhile memory
+// from `next` on is prefetched, `step` bytes per column.
+AI void product_of(bool half, int rows, int vectors, const float *a, idx stride, const void *panel, idx n, vf32 *acc,
+                   const void *next, idx step) {
     idx k = 0;
     if (rows * vectors >= 8) {
-        rolled for (; k + AT_ONCE <= n; k += AT_ONCE) {
-            for (idx i = 0; i < AT_ONCE * step; i += 64) __builtin_prefetch((const char *)next + k * step + i, 0, 2);
-            unroll (int u = 0; u < AT_ONCE; u++) column(half, rows, vectors, a + k + u, stride, panel, (k + u) * vectors * VL, acc);
+        rolled for (; k + UNROLLED <= n; k += UNROLLED) {
+            for (idx i = 0; i < UNROLLED * step; i += 64) __builtin_prefetch((const char *)next + k * step + i, 0, 2);
+            unroll (int u = 0; u < UNROLLED; u++)
+                column(half, rows, vectors, a + k + u, stride, panel, (k + u) * vectors * VL, acc);
         }
     }
     rolled for (; k < n; k++) column(half, rows, vectors, a + k, stride, panel, k * vectors * VL, acc);
@@ -47,19 +53,23 @@ AI void product(int rows, int vectors, const float *a, idx stride, const float *
     product_of(false, rows, vectors, a, stride, panel, n, acc, 0, 0);
 }
 
-// Sums of more terms than this are made of partial sums: the rounding error grows with the longest chain of additions.
+// Sums of more terms than this are split into partial sums: the rounding error grows with the longest chain of
+// additions.
 enum : idx { CHAIN = 256 };
-enum : idx { HELD = 32 };                                                 // vectors that a tile may have: an array of as many as it has stays in memory
+// The accumulators that a tile may have: an array of exactly as many as it has stays in memory.
+enum : idx { MAX_ACCUMULATORS = 32 };
 
 // As product_of, for any length.
-AI void long_product(int rows, int vectors, const float *a, idx stride, const float *panel, idx n, vf32 *acc, const void *next, idx step) {
+AI void long_product(int rows, int vectors, const float *a, idx stride, const float *panel, idx n, vf32 *acc,
+                     const void *next, idx step) {
     for (idx k = 0; k < n; k += CHAIN) {
-        vf32 part[HELD];
+        vf32 part[MAX_ACCUMULATORS];
         unroll (int i = 0; i < rows * vectors; i++) part[i] = bc_f32(0);
-        product_of(false, rows, vectors, a + k, stride, panel + k * vectors * VL, k + CHAIN < n ? CHAIN : n - k, part, (const char *)next + k * step, step);
+        product_of(false, rows, vectors, a + k, stride, panel + k * vectors * VL, k + CHAIN < n ? CHAIN : n - k, part,
+                   (const char *)next + k * step, step);
         unroll (int i = 0; i < rows * vectors; i++) acc[i] += part[i];
     }
 }
 
-// A vector of a row of which `left` elements are there; the rest reads as zero.
+// A vector of a row with `left` more elements, zero past its end.
 AI vf32 piece(const float *p, idx left) { return left >= VL ? ld_f32(p) : left > 0 ? ldn_f32(p, left) : bc_f32(0); }

@@ -1,6 +1,7 @@
-// What recurrent kernels share. A tile is some rows of the batch in one direction, so that directions run side by side without waiting for each other; it
-// holds its states in scratch. Where that leaves threads without work, a tile is only a share of the units, of one time step: states then lie in memory of the
-// kernel's own that all threads see, and a phase of the step is the states' beginning, or a pass over the units at one time, for which the one before is done.
+// Shared by recurrent kernels. A tile is some rows of the batch in one direction, so that directions run side by side
+// without synchronization; its states are in scratch. Where that leaves threads idle, a tile is only a part of the
+// units at one time step: states are then in a workspace that all threads share, and a phase is the loading of the
+// initial states or a pass over the units at one time step, which begins when the phase before it is done.
 #pragma once
 #include "product.h"
 
@@ -12,11 +13,13 @@ AI void load_state(float *to, idx width, const float *from, idx stride, idx rows
 
 AI void save_state(float *to, idx stride, const float *from, idx width, idx rows, idx n, idx begin, idx end) {
     for (idx i = 0; i < rows; i++)
-        for (idx u = begin; u < end && u < n; u += VL) stn_f32(to + i * stride + u, ld_f32(from + i * width + u), n - u < VL ? n - u : VL);
+        for (idx u = begin; u < end && u < n; u += VL)
+            stn_f32(to + i * stride + u, ld_f32(from + i * width + u), n - u < VL ? n - u : VL);
 }
 
-// Weights [gate, unit, old unit], `stride` from row to row, in the order in which they are read: by blocks of `width` units, in a block by old units, then
-// gates; units past the last one zero. Gates lie n units apart. Blocks from `begin` to `end`.
+// Packs weights [gate, unit, old unit], rows `stride` apart and gates n units apart, in the order in which they are
+// read: by blocks of `width` units, in a block by old units, then gates; zero past the last unit. Blocks from `begin`
+// to `end`.
 AI void pack_weights(float *to, const float *from, idx stride, idx gates, idx n, idx width, idx begin, idx end) {
     for (idx b = begin; b < end; b++)
         for (idx g = 0; g < gates; g++)
@@ -27,13 +30,13 @@ AI void pack_weights(float *to, const float *from, idx stride, idx gates, idx n,
             }
 }
 
-AI vf32 limited(vf32 x, float clip) { return clip ? f32_maximum(f32_minimum(x, bc_f32(clip)), bc_f32(-clip)) : x; }
+AI vf32 clip(vf32 x, float limit) { return limit ? f32_maximum(f32_minimum(x, bc_f32(limit)), bc_f32(-limit)) : x; }
 
-// The first of the n blocks that share number `part` of `parts` has; share parts would begin behind the last.
+// The first of n blocks in part number `part` of `parts`; n for part = parts.
 AI idx share(idx n, idx part, idx parts) { return n * part / parts; }
 
-// What a kernel does: run(a, o, direction, first row of the batch, memory of its states, phase, part), by phases 0 to PHASES - 1 of SPLIT parts each. states:
-// elements of what a tile holds.
+// The body of a kernel: run(a, o, direction, first row of the batch, memory of its states, phase, part), by phases 0 to
+// PHASES - 1 of SPLIT parts each. states: elements of the states of a tile.
 #define RUN_TILES(states)                                                                                              \
     OWN_ARGS(a, table);                                                                                                \
     const operands o = open(a);                                                                                        \

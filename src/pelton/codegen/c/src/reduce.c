@@ -1,6 +1,7 @@
-// Reductions: every output element joins what lies along the reduced axes, OUTER places of N elements each. Where the input's unit stride is
-// kept, vectors run along the columns of the output; where it is reduced, along the input, and the lanes are joined at the end. Sums of at
-// most BLOCK elements, and of at most BLOCK such sums, are made before they are added to the rest, which keeps long ones exact.
+// Reductions: every output element joins the elements along the reduced axes, OUTER runs of N elements each. Where the
+// input's unit stride is not reduced, vectors run along the columns of the output; where it is, along the input, and
+// the lanes are joined at the end. Partial sums of at most BLOCK elements, and of at most BLOCK partial sums, keep long
+// sums exact.
 #include "row.h"
 
 // <region>
@@ -28,9 +29,9 @@ enum : idx { CHAINS = 8 / NV, BLOCK = 512 };
 
 // Columns c … of a row: `vectors` of them side by side, CHAINS elements of each at a time.
 AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, idx r, idx c) {
-    vec total[NV], some[NV];
-    unroll (int j = 0; j < vectors; j++) total[j] = some[j] = IDENTITY;
-    idx made = 0;
+    vec total[NV], subtotal[NV];
+    unroll (int j = 0; j < vectors; j++) total[j] = subtotal[j] = IDENTITY;
+    idx joined = 0;
     for (idx o = 0; o < OUTER; o++)
         for (idx i0 = 0; i0 < N; i0 += BLOCK) {
             const idx n = N - i0 < BLOCK ? N - i0 : BLOCK;
@@ -41,28 +42,29 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
             idx i = 0;
             for (; i + CHAINS <= n; i += CHAINS, p += CHAINS * XN)
                 unroll (int k = 0; k < CHAINS; k++)
-                    unroll (int j = 0; j < vectors; j++) part[k][j] = JOIN(part[k][j], LOAD(p + k * XN + j * VL, lanes));
+                    unroll (int j = 0; j < vectors; j++)
+                        part[k][j] = JOIN(part[k][j], LOAD(p + k * XN + j * VL, lanes));
             for (; i < n; i++, p += XN)
                 unroll (int j = 0; j < vectors; j++) part[0][j] = JOIN(part[0][j], LOAD(p + j * VL, lanes));
             unroll (int k = 0; k < CHAINS; k++)
-                unroll (int j = 0; j < vectors; j++) some[j] = JOIN(some[j], part[k][j]);
-            if (++made % BLOCK == 0)
-                unroll (int j = 0; j < vectors; j++) total[j] = JOIN(total[j], some[j]), some[j] = IDENTITY;
+                unroll (int j = 0; j < vectors; j++) subtotal[j] = JOIN(subtotal[j], part[k][j]);
+            if (++joined % BLOCK == 0)
+                unroll (int j = 0; j < vectors; j++) total[j] = JOIN(total[j], subtotal[j]), subtotal[j] = IDENTITY;
         }
-    unroll (int j = 0; j < vectors; j++) finish(t, RESULT(JOIN(total[j], some[j])), 0, r, c + j * VL, lanes);
+    unroll (int j = 0; j < vectors; j++) finish(t, RESULT(JOIN(total[j], subtotal[j])), 0, r, c + j * VL, lanes);
 }
 
-// What one output element joins, where the input's unit stride is reduced.
+// One output element, where the input's unit stride is reduced.
 AI scalar along(const args *a, const element *x) {
-    vec total = IDENTITY, some = IDENTITY;
+    vec total = IDENTITY, subtotal = IDENTITY;
     for (idx o = 0; o < OUTER; o++) {
         const element *p = x + OUTER_AT(o);
 #define TERM(c, lanes) ((lanes) == VL ? LOAD(p + (c), VL) : KEEP(LOAD(p + (c), lanes), lanes, IDENTITY))
-        JOIN_ROW(some, N, JOIN, TERM);
+        JOIN_ROW(subtotal, N, JOIN, TERM);
 #undef TERM
-        if ((o + 1) % BLOCK == 0) total = JOIN(total, some), some = IDENTITY;
+        if ((o + 1) % BLOCK == 0) total = JOIN(total, subtotal), subtotal = IDENTITY;
     }
-    return WHOLE(JOIN(total, some));
+    return WHOLE(JOIN(total, subtotal));
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {

@@ -3,9 +3,11 @@
 
 // <region>
 enum : idx { BATCH = 1, C = 13, OH = 4, OW = 6, TH = 2, TW = 2, XN = 78, XH = 39, XW = 13 };
-static const int rows[OH][TH] = {{0, 0}, {0, 1}, {0, 1}, {1, 1}}, columns[OW][TW] = {{0, 0}, {0, 1}, {0, 1}, {1, 2}, {1, 2}, {2, 2}};
+static const int rows[OH][TH] = { { 0, 0 }, { 0, 1 }, { 0, 1 }, { 1, 1 } },
+                 columns[OW][TW] = { { 0, 0 }, { 0, 1 }, { 0, 1 }, { 1, 2 }, { 1, 2 }, { 2, 2 } };
 static const float row_weights[OH][TH] = {{.25f, .75f}, {.75f, .25f}, {.25f, .75f}, {.75f, .25f}};
-static const float column_weights[OW][TW] = {{.25f, .75f}, {.75f, .25f}, {.25f, .75f}, {.75f, .25f}, {.25f, .75f}, {.75f, .25f}};
+static const float column_weights[OW][TW] = { { .25f, .75f }, { .75f, .25f }, { .25f, .75f },
+                                              { .75f, .25f }, { .25f, .75f }, { .75f, .25f } };
 typedef f32 element;
 typedef vf32 vec;
 #define LOAD(p, n) ldn_f32(p, n)
@@ -19,7 +21,8 @@ enum : idx { RB = 1 };
 
 #define RBS ((OH + RB - 1) / RB)
 
-AI void channels(int lanes, const tail *t, const element *const *from, const vf32 *by, const vf32 *along, const idx *at, idx b, idx r, idx c) {
+AI void channels(int lanes, const tail *t, const element *const *from, const vf32 *by, const vf32 *along, const idx *at,
+                 idx b, idx r, idx c) {
     vf32 sum = bc_f32(0);
     unroll (int i = 0; i < TH; i++) {
         vf32 part = along[0] * LOAD(from[i] + at[0] + c, lanes);
@@ -37,7 +40,8 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         for (idx p = p0; p < p1; p++) {
             const element *from[TH];
             vf32 by[TH];
-            unroll (int i = 0; i < TH; i++) from[i] = (const element *)a[0].p + b * XN + rows[p][i] * XH, by[i] = bc_f32(row_weights[p][i]);
+            unroll (int i = 0; i < TH; i++)
+                from[i] = (const element *)a[0].p + b * XN + rows[p][i] * XH, by[i] = bc_f32(row_weights[p][i]);
             for (idx q = 0; q < OW; q++) {
                 idx at[TW], c = 0;
                 vf32 along[TW];

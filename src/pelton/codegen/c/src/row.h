@@ -1,24 +1,38 @@
-// Walking along rows: over the rows of a tile, the vectors of a row, and what a row joins.
+// Loops over rows: over the rows of a tile, over the vectors of a row, and the reduction of a row.
 #pragma once
 #include "vec.h"
 
-// Tile t of an output of ROWS × COLS elements is RB rows of CB columns: what follows is done for each of its rows r, between columns c0 and c1.
+// Tile t of an output of ROWS × COLS elements is RB rows of CB columns: the statement behind it runs for each of its
+// rows r, between columns c0 and c1.
 #define CBS ((COLS + CB - 1) / CB)
 #define EACH_ROW(t) \
-    for (idx r = (t) / CBS * RB, r1_ = r + RB < ROWS ? r + RB : ROWS, c0 = (t) % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS; r < r1_; r++)
+    for (idx r = (t) / CBS * RB, r1_ = r + RB < ROWS ? r + RB : ROWS, c0 = (t) % CBS * CB, \
+             c1 = c0 + CB < COLS ? c0 + CB : COLS; \
+         r < r1_; r++)
 
-// Does what follows for the columns c … of `vectors` vectors of `lanes` lanes: `most` whole ones at a time, then whole ones, then what COLS leaves.
-#define EACH_VECTOR(most, ...) do { \
-    idx c = c0; \
-    for (; (most) > 1 && c + (most) * VL <= c1; c += (most) * VL) { const int vectors = most, lanes = VL; __VA_ARGS__; } \
-    for (; c + VL <= c1; c += VL) { const int vectors = 1, lanes = VL; __VA_ARGS__; } \
-    if (COLS % VL && c < c1) { const int vectors = 1, lanes = COLS % VL; __VA_ARGS__; } \
-} while (0)
+// Runs a statement for `vectors` vectors of `lanes` lanes from column c on: `unrolled` whole ones at a time, then
+// single whole ones, then the rest of COLS.
+#define EACH_VECTOR(unrolled, ...) \
+    do { \
+        idx c = c0; \
+        for (; (unrolled) > 1 && c + (unrolled) * VL <= c1; c += (unrolled) * VL) { \
+            const int vectors = unrolled, lanes = VL; \
+            __VA_ARGS__; \
+        } \
+        for (; c + VL <= c1; c += VL) { \
+            const int vectors = 1, lanes = VL; \
+            __VA_ARGS__; \
+        } \
+        if (COLS % VL && c < c1) { \
+            const int vectors = 1, lanes = COLS % VL; \
+            __VA_ARGS__; \
+        } \
+    } while (0)
 
-enum : idx { SPAN = 4096 };                          // elements of a row that are joined before what they make is joined to the rest
+enum : idx { SPAN = 4096 }; // elements of a partial result
 
-// total = JOIN(total, the JOIN of TERM(c, lanes) over the n elements of a row), always in the same order; lanes is VL but for the last vector. Whole vectors
-// are joined in four chains, so that none waits for the one before it.
+// total = JOIN(total, the JOIN of TERM(c, lanes) over the n elements of a row), always in the same order; lanes is VL
+// but for the last vector. Whole vectors are joined in four chains, so that none waits for the one before it.
 #define JOIN_ROW(total, n, JOIN, TERM) do { \
     for (idx s_ = 0; s_ < (n); s_ += SPAN) { \
         const idx e_ = (n) - s_ < SPAN ? (n) : s_ + SPAN; \

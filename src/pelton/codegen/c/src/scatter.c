@@ -1,6 +1,7 @@
-// Scatters: a copy of the input into which updates are written, or joined, one after the other. A tile owns a run of the output's elements: it copies
-// them, then goes over all updates in their order and takes those that land in its run, so that what meets twice is joined in one order however tiles
-// are cut. Index tuples are DEPTH numbers, negative ones count from the end; updates that land outside of the tensor are left out.
+// Scatters: a copy of the input into which updates are written, or joined, one after the other. A tile owns a run of
+// the output's elements: it copies them, then goes over all updates in order and applies those in its run, so that
+// several updates of an element are joined in one order however tiles are cut. Index tuples are DEPTH numbers, negative
+// ones count from the end; updates outside of the tensor are ignored.
 #include "vec.h"
 
 // <region>
@@ -22,8 +23,8 @@ enum : idx { PARTS = 1 };
 
 #define PART ((SIZE + PARTS - 1) / PARTS)
 
-// Where an index tuple lies, far below zero where that is nowhere.
-AI idx place(const args *a, const index *i) {
+// The offset of an index tuple; far below zero where it is out of bounds.
+AI idx offset_of(const args *a, const index *i) {
     const idx sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
     idx at = 0;
     unroll (idx k = 0; k < DEPTH; k++) {
@@ -33,7 +34,7 @@ AI idx place(const args *a, const index *i) {
     return at;
 }
 
-AI void put(element *y, const element *u, idx n) {
+AI void join_run(element *y, const element *u, idx n) {
     idx c = 0;
     for (; c + VL <= n; c += VL) STORE(y + c, JOIN(LOAD(y + c, VL), LOAD(u + c, VL)), VL);
     if (c < n) STORE(y + c, JOIN(LOAD(y + c, n - c), LOAD(u + c, n - c)), n - c);
@@ -52,14 +53,15 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
             const idx row = Y_AT(r);
             if (PICK) {
                 for (idx c = 0; c < COLS; c++) {
-                    const idx at = row + c * YC + place(a, i + c * IC);
+                    const idx at = row + c * YC + offset_of(a, i + c * IC);
                     if (at < lo || at >= hi) continue;
                     if (REPLACES) y[at] = u[c * UC];
-                    else put(y + at, u + c * UC, 1);
+                    else join_run(y + at, u + c * UC, 1);
                 }
             } else {
-                const idx at = row + place(a, i), first = at < lo ? lo - at : 0, last = at + COLS < hi ? COLS : hi - at;
-                if (first < last) put(y + at + first, u + first, last - first);
+                const idx at = row + offset_of(a, i), first = at < lo ? lo - at : 0,
+                          last = at + COLS < hi ? COLS : hi - at;
+                if (first < last) join_run(y + at + first, u + first, last - first);
             }
         }
     }

@@ -1,4 +1,4 @@
-// Softmax and log-softmax of rows whose elements lie one after another: the largest element, the sum of the exponentials, the quotients.
+// Softmax and log-softmax of contiguous rows: the largest element, the sum of the exponentials, the quotients.
 #include "row.h"
 
 // <region>
@@ -32,7 +32,8 @@ AI void row(const args *a, const tail *t, const element *x, scalar *e, idx b) {
 })
     JOIN_ROW(sum, N, SUM, POWER_OF_E);
     const scalar total = WHOLE(sum)(sum);
-    const vec by = (vec)(1 / total), less = REAL(log)((vec)total);               // taken off by itself: beside top it would lose its digits
+    // subtracted separately: added to top it would lose digits
+    const vec by = (vec)(1 / total), less = REAL(log)((vec)total);
     idx c = 0;
     for (; c + VL <= N; c += VL) finish(t, LOG ? LOAD(x + c, VL) - top - less : LANES_FROM(e + c) * by, b, 0, c, VL);
     if (N % VL) finish(t, LOG ? LOAD(x + c, N % VL) - top - less : LANES_FROM(e + c) * by, b, 0, c, N % VL);
@@ -41,5 +42,6 @@ AI void row(const args *a, const tail *t, const element *x, scalar *e, idx b) {
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (idx b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(a, &T, (const element *)a[0].p + X_AT(b), scratch, b);
+    for (idx b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++)
+        row(a, &T, (const element *)a[0].p + X_AT(b), scratch, b);
 }

@@ -1,4 +1,5 @@
-// Softmax and log-softmax along an axis that is not the innermost in memory: vectors run along the columns, each lane a softmax of its own.
+// Softmax and log-softmax along an axis that is not the innermost in memory: vectors run along the columns, each lane a
+// softmax of its own.
 #include "vec.h"
 
 // <region>
@@ -17,7 +18,7 @@ enum : idx { NV = 2, CB = 37 };
 // </tactic>
 
 #define CBS ((COLS + CB - 1) / CB)
-enum : idx { BLOCK = 512 };                          // exponentials that are added up before their sum is added to the rest
+enum : idx { BLOCK = 512 }; // exponentials of a partial sum
 
 AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, vec (*e)[NV], idx b, idx c) {
     vec top[NV], sum[NV];
@@ -38,7 +39,9 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
     }
     unroll (int j = 0; j < vectors; j++) sum[j] = LOG ? REAL(log)(sum[j]) : 1 / sum[j];
     for (idx i = 0; i < N; i++)
-        unroll (int j = 0; j < vectors; j++) finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - top[j] - sum[j] : e[i][j] * sum[j], b, i, c + j * VL, lanes);
+        unroll (int j = 0; j < vectors; j++)
+            finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - top[j] - sum[j] : e[i][j] * sum[j], b, i, c + j * VL,
+                   lanes);
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {

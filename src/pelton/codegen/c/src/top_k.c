@@ -1,4 +1,5 @@
-// The K largest (or smallest) elements along an axis and where they lie, in order. A heap holds the best so far, the last of them on top.
+// The K largest (or smallest) elements along an axis and their indices, in order. A heap holds the best so far, the
+// last of them at its root.
 #include "vec.h"
 
 // <region>
@@ -7,14 +8,14 @@ enum : idx { ROWS = 3, N = 19, K = 4, XN = 1, VALUES_N = 1, INDICES_N = 1, VALUE
 #define VALUES_AT(r) ((r) * K)
 #define INDICES_AT(r) ((r) * K)
 #define BEYOND >
-#define PLACE i32
+#define INDEX i32
 typedef f32 element;
 // </region>
 // <tactic>
 enum : idx { RB = 1 };
 // </tactic>
 
-typedef struct { element value; PLACE at; } item;
+typedef struct { element value; INDEX at; } item;
 
 // Whether one comes before the other in the result: NaN counts as largest, equals keep their order.
 AI bool before(item a, item b) {
@@ -23,7 +24,7 @@ AI bool before(item a, item b) {
     return a.value BEYOND b.value || (a.value == b.value && a.at < b.at);
 }
 
-// Lets what stands at the root sink to its place among n.
+// Restores the heap of n items after its root was replaced.
 AI void sink(item *heap, idx n) {
     const item sinking = heap[0];
     idx i = 0;
@@ -46,7 +47,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     for (idx r = begin * RB; r < (end * RB < ROWS ? end * RB : ROWS); r++) {
         const element *x = (const element *)a[0].p + X_AT(r);
         for (idx i = 0; i < N; i++) {
-            const item next = { x[i * XN], (PLACE)i };
+            const item next = { x[i * XN], (INDEX)i };
             if (i < K) rise(heap, i, next);
             else if (before(next, heap[0])) heap[0] = next, sink(heap, K);
         }

@@ -1,4 +1,5 @@
-// Writes memory as it is, part by part: every thread then has its part of an activation in its own caches, as after the step that made it.
+// Rewrites memory unchanged, part by part: every thread then has its part of an activation in its own caches, as after
+// the step that computed it.
 #include "vec.h"
 
 void KERNEL(const args *a, idx begin, idx end, void *scratch) {

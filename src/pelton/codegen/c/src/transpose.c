@@ -1,4 +1,4 @@
-// A copy between two layouts whose unit-stride axes differ: blocks of VL × VL elements turned in registers.
+// A copy between two layouts whose unit-stride axes differ: blocks of VL × VL elements transposed in registers.
 #include "vec.h"
 
 // <region>
@@ -6,7 +6,7 @@ enum : idx { OUTER = 2, I = 13, J = 21, XI = 1, XJ = 13, YI = 21, YJ = 1 };
 typedef float element;
 #define X_AT(o) ((o) * I * J)
 #define Y_AT(o) ((o) * I * J)
-#define TURN transpose_f32
+#define TRANSPOSE transpose_f32
 // </region>
 // <tactic>
 enum : idx { JB = 64 };
@@ -22,13 +22,13 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const element *x = (const element *)a[0].p + X_AT(o);
         element *y = (element *)a[1].p + Y_AT(o);
         idx i = 0;
-#ifdef TURN
+#ifdef TRANSPOSE
         for (; i + VL <= I; i += VL) {
             idx j = j0;
             for (; j + VL <= j1; j += VL) {
                 vf32 v[VL];
                 unroll (int k = 0; k < VL; k++) v[k] = ld_f32((const float *)(x + (j + k) * XJ + i));
-                TURN(v);
+                TRANSPOSE(v);
                 unroll (int k = 0; k < VL; k++) st_f32((float *)(y + (i + k) * YI + j), v[k]);
             }
             for (; j < j1; j++)

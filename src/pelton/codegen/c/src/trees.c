@@ -1,10 +1,12 @@
-// Decision trees. A tile is a run of rows in a part of the trees; tree after tree, so that one stays in L1 while the rows go through it, several at a time:
-// each step of a row waits for the node that the step before it found, so several have to be under way. Rows that are too few for that go through several
-// trees at a time instead. Nothing branches on a comparison: it is added to the place of the next node.
+// Decision trees. A tile is a run of rows in a part of the trees; tree after tree, so that one stays in L1 while the
+// rows pass through it, several at a time: each step of a row depends on the node that the step before it found, so
+// several rows hide the latency. Too few rows pass through several trees at a time instead. No comparison is branched
+// on: it is added to the index of the next node.
 #include "vec.h"
 
 // <region>
-enum : idx { ROWS = 5, TREES = 3, PARTS = 1, TARGETS = 1, XR = 4, XF = 1, YP = 5, YR = 1, YT = 1, MISSING = 0, SINGLE = 1 };
+enum : idx { ROWS = 5, TREES = 3, PARTS = 1, TARGETS = 1, XR = 4, XF = 1, YP = 5, YR = 1, YT = 1, MISSING = 0,
+             SINGLE = 1 };
 typedef f32 element, value;
 #define START 0
 #define JOIN(a, b) ((a) + (b))
@@ -13,7 +15,8 @@ typedef f32 element, value;
 enum : idx { RB = 64 };
 // </tactic>
 
-// Walks at a time (16 took as long, within 5 %, for one row and for a hundred), and steps between two looks at whether all have arrived.
+// Walks at a time (16 took as long, within 5 %, for one row and for a hundred), and steps between two checks of whether
+// all have arrived.
 enum : idx { ABREAST = 8, STRIDE = 4 };
 typedef struct { element threshold; i32 feature, child; value weight[SINGLE]; } node;
 
@@ -38,7 +41,7 @@ AI void walk(const node *nodes, const element *x, idx step, i32 *at, idx depth) 
     }
 }
 
-// What the leaf in a slot holds, joined into a row of the result.
+// Joins the leaf in a slot into a row of the result.
 AI void take(const args *a, const node *nodes, value *y, idx tree, i32 at) {
     if (SINGLE) {
         value *to = y + ((const i32 *)a[3].p)[tree] * YT;
@@ -58,7 +61,8 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     const idx blocks = (ROWS + RB - 1) / RB, trees = (TREES + PARTS - 1) / PARTS;
     for (idx b = begin; b < end; b++) {
         const idx part = b / blocks, t0 = part * trees, t1 = t0 + trees < TREES ? t0 + trees : TREES;
-        const idx r0 = b % blocks * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, whole = r0 + (r1 - r0) / ABREAST * ABREAST;
+        const idx r0 = b % blocks * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS,
+                  whole = r0 + (r1 - r0) / ABREAST * ABREAST;
         value *result = (value *)a[SINGLE ? 4 : 7].p + part * YP;
         for (idx r = r0; r < r1; r++)
             for (idx k = 0; k < TARGETS; k++) result[r * YR + k * YT] = START;

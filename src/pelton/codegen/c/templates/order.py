@@ -39,7 +39,7 @@ class Arg(ReductionTemplate):
         block, rows, cols = self.sizes(region, layouts)
         largest = node.op.name == "arg_max"
         block += (
-            f"#define PLACE {index_type(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST"
+            f"#define INDEX {index_type(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST"
             f" {int(node.attrs['select_last_index'])}\n"
         )
         block += f"#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
@@ -162,7 +162,7 @@ class TopK(Sweep):
         block += macro("INDICES_AT(r)", rows.address(lies[indices]))
         at = index_type(shape[axis])
         block += (
-            f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define PLACE {at.value}\ntypedef"
+            f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define INDEX {at.value}\ntypedef"
             f" {memory_type(x.type.dtype)} element;\n"
         )
         operands = (x, *(v for v, w in zip((values, indices), written) if w))

@@ -73,7 +73,7 @@ class Transpose(Template):
             + f"typedef {memory_type(dtype)} element;\n"
             + macro("X_AT(b)", outer.address(tuple(xs)))
             + macro("Y_AT(b)", outer.address(tuple(ys)))
-            + ("#define TURN transpose_f32\n" if dtype.size == 4 else "")
+            + ("#define TRANSPOSE transpose_f32\n" if dtype.size == 4 else "")
         )
         return kernel(
             "transpose.c",
