@@ -20,8 +20,16 @@ from pelton.errors import Error
 from pelton.ir.evaluate import evaluate
 from pelton.ops.foreign import bounded
 
-from . import aged, operators_attributes, operators_decided, operators_quantized  # noqa: F401  (they propose, too)
-from .operators import CODES, DECIDED, PROPOSALS
+from . import (  # noqa: F401  (they propose, in this order)
+    aged,
+    operators,
+    operators_arrays,
+    operators_attributes,
+    operators_coordinates,
+    operators_decided,
+    operators_quantized,
+)
+from .proposals import CODES, DECIDED, PROPOSALS
 from .operators_quantized import MICROSOFT, ML
 
 OPSETS, IR = {ML: 3, MICROSOFT: 1}, 10

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
-from .operators import DECIDED, NUMBERS, Graph, Proposed, proposes
+from .proposals import DECIDED, NUMBERS, Graph, Proposed, proposes
 
 
 def _small(most: int = 8, count: int = 4):
@@ -37,12 +37,8 @@ def unique(g: Graph) -> Proposed:
 @proposes(1, into=DECIDED)
 def suppressed(g: Graph) -> Proposed:
     boxes, scores = g.random("float32", 1, 6, 4), g.input("float32", (1, 2, 6))
-    return (
-        "NonMaxSuppression",
-        [boxes, scores, g.constant(np.int64(3)), g.constant(np.float32(0.3)), g.constant(np.float32(0.1))],
-        1,
-        {},
-    )
+    operands = [boxes, scores, g.constant(np.int64(3)), g.constant(np.float32(0.3)), g.constant(np.float32(0.1))]
+    return "NonMaxSuppression", operands, 1, {}
 
 
 @proposes(2, into=DECIDED)
@@ -52,16 +48,12 @@ def filled_as_computed(g: Graph) -> Proposed:
 
 @proposes(2, into=DECIDED)
 def counted(g: Graph) -> Proposed:
-    return (
-        "Range",
-        [
-            g.constant(np.int64(0)),
-            g.some("int64", lambda a: a.ndim == 0 and 0 <= a <= 64),
-            g.constant(np.int64(g.either(1, 2))),
-        ],
-        1,
-        {},
-    )
+    operands = [
+        g.constant(np.int64(0)),
+        g.some("int64", lambda a: a.ndim == 0 and 0 <= a <= 64),
+        g.constant(np.int64(g.either(1, 2))),
+    ]
+    return "Range", operands, 1, {}
 
 
 @proposes(2, into=DECIDED)
@@ -78,12 +70,9 @@ def best(g: Graph) -> Proposed:
     if not g.array(x).ndim:
         raise LookupError
     axis = int(g.rng.integers(0, g.array(x).ndim))
-    return (
-        "TopK",
-        [x, g.some("int64", lambda a: a.shape == (1,) and 1 <= a[0] <= g.array(x).shape[axis])],
-        2,
-        {"axis": axis},
-    )
+    operands = [x, g.some("int64", lambda a: a.shape == (1,) and 1 <= a[0] <= g.array(x).shape[axis])]
+    attrs = {"axis": axis}
+    return "TopK", operands, 2, attrs
 
 
 @proposes(2, into=DECIDED)
@@ -101,12 +90,9 @@ def picked_as_computed(g: Graph) -> Proposed:
     if not g.array(x).ndim:
         raise LookupError
     size = g.array(x).shape[0]
-    return (
-        "Gather",
-        [x, g.some("int64", lambda a: a.ndim < 3 and bool((a >= -size).all() and (a < size).all()))],
-        1,
-        {"axis": 0},
-    )
+    operands = [x, g.some("int64", lambda a: a.ndim < 3 and bool((a >= -size).all() and (a < size).all()))]
+    attrs = {"axis": 0}
+    return "Gather", operands, 1, attrs
 
 
 @proposes(3, into=DECIDED)
@@ -132,12 +118,9 @@ def turns(g: Graph) -> Proposed:
     on, kept = _passed(body, "go"), _alike(body, "s")
     count = g.constant(np.int64(g.rng.integers(1, 4))) if g.rng.random() < 0.4 else g.input("int64", ())
     seen = [_vector(body, g.either(*body.made()))] if g.rng.random() < 0.5 else []
-    return (
-        "Loop",
-        [count, g.constant(np.bool_(True)), state],
-        1 + len(seen),
-        {"body": body.body(["i", "go", "s"], [on, kept, *seen])},
-    )
+    operands = [count, g.constant(np.bool_(True)), state]
+    attrs = {"body": body.body(["i", "go", "s"], [on, kept, *seen])}
+    return "Loop", operands, 1 + len(seen), attrs
 
 
 @proposes(2, into=DECIDED)
@@ -147,12 +130,13 @@ def scanned(g: Graph) -> Proposed:
         raise LookupError
     body = g.inner(int(g.rng.integers(1, 5)), {"s": g.array(state), "r": g.array(x)[0]})
     kept, seen = _alike(body, "s"), g.either(*body.made())
-    return (
-        "Scan",
-        [state, x],
-        2,
-        {"body": body.body(["s", "r"], [kept, seen]), "num_scan_inputs": 1, "scan_input_directions": [g.either(0, 1)]},
-    )
+    operands = [state, x]
+    attrs = {
+        "body": body.body(["s", "r"], [kept, seen]),
+        "num_scan_inputs": 1,
+        "scan_input_directions": [g.either(0, 1)],
+    }
+    return "Scan", operands, 2, attrs
 
 
 def _passed(body: Graph, name: str) -> str:

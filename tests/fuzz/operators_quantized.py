@@ -5,18 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .operators import Graph, Proposed, proposes
+from .proposals import Graph, Proposed, dtype_of, proposes, shape_of
 
 MICROSOFT, ML = "com.microsoft", "ai.onnx.ml"
 BYTES = ("uint8", "int8")
-
-
-def _shape(g: Graph, x: str) -> tuple[int, ...]:
-    return g.array(x).shape
-
-
-def _dtype(g: Graph, x: str) -> str:
-    return g.array(x).dtype.name
 
 
 def _scale(g: Graph, *shape: int) -> str:
@@ -30,7 +22,7 @@ def _zero(g: Graph, dtype: str, *shape: int) -> str:
 
 def _quantized(g: Graph, x: str) -> list[str]:
     """A value with its scale and zero point."""
-    return [x, _scale(g), _zero(g, _dtype(g, x))]
+    return [x, _scale(g), _zero(g, dtype_of(g, x))]
 
 
 # --- ONNX
@@ -43,14 +35,14 @@ def per_axis(g: Graph) -> Proposed:
         x = g.pick("float32")
     else:
         x = g.pick(dtype if dtype[-1] == "8" else "int32")
-    rank = len(_shape(g, x))
+    rank = len(shape_of(g, x))
     if not rank:
         raise LookupError
     axis = int(g.rng.integers(-rank, rank))
-    size = _shape(g, x)[axis]
-    if _dtype(g, x) == "float32":
+    size = shape_of(g, x)[axis]
+    if dtype_of(g, x) == "float32":
         return "QuantizeLinear", [x, _scale(g, size), _zero(g, dtype, size)], 1, {"axis": axis}
-    zero = [] if _dtype(g, x) == "int32" or g.rng.random() < 0.3 else [_zero(g, _dtype(g, x), size)]
+    zero = [] if dtype_of(g, x) == "int32" or g.rng.random() < 0.3 else [_zero(g, dtype_of(g, x), size)]
     return "DequantizeLinear", [x, _scale(g, size), *zero], 1, {"axis": axis}
 
 
@@ -65,12 +57,12 @@ def dynamic(g: Graph) -> Proposed:
 @proposes(2)
 def integer_product(g: Graph) -> Proposed:
     x = g.pick(*BYTES)
-    k = _shape(g, x)[-1] if _shape(g, x) else 0
+    k = shape_of(g, x)[-1] if shape_of(g, x) else 0
     if not k:
         raise LookupError
     w = g.random(g.either(*BYTES), *g.either((k, 3), (k, 8), (2, k, 4)))
     if g.rng.random() < 0.5:
-        zeros = [_zero(g, _dtype(g, x)), _zero(g, _dtype(g, w))]
+        zeros = [_zero(g, dtype_of(g, x)), _zero(g, dtype_of(g, w))]
         return "MatMulInteger", [x, w, *zeros[: g.rng.integers(0, 3)]], 1, {}
     return "QLinearMatMul", [*_quantized(g, x), *_quantized(g, w), _scale(g), _zero(g, g.either(*BYTES))], 1, {}
 
@@ -78,18 +70,18 @@ def integer_product(g: Graph) -> Proposed:
 @proposes(2)
 def integer_conv(g: Graph) -> Proposed:
     x = g.pick(*BYTES, rank=4)
-    c, (h, w) = _shape(g, x)[1], _shape(g, x)[2:]
+    c, (h, w) = shape_of(g, x)[1], shape_of(g, x)[2:]
     if not c:
         raise LookupError
     group = g.either(1, 1, c)
     filters = g.random(g.either(*BYTES), 2 * group, c // group, min(2, h), min(3, w))
     attrs = {"group": group, "pads": [1, 0, 0, 1]}
     if g.rng.random() < 0.4:
-        return "ConvInteger", [x, filters, _zero(g, _dtype(g, x)), _zero(g, _dtype(g, filters))], 1, attrs
+        return "ConvInteger", [x, filters, _zero(g, dtype_of(g, x)), _zero(g, dtype_of(g, filters))], 1, attrs
     scale = g.either((), (2 * group,))
     bias = [g.random("int32", 2 * group)] if g.rng.random() < 0.5 else []
-    weights = [filters, _scale(g, *scale), _zero(g, _dtype(g, filters), *scale)]
-    return "QLinearConv", [*_quantized(g, x), *weights, _scale(g), _zero(g, _dtype(g, x)), *bias], 1, attrs
+    weights = [filters, _scale(g, *scale), _zero(g, dtype_of(g, filters), *scale)]
+    return "QLinearConv", [*_quantized(g, x), *weights, _scale(g), _zero(g, dtype_of(g, x)), *bias], 1, attrs
 
 
 # --- com.microsoft
@@ -100,11 +92,11 @@ def curves(g: Graph) -> Proposed:
     x = g.pick("float32")
     op = g.either("Gelu", "QuickGelu", "FastGelu", "BiasGelu")
     bias = (
-        [g.random("float32", *_shape(g, x)[-1:])]
+        [g.random("float32", *shape_of(g, x)[-1:])]
         if op == "BiasGelu" or op == "FastGelu" and g.rng.random() < 0.5
         else []
     )
-    if bias and not _shape(g, x):
+    if bias and not shape_of(g, x):
         raise LookupError
     return op, [x, *bias], 1, {"domain": MICROSOFT, **({"alpha": 1.25} if op == "QuickGelu" else {})}
 
@@ -113,57 +105,45 @@ def curves(g: Graph) -> Proposed:
 def fused_product(g: Graph) -> Proposed:
     x = g.pick("float32", rank=g.either(2, 3))
     over, back = (bool(g.rng.random() < 0.5) for _ in range(2))
-    k = _shape(g, x)[-2 if over else -1]
+    k = shape_of(g, x)[-2 if over else -1]
     w = g.random("float32", *((5, k) if back else (k, 5)))
-    if len(_shape(g, x)) == 2 and g.rng.random() < 0.5:
+    if len(shape_of(g, x)) == 2 and g.rng.random() < 0.5:
         attrs = {"activation": g.either("Relu", "Tanh", "Sigmoid"), "alpha": 0.7, "beta": 1.5}
-        return (
-            "FusedGemm",
-            [x, w, g.random("float32", 5)],
-            1,
-            {"transA": int(over), "transB": int(back), "domain": MICROSOFT, **attrs},
-        )
+        operands = [x, w, g.random("float32", 5)]
+        attrs = {"transA": int(over), "transB": int(back), "domain": MICROSOFT, **attrs}
+        return "FusedGemm", operands, 1, attrs
     return "FusedMatMul", [x, w], 1, {"transA": int(over), "transB": int(back), "alpha": 0.7, "domain": MICROSOFT}
 
 
 @proposes(2)
 def skip_norm(g: Graph) -> Proposed:
     x = g.pick("float32", rank=3)
-    c = _shape(g, x)[-1]
-    skip = g.random("float32", *_shape(g, x))
+    c = shape_of(g, x)[-1]
+    skip = g.random("float32", *shape_of(g, x))
     if g.rng.random() < 0.5:
-        return (
-            "SkipSimplifiedLayerNormalization",
-            [x, skip, g.random("float32", c)],
-            1,
-            {"domain": MICROSOFT, "epsilon": 1e-3},
-        )
-    return (
-        "SkipLayerNormalization",
-        [x, skip, *(g.random("float32", c) for _ in range(g.either(1, 2, 3)))],
-        1,
-        {"domain": MICROSOFT, "epsilon": 1e-3},
-    )
+        operands = [x, skip, g.random("float32", c)]
+        attrs = {"domain": MICROSOFT, "epsilon": 1e-3}
+        return "SkipSimplifiedLayerNormalization", operands, 1, attrs
+    operands = [x, skip, *(g.random("float32", c) for _ in range(g.either(1, 2, 3)))]
+    attrs = {"domain": MICROSOFT, "epsilon": 1e-3}
+    return "SkipLayerNormalization", operands, 1, attrs
 
 
 @proposes()
 def heads(g: Graph) -> Proposed:
     q = g.pick("float32", rank=3)
-    batch, _, width = _shape(g, q)
+    batch, _, width = shape_of(g, q)
     count = g.either(*(k for k in (1, 2, 4) if width % k == 0))
     keys = int(g.rng.integers(1, 6))
-    return (
-        "MultiHeadAttention",
-        [q, g.random("float32", batch, keys, width), g.random("float32", batch, keys, width)],
-        1,
-        {"num_heads": count, "domain": MICROSOFT},
-    )
+    operands = [q, g.random("float32", batch, keys, width), g.random("float32", batch, keys, width)]
+    attrs = {"num_heads": count, "domain": MICROSOFT}
+    return "MultiHeadAttention", operands, 1, attrs
 
 
 @proposes(3)
 def quantized_parts(g: Graph) -> Proposed:
     x = g.pick(*BYTES)
-    dtype, rank = _dtype(g, x), len(_shape(g, x))
+    dtype, rank = dtype_of(g, x), len(shape_of(g, x))
     op = g.either(
         "QLinearAdd",
         "QLinearMul",
@@ -178,12 +158,9 @@ def quantized_parts(g: Graph) -> Proposed:
     if op in ("QLinearAdd", "QLinearMul"):
         return op, [*_quantized(g, x), *_quantized(g, g.pick(dtype, like=x)), *end], 1, attrs
     if op == "QLinearConcat" and rank:
-        return (
-            op,
-            [*end, *_quantized(g, x), *_quantized(g, g.random(dtype, *_shape(g, x)))],
-            1,
-            {**attrs, "axis": int(g.rng.integers(0, rank))},
-        )
+        operands = [*end, *_quantized(g, x), *_quantized(g, g.random(dtype, *shape_of(g, x)))]
+        attrs = {**attrs, "axis": int(g.rng.integers(0, rank))}
+        return op, operands, 1, attrs
     if rank < (4 if op == "QLinearGlobalAveragePool" else 1):
         raise LookupError
     more = {
@@ -196,16 +173,13 @@ def quantized_parts(g: Graph) -> Proposed:
 @proposes(2)
 def quantized_weights(g: Graph) -> Proposed:
     x = g.pick("float32", rank=g.either(2, 3))
-    k = _shape(g, x)[-1]
+    k = shape_of(g, x)[-1]
     if not k:
         raise LookupError
     if g.rng.random() < 0.3:
-        return (
-            "DynamicQuantizeMatMul",
-            [x, g.random("uint8", k, 5), _scale(g), _zero(g, "uint8")],
-            1,
-            {"domain": MICROSOFT},
-        )
+        operands = [x, g.random("uint8", k, 5), _scale(g), _zero(g, "uint8")]
+        attrs = {"domain": MICROSOFT}
+        return "DynamicQuantizeMatMul", operands, 1, attrs
     blocks = -(-k // 16)
     packed, scales = g.constant(g.rng.integers(0, 256, (6, blocks, 8)).astype(np.uint8)), _scale(g, 6 * blocks)
     return "MatMulNBits", [x, packed, scales], 1, {"K": k, "N": 6, "bits": 4, "block_size": 16, "domain": MICROSOFT}
@@ -217,7 +191,7 @@ def quantized_weights(g: Graph) -> Proposed:
 @proposes(3)
 def estimators(g: Graph) -> Proposed:
     x = g.pick("float32", rank=2)
-    c = _shape(g, x)[1]
+    c = shape_of(g, x)[1]
     if not c:
         raise LookupError
     numbers = [round(float(v), 3) for v in g.rng.uniform(0.1, 2, 3 * c + 3)]
@@ -254,9 +228,6 @@ def _trees(columns: int) -> dict:
 
 @proposes()
 def codes(g: Graph) -> Proposed:
-    return (
-        "LabelEncoder",
-        [g.pick("int64")],
-        1,
-        {"keys_int64s": [0, 1, 2, 5], "values_int64s": [3, 1, 4, 0], "default_int64": 7, "domain": ML},
-    )
+    operands = [g.pick("int64")]
+    attrs = {"keys_int64s": [0, 1, 2, 5], "values_int64s": [3, 1, 4, 0], "default_int64": 7, "domain": ML}
+    return "LabelEncoder", operands, 1, attrs
