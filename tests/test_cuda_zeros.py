@@ -217,7 +217,7 @@ def test_kernels_are_timed_alone_with_memory_of_their_own():
     from pelton.codegen.template import GPU_TEMPLATES, Target
     from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
     from pelton.codegen.triton.toolchain import Compiler
-    from pelton.plan.place import Task
+    from pelton.plan.placed import Task
     from pelton.tune.measure_cuda import GpuBench
 
     template, case = GPU_TEMPLATES["gemm"], program(("y", "matmul", "a b"), a="f16[19, 4000]", b="f16[4000, 40]")

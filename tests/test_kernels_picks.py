@@ -10,7 +10,7 @@ from pelton.ir.types import TensorType
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import TEMPLATES
 from pelton.ops import get
-from pelton.plan.place import Task
+from pelton.plan.placed import Task
 from pelton.tune.measure import CpuBench
 
 

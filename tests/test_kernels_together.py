@@ -18,7 +18,7 @@ from pelton.ir.types import F32, TensorType
 from pelton.codegen.template import Target
 from pelton.ops import get
 from pelton.options import Options
-from pelton.plan import lower, place
+from pelton.plan import lower, place, placed
 from pelton.runtime import Engine
 from pelton.tune import candidates, search
 
@@ -218,7 +218,7 @@ def test_random_layers_placed_as_any_template_demands(seed):
     run(place.place(planned(seed, TARGET).fused, lambda r: rng.choice(candidates.accepting_templates(r))), seed, TARGET)
 
 
-def run(placed: place.Placed, seed: int, target: Target) -> None:
+def run(placed: placed.Placed, seed: int, target: Target) -> None:
     choices = search.select(placed, target, None, strict=False, most=1)
     code = linked([c.kernel for c in choices.values()], target)
     waves = lower.waves(placed)

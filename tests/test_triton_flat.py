@@ -147,7 +147,7 @@ def test_only_where_it_pays(tmp_path):
 
 def test_memory_for_it_is_limited(preferred, tmp_path, monkeypatch):
     m = network(**CASES["pictures"])
-    monkeypatch.setattr(place, "MOST_ZERO_PADDED", 100)
+    monkeypatch.setattr(place, "MAX_ZERO_PADDED", 100)
     engine = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path)).engine
     assert not flat_steps(engine) and not any(b.kind == "zeros" and b.size > 1000 for b in engine.plain.buffers)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pelton.passes.pipeline import PIPELINE
 from pelton.plan.lower import ScheduledTask
-from pelton.plan.place import Task
+from pelton.plan.placed import Task
 from pelton.tune.search import Choice
 from pelton.tune.packed_weights import Packing
 

@@ -18,7 +18,7 @@ from pelton.ir.types import DType
 from pelton.codegen.template import Kernel
 from pelton.plan import lower
 from pelton.plan.lower import ScheduledTask
-from pelton.plan.place import Placed, Task
+from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
 from pelton.backends.arrays import check_names, drawn

@@ -14,7 +14,7 @@ from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
 from pelton.options import Options
 from pelton.plan.lower import ScheduledTask
-from pelton.plan.place import Placed
+from pelton.plan.placed import Placed
 from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
 from pelton.tune import replay

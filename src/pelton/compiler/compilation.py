@@ -14,7 +14,7 @@ from pelton.options import Options
 from pelton.passes.rewriting.report import Report
 from pelton.plan.fuse import Fused
 from pelton.plan.lower import ScheduledTask
-from pelton.plan.place import Placed, LayoutConstraints
+from pelton.plan.placed import LayoutConstraints, Placed
 from pelton.plan.region import Region
 from pelton.tune.replay import Decisions
 from pelton.tune.search import Choice, Timing

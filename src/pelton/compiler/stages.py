@@ -198,7 +198,7 @@ def _claims(c: Compilation) -> Takes:
     return lambda graph, node: fuse.is_view(node) or claim(region.cut(graph, (node,), (node,))) is None
 
 
-def _preferred(c: Compilation) -> place.Preferred:
+def _preferred(c: Compilation) -> place.PreferredLayout:
     """Asks templates once for each value, however many ways lead to it."""
     return cache(partial(candidates.preferred_layout, c.fused.graph, c.target, c.options.strict))
 

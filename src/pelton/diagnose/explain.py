@@ -25,7 +25,7 @@ from pelton.options import Options
 from pelton.passes.rewriting.report import Report
 from pelton.passes.rewriting.rule import RULES
 from pelton.plan.fuse import Fused
-from pelton.plan.place import Placed, Task
+from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
 from pelton.backends.arrays import drawn

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pelton.ir.graph import Node, Value
 
 from .fuse import Fused
-from .place import Placer, LayoutConstraints, Preferred, Task
+from .place import Placer, PreferredLayout
+from .placed import LayoutConstraints, Task
 from .region import Region
 
 MAX_STATES = 16  # states side by side; what the first templates lead to comes first
@@ -79,7 +80,7 @@ class LayoutSearch:
 
 
 def explore(
-    fused: Fused, takers: Callable[[Region], Sequence[LayoutConstraints]], preferred: Preferred = lambda v: None
+    fused: Fused, takers: Callable[[Region], Sequence[LayoutConstraints]], preferred: PreferredLayout = lambda v: None
 ) -> LayoutSearch:
     """All ways through a graph. `takers(region)`: the templates that take it, of which the first is preferred.
     `preferred`: see `place.place`."""
@@ -96,7 +97,7 @@ def explore(
         after = [number.setdefault(_state(new, until, k) if len(made) > 1 else None, len(number)) for _, _, new in made]
         past.append(
             tuple(
-                Transition(before, a, by, tuple(new.done.tasks))
+                Transition(before, a, by, tuple(new.result.tasks))
                 for (before, by, new), a in zip(made, after)
                 if a < MAX_STATES
             )
@@ -111,16 +112,16 @@ def _past(
     """An item placed by each of its templates, as far as they demand different things; the placers hold the tasks of
     this item alone."""
     found: dict[object, tuple[LayoutConstraints | None, Placer]] = {}
-    placer.done.tasks.clear()
+    placer.result.tasks.clear()
     for by in takers:
         new = placer.fork() if len(takers) > 1 else placer
         if isinstance(item, Region) and by is not None:
-            new.region(item, by)
+            new.place_region(item, by)
         elif isinstance(item, Node):
-            new.node(item)
+            new.place_node(item)
         else:
-            new.outputs()
-        found.setdefault(tuple(tuple(t.layouts.values()) for t in new.done.tasks), (by, new))
+            new.place_outputs()
+        found.setdefault(tuple(tuple(t.layouts.values()) for t in new.result.tasks), (by, new))
     return list(found.values())
 
 

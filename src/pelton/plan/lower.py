@@ -24,7 +24,7 @@ from pelton.ir.graph import Graph, Node, Value, symbols
 from pelton.ir.types import STRING, DType
 
 from .layout import span
-from .place import Placed, Task
+from .placed import Placed, Task
 from .region import Region
 from .workspace import KernelWorkspace
 

@@ -1,193 +1,93 @@
-"""Where every value lies: forward through the graph as templates demand, views as offsets and strides, copies where
-nothing else will do."""
+"""Gives every value a placement in memory: buffers in the layouts that templates ask for, views, and copies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
-import numpy as np
-
-from pelton.ir.dims import Size, Undecided, at, bounds, maximum, minimum, optimum
-from pelton.ir.graph import Graph, Node, Value, with_sizes
+from pelton.ir.dims import Size, Undecided, bounds, maximum, minimum, optimum
+from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import words
 
 from .fuse import Fused
 from .layout import Layout, Layouts, Order, Strides, dense, order_of, reshaped, row_major, same_memory, span
+from .placed import LayoutConstraints, Placed, Placement, Task
 from .region import Region
 
-MOST_ZERO_PADDED = 64 << 20  # bytes of zero-padded values
+MAX_ZERO_PADDED = 64 << 20  # bytes of zero-padded values
+
+# The layout that the only reader of a value prefers to others that fit; None without a preference or with more readers.
+PreferredLayout = Callable[[Value], Layout | None]
 
 
-class LayoutConstraints(Protocol):
-    """What placing asks of a kernel template."""
-
-    @property
-    def name(self) -> str: ...
-    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order: ...
-    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool: ...
-    def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order: ...
-
-
-@dataclass(frozen=True)
-class Placement:
-    """A value as a view of a root value's buffer: offset and strides in elements. zero_padded: it is the root, and the
-    rest of its buffer stays zero."""
-
-    root: Value
-    offset: Size
-    strides: Strides
-    zero_padded: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """One thing to run: a region (copies included) or a host node."""
-
-    what: Region | Node
-    layouts: Layouts
-
-    @property
-    def region(self) -> Region:
-        """What a kernel computes; TypeError for a host step."""
-        if not isinstance(self.what, Region):
-            raise TypeError(f"{self.what} is a host step")
-        return self.what
-
-    @property
-    def node(self) -> Node:
-        """What the host computes; TypeError for a region."""
-        if not isinstance(self.what, Node):
-            raise TypeError(f"{self.what} is a region")
-        return self.what
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return self.what.body.inputs if isinstance(self.what, Region) else self.what.inputs
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return self.what.body.outputs if isinstance(self.what, Region) else self.what.outputs
-
-    def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Task:
-        """The task for these values of the symbols; `to` is extended by its values."""
-        if isinstance(self.what, Region):
-            what: Region | Node = self.what.sized(sizes, to)
-        else:
-            (what,) = with_sizes(Graph((), {}, (self.what,), ()), sizes, to)[0].nodes
-        return Task(what, self.layouts.sized(sizes, to))
-
-
-@dataclass
-class Placed:
-    """Tasks in order, the place of every value, the roots that are buffers, and the copies that were needed with the
-    reason."""
-
-    graph: Graph
-    tasks: list[Task] = field(default_factory=list)
-    places: dict[Value, Placement] = field(default_factory=dict)
-    constants: dict[Value, np.ndarray] = field(default_factory=dict)
-    outputs: list[Value] = field(default_factory=list)  # per graph output the root value of its buffer
-    # made when a shape is met: these numbers, or (None) 0, 1, 2, …
-    sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)
-    copies: list[str] = field(default_factory=list)
-    by: dict[Region, str] = field(default_factory=dict)  # region → the template whose demands counted
-
-    def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
-        """The same for these values of the symbols, and its values by those of this one."""
-        to: dict[Value, Value] = {}
-        graph, _ = with_sizes(self.graph, sizes, to)
-        tasks = [t.sized(sizes, to) for t in self.tasks]
-        places = {
-            to[v]: Placement(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)
-            for v, p in self.places.items()
-            if v in to
-        }
-        return (
-            Placed(
-                graph,
-                tasks,
-                places,
-                {to[v]: a for v, a in self.constants.items() if v in to},
-                [to[v] for v in self.outputs],
-                {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()},
-                self.copies,
-            ),
-            to,
-        )
-
-
-# The layout that the only reader of a value prefers to others that fit; None where it prefers none, or there are more.
-Preferred = Callable[[Value], Layout | None]
-
-
-def place(fused: Fused, choose: Callable[[Region], LayoutConstraints], preferred: Preferred = lambda v: None) -> Placed:
-    """Places everything. `choose(region)` gives the template whose demands count."""
+def place(
+    fused: Fused, choose: Callable[[Region], LayoutConstraints], preferred: PreferredLayout = lambda v: None
+) -> Placed:
+    """Places all values. choose: the template of a region whose layouts count; preferred: see `PreferredLayout`."""
     placer = Placer(fused.graph, preferred)
     for item in fused.items:
         if isinstance(item, Region):
             chosen = choose(item)
-            placer.region(item, chosen)
-            placer.done.by[item] = chosen.name
+            placer.place_region(item, chosen)
+            placer.result.by[item] = chosen.name
         else:
-            placer.node(item)
-    placer.outputs()
-    return placer.done
+            placer.place_node(item)
+    placer.place_outputs()
+    return placer.result
 
 
 class Placer:
-    """A graph placed as far as its items were added, in their order."""
+    """Places the items of a graph one after another; `result` holds what has been placed so far."""
 
-    def __init__(self, graph: Graph, preferred: Preferred = lambda v: None):
+    def __init__(self, graph: Graph, preferred: PreferredLayout = lambda v: None):
         self.graph, self.preferred = graph, preferred
-        self.done = Placed(graph, constants=dict(graph.constants))
-        self.places = self.done.places
-        # values whose place inside of a joined buffer is fixed
+        self.result = Placed(graph, constants=dict(graph.constants))
+        self.places = self.result.places
+        # values whose placement inside a concat's buffer is fixed
         self.joined: set[Value] = set()
         self.copied: dict[tuple[Value, Strides], Value] = {}
-        # what such copies are called, by all that go on from here
+        # the values of such copies, shared by all forks
         self.fresh: dict[tuple[Value, Strides], Value] = {}
         for v in (*graph.inputs, *graph.constants):
             self.places[v] = Placement(v, 0, dense(v.type.shape))
 
     def fork(self) -> Placer:
-        """One that may go on differently from here."""
+        """A placer with the same state, which may go on differently."""
         other = copy(self)
-        other.done = replace(
-            self.done,
-            tasks=[*self.done.tasks],
+        other.result = replace(
+            self.result,
+            tasks=[*self.result.tasks],
             places=dict(self.places),
-            outputs=[*self.done.outputs],
-            sizes=dict(self.done.sizes),
-            copies=[*self.done.copies],
+            outputs=[*self.result.outputs],
+            sizes=dict(self.result.sizes),
+            copies=[*self.result.copies],
         )
-        other.places, other.joined, other.copied = other.done.places, set(self.joined), dict(self.copied)
+        other.places, other.joined, other.copied = other.result.places, set(self.joined), dict(self.copied)
         return other
 
-    def task(self, task: Task) -> None:
-        if any(v.type.size for v in task.writes):  # nothing is computed for nothing
-            self.done.tasks.append(task)
+    def add_task(self, task: Task) -> None:
+        if any(v.type.size for v in task.writes):  # a task without elements has nothing to compute
+            self.result.tasks.append(task)
 
     # -- the kinds of items
 
-    def node(self, node: Node) -> None:
+    def place_node(self, node: Node) -> None:
         if any(v.type.dtype is STRING for v in node.inputs):
-            # they lie in Python, where nothing is a view of anything
-            self.host(node)
+            # strings are Python objects, of which there are no views
+            self.place_host_step(node)
         elif node.op in (words.sizes, words.iota):
             self.places[node.output] = Placement(node.output, 0, dense(node.output.type.shape))
-            self.done.sizes[node.output] = node.attrs.get("values")
+            self.result.sizes[node.output] = node.attrs.get("values")
         elif node.op is words.concat:
-            self.concat(node)
+            self.place_concat(node)
         elif node.op.view:
-            self.view(node)
+            self.place_view(node)
         else:
-            self.host(node)
+            self.place_host_step(node)
 
-    def region(self, region: Region, chosen: LayoutConstraints) -> None:
+    def place_region(self, region: Region, chosen: LayoutConstraints) -> None:
         layouts = self.layouts(*region.body.inputs, *region.body.constants)
         for v in region.body.outputs:
             layouts = layouts.moved({v: dense(v.type.shape, chosen.output_order(region, v, layouts))})
@@ -195,14 +95,14 @@ class Placer:
         for v in (*region.body.inputs, *region.body.constants):
             if chosen.fits(region, v, layouts):
                 continue
-            swap[v] = self.copy(
+            swap[v] = self.copy_to(
                 v,
                 dense(v.type.shape, chosen.copy_order(region, v, layouts)),
-                f"{region.title()} wants another layout of %{v.name}",
+                f"{region.title()} needs another layout of %{v.name}",
             )
             layouts = layouts.moved({v: self.places[swap[v]].strides})
         for v in region.body.outputs:
-            at = self.slot(v, order_of(v.type.shape, layouts[v]))
+            at = self.concat_slot(v, order_of(v.type.shape, layouts[v]))
             moved = layouts if at is None else layouts.moved({v: at.strides})
             # operands follow the order that the output had before
             if at is not None and all(chosen.fits(region, one, moved) for one in moved):
@@ -217,38 +117,38 @@ class Placer:
                 self.places[v] = Placement(v, 0, layouts[v], v in layouts.zero_padded)
         if swap:
             region, layouts = _read_instead(region, swap, layouts)
-        self.task(Task(region, layouts))
+        self.add_task(Task(region, layouts))
 
     def layouts(self, *values: Value) -> Layouts:
-        """How values lie that are placed."""
+        """The layouts of placed values."""
         zero_padded = frozenset(v for v in values if self.places[v].zero_padded)
         return Layouts({v: self.places[v].strides for v in values}, zero_padded)
 
     def has_room(self, v: Value, layout: Layout) -> bool:
-        """Whether one more value may lie so: no other takes over the memory of those that are zero-padded."""
+        """Whether one more value may have this layout: memory of zero-padded values is never shared."""
         if not layout.zero_padded:
             return True
         held = [(v, layout.strides), *((w, at.strides) for w, at in self.places.items() if at.zero_padded)]
-        return sum(span(w.type.shape, strides) * w.type.dtype.size for w, strides in held) <= MOST_ZERO_PADDED
+        return sum(span(w.type.shape, strides) * w.type.dtype.size for w, strides in held) <= MAX_ZERO_PADDED
 
-    def host(self, node: Node) -> None:
+    def place_host_step(self, node: Node) -> None:
         for v in node.outputs:
             self.places[v] = Placement(v, 0, dense(v.type.shape))
-        self.task(Task(node, self.layouts(*node.inputs, *node.outputs)))
+        self.add_task(Task(node, self.layouts(*node.inputs, *node.outputs)))
 
-    def view(self, node: Node) -> None:
+    def place_view(self, node: Node) -> None:
         x = node.inputs[0]
         at = self.places[x]
-        moved = self.through(node, at)
+        moved = self.view_placement(node, at)
         if moved is None:
-            x = self.copy(x, dense(x.type.shape), f"{node.op.name} of %{x.name} is no view of its layout")
-            moved = self.through(node, self.places[x])
+            x = self.copy_to(x, dense(x.type.shape), f"{node.op.name} of %{x.name} is no view of its layout")
+            moved = self.view_placement(node, self.places[x])
         if moved is None:
             raise AssertionError(f"{node} is no view of a row-major buffer")
         self.places[node.output] = moved
 
-    def through(self, node: Node, at: Placement) -> Placement | None:
-        """A view node's output as a view of where its input lies."""
+    def view_placement(self, node: Node, at: Placement) -> Placement | None:
+        """The output of a view node as a view of its input at `at`; None where it needs a copy."""
         shape, out, attrs = node.inputs[0].type.shape, node.output.type.shape, node.attrs
         if node.op is words.transpose:
             return Placement(at.root, at.offset, tuple(at.strides[p] for p in attrs["perm"]))
@@ -268,15 +168,15 @@ class Placer:
         try:
             view = reshaped(shape, at.strides, out)
         except Undecided:
-            # sizes that may be 0, say: it is a view of what lies in order, and of nothing else
+            # for example with sizes that may be 0: only of a contiguous input it is a view
             view = None
         return None if view is None else Placement(at.root, at.offset, view)
 
-    # -- joined buffers
+    # -- concats
 
-    def concat(self, node: Node) -> None:
+    def place_concat(self, node: Node) -> None:
         if node.output not in self.places:
-            self.lay(node, self._join_order(node))
+            self.place_concat_buffer(node, self._join_order(node))
         whole, axis, at = self.places[node.output], node.attrs["axis"], 0
         for v in node.inputs:
             here = Placement(
@@ -286,7 +186,7 @@ class Placer:
             )
             if self.places[v] != here and v.type.size:
                 self.copy_into(
-                    v, here, f"%{v.name} is joined by {node.name or 'concat'} but cannot be written in place"
+                    v, here, f"%{v.name} is an input of {node.name or 'concat'} but cannot be written in place"
                 )
             at += v.type.shape[axis]
 
@@ -294,23 +194,23 @@ class Placer:
         big = max(node.inputs, key=lambda v: optimum(v.type.size))
         return order_of(big.type.shape, self.places[big].strides) if big in self.places else row_major(big.type.rank)
 
-    def lay(self, node: Node, order: Order) -> None:
-        """Gives a concat's output a buffer, inside of another concat's where it is joined again."""
+    def place_concat_buffer(self, node: Node, order: Order) -> None:
+        """Gives the output of a concat a buffer, inside that of another concat where it is an input of one."""
         out = node.output
-        at = self.slot(out, order)
+        at = self.concat_slot(out, order)
         if at is not None:
             self.joined.add(out)
         self.places[out] = at or Placement(out, 0, dense(out.type.shape, order))
 
-    def slot(self, v: Value, order: Order) -> Placement | None:
-        """The slice of a joined buffer that a value may be written to straight away, or None."""
+    def concat_slot(self, v: Value, order: Order) -> Placement | None:
+        """The slice of a concat's buffer that a value can be written to directly, or None."""
         if v in self.joined or v in self.graph.outputs:
             return None
         for user in self.graph.users.get(v, ()):
             if user.op is not words.concat or user.inputs.count(v) != 1:
                 continue
             if user.output not in self.places:
-                self.lay(user, order)
+                self.place_concat_buffer(user, order)
             whole, axis = self.places[user.output], user.attrs["axis"]
             before = sum(w.type.shape[axis] for w in user.inputs[: user.inputs.index(v)])
             return Placement(
@@ -322,38 +222,38 @@ class Placer:
 
     # -- copies
 
-    def copy(self, v: Value, strides: Strides, why: str) -> Value:
+    def copy_to(self, v: Value, strides: Strides, reason: str) -> Value:
         if (v, strides) not in self.copied:
             fresh = self.fresh.setdefault((v, strides), Value(v.type, f"{v.name}.copy{len(self.fresh)}"))
             self.places[fresh] = Placement(fresh, 0, strides)
-            self._copy(v, fresh, why)
+            self._copy(v, fresh, reason)
             self.copied[v, strides] = fresh
         return self.copied[v, strides]
 
-    def copy_into(self, v: Value, at: Placement, why: str) -> None:
-        fresh = Value(v.type, f"{v.name}.copy{len(self.done.copies)}")
+    def copy_into(self, v: Value, at: Placement, reason: str) -> None:
+        fresh = Value(v.type, f"{v.name}.copy{len(self.result.copies)}")
         self.places[fresh] = at
-        self._copy(v, fresh, why)
+        self._copy(v, fresh, reason)
 
-    def _copy(self, v: Value, fresh: Value, why: str) -> None:
-        self.done.copies.append(why)
+    def _copy(self, v: Value, fresh: Value, reason: str) -> None:
+        self.result.copies.append(reason)
         node = Node(words.copy, (v,), {}, (fresh,), "")
         if v.type.dtype is STRING:
-            self.host(node)
+            self.place_host_step(node)
             return
         if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):  # what no kernel moves
-            self.task(Task(node, self.layouts(v, fresh)))
+            self.add_task(Task(node, self.layouts(v, fresh)))
             return
-        constants = {v: self.done.constants[v]} if v in self.done.constants else {}
+        constants = {v: self.result.constants[v]} if v in self.result.constants else {}
         region = Region(Graph(() if constants else (v,), constants, (node,), (fresh,), "copy"), ())
-        self.task(Task(region, self.layouts(v, fresh)))
+        self.add_task(Task(region, self.layouts(v, fresh)))
 
-    def outputs(self) -> None:
+    def place_outputs(self) -> None:
         taken: set[Value] = set()
         for v in self.graph.outputs:
             at = self.places[v]
             own = at.root not in taken and not any(
-                at.root in others for others in (self.done.constants, self.done.sizes, self.graph.inputs)
+                at.root in others for others in (self.result.constants, self.result.sizes, self.graph.inputs)
             )
             if (
                 own
@@ -362,24 +262,22 @@ class Placer:
                 and same_memory(v.type.shape, at.strides, dense(v.type.shape))
             ):
                 taken.add(at.root)
-                self.done.outputs.append(at.root)
+                self.result.outputs.append(at.root)
                 continue
             fresh = Value(TensorType(v.type.dtype, v.type.shape), f"{v.name}.out{len(taken)}")
             self.places[fresh] = Placement(fresh, 0, dense(v.type.shape))
             self._copy(v, fresh, f"output %{v.name} has to be row-major in the caller's memory")
             taken.add(fresh)
-            self.done.outputs.append(fresh)
+            self.result.outputs.append(fresh)
 
 
 def _inside(start: Size, size: Size) -> Size:
-    """Where something begins on an axis. What has no elements in some run may be told to begin behind the end: there it
-    begins at the last one."""
+    """Where a part begins on an axis. An empty part may begin past the end; it is moved to the last element."""
     return start if bounds(size - start)[0] > 0 else minimum(start, maximum(size - 1, 0))
 
 
 def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Layouts) -> tuple[Region, Layouts]:
-    """The region reading copies in place of some of its inputs. Weights stay the constants that they are, also where
-    something else in it reads them."""
+    """The region with copies in place of some inputs; anchors still read their weights as constants."""
     body = region.body
     reads = [v for n in body.nodes for v in n.inputs]
     weights = {

@@ -14,7 +14,7 @@ from pelton.codegen.template import Target
 from pelton.ops.words import convolution
 from pelton.plan.fuse import Fused
 from pelton.plan.layout import Layouts, channels_last, dense
-from pelton.plan.place import Task
+from pelton.plan.placed import Task
 from pelton.plan.region import Region, cut
 
 from .candidates import candidates, rejection

@@ -14,7 +14,7 @@ from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
 from pelton.plan.layout import Layouts
-from pelton.plan.place import Placed, Task
+from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 
 from . import packed_weights

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pelton.ir.dims import at
 from pelton.codegen.template import Target
 from pelton.ops.words import copy
-from pelton.plan.place import Task
+from pelton.plan.placed import Task
 from pelton.plan.region import Region
 from pelton.plan.layout_search import NEVER
 

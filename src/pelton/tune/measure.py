@@ -15,7 +15,7 @@ from pelton.ir.graph import Value
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel, Packed, source
 from pelton.plan.layout import Strides, span
-from pelton.plan.place import Task
+from pelton.plan.placed import Task
 from pelton.plan.workspace import KernelWorkspace
 
 LINE = 64

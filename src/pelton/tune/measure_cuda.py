@@ -19,7 +19,7 @@ from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed
 from pelton.codegen.triton.toolchain import Compiler
 from pelton.plan.layout import Strides, span
-from pelton.plan.place import Task
+from pelton.plan.placed import Task
 from pelton.plan.workspace import KernelWorkspace
 from pelton.targets import fitting
 

@@ -18,7 +18,7 @@ from pelton.errors import BuildError
 from pelton.ir.text import key
 from pelton.codegen.template import Target, Template
 from pelton.plan.fuse import Fused
-from pelton.plan.place import Placed, Task
+from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 
 from .chains import rejoin

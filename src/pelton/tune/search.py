@@ -18,7 +18,7 @@ from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, templates
-from pelton.plan.place import Placed, Task
+from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 
 from . import packed_weights

@@ -14,7 +14,7 @@ from pelton.codegen.template import Target
 from pelton.engine.model import Engine
 from pelton.errors import BuildError, Cancelled
 from pelton.options import Options
-from pelton.plan.place import Placed
+from pelton.plan.placed import Placed
 from pelton.system.cache import Cache, used
 from pelton.tune import search
 from pelton.tune.timing_cache import TimingCache

@@ -14,7 +14,7 @@ from pelton.codegen.template import Target
 from pelton.engine.model import Engine
 from pelton.errors import InputError
 from pelton.options import Options
-from pelton.plan.place import Placed
+from pelton.plan.placed import Placed
 from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.system.cache import Cache
 from pelton.targets import ISAS, best

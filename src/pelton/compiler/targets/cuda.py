@@ -16,7 +16,7 @@ from pelton.engine.model import Engine
 from pelton.errors import BuildError, EngineError, InputError
 from pelton.ir.graph import Value
 from pelton.options import Options
-from pelton.plan.place import Placed, Task
+from pelton.plan.placed import Placed, Task
 from pelton.plan.workspace import KernelWorkspace
 from pelton.system.cache import Cache
 from pelton.targets import ARCHITECTURES, fitting, gpus, usual

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pelton.engine.model import Engine
 from pelton.plan.lower import ScheduledTask, lower
-from pelton.plan.place import Placed
+from pelton.plan.placed import Placed
 
 
 def by_reference(plain: Engine, placed: Placed, chosen: Sequence[ScheduledTask]) -> Engine:
