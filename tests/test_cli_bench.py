@@ -356,14 +356,14 @@ def test_progress_on_a_terminal_and_off_it(monkeypatch):
     for stream, marks in ((Terminal(), "━"), (io.StringIO(), "timing kernels, 0 of 7 …")):
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setenv("TERM", "xterm")
-        with progress.shown() as tell:
+        with progress.show_progress() as tell:
             tell("import", 0, 1)
             for done in range(8):
                 tell("tune", done, 7)
             tell("done", 1, 1)
         assert marks in stream.getvalue() and "timing kernels" in stream.getvalue()
     monkeypatch.setattr(sys, "stderr", silent := io.StringIO())
-    with progress.shown(False) as tell:
+    with progress.show_progress(False) as tell:
         tell("tune", 0, 7)
     assert silent.getvalue() == ""
 

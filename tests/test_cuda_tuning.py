@@ -25,7 +25,7 @@ from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.codegen.triton import toolchain as triton_compile
 from pelton.options import Options
 from pelton.backends.cuda import ready as cuda_ready
-from pelton.targets import USUAL, gpus, usual
+from pelton.targets import TYPICAL, gpus, typical
 from pelton.tune import measure_cuda
 from test_cuda_runtime import KERNELS, N
 
@@ -111,11 +111,11 @@ def test_every_turn_reads_other_constants():
 
 def test_what_is_known_of_architectures():
     assert (
-        usual(90) is USUAL[90]
-        and usual(87) is USUAL[86]
-        and usual(100) is USUAL[90]
-        and usual(70) is USUAL[75]
-        and usual(121) is USUAL[120]
+        typical(90) is TYPICAL[90]
+        and typical(87) is TYPICAL[86]
+        and typical(100) is TYPICAL[90]
+        and typical(70) is TYPICAL[75]
+        and typical(121) is TYPICAL[120]
     )
     here = device()
     here.multiprocessors, here.l2 = 114, 1 << 20

@@ -152,4 +152,4 @@ def test_symbols_have_names_and_rising_bounds():
     for text in ("n // 0", "7 % 0", "mod(7, 0)"):
         with pytest.raises(ValueError):
             parse(text, KNOWN)
-    assert dims.mapped(((N, 2), "n", 3), optimum) == ((8, 2), "n", 3)
+    assert dims.map_dims(((N, 2), "n", 3), optimum) == ((8, 2), "n", 3)

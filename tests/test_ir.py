@@ -120,13 +120,13 @@ def dims_of(graph: Graph) -> dict[str, dims.Size]:
 def test_a_builder_that_folds_computes_constants_and_reckons_with_sizes():
     builder = Builder(folds=True)
     n = dims.symbol("n", 1, 4, 9)
-    size = builder.sized(np.array([n], object), I64, "n")
+    size = builder.from_sizes(np.array([n], object), I64, "n")
     two = builder.constant(np.array([2]), "two")
     (double,) = builder.emit(REGISTRY["mul"], (size, two))
-    assert builder.numbers(double).tolist() == [2 * n] and not builder.nodes
+    assert builder.elements(double).tolist() == [2 * n] and not builder.nodes
     (four,) = builder.emit(REGISTRY["mul"], (two, two))
     assert builder.constants[four].tolist() == [4] and not builder.nodes
-    (less,) = builder.emit(REGISTRY["less"], (builder.sized(np.array([-n], object), I64), two))
+    (less,) = builder.emit(REGISTRY["less"], (builder.from_sizes(np.array([-n], object), I64), two))
     assert less.type == TensorType(DType.BOOL, (1,)) and not builder.nodes
 
 

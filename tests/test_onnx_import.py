@@ -23,7 +23,7 @@ from pelton.ir.imported import OnData
 from pelton.importers.onnx.load import load
 from pelton.importers.onnx.node import READERS
 from pelton.importers.onnx.ops.declared import AsDeclared
-from pelton.ir.dims import mapped, symbol
+from pelton.ir.dims import map_dims, symbol
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.ir.text import parse, to_text
@@ -535,7 +535,7 @@ def declared(m: onnx.ModelProto, **types: str) -> onnx.ModelProto:
 def test_what_needs_the_data_runs_on_the_onnx_package_where_its_type_is_declared(m, feeds):
     found = load(m)
     feeds = {
-        **{v.name: np.ones(mapped(v.type.shape, lambda d: 1), v.type.dtype.numpy) for v in found.graph.inputs},
+        **{v.name: np.ones(map_dims(v.type.shape, lambda d: 1), v.type.dtype.numpy) for v in found.graph.inputs},
         **feeds,
     }
     assert any(n.op.kind == "foreign" for n in check(m, feeds=feeds).nodes) and len(found.info.foreign) == 1

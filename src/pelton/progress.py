@@ -20,7 +20,7 @@ STAGES = {
 PATIENCE = 5.0  # seconds between two plain lines of one stage
 
 
-def watched() -> bool:
+def is_visible() -> bool:
     """Whether somebody sees what goes to stderr as it comes: on a terminal, or under the cell of a notebook."""
     return (
         sys.stderr.isatty()
@@ -31,7 +31,7 @@ def watched() -> bool:
 
 
 @contextmanager
-def shown(wanted: bool = True) -> Iterator[Progress]:
+def show_progress(wanted: bool = True) -> Iterator[Progress]:
     """A function (stage, done, total) for `pelton.build`. Bars are gone from the terminal when the work is done."""
     if not wanted:
         yield lambda stage, done, total: None

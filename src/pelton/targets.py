@@ -52,7 +52,7 @@ def best(features: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Usual:
+class TypicalGpu:
     """A GPU that stands for its architecture: multiprocessors; bytes of each that blocks may share, and how many of
     them one block; bytes of L2."""
 
@@ -70,22 +70,22 @@ class Usual:
 # Architecture", 2022, SXM5; "RTX Blackwell GPU Architecture", 2025, RTX 5090), shared memory of the CUDA C++
 # Programming Guide, "Technical Specifications per
 # Compute Capability".
-USUAL = {
-    75: Usual("T4", 40, 64 << 10, 64 << 10, 4 << 20),
-    80: Usual("A100", 108, 164 << 10, 163 << 10, 40 << 20),
-    86: Usual("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20),
-    89: Usual("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20),
-    90: Usual("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20),
-    120: Usual("RTX 5090", 170, 100 << 10, 99 << 10, 96 << 20),
+TYPICAL = {
+    75: TypicalGpu("T4", 40, 64 << 10, 64 << 10, 4 << 20),
+    80: TypicalGpu("A100", 108, 164 << 10, 163 << 10, 40 << 20),
+    86: TypicalGpu("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20),
+    89: TypicalGpu("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20),
+    90: TypicalGpu("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20),
+    120: TypicalGpu("RTX 5090", 170, 100 << 10, 99 << 10, 96 << 20),
 }
 
 # Compute capabilities of the CUDA C++ Programming Guide that drivers of CUDA 13 run.
 ARCHITECTURES = (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
 
 
-def usual(arch: int) -> Usual:
+def typical(arch: int) -> TypicalGpu:
     """What stands for an architecture: of those known, the newest that is no newer."""
-    return USUAL[max((a for a in USUAL if a <= arch), default=min(USUAL))]
+    return TYPICAL[max((a for a in TYPICAL if a <= arch), default=min(TYPICAL))]
 
 
 def fitting(archs: Iterable[int], arch: int) -> int | None:

@@ -81,7 +81,7 @@ def made(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str 
         from pelton.backends.cpu.check import check_runs_here
 
         check_runs_here(options.get("target", Options.target), runs)
-    with progress.shown(not quiet) as tell, Needs("building engines"):
+    with progress.show_progress(not quiet) as tell, Needs("building engines"):
         return pelton.build(model, **options, progress=tell)
 
 

@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
     seed = secrets.randbits(32) if args.seed is None else args.seed
     feeds = arrays.given(engine, args.input) if args.input else arrays.made_up(engine, arguments.shapes(args), seed)
     values = arguments.named(args.values, "--values", "axes=1,2") or None
-    with progress.shown(not (args.quiet or args.json)) as tell:
+    with progress.show_progress(not (args.quiet or args.json)) as tell:
         found = compare(args.model, engine, feeds, tolerance=args.tolerance, values=values, progress=tell)
     if args.json:
         print(

@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> None:
         from pelton.diagnose.explain import ScriptExplanation, errors, explain
     if args.error:
         given = (lambda engine: arrays.given(engine, args.input)) if args.input else None
-        with progress.shown(not args.quiet) as tell:
+        with progress.show_progress(not args.quiet) as tell:
             exact = errors(args.model, given, **arguments.build_options(args), progress=tell)
         print("\n".join([*measured(args.model, exact), "", error_table(exact, args.top), "", *outputs(exact)]))
         return

@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
     target = args.output or args.engine
     arrays.check_target(target)
     engine = pelton.load(args.engine, device=None)
-    with progress.shown(not args.quiet) as tell:
+    with progress.show_progress(not args.quiet) as tell:
         tuned = pelton.tune(engine, args.device, budget=args.budget, progress=tell)
     tuned.save(target)
     if not args.quiet:

@@ -70,7 +70,7 @@ class Builder:
         self.constants[value] = array
         return value
 
-    def shared(self, array: np.ndarray, name: str = "constant") -> Value:
+    def shared_constant(self, array: np.ndarray, name: str = "constant") -> Value:
         """A constant; equal small ones are one."""
         if array.size > ALIKE or array.dtype.kind in "OUST":
             return self.constant(array, name)
@@ -118,7 +118,7 @@ class Builder:
         except Undecided as e:
             question = e
         if reckoned is not None and (types[0].dtype.is_integer or sizes.is_known(reckoned)):
-            return (self.sized(reckoned, types[0].dtype, hints[0].removesuffix(f".{op.name}")),)
+            return (self.from_sizes(reckoned, types[0].dtype, hints[0].removesuffix(f".{op.name}")),)
         self.write(node)
         if question is not None:
             self.questions[node.outputs[0]] = question
@@ -185,11 +185,11 @@ class Builder:
 
     # --- sizes
 
-    def numbers(self, value: Value) -> np.ndarray | None:
+    def elements(self, value: Value) -> np.ndarray | None:
         """The array of a constant, or sizes as objects; None for everything else."""
         return self.constants.get(value, self.sizes.get(value))
 
-    def behind(self, value: Value, last: Container[Value]) -> Iterator[tuple[Value, Node | None]]:
+    def ancestors(self, value: Value, last: Container[Value]) -> Iterator[tuple[Value, Node | None]]:
         """What a value is made of, and who makes it (None where nobody here does): the value, and all before it, as far
         as `last`. Constants and sizes are left out."""
         seen, waiting = {value}, [value]
@@ -197,16 +197,16 @@ class Builder:
             v = waiting.pop()
             if v in last:
                 yield v, None
-            elif self.numbers(v) is None:
+            elif self.elements(v) is None:
                 yield v, self.makers.get(v)
                 new = [i for i in self.makers[v].inputs if i not in seen] if v in self.makers else []
                 seen.update(new)
                 waiting += new
 
-    def sized(self, found: np.ndarray, dtype: DType, name: str = "") -> Value:
+    def from_sizes(self, found: np.ndarray, dtype: DType, name: str = "") -> Value:
         """Integers out of sizes: a constant, where all of them are numbers."""
         if sizes.is_known(found):
-            return self.shared(found.astype(dtype.numpy))
+            return self.shared_constant(found.astype(dtype.numpy))
         value = Value(TensorType(dtype, found.shape), self.fresh(f"{name}.sizes"))
         self.sizes[value] = found
         return value
@@ -214,12 +214,12 @@ class Builder:
     def _reckoned(self, node: Node) -> np.ndarray | None:
         """The result of an op on sizes; None for everything else. Undecided where it is a question of what the sizes
         are."""
-        held = [a for v in node.inputs if (a := self.numbers(v)) is not None and a.size <= FEW]
+        held = [a for v in node.inputs if (a := self.elements(v)) is not None and a.size <= FEW]
         if len(held) < len(node.inputs) or not any(v in self.sizes for v in node.inputs):
             return None
         return sizes.fold(node.op, held, node.attrs, node.outputs[0].type.dtype)
 
-    def filled(self) -> list[Node]:
+    def size_nodes(self) -> list[Node]:
         """The nodes that give the values of sizes where the program reads them as data."""
         made, written = [], {v for n in self.nodes for v in n.outputs}
         for v, array in self.sizes.items():
@@ -257,7 +257,7 @@ class Builder:
         stay = exempt_from_folding((*self.stored.values(), *self.nodes))
         return [n for n in self.stored.values() if n in stay]
 
-    def finished(self, inputs: Sequence[Value], results: Mapping[str, Value]) -> Graph:
+    def finish(self, inputs: Sequence[Value], results: Mapping[str, Value]) -> Graph:
         """What the results need, those under their names, the inputs under theirs, all other values under `names` made
         unique."""
         to: dict[Value, Value] = {v: v for v in inputs}
@@ -278,7 +278,7 @@ class Builder:
         for node in stored:
             del constants[node.output]
         graph = remove_dead_nodes(
-            Graph(tuple(inputs), constants, (*stored, *self.filled(), *self.nodes, *copies), tuple(outputs))
+            Graph(tuple(inputs), constants, (*stored, *self.size_nodes(), *self.nodes, *copies), tuple(outputs))
         )
         taken = {v.name: 1 for v in to.values()}
 

@@ -506,8 +506,8 @@ def symbols(x: Any) -> dict[Symbol, None]:
     return found
 
 
-def mapped(x: Any, to: Callable[[Size], Any]) -> Any:
+def map_dims(x: Any, to: Callable[[Size], Any]) -> Any:
     """A thing with every Dim in it replaced, tuples gone through."""
     if isinstance(x, Dim):
         return to(x)
-    return tuple(mapped(part, to) for part in x) if type(x) is tuple and symbols(x) else x
+    return tuple(map_dims(part, to) for part in x) if type(x) is tuple and symbols(x) else x

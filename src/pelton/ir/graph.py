@@ -207,11 +207,11 @@ def with_types_resized(
 
     def at(v: Value) -> Value:
         if v not in to:
-            to[v] = v if v.type.known else Value(TensorType(v.type.dtype, dims.mapped(v.type.shape, size)), v.name)
+            to[v] = v if v.type.known else Value(TensorType(v.type.dtype, dims.map_dims(v.type.shape, size)), v.name)
         return to[v]
 
     def attribute(a: Any) -> Any:
-        return Body(with_types_resized(a.graph, size)[0]) if isinstance(a, Body) else dims.mapped(a, size)
+        return Body(with_types_resized(a.graph, size)[0]) if isinstance(a, Body) else dims.map_dims(a, size)
 
     nodes = tuple(
         Node(

@@ -293,7 +293,7 @@ class Cut:
                 lists = True
         if not tensors:
             return after
-        graph, feeds = segment.pruned(builder.finished(list(segment.inputs), tensors))
+        graph, feeds = segment.pruned(builder.finish(list(segment.inputs), tensors))
         graph = graph.replace(name=f"{self.model.graph.name or 'main'}.{len(self.programs)}")
         before = known.copy()
         for name, value in tensors.items():

@@ -176,7 +176,7 @@ class Segment:
                 objects = np.array([self._in(d) for d in self.known.sizes[name].flat], object).reshape(
                     self.known.sizes[name].shape
                 )
-                value = reader.builder.sized(objects, t.dtype, name)
+                value = reader.builder.from_sizes(objects, t.dtype, name)
             else:
                 value = Value(TensorType(t.dtype, tuple(map(self._in, t.shape))), name)
                 self.inputs[value] = name
@@ -279,7 +279,7 @@ class Segment:
         """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more
         to it."""
         found = dict[str, None]()
-        for v, maker in self.reader.builder.behind(value, self.inputs):
+        for v, maker in self.reader.builder.ancestors(value, self.inputs):
             if v in self.inputs:
                 outside = self.known.types[self.inputs[v]]  # of which nothing is assumed
                 if not v.type.dtype.is_integer or outside is None or not outside.known or v.type.size > FEW:

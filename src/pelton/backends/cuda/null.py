@@ -14,7 +14,7 @@ import numpy as np
 from pelton.engine.cubin import Cubin
 from pelton.engine.work import Work
 from pelton.errors import EngineError
-from pelton.targets import usual
+from pelton.targets import typical
 
 from .device import ALIGN, TRAILING, Function, Launch, Memory, Stuck, of_library
 from .libraries import Library
@@ -66,9 +66,9 @@ class NullDevice:
     ):
         self.ordinal, self.name, self.arch, self.memory = ordinal, "no GPU", arch, memory
         self.multiprocessors, self.l1, self.l2, self.cuda = (
-            usual(arch).multiprocessors,
-            usual(arch).l1,
-            usual(arch).l2,
+            typical(arch).multiprocessors,
+            typical(arch).l1,
+            typical(arch).l2,
             "13.0",
         )
         self.together = self.multiprocessors if together is None else together

@@ -22,7 +22,7 @@ from pelton.engine.cubin import Cubin, Map
 from pelton.system.cache import Cache
 from pelton.system.temporary import room
 from pelton.errors import BuildError
-from pelton.targets import usual
+from pelton.targets import typical
 
 from . import workers
 from .emit import ALIGNED
@@ -218,10 +218,10 @@ def cubin_of(symbol: str, text: str, arch: int) -> Made:
 def made_of(found: Any, text: str, arch: int) -> Made:
     """The cubin in what Triton made of a source. BuildError where no GPU of that architecture would take it."""
     about, image = found.metadata, found.asm["cubin"]
-    if about.shared > usual(arch).block:
+    if about.shared > typical(arch).block:
         raise BuildError(
             f"kernel {about.name} takes {about.shared} bytes of shared memory, a block of sm_{arch} has"
-            f" {usual(arch).block}"
+            f" {typical(arch).block}"
         )
     cubin = Cubin(
         symbol=about.name,

@@ -189,5 +189,5 @@ def built(source: Source, options: Options, optimum: Mapping[str, Sequence[int]]
     from pelton.compiler.build import build
 
     check_runs_here(options.target, "the session")
-    with progress.shown(show) as tell:
+    with progress.show_progress(show) as tell:
         return build(source, options=options, optimum=optimum, progress=tell)

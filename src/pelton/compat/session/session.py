@@ -409,7 +409,7 @@ class InferenceSession:
     def _shows(self) -> bool:
         """Whether builds may show their progress."""
         wanted = self._entries.progress
-        return wanted if wanted is not None else self._settings.log_severity_level < 3 and progress.watched()
+        return wanted if wanted is not None else self._settings.log_severity_level < 3 and progress.is_visible()
 
     def _key(self, options: Options, shapes: Shapes | None = None) -> str:
         return key_of(self._digests, self._settings.sizes, options, shapes, self._chosen.device)

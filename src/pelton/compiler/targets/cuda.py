@@ -19,7 +19,7 @@ from pelton.options import Options
 from pelton.plan.placed import Placed, Task
 from pelton.plan.workspace import KernelWorkspace
 from pelton.system.cache import Cache
-from pelton.targets import ARCHITECTURES, fitting, gpus, usual
+from pelton.targets import ARCHITECTURES, fitting, gpus, typical
 from pelton.tune import search
 from pelton.tune.candidates import candidates
 
@@ -217,7 +217,7 @@ def target_for(archs: Sequence[int], device: Device | None = None, level: int = 
     yet, which only the highest level tries."""
     from pelton.codegen.triton.toolchain import release
 
-    of = device or usual(min(archs))
+    of = device or typical(min(archs))
     known = {**(device.libraries if device else {}), **({"triton": release()} if level >= max(SPARES) else {})}
     return Target(
         isa=",".join(f"sm_{a}" for a in archs),

@@ -108,7 +108,7 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
             f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}"
         ) from None
     if all_known:
-        values = tuple(n.builder.shared(a) for a in _evaluated(n, run, model({})))
+        values = tuple(n.builder.shared_constant(a) for a in _evaluated(n, run, model({})))
     else:
         op, declared = ops_foreign.foreign(title(n)), {**n.declared(), **types}
         try:

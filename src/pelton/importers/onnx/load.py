@@ -87,7 +87,7 @@ def examine(
         return program, _refusal(best, found.name)
     for text in inputs.told(settled, found.name):
         program.warn(text)
-    graph = program.builder.finished(inputs.values, results.ports)
+    graph = program.builder.finish(inputs.values, results.ports)
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < UNBOUNDED else None) for s in symbols(graph)}
     info = Info(
         str(found.path or ""),

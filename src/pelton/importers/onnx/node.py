@@ -174,7 +174,7 @@ class Reading:
 
     def numbers(self, i: int, what: str) -> np.ndarray:
         """The constant that input i has to be, or sizes as objects."""
-        array = self.builder.numbers(self.input(i))
+        array = self.builder.elements(self.input(i))
         if array is None:
             self.program.unknown.append(self.input(i))
             inputs = self.program.lacks(self.input(i))
@@ -259,7 +259,7 @@ class Reading:
         return self.walk.foreign(self, types)
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
-        return self.builder.shared(np.asarray(array, dtype.numpy if dtype else None))
+        return self.builder.shared_constant(np.asarray(array, dtype.numpy if dtype else None))
 
     def like(self, value: Value, number: float) -> Value:
         """A scalar of the element type of `value`."""
@@ -267,7 +267,7 @@ class Reading:
 
     def sizes(self, found: Any) -> Value:
         """Sizes as i64: a constant, or a value that is known when the program runs."""
-        return self.builder.sized(np.asarray(found, object), I64, next(filter(None, self.node.output), ""))
+        return self.builder.from_sizes(np.asarray(found, object), I64, next(filter(None, self.node.output), ""))
 
     def filled(self, number: float, shape: tuple[Size, ...], dtype: DType) -> Value:
         """One number everywhere."""

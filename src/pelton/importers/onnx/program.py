@@ -178,7 +178,7 @@ class Program:
         if where in self.unanswered:
             return
         found = list[Undecided]()
-        for v, maker in self.builder.behind(value, self.builder.questions):
+        for v, maker in self.builder.ancestors(value, self.builder.questions):
             if v in self.builder.questions:
                 found.append(self.builder.questions[v])
             elif maker is None:
@@ -192,7 +192,7 @@ class Program:
         """The inputs of the model that decide a value which a reader would have to know, and notes them; none where
         data has a part in it."""
         found = list[str]()
-        for v, maker in self.builder.behind(value, self.inputs):
+        for v, maker in self.builder.ancestors(value, self.inputs):
             if v in self.inputs:
                 if not decides(v.type.dtype, v.type.rank):
                     return ()

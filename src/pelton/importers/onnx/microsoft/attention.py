@@ -277,7 +277,7 @@ def _cached(n: Reading, past: Value | None, new: Value, before: Value) -> Value:
     if past is None or past.type.shape[2] == 0:
         return n.transpose(new, (0, 2, 1, 3))
     held = past.type.shape[2]
-    total = n.builder.numbers(n.input(6))
+    total = n.builder.elements(n.input(6))
     if total is None or not equal(total.reshape(-1)[0], held + rows):
         raise n.refuse(
             f"GroupQueryAttention needs a total_sequence_length that is the length of its cache, {held}, and its rows,"

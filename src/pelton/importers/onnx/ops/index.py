@@ -17,7 +17,7 @@ from pelton.importers.onnx.node import Reading, Binding, reads
 def gather(n: Reading) -> Binding:
     x, indices = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
-    size, at = x.type.shape[axis] if x.type.rank else 0, n.builder.numbers(indices)
+    size, at = x.type.shape[axis] if x.type.rank else 0, n.builder.elements(indices)
     indices = _positive(n, indices, size)
     # one place on an axis of any size is a slice
     if at is not None and at.size == 1 and not is_known(size, at.item()):

@@ -95,7 +95,7 @@ def _range_of_sizes(n: Reading, first: Size, last: Size, step: Any) -> Binding:
     step, dtype = int(step), n.input(0).type.dtype
     count = length(first if isinstance(first, Dim) else int(first), last if isinstance(last, Dim) else int(last), step)
     if is_known(count) and count <= FEW and dtype.is_integer:
-        return n.builder.sized(
+        return n.builder.from_sizes(
             np.array([first + i * step for i in range(count)], object), dtype, next(filter(None, n.node.output), "")
         )
     found = n.count(count, dtype)
@@ -325,7 +325,7 @@ def pad(n: Reading) -> Binding:
 def trilu(n: Reading) -> Binding:
     """A diagonal that depends on the data is compared with the places."""
     x, given, upper = n.input(0), n.optional(1), n.flag("upper")
-    if given is None or n.builder.numbers(given) is not None:
+    if given is None or n.builder.elements(given) is not None:
         (k,) = n.some_integers(1, "diagonal") or (0,)
         return n.emit("trilu", x, k=k, upper=upper)
     if x.type.rank < 2:
