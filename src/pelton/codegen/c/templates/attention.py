@@ -1,4 +1,4 @@
-"""Attention: softmax(scale · Q·Kᵀ + mask) · V as one kernel, with heads read and written where they lie."""
+"""Attention, softmax(scale · Q·Kᵀ + mask) · V, as one kernel that reads and writes heads with any strides."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, t
 
 
 def has_unit_stride(shape: tuple[Size, ...], strides: Strides) -> bool:
-    """Whether the last axis lies element by element."""
+    """Whether the last axis has unit stride, or one element."""
     return shape[-1] == 1 or strides[-1] == 1
 
 
 class Heads:
-    """The sizes of an attention, and where its operands lie."""
+    """The sizes, operands and grids of an attention."""
 
     def __init__(self, region: Region):
         self.node = region.anchor
@@ -39,7 +39,7 @@ class Heads:
         self.masked = not (is_constant(region, self.mask) and not region.body.constants[self.mask].any())
 
     def block(self, layouts: Layouts, **more: Size) -> Text:
-        """The region block up to the tail: sizes, row strides, and where a head begins."""
+        """The region block up to the tail: sizes, strides of rows, and offsets of heads."""
         rows = {name: layouts[v][-2] for name, v in (("QR", self.q), ("KR", self.k), ("VR", self.v))}
         text = constants(
             SQ=self.sq,
@@ -63,7 +63,7 @@ class Heads:
 
 
 class Attention(Template):
-    """What both forms share: a composite taken whole, operands of any outer strides, a pointwise tail."""
+    """Base of both templates: unit stride along rows, any strides of the outer axes, a pointwise tail."""
 
     anchors = ("attention",)
     dynamic = True
@@ -74,13 +74,13 @@ class Attention(Template):
         if node.output.type.dtype not in self.types:
             return f"not {' or '.join(t.value for t in self.types)}"
         if not is_known(node.inputs[0].type.shape[-1], node.output.type.shape[-1]):
-            return "the width of a head varies"
+            return "the width of a head is dynamic"
         if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):
             return "its scale is no finite f32"
         return tail_rejection(region, node.output.type.shape)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The queries' order of axes, so that heads which were split by a transpose are joined by a free one."""
+        """The queries' order of axes: where a transpose split heads for free, another one joins them for free."""
         q, rank = region.anchor.inputs[0], value.type.rank
         if q.type.shape[:-1] == value.type.shape[:-1] and has_unit_stride(q.type.shape, layouts[q]):
             order = order_of(q.type.shape, layouts[q])
@@ -105,10 +105,10 @@ class FewQueries(Attention):
     name = "attention_few"
 
     def node_rejection(self, region: Region) -> str | None:
-        reason = super().node_rejection(region)
-        return reason or (
-            "more queries than pay without packed keys" if optimum(region.anchor.output.type.shape[-2]) > 4 else None
-        )
+        if reason := super().node_rejection(region):
+            return reason
+        few = optimum(region.anchor.output.type.shape[-2]) <= 4
+        return None if few else "so many queries that packing the keys pays"
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         vectors = ceil_div(region.anchor.output.type.shape[-1], target.lanes)
@@ -137,10 +137,10 @@ class BlockedAttention(Attention):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         h = Heads(region)
         seen = set()
-        long = h.sk > 512
+        blocks = ((96, 256), (48, 256), (96, 512)) if h.sk > 512 else ((48, 512), (24, 512), (96, 512))
         for mr, nv in ((6, 2), (4, 3)):
             nr = nv * target.lanes
-            for mb, kb in ((96, 256), (48, 256), (96, 512)) if long else ((48, 512), (24, 512), (96, 512)):
+            for mb, kb in blocks:
                 mr = min(mr, h.sq)
                 mb = min(ceil_div(mb, mr) * mr, ceil_div(h.sq, mr) * mr)
                 choice = (mr, nv, mb, ceil_div(min(kb, h.sk), nr) * nr)

@@ -1,4 +1,4 @@
-"""Blends: weighted sums of elements that are picked along an axis, out of tensors that lie in any order."""
+"""Blends: weighted sums of elements that are gathered along an axis, from tensors in any layout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
 from pelton.codegen.c.fold import element_macros, register_type
 from pelton.codegen.code import join
 from pelton.codegen.grid import Grid, is_computable, ceil_div
-from .moves import MoveTemplate
+from .moves import MoveTemplate, expand_axis
 from pelton.codegen.sweep import extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
@@ -29,29 +29,26 @@ class Blend(MoveTemplate):
     def node_rejection(self, region: Region) -> str | None:
         x, indices, _ = region.anchor.inputs
         if dims.bounds(x.type.shape[region.anchor.attrs["axis"]])[0] < 1:
-            return "there may be no element to pick"
+            return "there may be no element to gather"
         return None if indices.type.dtype in (I64, I32) else f"indices in {indices.type.dtype.value}"
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The input's order, the axes of the places where the picked axis was."""
-        x, axis = region.anchor.inputs[0], region.anchor.attrs["axis"]
-        places = value.type.rank - x.type.rank + 1
-        out: list[int] = []
-        for a in memory_order(x.type.shape, layouts[x]):
-            out += range(axis, axis + places) if a == axis else [a if a < axis else a + places - 1]
-        return tuple(out)
+        """The input's order, with the axes of the indices in place of the gathered axis."""
+        x = region.anchor.inputs[0]
+        order = memory_order(x.type.shape, layouts[x])
+        return expand_axis(order, region.anchor.attrs["axis"], value.type.rank - x.type.rank + 1)
 
     def operand_strides(self, region: Region, layouts: Layouts) -> tuple[Strides, Strides, Strides]:
         """Strides of input, indices and weights over the axes of the output."""
         node = region.anchor
         x, *tables = node.inputs
         axis, batch = node.attrs["axis"], node.attrs["batch_dims"]
-        places = tables[0].type.rank - batch - 1
+        rank = tables[0].type.rank - batch - 1
         found = [
             (*layouts[v][:batch], *[0] * (axis - batch), *layouts[v][batch:-1], *[0] * (x.type.rank - axis - 1))
             for v in tables
         ]
-        return (*layouts[x][:axis], *[0] * places, *layouts[x][axis + 1 :]), found[0], found[1]
+        return (*layouts[x][:axis], *[0] * rank, *layouts[x][axis + 1 :]), found[0], found[1]
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return sweep_grid(region, layouts, self.operand_strides(region, layouts))

@@ -1,4 +1,4 @@
-"""Matrix products of few rows with a matrix that is no constant: vectors, and queries of one step."""
+"""Matrix products of few rows with a matrix that is not constant: vectors, and queries of one step."""
 
 from __future__ import annotations
 
@@ -49,12 +49,11 @@ class FewRows(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
         p = MatrixProduct(region, layouts)
-        # rows of all batches that do not lie one stride apart
-        if not is_known(p.m) or p.m > _MAX_ROWS:
+        if not is_known(p.m) or p.m > _MAX_ROWS:  # as it reads these layouts
             return
         share = ceil_div(ceil_div(p.n * p.batch, 2 * target.threads), 64) * 64
-        for most in (1024, 256):
-            yield Tactic(self.name, target.isa, (("NB", min(most, max(64, share))),))
+        for limit in (1024, 256):
+            yield Tactic(self.name, target.isa, (("NB", min(limit, max(64, share))),))
             if share <= 256:
                 return
 
@@ -63,11 +62,11 @@ class FewRows(Template):
         grid = p.grid
         a_shape, b_shape = (*grid.shape[:-1], p.k), (*grid.shape[:-2], p.k, p.n)
         a, b = broadcast(p.a.type.shape, layouts[p.a], a_shape), broadcast(p.b.type.shape, layouts[p.b], b_shape)
-        lying = Grid(a_shape, grid.b, grid.r, ())
-        runs = lying.runs(lying.r, a)
+        rows = Grid(a_shape, grid.b, grid.r, ())
+        runs = rows.runs(rows.r, a)
         bk, bn = (1 if d == 1 else s for d, s in zip(b_shape[-2:], b[-2:]))
         if p.n == 1 and bk == 1:
-            bn = 0  # the one column lies whole
+            bn = 0  # the only column has unit stride
         block = constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=runs[0][1] if runs else 0, BK=bk, BN=bn)
         block += macro("A_AT(b)", Grid(a_shape, grid.b, (), ()).address(a))
         block += macro("B_AT(b)", Grid(b_shape, grid.b, (), ()).address(b))

@@ -1,4 +1,4 @@
-"""Gathers: rows, elements and index tuples, out of tensors of any element size."""
+"""Gathers by rows, by elements and by index tuples, from tensors of any element size."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from pelton.plan.region import Region
 from pelton.codegen.c.emit import constants, kernel, list_macro, macro, memory_type, tail
 from pelton.codegen.c.fold import element_macros
 from pelton.codegen.grid import Grid, ceil_div
-from .moves import MoveTemplate, as_bits
+from .moves import MoveTemplate, as_bits, expand_axis
 from pelton.codegen.sweep import extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
 def gathered_axes(node: Node) -> range:
-    """The axes of the input along which indices are looked up."""
+    """The axes of the input that the indices select from."""
     if node.op.name == "gather_nd":
         return range(node.attrs["batch_dims"], node.attrs["batch_dims"] + node.inputs[1].type.shape[-1])
     return range(node.attrs["axis"], node.attrs["axis"] + 1)
 
 
 class GatherStrides:
-    """A gather over the axes of its output: how input and indices are walked, and what one number of an index tuple is
-    worth."""
+    """Strides of input and indices over the axes of the output, and sizes and strides of the gathered axes."""
 
     def __init__(self, region: Region, layouts: Layouts):
         node = region.anchor
         x, indices = node.inputs
         xs, ids, shape = layouts[x], layouts[indices], x.type.shape
         rank = indices.type.rank
-        self.between = 0  # between the numbers of an index tuple
+        self.between = 0  # the stride between the numbers of an index tuple
         if node.op.name == "gather_nd":
             batch, depth = node.attrs["batch_dims"], indices.type.shape[-1]
             self.x: Strides = (*xs[:batch], *[0] * (rank - 1 - batch), *xs[batch + depth :])
@@ -65,7 +64,7 @@ class Gather(MoveTemplate):
         return None if dtype in (I64, I32) else f"indices in {dtype.value}"
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The input's order, the axes of the indices where the gathered axis was."""
+        """The input's order, with the axes of the indices in place of the gathered axis."""
         node = region.anchor
         x, rank = node.inputs[0], node.inputs[1].type.rank
         if node.op.name == "gather_nd":
@@ -73,11 +72,7 @@ class Gather(MoveTemplate):
         order = memory_order(x.type.shape, layouts[x])
         if node.op.name == "gather_elements":
             return order
-        axis = node.attrs["axis"]
-        out: list[int] = []
-        for a in order:
-            out += range(axis, axis + rank) if a == axis else [a if a < axis else a + rank - 1]
-        return tuple(out)
+        return expand_axis(order, node.attrs["axis"], rank)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         p = GatherStrides(region, layouts)

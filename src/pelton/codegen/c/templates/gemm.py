@@ -160,8 +160,8 @@ class Gemm(Template):
         else:
             a_shape = (*grid.shape[:-1], p.k)
             a = broadcast(p.a.type.shape, layouts[p.a], a_shape)
-            lying = Grid(a_shape, grid.b, grid.r, ())
-            runs = lying.runs(lying.r, a)
+            rows = Grid(a_shape, grid.b, grid.r, ())
+            runs = rows.runs(rows.r, a)
             ar = runs[0][1] if runs else 0
             a_at = Grid(a_shape, grid.b, (), ()).address(a)
             b_shape = (*grid.shape[:-2], p.k, p.n)

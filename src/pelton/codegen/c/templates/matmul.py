@@ -1,5 +1,4 @@
-"""Matrix products that the f32 one has no tactics for: of f64, of integers, whose sums wrap, and of constants from the
-left."""
+"""Matrix products that `gemm` does not take: of f64, of integers, whose sums wrap, and with a constant on the left."""
 
 from __future__ import annotations
 
@@ -10,12 +9,11 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import element_macros, is_native
-from .gemm import MatrixProduct
+from pelton.codegen.product import MatrixProduct
 from pelton.codegen.grid import Grid, is_constant, ceil_div, fits_grid, tail_rejection
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
-# rows whose sums stay in registers, also where each of the two vectors of columns takes two
-MR = 4
+MR = 4  # rows whose sums stay in registers, even if each of two vectors takes two
 
 
 @template
@@ -53,8 +51,8 @@ class MatMul(Template):
         a_shape, b_shape = (*grid.shape[:-1], p.k), (*grid.shape[:-2], p.k, p.n)
         a = broadcast(p.a.type.shape, layouts[p.a], a_shape)
         b = broadcast(p.b.type.shape, layouts[p.b], b_shape)
-        lying = Grid(a_shape, grid.b, grid.r, ())
-        runs = lying.runs(lying.r, a)
+        rows = Grid(a_shape, grid.b, grid.r, ())
+        runs = rows.runs(rows.r, a)
         added = "vec_fma(x, y, acc)" if dtype.is_float else "((acc) + (x) * (y))"
         block = constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=runs[0][1] if runs else 0, AK=a[-1], BK=b[-2])
         block += macro("A_AT(b)", Grid(a_shape, grid.b, (), ()).address(a))

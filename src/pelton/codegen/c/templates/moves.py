@@ -1,5 +1,4 @@
-"""Elements moved without computing on them: padding, repetition, triangles, nearest neighbours. And what all templates
-that move share."""
+"""Moves of elements (padding, repetition, triangles, nearest neighbours), and the base of all templates that move."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from pelton.ir.dims import Size, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
 from pelton.ops.resize import axis_taps
-from pelton.plan.layout import Strides
+from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import MAX_TABLE_ENTRIES, compute_type, constants, kernel, tail
@@ -24,19 +23,20 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 @dataclass(frozen=True)
 class MovedRegion:
-    """A region whose elements are of a type that kernels hold, and its operands."""
+    """A region with elements of a type that kernels load and store."""
 
     region: Region
     layouts: Layouts
     dtype: DType
-    originals: dict[Value, Value]  # stand-in → what it stands for
+    originals: dict[Value, Value]  # values of `region` → those of the region as it was
 
     def operands(self, end: Tail) -> tuple[Value, ...]:
+        """The operands of its tail, as values of the region as it was."""
         return tuple(self.originals.get(v, v) for v in end.operands)
 
 
 def as_bits(region: Region, layouts: Layouts) -> MovedRegion:
-    """The region with elements that are only moved as unsigned integers of their size, whatever they mean."""
+    """The region with elements that are only moved as unsigned integers of their size."""
     node = region.anchor
     dtype = node.output.type.dtype
     if region.tail or (is_computable(dtype) and compute_type(dtype) == dtype.value and dtype is not BOOL):
@@ -48,8 +48,19 @@ def as_bits(region: Region, layouts: Layouts) -> MovedRegion:
     return MovedRegion(moved, layouts.moved({y: layouts[node.output]}), bits, {y: node.output})
 
 
+def expand_axis(order: Order, axis: int, count: int) -> Order:
+    """An order of axes with `count` axes in place of one."""
+    out: list[int] = []
+    for a in order:
+        if a == axis:
+            out += range(axis, axis + count)
+        else:
+            out.append(a if a < axis else a + count - 1)
+    return tuple(out)
+
+
 class MoveTemplate(Sweep):
-    """Templates that move elements: of any type where no tail computes on them, and read from wherever they lie."""
+    """Base of templates that move elements: of any type unless a tail computes on them, with any strides."""
 
     def is_supported(self, region: Region, value: Value) -> bool:
         dtype = value.type.dtype
@@ -61,39 +72,38 @@ class MoveTemplate(Sweep):
 
 @dataclass(frozen=True)
 class AxisMap:
-    """How one axis of the output finds its elements on the input's axis: C made of that of an index, None where it is
-    the index itself."""
+    """Where the elements along an axis of the output are on the input's axis."""
 
-    place: Callable[[Text], Text] | None
-    # elements of the input that are left out at the start
-    first: Size = 0
-    holes: bool = False  # whether some indices have no element
-    table: tuple[int, ...] = ()
+    source: Callable[[Text], Text] | None  # C of an output index to that of the input's; None: they are equal
+    first: Size = 0  # elements of the input that are skipped at the start
+    has_gaps: bool = False  # whether some indices have no element
+    table: tuple[int, ...] = ()  # input indices, if `source` looks them up
 
     @property
-    def steady(self) -> bool:
+    def is_steady(self) -> bool:
+        """Whether neighbours come from neighbours, except at the ends of runs."""
         return not self.table
 
 
 PAD_FUNCTIONS = {"constant": "within", "reflect": "mirrored", "edge": "clamped", "wrap": "wrapped"}
 
 
-def place(form: str, *sizes: Size) -> Callable[[Text], Text]:
-    """The C with an index, and then these sizes, in place of each `{}`."""
+def index_code(form: str, *sizes: Size) -> Callable[[Text], Text]:
+    """The function that puts an index, and then these sizes, in place of each `{}` of C."""
     return lambda index: code(form, index, *sizes)
 
 
 def axis_maps(node: Node) -> list[AxisMap]:
-    """The maps of all axes; the triangle's own axes are not among what they say."""
+    """The maps of all axes; those of a triangle (trilu) do not say what it leaves out."""
     x, a, name = node.inputs[0].type, node.attrs, node.op.name
     if name == "tile":
-        return [AxisMap(None if r == 1 else place("wrapped({}, {})", d)) for d, r in zip(x.shape, a["repeats"])]
+        return [AxisMap(None if r == 1 else index_code("wrapped({}, {})", d)) for d, r in zip(x.shape, a["repeats"])]
     if name == "pad":
         out = []
         for d, before, after in zip(x.shape, a["pads"][: x.rank], a["pads"][x.rank :]):
             first, moved = maximum(0, -before), maximum(0, before, after) != 0
             n = d - first - maximum(0, -after)
-            found = place(PAD_FUNCTIONS[a["mode"]] + "({} - {}, {})", maximum(0, before), n) if moved else None
+            found = index_code(PAD_FUNCTIONS[a["mode"]] + "({} - {}, {})", maximum(0, before), n) if moved else None
             out.append(AxisMap(found, first, moved and a["mode"] == "constant"))
         return out
     if name == "resize":
@@ -112,7 +122,7 @@ def axis_maps(node: Node) -> list[AxisMap]:
                 cubic_a=0.0,
                 exclude_outside=False,
             )
-            out.append(AxisMap(place(f"table{axis}[{{}}]"), table=tuple(map(int, places))))
+            out.append(AxisMap(index_code(f"table{axis}[{{}}]"), table=tuple(map(int, places))))
         return out
     return [AxisMap(None)] * x.rank
 
@@ -134,32 +144,26 @@ class Move(MoveTemplate):
             if not all(
                 is_known(old, new) or (old == new and scale == 1) for old, new, scale in zip(x, y, node.attrs["scales"])
             ):
-                return "the size of a resized axis varies"
-            if (
-                sum(
-                    new
-                    for old, new, scale in zip(x, y, node.attrs["scales"])
-                    if is_known(old, new) and (old != new or scale != 1)
-                )
-                > MAX_TABLE_ENTRIES
-            ):
-                return "the tables of where elements come from are too long for a kernel's source"
+                return "the size of a resized axis is dynamic"
+            resized = [
+                n for d, n, scale in zip(x, y, node.attrs["scales"]) if is_known(d, n) and (d != n or scale != 1)
+            ]
+            if sum(resized) > MAX_TABLE_ENTRIES:
+                return f"its tables of indices have more than {MAX_TABLE_ENTRIES} entries"
         return None
 
-    def turned(self, region: Region) -> tuple[int, ...]:
-        """The axes that do not keep their index."""
+    def mapped_axes(self, region: Region) -> tuple[int, ...]:
+        """The axes along which input and output have different indices."""
         node = region.anchor
-        rank = node.inputs[0].type.rank
-        return (
-            (rank - 2, rank - 1)
-            if node.op.name == "trilu"
-            else tuple(a for a, m in enumerate(axis_maps(node)) if m.place)
-        )
+        if node.op.name == "trilu":
+            rank = node.inputs[0].type.rank
+            return rank - 2, rank - 1
+        return tuple(a for a, m in enumerate(axis_maps(node)) if m.source)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        """Columns are axes that keep their index, or the one innermost axis that does not."""
-        turned = self.turned(region)
-        grid = sweep_grid(region, layouts, [layouts[region.anchor.inputs[0]]], without=turned)
+        """Columns are axes with equal indices, or else the innermost axis, whose indices differ."""
+        mapped = self.mapped_axes(region)
+        grid = sweep_grid(region, layouts, [layouts[region.anchor.inputs[0]]], without=mapped)
         if extent(grid, grid.c) != 1:
             return grid
         order = memory_order(grid.shape, layouts[region.output])
@@ -175,16 +179,16 @@ class Move(MoveTemplate):
         node, grid = region.anchor, self.grid(region, layouts)
         x = node.inputs[0]
         rows, cols, axes = extent(grid, grid.r), extent(grid, grid.c), axis_maps(node)
-        filled = node.op.name == "pad" and any(m.holes for m in axes)
+        filled = node.op.name == "pad" and any(m.has_gaps for m in axes)
         moved = as_bits(region, layouts)
         strides = layouts[x]
-        inner = next((axes[a] for a in grid.c if axes[a].place), None)
+        inner = next((axes[a] for a in grid.c if axes[a].source), None)
         step = grid.step(strides)
         block = constants(
             ROWS=rows,
             COLS=cols,
             XC=step,
-            STEADY=(inner is None or inner.steady) and (step == 1 or cols == 1),
+            STEADY=(inner is None or inner.is_steady) and (step == 1 or cols == 1),
             FILLED=filled,
         )
         block += "".join(
@@ -193,7 +197,7 @@ class Move(MoveTemplate):
             if m.table
         )
         block += self._row(node, grid, axes, strides)
-        column = inner.place("(o)") if inner else "((o) >= l.lo && (o) < l.hi ? (o) : -1)"
+        column = inner.source("(o)") if inner else "((o) >= l.lo && (o) < l.hi ? (o) : -1)"
         block += code("#define COLUMN(l, o) {}\n", column) + element_macros(moved.dtype)
         operands = (x, node.inputs[1]) if filled else (x,)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=len(operands))
@@ -208,15 +212,15 @@ class Move(MoveTemplate):
 
     def _row(self, node: Node, grid: Grid, axes: list[AxisMap], strides: Strides) -> Text:
         """C: the row of the input that belongs to row r of the output."""
-        kept = Grid(grid.shape, (), grid.r, ()).address(tuple(0 if m.place else s for m, s in zip(axes, strides)))
+        kept = Grid(grid.shape, (), grid.r, ()).address(tuple(0 if m.source else s for m, s in zip(axes, strides)))
         start = sum(m.first * s for m, s in zip(axes, strides))
         lines: list[Text] = [code("idx at = {} + {};", kept, start) if start != 0 else code("idx at = {};", kept)]
         lo: Text = "0"
         hi: Text = "COLS"
         for a in grid.r:
-            if axes[a].place:
-                lines.append(code(f"const idx i{a} = {{}};", axes[a].place(grid.index(a))))
-                if axes[a].holes:
+            if axes[a].source:
+                lines.append(code(f"const idx i{a} = {{}};", axes[a].source(grid.index(a))))
+                if axes[a].has_gaps:
                     lines.append(f"if (i{a} < 0) return (line){{ NOWHERE, 0, 0 }};")
                 lines.append(code(f"at += i{a} * {{}};", strides[a]))
         if node.op.name == "trilu":
