@@ -1,9 +1,9 @@
-/* Which boxes stay: best first, those that none that stays overlaps too much. */
+/* Non-maximum suppression: keeps boxes, best first, that overlap no kept one too much. */
 #include "program.h"
 
 #pragma STDC FP_CONTRACT OFF                 /* the same sums as the reference, on every machine */
 
-/* Whether box a comes before box b: a better score, then the earlier one; what is no number comes last. */
+/* Whether box a comes before box b: a better score, then the earlier one; NaN comes last. */
 static bool before(const float *score, int32_t a, int32_t b) {
     if (score[a] > score[b])
         return true;
@@ -24,25 +24,28 @@ static void sink(const float *score, int32_t *heap, int64_t n, int64_t i) {
     heap[i] = box;
 }
 
-/* Boxes are corners (y0, x0, y1, x1), low ones first. A heap gives them best first, so that no more of them are sorted than are looked at. What shares
- * nothing, or has no area, is apart whatever the bound. `heap` has room for n, `held` for five times as many as may stay; returns how many `kept` there are. */
-EXPORT int64_t pelton_suppress(const float *boxes, const float *score, int64_t n, float bound, float floor, bool all, int64_t limit,
-                               int32_t *heap, float *held, int64_t *kept) {
+/* Boxes are corners (y0, x0, y1, x1), low ones first. A heap gives them best first, so that no more of them are sorted
+ * than are visited. Boxes without a common area, or without an area, do not overlap whatever the bound. `heap` has room
+ * for n numbers, `work` for 5 * limit; returns how many are `kept`. */
+EXPORT int64_t pelton_suppress(const float *boxes, const float *score, int64_t n, float bound, float floor, bool all,
+                               int64_t limit, int32_t *heap, float *work, int64_t *kept) {
     int64_t left = 0, count = 0;
     for (int64_t i = 0; i < n; i++)
         if (all || score[i] > floor)
             heap[left++] = i;
     for (int64_t i = left / 2; i-- > 0;)
         sink(score, heap, left, i);
-    float *ky0 = held, *kx0 = held + limit, *ky1 = held + 2 * limit, *kx1 = held + 3 * limit, *karea = held + 4 * limit;
+    float *ky0 = work, *kx0 = work + limit, *ky1 = work + 2 * limit, *kx1 = work + 3 * limit, *karea = work + 4 * limit;
     while (left && count < limit) {
-        const float *b = boxes + 4 * (int64_t)heap[0], y0 = b[0], x0 = b[1], y1 = b[2], x1 = b[3], area = (y1 - y0) * (x1 - x0);
+        const float *b = boxes + 4 * (int64_t)heap[0], y0 = b[0], x0 = b[1], y1 = b[2], x1 = b[3];
+        const float area = (y1 - y0) * (x1 - x0);
         bool hit = false;
         for (int64_t from = 0; from < count && !hit; from += 32) {
             int64_t to = from + 32 < count ? from + 32 : count;
             int over = 0;
             for (int64_t k = from; k < to; k++) {
-                float height = (y1 < ky1[k] ? y1 : ky1[k]) - (y0 > ky0[k] ? y0 : ky0[k]), width = (x1 < kx1[k] ? x1 : kx1[k]) - (x0 > kx0[k] ? x0 : kx0[k]);
+                float height = (y1 < ky1[k] ? y1 : ky1[k]) - (y0 > ky0[k] ? y0 : ky0[k]);
+                float width = (x1 < kx1[k] ? x1 : kx1[k]) - (x0 > kx0[k] ? x0 : kx0[k]);
                 float common = (height > 0 ? height : 0) * (width > 0 ? width : 0);
                 over |= (common / (area + karea[k] - common) > bound) & (common > 0) & (area > 0) & (karea[k] > 0);
             }

@@ -1,4 +1,4 @@
-/* Machine code of an engine: loaded by the system's own loader out of memory, or out of a file that exists for a moment only. */
+/* Loads the machine code of an engine by the system's loader, from memory or from a temporary file. */
 #define _GNU_SOURCE
 #include "program.h"
 
@@ -23,8 +23,8 @@ static int write_all(int file, const char *bytes, size_t size) {
     return 0;
 }
 
-/* A file in memory has no name, and the loader takes two libraries of one name for the same. So every one is called by another
- * spelling of its path: the bits of a serial number choose between "//" and "/./". */
+/* A file in memory has no name, and the loader takes two libraries of one path for the same one. So each is opened by
+ * another spelling of its path: the bits of a serial number choose between "//" and "/./". */
 static void *load_from_memory(const void *bytes, size_t size) {
     static _Atomic uint32_t serial;
     int file = (int)syscall(SYS_memfd_create, "pelton", 1u /* MFD_CLOEXEC */);
@@ -58,7 +58,8 @@ static void *load_from_file(const void *bytes, size_t size, const char *director
     return code;
 }
 
-/* The handle of a shared object given as bytes; NULL with a reason in `error`. A directory asks for the way over a file. */
+/* The handle of a shared object given as bytes; NULL with a reason in `error`. With a directory, by a temporary file in
+ * it. */
 EXPORT void *pelton_load(const void *bytes, size_t size, const char *directory, char *error, size_t error_size) {
     errno = 0;
     dlerror();

@@ -1,4 +1,4 @@
-/* What the processor says about itself. */
+/* The features of the processor (CPUID). */
 #include "program.h"
 
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-/* What the walker needs of the machine: a clock, a pause, a futex and the floating-point mode. */
+/* What the runtime needs of the machine: a clock, a pause, a futex and the floating-point mode. */
 #ifndef PELTON_PLATFORM_H
 #define PELTON_PLATFORM_H
 
@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef int64_t idx;   /* of tiles, steps and sizes, here and in kernels (codegen/c/src/vec.h), whatever a long is on a machine */
+typedef int64_t idx; /* of tiles, steps and sizes, here and in kernels (codegen/c/src/vec.h), whatever a long is */
 
-enum { LINE = 64 };   /* bytes that travel between cores together */
+enum { LINE = 64 }; /* bytes of a cache line */
 
 static inline int64_t now(void) {
     struct timespec t;
@@ -29,7 +29,7 @@ static inline void pause_cpu(void) {
 #endif
 }
 
-/* Sleeps while *word is `seen`; may also return for no reason. */
+/* Sleeps while *word is `seen`; may also return spuriously. */
 static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
@@ -38,11 +38,13 @@ static inline void futex_wake(_Atomic uint32_t *word, int sleepers) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, sleepers, NULL, NULL, 0);
 }
 
-/* Kernels run with denormals flushed, rounding to nearest and no traps, whatever the caller has set. Returns what was set. */
+/* Kernels run with denormals flushed, rounding to nearest and no traps, whatever the caller has set. Returns the
+ * caller's mode. */
 static inline uint64_t enter_kernel_mode(void) {
 #if defined(__x86_64__)
     uint32_t before = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(0x1f80 | 1u << 15 | 1u << 6);   /* all exceptions masked | flush to zero | denormals are zero */
+    /* all exceptions masked | flush to zero | denormals are zero */
+    __builtin_ia32_ldmxcsr(0x1f80 | 1u << 15 | 1u << 6);
     return before;
 #else
     uint64_t before, inside = UINT64_C(1) << 24;           /* FPCR.FZ */
@@ -60,11 +62,11 @@ static inline void leave_kernel_mode(uint64_t before) {
 #endif
 }
 
-/* A bounded wait: pauses first, then gives the core away, then says that it is time to sleep. */
+/* A bounded wait: pauses first, then yields the core, then gives up. */
 typedef struct {
     int64_t start, limit;   /* ns; a limit of 0 never spins */
     idx rounds;
-    bool yielding;          /* more threads than cores: whoever we wait for may need this one */
+    bool yielding;          /* more threads than cores: the awaited thread may need this core */
 } spin;
 
 static inline spin spin_for(int64_t limit, bool crowded) {

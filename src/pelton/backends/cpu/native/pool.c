@@ -1,4 +1,4 @@
-/* The threads of the process: started when first needed, parked on one futex, taken in by whichever runs are open. */
+/* The threads of the process: started when first needed, parked on one futex, joining whichever runs are open. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -14,20 +14,20 @@
 #define JOINED (OPEN - 1)
 
 enum { OPEN_RUNS = 64 };   /* a run that finds the directory full goes on without workers */
-static const int64_t AGAIN_NS = 1000000000;   /* from one refusal of a thread to when we ask again */
+static const int64_t RETRY_NS = 1000000000; /* before the next thread is created after a failure */
 
 static struct {
     _Alignas(LINE) _Atomic uint32_t bell;       /* rung for every opened run; parked workers sleep on it */
     _Atomic uint32_t parked;
     _Alignas(LINE) _Atomic(seat *) open[OPEN_RUNS];
-    _Alignas(LINE) _Atomic idx computing;      /* threads inside a run or spinning for one */
+    _Alignas(LINE) _Atomic idx computing;       /* threads inside a run or spinning for one */
     _Alignas(LINE) _Atomic idx workers;
     _Atomic idx milli_cores;
-    idx generation;                            /* grows in a forked child */
-    _Atomic int64_t asking;                     /* when the system is next asked for a thread, after it gave us none; 0: at any time */
+    idx generation;                             /* grows in a forked child */
+    _Atomic int64_t retry_at;                   /* when to create threads again after a failure; 0: none failed */
     bool prepared;                              /* fork handlers are in place */
     seat *unused;
-    pthread_mutex_t lock;                       /* for starting workers and for the list of unused seats; never held in a run */
+    pthread_mutex_t lock;                       /* for starting workers and for unused seats; never held in a run */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .milli_cores = 1000};
 
 void pool_enter(void) { atomic_fetch_add_explicit(&pool.computing, 1, memory_order_relaxed); }
@@ -40,7 +40,8 @@ bool pool_crowded(void) { return !pool_fits(atomic_load_explicit(&pool.computing
 static bool join(seat *s, run *r) {
     uint64_t state = atomic_load_explicit(&s->state, memory_order_acquire);
     while (state & OPEN && (state & JOINED) < atomic_load_explicit(&s->limit, memory_order_relaxed))
-        if (atomic_compare_exchange_weak_explicit(&s->state, &state, state + 1, memory_order_acq_rel, memory_order_acquire)) {
+        if (atomic_compare_exchange_weak_explicit(&s->state, &state, state + 1,
+                                                  memory_order_acq_rel, memory_order_acquire)) {
             *r = (run){.epoch = state >> 32, .stepwise = state & STEPWISE};
             return true;
         }
@@ -54,7 +55,7 @@ static idx take_slot(seat *s) {
         while (~taken) {
             idx bit = __builtin_ctzll(~taken);
             if (w * 64 + bit > atomic_load_explicit(&s->limit, memory_order_relaxed))
-                break;                             /* given back behind us: look again from the start */
+                break;                             /* a lower slot was freed meanwhile: start again */
             if (atomic_compare_exchange_weak_explicit(&s->slots[w], &taken, taken | UINT64_C(1) << bit,
                                                       memory_order_acquire, memory_order_relaxed))
                 return w * 64 + bit;
@@ -67,7 +68,7 @@ static void leave(seat *s, idx slot) {
     atomic_fetch_sub_explicit(&s->state, 1, memory_order_release);
 }
 
-/* Takes part in one open run, if there is one that wants it. */
+/* Takes part in one open run, if one has room. */
 static bool assist(void) {
     for (int i = 0; i < OPEN_RUNS; i++) {
         seat *s = atomic_load_explicit(&pool.open[i], memory_order_acquire);
@@ -84,7 +85,7 @@ static bool assist(void) {
     return false;
 }
 
-static cpu_set_t allowed;                            /* the CPUs of who hired last; under the lock */
+static cpu_set_t allowed;                            /* the CPUs of the thread that hired last; under the lock */
 
 static void *work(void *unused) {
     (void)unused;
@@ -104,7 +105,8 @@ static void *work(void *unused) {
         while (!(rung = atomic_load(&pool.bell) != seen) && keep_spinning(&idle)) {}
         pool_leave();
         if (!rung) {
-            atomic_fetch_add(&pool.parked, 1);       /* before the futex looks at the bell; who rings looks at `parked` after ringing */
+            /* before the futex reads the bell; ringers read `parked` after ringing */
+            atomic_fetch_add(&pool.parked, 1);
             futex_wait(&pool.bell, seen);
             atomic_fetch_sub(&pool.parked, 1);
         }
@@ -115,25 +117,25 @@ static void *work(void *unused) {
 static void hire(idx workers) {
     if (atomic_load_explicit(&pool.workers, memory_order_relaxed) >= workers)
         return;
-    int64_t asking = atomic_load_explicit(&pool.asking, memory_order_relaxed);
-    if (asking && now() < asking)
+    int64_t retry_at = atomic_load_explicit(&pool.retry_at, memory_order_relaxed);
+    if (retry_at && now() < retry_at)
         return;
     pthread_mutex_lock(&pool.lock);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);   /* signals belong to the program's own threads */
-    pthread_attr_t elsewhere;                      /* a thread that begins on its maker's CPU may have to wait for it for many milliseconds */
+    pthread_attr_t elsewhere;                      /* on its creator's CPU a thread may have to wait for milliseconds */
     pthread_attr_init(&elsewhere);
     if (!sched_getaffinity(0, sizeof allowed, &allowed) && CPU_COUNT(&allowed) > 1) {
         cpu_set_t others = allowed;
         CPU_CLR(sched_getcpu(), &others);
         pthread_attr_setaffinity_np(&elsewhere, sizeof others, &others);
     }
-    pool.asking = 0;
-    while (atomic_load(&pool.workers) < workers && !pool.asking) {
+    pool.retry_at = 0;
+    while (atomic_load(&pool.workers) < workers && !pool.retry_at) {
         pthread_t thread;
         if (pthread_create(&thread, &elsewhere, work, NULL)) {
-            pool.asking = now() + AGAIN_NS;        /* the run is finished by those that exist */
+            pool.retry_at = now() + RETRY_NS;        /* the run is finished by those that exist */
         } else {
             pthread_detach(thread);
             atomic_fetch_add(&pool.workers, 1);
@@ -164,22 +166,24 @@ bool seat_adopt(seat *s) {
 }
 
 run seat_open(seat *s, bool stepwise) {
-    idx wanted = atomic_load_explicit(&s->limit, memory_order_relaxed);
-    hire(wanted);
+    idx workers = atomic_load_explicit(&s->limit, memory_order_relaxed);
+    hire(workers);
     uint64_t state = atomic_load_explicit(&s->state, memory_order_relaxed), opened;
     do {
         opened = ((state >> 32) + 1) << 32 | (stepwise ? STEPWISE : 0) | OPEN | (state & JOINED);
-    } while (!atomic_compare_exchange_weak_explicit(&s->state, &state, opened, memory_order_acq_rel, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&s->state, &state, opened,
+                                                    memory_order_acq_rel, memory_order_relaxed));
     s->entry = -1;
     for (int i = 0; i < OPEN_RUNS && s->entry < 0; i++) {
         seat *empty = NULL;
-        if (!atomic_load_explicit(&pool.open[i], memory_order_relaxed) && atomic_compare_exchange_strong(&pool.open[i], &empty, s))
+        if (!atomic_load_explicit(&pool.open[i], memory_order_relaxed)
+            && atomic_compare_exchange_strong(&pool.open[i], &empty, s))
             s->entry = i;
     }
     if (s->entry >= 0) {
         atomic_fetch_add(&pool.bell, 1);
         if (atomic_load(&pool.parked))
-            futex_wake(&pool.bell, (int)wanted);
+            futex_wake(&pool.bell, (int)workers);
     }
     return (run){.epoch = opened >> 32, .stepwise = stepwise};
 }
@@ -203,7 +207,7 @@ static void after_fork_in_child(void) {
     atomic_store(&pool.workers, 0);
     atomic_store(&pool.parked, 0);
     atomic_store(&pool.computing, 0);
-    pool.asking = 0;
+    pool.retry_at = 0;
     pool.generation++;
 }
 

@@ -1,4 +1,4 @@
-/* The threads of the process, and the seats where a run takes in those that are free. */
+/* The threads of the process, and the seats by which idle ones join a run. */
 #ifndef PELTON_POOL_H
 #define PELTON_POOL_H
 
@@ -8,40 +8,41 @@ enum { MAX_THREADS = 256, SPIN_NS = 50000 };
 
 typedef struct program program;
 
-/* Where workers join the runs of one program. Its memory is never given back, only used again, so a worker may look at a
- * seat late and harmlessly; what it points to is certain to live only after the worker has joined. */
+/* Where workers join the runs of one program. Its memory is never freed, only reused, so a late worker may read it
+ * safely; what it points to is valid only after the worker has joined. */
 typedef struct seat {
     _Alignas(LINE) _Atomic uint64_t state;      /* epoch:32 | stepwise:1 | open:1 | joined:30 */
     _Atomic uint32_t limit;                     /* workers that may join */
     program *program;
     struct seat *next;                          /* in the list of unused seats */
-    idx generation;                            /* of the process: a fork leaves the workers behind */
+    idx generation;                             /* of the process: a fork leaves the workers behind */
     int entry;                                  /* in the directory of open runs, -1 for none */
     _Alignas(LINE) _Atomic uint64_t slots[MAX_THREADS / 64];   /* one bit per participant; bit 0 is the caller's */
 } seat;
 
-/* One run of a program: every counter of the program carries the epoch, so a worker of an older run can claim nothing. */
+/* One run of a program: every counter of the program carries the epoch, so a worker of an older run can claim
+ * nothing. */
 typedef struct {
     uint32_t epoch;
     bool stepwise;
 } run;
 
-seat *seat_take(program *p, idx threads);      /* NULL: no memory */
+seat *seat_take(program *p, idx threads);       /* NULL: no memory */
 void seat_give(seat *s);                        /* waits for stragglers */
 
-bool seat_adopt(seat *s);                       /* true after a fork: whoever sat here, even in the middle of a run, stayed in the parent */
+bool seat_adopt(seat *s);                       /* true after a fork: all who sat here stayed in the parent */
 run seat_open(seat *s, bool stepwise);          /* announces a run and wakes workers */
 uint32_t seat_epoch(const seat *s);             /* of the latest run */
 void seat_close(seat *s);                       /* no worker joins any more; those inside leave by themselves */
 
-void pool_cores(idx milli);                    /* cores this process may use, in thousandths */
-void pool_rouse(idx threads);                  /* wakes the workers, so that a measurement does not begin with it */
-bool pool_fits(idx threads);                   /* that many threads have a core each */
-void pool_enter(void);                          /* counts a thread that takes a core … */
+void pool_cores(idx milli);                     /* cores this process may use, in thousandths */
+void pool_rouse(idx threads);                   /* wakes the workers, so that a measurement does not include it */
+bool pool_fits(idx threads);                    /* that many threads have a core each */
+void pool_enter(void);                          /* counts a thread as busy … */
 void pool_leave(void);                          /* … until it leaves */
 bool pool_crowded(void);                        /* more of them than cores */
 
-/* What a worker does in a run; in program.c. */
+/* A worker's part in a run; in program.c. */
 void program_assist(program *p, run r, idx slot);
 
 #endif

@@ -1,4 +1,4 @@
-/* The step walker: participants claim tiles from counters, and a wave ends when its tiles are finished, whoever did them. */
+/* Runs the steps of a program: participants claim tiles from counters, and a wave ends when all its tiles are done. */
 #define _GNU_SOURCE
 #include "program.h"
 
@@ -17,17 +17,17 @@ typedef struct {
     _Alignas(LINE) _Atomic uint64_t next;   /* epoch << 32 | tiles claimed */
 } counter;
 
-/* What is claimed from: one step by tiles, or a chain of short steps as a whole. */
+/* The unit of claiming: one step by tiles, or a chain of short steps as a whole. */
 typedef struct {
-    counter *parts;                         /* of equal shares of the tiles */
+    counter *parts;                         /* one counter for each equal part of the tiles */
     const step *first;
     idx count, tiles, grain;
 } unit;
 
 typedef struct {
-    _Alignas(LINE) _Atomic uint64_t done;   /* tiles finished in all runs so far: never reset, so nobody waits for a reset */
+    _Alignas(LINE) _Atomic uint64_t done;   /* tiles finished in all runs so far: never reset */
     unit *units;
-    idx count, tiles, phases, step;        /* tiles: of a phase; step: the index of its first one */
+    idx count, tiles, phases, step;         /* tiles: of a phase; step: the index of its first one */
 } wave;
 
 typedef struct {
@@ -35,7 +35,7 @@ typedef struct {
     unit *units;
     counter *counters;
     idx count;
-    bool parallel;                          /* there is something to share */
+    bool parallel;                          /* there is work for several threads */
     _Atomic uint64_t runs;
 } schedule;
 
@@ -44,39 +44,41 @@ struct program {
     step *steps;
     args *words;
     patch_row *patches;
-    idx count, n_patches, threads, parts;  /* parts: that the tiles of a step are shared out by */
+    idx count, n_patches, threads, parts;   /* parts: into which the tiles of a step are divided */
     char *scratch;
     size_t stride, scratch_bytes;           /* per participant; in all, where it is the program's own */
     schedule schedules[2];                  /* as planned; every step a wave of its own, for time stamps */
     const schedule *last;                   /* the one of the latest shared run */
-    _Atomic int64_t *stamps;                /* of the latest run, if it was a profile: per step when it began and ended; written by whoever works on it */
-    _Alignas(LINE) _Atomic idx at;         /* the caller's wave: where a late worker starts */
-    _Alignas(LINE) _Atomic uint32_t bell;   /* rung at the end of a wave if somebody sleeps for it */
+    _Atomic int64_t *stamps;                /* of the latest run, if it was a profile: begin and end of each step */
+    _Alignas(LINE) _Atomic idx at;          /* the caller's wave: where a late worker starts */
+    _Alignas(LINE) _Atomic uint32_t bell;   /* rung at the end of a wave if a thread sleeps for it */
     _Atomic uint32_t sleepers;
 };
 
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096, MAX_PARTS = 8 }; /* who is done looks at all parts: of more, too long */
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096, MAX_PARTS = 8 }; /* idle threads visit all parts: more would take too long */
 
-/* ---- making a program ---- */
+/* ---- building a program ---- */
 
-static void *lines(size_t n, size_t size) {
+static void *allocate_lines(size_t n, size_t size) {
     size_t bytes = (n * size + LINE) / LINE * LINE;   /* never 0 */
     void *p = aligned_alloc(LINE, bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }
 
-/* Waves and their units. A run of waves of one claim each is a chain: whoever gets it walks it alone, without a word to the others. */
-static bool arrange(schedule *s, const program *p, const step_row *rows, bool stepwise) {
-    s->waves = lines(p->count, sizeof *s->waves);
-    s->units = lines(p->count, sizeof *s->units);
-    s->counters = lines(p->count * p->parts, sizeof *s->counters);
+/* Builds waves and their units. Consecutive waves of one claim each are a chain: the thread that claims it runs it
+ * alone, without synchronization. */
+static bool build_schedule(schedule *s, const program *p, const step_row *rows, bool stepwise) {
+    s->waves = allocate_lines(p->count, sizeof *s->waves);
+    s->units = allocate_lines(p->count, sizeof *s->units);
+    s->counters = allocate_lines(p->count * p->parts, sizeof *s->counters);
     if (!s->waves || !s->units || !s->counters)
         return false;
     unit *u = s->units;
     bool chain = false;                               /* the last wave may grow */
     for (idx i = 0; i < p->count;) {
         idx end = i + 1, present = 0;
-        while (!stepwise && end < p->count && rows[end].wave == rows[i].wave && p->steps[i].phases == 1 && p->steps[end].phases == 1)
+        while (!stepwise && end < p->count && rows[end].wave == rows[i].wave
+               && p->steps[i].phases == 1 && p->steps[end].phases == 1)
             end++;
         for (idx j = i; j < end; j++)
             present += p->steps[j].tiles > 0;
@@ -93,7 +95,8 @@ static bool arrange(schedule *s, const program *p, const step_row *rows, bool st
             for (idx j = i; j < end; j++) {
                 if (!p->steps[j].tiles)
                     continue;
-                *u = (unit){.parts = s->counters + (u - s->units) * p->parts, .first = &p->steps[j], .count = 1, .tiles = p->steps[j].tiles, .grain = p->steps[j].grain};
+                *u = (unit){.parts = s->counters + (u - s->units) * p->parts, .first = &p->steps[j], .count = 1,
+                            .tiles = p->steps[j].tiles, .grain = p->steps[j].grain};
                 u++;
                 w->tiles += p->steps[j].tiles;
                 w->count++;
@@ -110,30 +113,32 @@ static bool arrange(schedule *s, const program *p, const step_row *rows, bool st
 program *pelton_program(const step_row *rows, idx n, const int64_t *words, idx n_words,
                         const patch_row *patches, idx n_patches, idx threads, idx milli_cores, void *scratch) {
     pool_cores(milli_cores);
-    program *p = lines(1, sizeof *p);
+    program *p = allocate_lines(1, sizeof *p);
     if (!p)
         return NULL;
     p->count = n;
     p->n_patches = n_patches;
     p->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     p->parts = p->threads < MAX_PARTS ? p->threads : MAX_PARTS;
-    p->steps = lines(n, sizeof *p->steps);
-    p->words = lines(n_words, sizeof *p->words);
-    p->patches = lines(n_patches, sizeof *p->patches);
+    p->steps = allocate_lines(n, sizeof *p->steps);
+    p->words = allocate_lines(n_words, sizeof *p->words);
+    p->patches = allocate_lines(n_patches, sizeof *p->patches);
     p->seat = seat_take(p, p->threads);
     if (!p->steps || !p->words || !p->patches || !p->seat)
         goto no_memory;
     memcpy(p->words, words, n_words * sizeof *p->words);
     memcpy(p->patches, patches, n_patches * sizeof *patches);
     for (idx i = 0; i < n; i++) {
-        p->steps[i] = (step){(kernel *)rows[i].function, p->words + rows[i].word, rows[i].tiles, rows[i].grain, rows[i].phases};
+        p->steps[i] = (step){(kernel *)rows[i].function, p->words + rows[i].word,
+                             rows[i].tiles, rows[i].grain, rows[i].phases};
         size_t pages = (rows[i].scratch + PAGE - 1) / PAGE * PAGE;
         p->stride = pages > p->stride ? pages : p->stride;
     }
     p->scratch = scratch;
     if (p->stride && !scratch) {
         p->scratch_bytes = p->stride * p->threads;
-        p->scratch = mmap(NULL, p->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        p->scratch = mmap(NULL, p->scratch_bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p->scratch == MAP_FAILED) {
             p->scratch_bytes = 0;
             goto no_memory;
@@ -141,7 +146,7 @@ program *pelton_program(const step_row *rows, idx n, const int64_t *words, idx n
         if (p->scratch_bytes >= HUGE_PAGE)
             madvise(p->scratch, p->scratch_bytes, MADV_HUGEPAGE);
     }
-    if (arrange(&p->schedules[0], p, rows, false) && arrange(&p->schedules[1], p, rows, true))
+    if (build_schedule(&p->schedules[0], p, rows, false) && build_schedule(&p->schedules[1], p, rows, true))
         return p;
 no_memory:
     pelton_program_free(p);
@@ -164,17 +169,18 @@ void pelton_program_free(program *p) {
     free(p);
 }
 
-/* ---- walking it ---- */
+/* ---- running it ---- */
 
 typedef enum { CLAIMED, EXHAUSTED, STALE } claim;
 
-/* Tiles of a phase are shared out by parts, in order: who did a part of a picture in one step begins with that part in the next, which lies in its own
- * caches, and only when it is done takes from others. Guided chunks: large ones first, so that counters are rarely touched; small ones last, so that all
- * end together. A counter goes on counting from phase to phase. One of the epoch before belongs to a finished run and counts as 0; any other epoch means
- * that we are the late ones. */
+/* Tiles of a phase are divided into parts, in order: a thread that worked on a part of a feature map in one step begins
+ * with that part in the next, which is in its own caches, and takes from others only when it is done. Guided chunks:
+ * large ones first, so that counters are rarely touched; small ones last, so that all end together. A counter goes on
+ * counting from phase to phase. One of the previous epoch is of a finished run and counts as 0; any other epoch means
+ * that this thread is late. */
 static claim claim_tiles(unit *u, uint32_t epoch, idx phase, idx part, idx parts, idx *begin, idx *end) {
     const idx from = u->tiles * part / parts, all = u->tiles * (part + 1) / parts - from, to = all * (phase + 1);
-    if (!all)                                         /* nobody ever claims it, so its counter tells nothing */
+    if (!all)                                         /* never claimed, so its counter is meaningless */
         return EXHAUSTED;
     counter *c = &u->parts[part];
     uint64_t next = atomic_load_explicit(&c->next, memory_order_relaxed);
@@ -210,7 +216,7 @@ static bool reached(wave *w, uint64_t target) {
     return (int64_t)(atomic_load(&w->done) - target) >= 0;
 }
 
-/* Adds finished tiles; the one who adds the last wakes those who sleep for them. */
+/* Adds finished tiles; the thread that adds the last wakes those that sleep for them. */
 static void credit(program *p, wave *w, idx tiles, uint64_t target) {
     if (p->stamps)
         atomic_store_explicit(&p->stamps[2 * w->step + 1], now(), memory_order_relaxed);
@@ -227,7 +233,7 @@ static void await(program *p, wave *w, uint64_t target) {
     while (keep_spinning(&s))
         if (reached(w, target))
             return;
-    atomic_fetch_add(&p->sleepers, 1);   /* before looking once more; the finisher looks at `sleepers` after finishing */
+    atomic_fetch_add(&p->sleepers, 1);   /* before the check below; finishers read `sleepers` after finishing */
     for (;;) {
         uint32_t seen = atomic_load(&p->bell);
         if (reached(w, target))
@@ -237,7 +243,7 @@ static void await(program *p, wave *w, uint64_t target) {
     atomic_fetch_sub(&p->sleepers, 1);
 }
 
-/* Goes over the waves from `start`, doing what is left of them. Slot 0 is the caller. */
+/* Runs what is left of the waves from `start` on. Slot 0 is the caller. */
 static void walk(program *p, schedule *s, uint32_t epoch, idx slot, idx start) {
     void *scratch = p->scratch ? p->scratch + slot * p->stride : NULL;
     const idx own = slot * p->parts / p->threads;
@@ -280,8 +286,8 @@ void program_assist(program *p, run r, idx slot) {
     walk(p, &p->schedules[r.stepwise], r.epoch, slot, atomic_load_explicit(&p->at, memory_order_acquire));
 }
 
-/* All counters as if nothing had run. */
-static void forget(program *p) {
+/* Resets all counters, as before the first run. */
+static void reset(program *p) {
     for (schedule *s = p->schedules; s < p->schedules + 2; s++) {
         atomic_store(&s->runs, 0);
         for (wave *w = s->waves; w < s->waves + s->count; w++)
@@ -292,18 +298,18 @@ static void forget(program *p) {
 }
 
 /* With `stamps`, step by step. */
-static void go(program *p, _Atomic int64_t *stamps) {
+static void run_schedule(program *p, _Atomic int64_t *stamps) {
     const bool stepwise = stamps != NULL;
     schedule *s = &p->schedules[stepwise];
     pool_enter();
     if (seat_adopt(p->seat))
-        forget(p);
-    if (p->stamps != stamps)             /* seldom; those of a profile that a fork has ended, too */
+        reset(p);
+    if (p->stamps != stamps)             /* rare; also after a fork in the middle of a profile */
         p->stamps = stamps;
     if (!s->parallel) {
         walk_alone(p, s);
     } else {
-        if (p->last != s) {              /* its counters may be of any age; no worker is inside this schedule that could still claim */
+        if (p->last != s) {              /* its counters may be of any epoch; no worker can still claim from them */
             uint64_t fresh = (uint64_t)seat_epoch(p->seat) << 32;
             for (counter *c = s->counters; c < s->counters + p->count * p->parts; c++)
                 atomic_store_explicit(&c->next, fresh, memory_order_relaxed);
@@ -326,7 +332,7 @@ static void prepare(program *p, char *const *ports) {
 void pelton_run(program *p, char *const *ports) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
-    go(p, NULL);
+    run_schedule(p, NULL);
     leave_kernel_mode(mode);
 }
 
@@ -337,8 +343,9 @@ void pelton_profile(program *p, char *const *ports, int64_t *stamps) {
         pool_rouse(p->threads);
     int64_t at = now();
     memset(stamps, 0, 2 * p->count * sizeof *stamps);
-    go(p, (_Atomic int64_t *)stamps);
-    for (idx i = 0; i < p->count; i++) {             /* a step begins where the one before it ends; one without tiles takes no time */
+    run_schedule(p, (_Atomic int64_t *)stamps);
+    /* a step begins when the one before it ends; one without tiles takes no time */
+    for (idx i = 0; i < p->count; i++) {
         stamps[2 * i] = at;
         stamps[2 * i + 1] = at = stamps[2 * i + 1] > at ? stamps[2 * i + 1] : at;
     }
@@ -352,7 +359,7 @@ void pelton_time(program *p, char *const *ports, idx repeats, int64_t *times) {
         pool_rouse(p->threads);
     for (idx i = 0; i < repeats; i++) {
         int64_t begin = now();
-        go(p, NULL);
+        run_schedule(p, NULL);
         times[i] = now() - begin;
     }
     leave_kernel_mode(mode);

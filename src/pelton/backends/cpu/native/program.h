@@ -12,9 +12,9 @@ typedef struct {
     int64_t function;       /* address of a kernel */
     int64_t word;           /* index of its first argument in the words */
     int64_t tiles, grain;   /* independent tiles; how many are worth claiming at a time */
-    int64_t wave;           /* never falls from step to step; steps of one wave may overlap */
+    int64_t wave;           /* never decreases from step to step; steps of one wave may overlap */
     int64_t scratch;        /* bytes per participant */
-    int64_t phases;         /* so often there are these tiles, numbered on; all of a phase are done before the next begins */
+    int64_t phases;       /* how often there are these tiles, numbered on; a phase begins when the one before is done */
 } step_row;
 
 /* Before a run, word `word` becomes ports[port] + offset. */
@@ -24,12 +24,14 @@ typedef struct {
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* NULL: no memory. scratch: pages for each participant, as many as the step that asks for most; NULL: allocates its
+ * own. */
 EXPORT program *pelton_program(const step_row *steps, idx n, const int64_t *words, idx n_words,
                                const patch_row *patches, idx n_patches, idx threads, idx milli_cores,
-                               void *scratch);   /* NULL: no memory. scratch: pages for all participants, each the most that a step asks for; NULL: its own */
+                               void *scratch);
 EXPORT void pelton_program_free(program *p);
 EXPORT void pelton_run(program *p, char *const *ports);
-EXPORT void pelton_profile(program *p, char *const *ports, int64_t *stamps);           /* begin and end of every step, in ns */
+EXPORT void pelton_profile(program *p, char *const *ports, int64_t *stamps);    /* begin and end of every step, in ns */
 EXPORT void pelton_time(program *p, char *const *ports, idx repeats, int64_t *times); /* ns of every run */
 
 #endif
