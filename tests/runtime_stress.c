@@ -1,5 +1,5 @@
-/* Many short waves of random tile counts, run from several threads at once: every tile once, no wave before the end of the one before.
- * Usage: stress SECONDS CALLERS THREADS MILLI_CORES */
+/* Many short waves of random tile counts, run from several threads at once: every tile once, no wave before the end of
+ * the one before. Usage: stress SECONDS CALLERS THREADS MILLI_CORES */
 #define _GNU_SOURCE
 #include "program.h"
 
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 60, MOST = 40, PHASES = 5 };
+enum { STEPS = 60, MAX_TILES = 40, PHASES = 5 };
 
 typedef struct {
-    idx runs[MOST * PHASES]; /* plain memory: only the walker's order keeps it from racing */
+    idx runs[MAX_TILES * PHASES]; /* plain memory: only the order of waves keeps it from racing */
     idx tiles, all, wave;      /* tiles: of a phase */
 } cell;
 
@@ -34,7 +34,7 @@ static void touch(const args *a, idx begin, idx end, void *scratch) {
     *mine = me * 1000 + begin;
     for (idx t = begin; t < end; t++) {
         idx past = ++w->cells[me].runs[t];
-        for (idx s = w->first[me] - 1, n = 0; s >= 0 && n < 3; s--, n++)   /* what ran before this wave is complete */
+        for (idx s = w->first[me] - 1, n = 0; s >= 0 && n < 3; s--, n++)   /* earlier waves are complete */
             for (idx k = 0; k < w->cells[s].all; k++)
                 if (w->cells[s].runs[k] != past)
                     fail("a wave began before the one before had ended");
@@ -62,7 +62,7 @@ static void *call(void *seed) {
         for (idx i = 0, wave = 0; i < STEPS; i++) {
             bool same = i && rand_r(&random) % 4 == 0;
             wave += same ? 0 : 1 + rand_r(&random) % 2;
-            w->cells[i].tiles = rand_r(&random) % 3 == 0 ? rand_r(&random) % 3 : rand_r(&random) % (MOST + 1);
+            w->cells[i].tiles = rand_r(&random) % 3 == 0 ? rand_r(&random) % 3 : rand_r(&random) % (MAX_TILES + 1);
             w->first[i] = same ? w->first[i - 1] : i;
             int64_t phases = rand_r(&random) % 3 ? 1 : 1 + rand_r(&random) % PHASES;
             w->cells[i].all = w->cells[i].tiles * phases;
@@ -70,7 +70,8 @@ static void *call(void *seed) {
             words[2 * i + 1] = i;
             rows[i] = (step_row){(int64_t)touch, 2 * i, w->cells[i].tiles, 1 + rand_r(&random) % 6, wave, 64, phases};
         }
-        program *p = pelton_program(rows, STEPS, words, STEPS * 2, NULL, 0, 1 + rand_r(&random) % threads, milli_cores, NULL);
+        program *p = pelton_program(rows, STEPS, words, STEPS * 2, NULL, 0, 1 + rand_r(&random) % threads, milli_cores,
+                                    NULL);
         if (!p)
             fail("no memory");
         int64_t stamps[2 * STEPS];
