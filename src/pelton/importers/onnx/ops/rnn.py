@@ -11,7 +11,7 @@ from pelton.ir.dims import Dim, Size, equal
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
 
-from pelton.ops.rnn import taken
+from pelton.ops.recurrent_cells import count_parameters
 
 from .index import reversed_sequences, tuples
 from pelton.importers.onnx.node import Reading, Binding, reads
@@ -105,7 +105,7 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
     (time, batch, _), each = x.type.shape, len(_DEFAULTS[n.op])
     inside = n.emit("less", n.reshape(n.count(time), (time, 1, 1, 1)), n.reshape(lengths, (1, 1, batch, 1)))
     found = []
-    first = taken(attrs["activations"][:each])
+    first = count_parameters(attrs["activations"][:each])
     for d, back in enumerate({"forward": (False,), "reverse": (True,)}.get(attrs["direction"], (False, True))):
         given = reversed_sequences(n, x, lengths, 0) if back else x
         own_w, *own = (n.slice(v, 0, d, d + 1) for v in (w, r, b, *states, *peepholes))
