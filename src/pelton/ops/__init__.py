@@ -5,6 +5,7 @@ from . import (  # noqa: F401  (declares)
     math,
     linear,
     conv,
+    conv_transpose,
     deform,
     memory,
     pool,

@@ -10,11 +10,12 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import TensorType
 
-from .conv import Ints, check_window, convolution, window_sizes
+from .conv import convolution
 from .math import add, cast, mul
 from .op import TermLike, composite, expect, expect_equal
 from .sample import blend, taps, wide
 from .shape import reshape, slice_
+from .windows import Ints, check_window, window_sizes
 
 
 @composite(

@@ -10,10 +10,10 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64, DType, TensorType
 
-from .conv import PARTS, Ints, check_window, pad_space, pictures, stacked, taps, window_sizes
 from .math import add, cast, greater, where
 from .op import Term, TermLike, composite, expect, structured
 from .shape import pad, reshape, slice_
+from .windows import MAX_TERMS, Ints, check_window, fold_depth, pad_space, taps, unfold_depth, window_sizes
 
 _WINDOWS: tuple[tuple[str, dict], ...] = (
     ("f32[2, 3, 11, 13]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
@@ -60,7 +60,7 @@ def _pad_to_windows(
 def _by_depth(
     op: TermLike, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more
 ) -> TermLike:
-    """More than two spatial axes: pictures are pooled, then what became of them along the first of the axes. Means are
+    """More than two spatial axes: fold_depth are pooled, then what became of them along the first of the axes. Means are
     means of means, as what counts is the product of what counts along each axis."""
     if x.type.rank <= 4:
         return None
@@ -68,7 +68,7 @@ def _by_depth(
     spatial = len(kernel)
     depth, *sizes = window_sizes(x.type.shape[2:], kernel, strides, pads, dilations, ceil_mode)
     flat = op(
-        pictures(x, x.type.shape),
+        fold_depth(x, x.type.shape),
         kernel=kernel[1:],
         strides=strides[1:],
         pads=(*pads[1:spatial], *pads[spatial + 1 :]),
@@ -76,7 +76,7 @@ def _by_depth(
         ceil_mode=ceil_mode,
         **more,
     )
-    rows = reshape(stacked(flat, n, d, (n * d, c, *sizes)), shape=(n, c, d, math.prod(sizes)))
+    rows = reshape(unfold_depth(flat, n, d, (n * d, c, *sizes)), shape=(n, c, d, math.prod(sizes)))
     pooled = op(
         rows,
         kernel=(kernel[0], 1),
@@ -117,7 +117,7 @@ class max_pool:
 
 
 def _places(shape: Ints, column_major: bool) -> list[int]:
-    """What one step along each axis is worth in the index of an element: pictures one after the other, each row by row
+    """What one step along each axis is worth in the index of an element: fold_depth one after the other, each row by row
     or column by column."""
     space = shape[2:]
     steps = [math.prod(space[:i] if column_major else space[i + 1 :]) for i in range(len(space))]
@@ -173,7 +173,7 @@ class max_pool_places:
         x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool
     ) -> TermLike:
         shape, spatial = x.type.shape, len(kernel)
-        if not is_known(*shape) or math.prod(kernel) > PARTS:
+        if not is_known(*shape) or math.prod(kernel) > MAX_TERMS:
             return None
         sizes, steps = (
             window_sizes(shape[2:], kernel, strides, pads, dilations, ceil_mode),

@@ -10,7 +10,7 @@ import numpy as np
 from pelton.ir.dims import equal, is_known, maximum, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64
-from pelton.ops.conv import window_sizes
+from pelton.ops.windows import window_sizes
 
 from .linear import without_zero_point
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads

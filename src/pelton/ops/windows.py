@@ -1,0 +1,93 @@
+"""Sliding windows over any number of spatial axes: sizes, taps, padding, and the folding of an axis into the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.dims import minimum
+from pelton.ir.types import TensorType
+
+from .op import TermLike, expect
+from .shape import pad, reshape, transpose
+
+Ints = tuple[int, ...]
+
+
+def check_window(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints) -> None:
+    """Checks the attributes of an op with a sliding window; ValueError where they do not fit x."""
+    spatial = x.rank - 2
+    expect(spatial >= 1, "needs an input of rank 3 and more: batch, channels, space")
+    expect(
+        len(kernel) == len(strides) == len(dilations) == spatial and len(pads) == 2 * spatial,
+        f"needs a kernel, stride and dilation per spatial axis ({spatial}) and two pads, "
+        f"got kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}, pads {list(pads)}",
+    )
+    expect(
+        min(*kernel, *strides, *dilations) >= 1,
+        "needs positive kernel sizes, strides and dilations, "
+        f"got kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}",
+    )
+    expect(all(p >= 0 for p in pads), f"needs pads of zero and more, got {list(pads)}")
+
+
+def window_sizes(
+    space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False
+) -> Ints:
+    """How many windows fit along each spatial axis; in ceil_mode the last one may reach past the end, but must start
+    before it."""
+    sizes = []
+    for i, n in enumerate(space):
+        room = n + pads[i] + pads[i + len(space)] - dilations[i] * (kernel[i] - 1) - 1
+        count = (-(-room // strides[i]) if ceil_mode else room // strides[i]) + 1
+        if ceil_mode:
+            count = minimum(count, -(-(n + pads[i]) // strides[i]))
+        expect(
+            count >= 1,
+            f"needs windows that fit: {dilations[i] * (kernel[i] - 1) + 1} is more than "
+            f"{n} + {pads[i]} + {pads[i + len(space)]} along spatial axis {i}",
+        )
+        sizes.append(count)
+    return tuple(sizes)
+
+
+def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
+    """(index of a tap in the kernel, index of the elements that it reads in a pad_term input), tap by tap."""
+    for at in np.ndindex(*kernel):
+        yield (
+            (..., *at),
+            (
+                ...,
+                *(
+                    slice(t * d, t * d + max(0, (n - 1) * s + 1), s)
+                    for t, d, s, n in zip(at, dilations, strides, sizes)
+                ),
+            ),
+        )
+
+
+def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
+    """x with its spatial axes pad_term; pads are begin…, end…."""
+    spatial = x.ndim - 2
+    if not any(pads):
+        return x
+    return np.pad(x, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])], constant_values=value)
+
+
+MAX_TERMS = 1024  # of one expansion: programs should not grow out of proportion
+
+
+def pad_term(x: TermLike, pads: Ints) -> TermLike:
+    """x [batch, channels, space…] with zeros around its spatial axes, or cropped where pads are negative."""
+    spatial = len(pads) // 2
+    return pad(x, 0, pads=(0, 0, *pads[:spatial], 0, 0, *pads[spatial:])) if any(p != 0 for p in pads) else x
+
+
+def fold_depth(x: TermLike, shape: Ints) -> TermLike:
+    """x [batch, channels, depth, space…] as [batch · depth, channels, space…]."""
+    n, c, d, *space = shape
+    return reshape(transpose(x, perm=(0, 2, 1, *range(3, len(shape)))), shape=(n * d, c, *space))
+
+
+def unfold_depth(y: TermLike, batch: int, depth: int, shape: Ints) -> TermLike:
+    """y of `shape` [batch · depth, channels, space…] as [batch, channels, depth, space…]."""
+    return transpose(reshape(y, shape=(batch, depth, *shape[1:])), perm=(0, 2, 1, *range(3, len(shape) + 1)))
