@@ -31,7 +31,7 @@ def around(engine: Engine) -> list[dict[str, tuple[int, ...]]]:
     found = []
     for i in range(1, NEW + 1):
         sizes = {
-            s.name: max(s.least, min(s.most, s.usual + i if s.usual + i <= s.most else s.usual - i))
+            s.name: max(s.minimum, min(s.maximum, s.optimum + i if s.optimum + i <= s.maximum else s.optimum - i))
             for s in engine.plain.symbols
         }
         found.append(

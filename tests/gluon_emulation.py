@@ -132,7 +132,7 @@ class mbarrier:
 
 
 class Fetched:
-    """A map of what lies at an address: what `engine.cubin.Map` says, read from the documents of the driver."""
+    """A map of what lies at an address: what `engine.cubin.TensorMap` says, read from the documents of the driver."""
 
     def __init__(self, address: int, kind: str, about: Any):
         self.about, self.dtype, self.layout = about, kind, Layout()

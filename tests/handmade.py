@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step
+from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step
 
 KERNELS = """
 typedef __INT64_TYPE__ idx;
@@ -112,8 +112,8 @@ def compiled(source: str = KERNELS) -> bytes:
 
 def engine(
     inputs, outputs, buffers, steps, *, arena=0, constants=b"", code=None, name="handmade", target=None, meta=None
-) -> Engine:
-    return Engine(
+) -> EnginePlan:
+    return EnginePlan(
         name,
         tuple(inputs),
         tuple(outputs),
@@ -127,7 +127,7 @@ def engine(
     )
 
 
-def chain(n: int = 1000, constant: bytes | None = None, grain: int = 1) -> Engine:
+def chain(n: int = 1000, constant: bytes | None = None, grain: int = 1) -> EnginePlan:
     """y = 3 (2 x + c), z = 2 x + c: three steps, an arena, a constant, two outputs."""
     c = np.arange(n, dtype=np.float32).tobytes() if constant is None else constant
     size = 4 * n

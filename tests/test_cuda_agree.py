@@ -20,7 +20,7 @@ from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch, Stuck
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
-from pelton.engine.model import Engine, Slice, Tensor
+from pelton.engine.model import EnginePlan, Slice, Tensor
 from pelton.backends.cuda.agree import agree, groups
 from pelton.backends.cuda.tune import agreed
 from pelton.targets import gpus
@@ -28,7 +28,7 @@ from pelton.targets import gpus
 OTHERS = ("scale_b", "scale_c", "scale_d")
 
 
-def carrying(others=OTHERS, in_place: bool = False) -> Engine:
+def carrying(others=OTHERS, in_place: bool = False) -> EnginePlan:
     """x + 2 x, times three; the steps that scale carry others for that. `in_place`: the first of them writes where it
     reads."""
     plain = chain(N)
@@ -41,16 +41,19 @@ def carrying(others=OTHERS, in_place: bool = False) -> Engine:
         steps.append(
             replace(
                 given,
-                spares=(
+                alternatives=(
                     tuple(replace(spare(given, other), outputs=()) for other in others) if s.symbol == "scale" else ()
                 ),
             )
         )
     if in_place:
-        first = replace(steps[0], name="first", args=(Slice(0, 0), Slice(3, 0)), spares=(), wave=0)
+        first = replace(steps[0], name="first", args=(Slice(0, 0), Slice(3, 0)), alternatives=(), wave=0)
         steps = [
             first,
-            *(replace(s, wave=s.wave + 1, spares=tuple(replace(k, wave=s.wave + 1) for k in s.spares)) for s in steps),
+            *(
+                replace(s, wave=s.wave + 1, alternatives=tuple(replace(k, wave=s.wave + 1) for k in s.alternatives))
+                for s in steps
+            ),
         ]
     cubins = [Cubin(s, 90, b"\x7fELF " + s.encode(), 0, 4) for s in ("scale", "add", *others)]
     return replace(plain, steps=tuple(steps), code=pack(cubins), target=gpus([90]))
@@ -74,8 +77,8 @@ def on(**wrong: Callable[[int, np.ndarray], None]) -> NullDevice:
     return device(kernels={**KERNELS, **dict.fromkeys(OTHERS, scale), **wrong})
 
 
-def symbols(engine: Engine) -> list[list[str]]:
-    return [[s.symbol, *(k.symbol for k in s.spares)] for s in engine.steps]
+def symbols(engine: EnginePlan) -> list[list[str]]:
+    return [[s.symbol, *(k.symbol for k in s.alternatives)] for s in engine.steps]
 
 
 @pytest.mark.parametrize("wrong", [off, unfinished])
@@ -158,7 +161,7 @@ def test_the_command_line_says_so(tmp_path, monkeypatch, capsys):
     assert cli.main(["tune", str(path)]) == 0
     said = capsys.readouterr().err
     assert "scale_c gives something else on no GPU than scale and scale_b and scale_d and is left out" in said
-    assert "scale_c" not in {k.symbol for s in pelton.load(path, device=None).steps for k in (s, *s.spares)}
+    assert "scale_c" not in {k.symbol for s in pelton.load(path, device=None).steps for k in (s, *s.alternatives)}
 
 
 @pytest.mark.parametrize("tuned", [False, True])

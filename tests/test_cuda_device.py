@@ -144,7 +144,7 @@ def test_the_faster_of_two_kernels_is_found(arch):
     plain = chain(10_000)
     steps = [
         (
-            replace(s, symbol="slow", info={"tactic": "slow"}, spares=(replace(s, info={"tactic": "scale"}),))
+            replace(s, symbol="slow", info={"tactic": "slow"}, alternatives=(replace(s, info={"tactic": "scale"}),))
             if s.symbol == "scale"
             else s
         )

@@ -113,7 +113,7 @@ def test_launches_one_by_one_and_nodes_that_change(driver, tmp_path):
 def test_kernels_are_timed_by_the_driver(driver, tmp_path):
     plain = on_gpu(chain(1000))
     other = replace(plain.steps[0], info={"tactic": "other"})
-    steps = (replace(plain.steps[0], info={"tactic": "first"}, spares=(other,)), *plain.steps[1:])
+    steps = (replace(plain.steps[0], info={"tactic": "first"}, alternatives=(other,)), *plain.steps[1:])
     said, log = ran(
         driver,
         tmp_path,
@@ -132,7 +132,7 @@ def test_what_does_not_end_is_not_waited_for(driver, tmp_path):
     """Neither by the clock nor by what gives memory back, which the driver would let wait, too."""
     plain = on_gpu(chain(1000))
     other = replace(plain.steps[0], info={"tactic": "other"})
-    steps = (replace(plain.steps[0], info={"tactic": "first"}, spares=(other,)), *plain.steps[1:])
+    steps = (replace(plain.steps[0], info={"tactic": "first"}, alternatives=(other,)), *plain.steps[1:])
     tune = "from pelton.backends.cuda import clock; clock.PATIENCE = 0.05; pelton.tune(sys.argv[1])"
     said, _ = ran(driver, tmp_path, tune, replace(plain, steps=steps), "endless=1")
     assert said.startswith(

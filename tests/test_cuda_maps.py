@@ -16,16 +16,16 @@ import pelton
 from pelton.backends.cuda.bundle import pack, unpack
 from pelton.backends.cuda.device import MAP, Function, launches, parameters
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.engine.cubin import Cubin, Map
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step
+from pelton.engine.cubin import Cubin, TensorMap
+from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step
 from pelton.errors import EngineError
 
-PICTURES = Map(0, 9, 3, (256, 14, 12, 8), (512, 7168, 86016), (64, 128), (1, 2, 1, 1), (-1, -2), (-3, 1))
-FILTERS = Map(0, 6, 2, (2304, 72), (4608,), (32, 64), (1, 1))
+PICTURES = TensorMap(0, 9, 3, (256, 14, 12, 8), (512, 7168, 86016), (64, 128), (1, 2, 1, 1), (-1, -2), (-3, 1))
+FILTERS = TensorMap(0, 6, 2, (2304, 72), (4608,), (32, 64), (1, 1))
 N = 1000
 
 
-def cubin(*maps: Map, **more) -> Cubin:
+def cubin(*maps: TensorMap, **more) -> Cubin:
     return Cubin("boxes", 90, b"\x7fELF boxes", 0, 4, maps=maps, **more)
 
 
@@ -96,7 +96,7 @@ def test_a_launch_has_room_for_them_in_place_of_addresses():
     assert parameters(CUBINS[0], 3) == ((0, 8), (8, 8), (16, 8))
 
 
-def mapped(m: Map) -> Engine:
+def mapped(m: TensorMap) -> EnginePlan:
     """3·2·x, by a kernel that takes x by a map."""
     size = 4 * N
     buffers = [Buffer("input", 0, size), Buffer("arena", 0, size), Buffer("output", 0, size)]

@@ -16,7 +16,7 @@ import pelton
 from pelton.backends.cuda.device import Function, launches
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step
+from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step
 from pelton.errors import EngineError
 
 N, PHASES = 100, 5
@@ -30,7 +30,7 @@ def kernel(programs: int, words: np.ndarray) -> None:
         seen(y, F32, programs)[:] = seen(y if phase else x, F32, programs) * 2 + phase
 
 
-def phased(kind: int = 2, phases: int = PHASES) -> Engine:
+def phased(kind: int = 2, phases: int = PHASES) -> EnginePlan:
     """x·2, then the phases, then 3 times that."""
     size = 4 * N
     buffers = [
@@ -55,7 +55,7 @@ def wanted(x: np.ndarray) -> np.ndarray:
     return 3 * y
 
 
-def on(plain: Engine, **device) -> pelton.Engine:
+def on(plain: EnginePlan, **device) -> pelton.Engine:
     return pelton.Engine(plain).start(NullDevice(kernels={**KERNELS, "steps": kernel}, **device))
 
 

@@ -15,7 +15,7 @@ import pelton
 from pelton.backends.cuda import pack
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.errors import EngineError, InputError
 from pelton.backends import dlpack
 from pelton.backends.cuda import ready as cuda_ready
@@ -41,12 +41,12 @@ KERNELS = {"scale": scale, "add": add}
 CUBINS = [Cubin("scale", 90, b"\x7fELF scale", 1000, 4), Cubin("add", 90, b"\x7fELF add", 0, 8, 2, 384, 128)]
 
 
-def on_gpu(plain: Engine, cubins=CUBINS) -> Engine:
+def on_gpu(plain: EnginePlan, cubins=CUBINS) -> EnginePlan:
     """A plain engine as one for GPUs."""
     return replace(plain, code=pack(cubins), target=gpus({c.arch for c in cubins}))
 
 
-def made(plain: Engine | None = None, **device) -> pelton.Engine:
+def made(plain: EnginePlan | None = None, **device) -> pelton.Engine:
     return pelton.Engine(on_gpu(chain(N) if plain is None else plain)).start(NullDevice(kernels=KERNELS, **device))
 
 
@@ -61,7 +61,7 @@ def equal(given, wanted) -> bool:
     )
 
 
-def branches() -> Engine:
+def branches() -> EnginePlan:
     """Two steps at once, then two at once that read both, then one."""
     size = 4 * N
 
@@ -384,7 +384,7 @@ def test_arrays_of_other_libraries_in_the_memory_of_the_cpu(x):
     assert equal(made().run({"x": OnOther(1, 0, x)}), expected(x))
 
 
-def dynamic() -> Engine:
+def dynamic() -> EnginePlan:
     """y = x + (0, 1, 2, …), of any length."""
     return replace(
         engine(
@@ -403,7 +403,7 @@ def dynamic() -> Engine:
             arena=4 * 64,
             code=b"none",
         ),
-        symbols=(Symbol("n", 0, 64, 1 << 30),),
+        symbols=(DynamicDimension("n", 0, 64, 1 << 30),),
         sizes={"n": "n", "4*n": ["*", 4, "n"]},
     )
 

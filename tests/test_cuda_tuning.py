@@ -20,7 +20,7 @@ from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch
 from pelton.backends.cuda.null import NullDevice
 from pelton.engine.cubin import Cubin
-from pelton.engine.model import Engine, Step
+from pelton.engine.model import EnginePlan, Step
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.codegen.triton import toolchain as triton_compile
 from pelton.options import Options
@@ -175,14 +175,14 @@ def spare(step: Step, symbol: str) -> Step:
     return dataclasses.replace(step, symbol=symbol, info={"tactic": symbol})
 
 
-def carrying(symbols=("scale", "scale_b", "scale_c", "scale_d")) -> Engine:
+def carrying(symbols=("scale", "scale_b", "scale_c", "scale_d")) -> EnginePlan:
     """Handmade: x + 2 x, times three; the steps that scale, of which two are the same, carry other kernels for that."""
     plain = chain(N)
     steps = [
         dataclasses.replace(
             s,
             info={"tactic": s.symbol},
-            spares=tuple(spare(s, other) for other in symbols if s.symbol == "scale" and other != "scale"),
+            alternatives=tuple(spare(s, other) for other in symbols if s.symbol == "scale" and other != "scale"),
         )
         for s in plain.steps
     ]
@@ -207,7 +207,7 @@ def test_the_fastest_kernel_goes_in_place():
     tuned = pelton.tune(engine, null)
     for step, old in zip(tuned.steps, engine.steps):
         if old.symbol == "scale":
-            assert step.symbol == "scale_c" and [s.symbol for s in step.spares] == ["scale", "scale_b", "scale_d"]
+            assert step.symbol == "scale_c" and [s.symbol for s in step.alternatives] == ["scale", "scale_b", "scale_d"]
             assert (
                 step.info["times_ns"] == {"scale": 3000, "scale_b": 2000, "scale_c": 1000, "scale_d": 2990}
                 and step.info["tactic"] == "scale_c"
@@ -246,9 +246,9 @@ def test_constants_are_read_where_they_are_cold():
     plain = carrying()
     adds = [
         (
-            dataclasses.replace(s, spares=(spare(s, "scale_b"),))
+            dataclasses.replace(s, alternatives=(spare(s, "scale_b"),))
             if s.symbol == "add"
-            else dataclasses.replace(s, spares=())
+            else dataclasses.replace(s, alternatives=())
         )
         for s in plain.steps
     ]
@@ -381,7 +381,7 @@ def test_the_clock_decides(built_on, tmp_path):
             and len(times) > 3
             and {ns for name, ns in times.items() if wins in name} == {min(times.values())}
         )
-        assert wins in step.spares[0].info["tactic"]  # the next best first
+        assert wins in step.alternatives[0].info["tactic"]  # the next best first
     assert few.meta["gpu"] == "no GPU" and few.meta["multiprocessors"] == 132 and "threads" not in few.meta
     keys = list(json.loads((tmp_path / "timing.json").read_text())["times"])
     assert len(keys) == 1 and keys[0].startswith("no GPU|sm_90|132|4096|CUDA 13.0|sm_90|triton 3.")
@@ -439,7 +439,7 @@ def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
         and "with 6 kernels more, which `pelton tune` times" in capsys.readouterr().out
     )
     assert cli.main(["inspect", str(path), "--json"]) == 0
-    assert [len(s["spares"]) for s in json.loads(capsys.readouterr().out)["steps"]] == [3, 0, 3]
+    assert [len(s["alternatives"]) for s in json.loads(capsys.readouterr().out)["steps"]] == [3, 0, 3]
 
 
 def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, monkeypatch):
@@ -456,12 +456,12 @@ def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, mon
     with caplog.at_level(logging.WARNING, "pelton.build"):
         step = built_on(None, timing_cache=None).steps[0]
     assert (
-        step.symbol == first.spares[0].symbol
-        and {s.symbol for s in step.spares} == {"cublaslt"}
+        step.symbol == first.alternatives[0].symbol
+        and {s.symbol for s in step.alternatives} == {"cublaslt"}
         and "out of registers" in caplog.text
     )
     (step,) = built_on(None, timing_cache=None, level=0).steps  # also where none is carried
-    assert step.symbol not in (first.symbol, "cublaslt") and not step.spares
+    assert step.symbol not in (first.symbol, "cublaslt") and not step.alternatives
     monkeypatch.setattr(triton_compile, "cubin_of", lambda symbol, text, arch: cubin_of(first.symbol, text, arch))
     with pytest.raises(BuildError, match="out of registers"):
         built_on(None, timing_cache=None, level=0)

@@ -22,7 +22,7 @@ from pelton.compiler.build import build_detailed
 from pelton.engine import file, sizes
 from pelton.engine.cubin import Cubin
 from pelton.engine.validate import MOST_ZEROS, validate
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.errors import EngineError
 from pelton.importers.onnx import load as importer
@@ -43,7 +43,7 @@ def counted(programs: int, words: np.ndarray) -> None:
     there[:] = 0
 
 
-def counting(*zeros: Buffer) -> Engine:
+def counting(*zeros: Buffer) -> EnginePlan:
     """Two steps at once, each with counters of its own."""
     own = zeros or (Buffer("zeros", 0, 16), Buffer("zeros", 64, 16))
     buffers = [Buffer("input", 0, 4 * N), Buffer("output", 0, 4 * N), Buffer("output", 1, 4 * N), *own]
@@ -101,7 +101,7 @@ def test_no_zeros_are_asked_for_where_none_are_used():
             lambda e: replace(
                 counting(Buffer("zeros", 0, "n"), Buffer("zeros", 64, 16)),
                 inputs=(Port("x", "f32", ("n",)),),
-                symbols=(Symbol("n", 1, N, 200),),
+                symbols=(DynamicDimension("n", 1, N, 200),),
                 sizes={"n": "n"},
             ),
         ),
@@ -123,7 +123,9 @@ def test_what_only_a_spare_kernel_uses_has_its_place_too():
         Buffer("arena", 0, 640),
         Buffer("arena", 0, 64),
     ]
-    step = Step("a", "k", (Slice(0, 0), Slice(2, 0)), spares=(Step("a", "l", (Slice(0, 0), Slice(2, 0), Slice(3, 0))),))
+    step = Step(
+        "a", "k", (Slice(0, 0), Slice(2, 0)), alternatives=(Step("a", "l", (Slice(0, 0), Slice(2, 0), Slice(3, 0))),)
+    )
     plain = replace(
         engine(
             [Port("x", "u8", ("n",))],
@@ -133,7 +135,7 @@ def test_what_only_a_spare_kernel_uses_has_its_place_too():
             arena=0,
             code=b"none",
         ),
-        symbols=(Symbol("n", 1, 100, 200),),
+        symbols=(DynamicDimension("n", 1, 100, 200),),
         sizes={"n": "n"},
     )
     at = sizes.at(plain, {"n": 100})
@@ -188,7 +190,7 @@ def test_products_with_long_sums_run_in_one_launch_again_and_again(apart, tmp_pa
     own = [[a.buffer for a in s.args if plain.buffers[a.buffer].kind == "zeros"] for s in streamed]
     assert len(streamed) == 3 and len({b for each in own for b in each}) == 3 and all(len(each) == 1 for each in own)
     for s in streamed:  # sums lie beside all that lives at that time
-        for spare in s.spares:
+        for spare in s.alternatives:
             assert {a.buffer for a in spare.args} <= {a.buffer for a in s.args}
     arena = {
         s.name: plain.buffers[

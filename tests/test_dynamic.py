@@ -14,7 +14,7 @@ import pelton
 from pelton.compiler import stages
 from pelton.engine import sizes
 from pelton.engine.validate import validate
-from pelton.engine.shape_plan import Sheet
+from pelton.engine.shape_plan import PlanTemplate
 from pelton.errors import EngineError, InputError
 from pelton.ir.imported import Imported, Info
 from pelton.ir import text
@@ -62,7 +62,7 @@ def test_one_engine_runs_every_shape(built):
     engine = built(graph, check=True)
     assert [str(p) for p in engine.inputs] == ["f32[batch, length, 12]", "f32[length, 12]"]
     assert [str(p) for p in engine.outputs] == ["f32[batch, 12, length]", "f32[2*batch*length, 12]"]
-    assert [(s.name, s.least, s.usual) for s in engine.symbols] == [("batch", 1, 4), ("length", 1, 50)]
+    assert [(s.name, s.minimum, s.optimum) for s in engine.symbols] == [("batch", 1, 4), ("length", 1, 50)]
     assert engine.shapes() == {"x": (4, 50, 12), "z": (50, 12)} and engine.shapes({"length": 3})["x"] == (4, 3, 12)
     for again in (engine, pelton.load(engine.tobytes())):
         for batch, length in ((4, 50), (1, 1), (3, 17), (32, 400), (4, 50), (2, 1)):
@@ -109,8 +109,13 @@ def test_what_does_not_fit_is_refused(built):
 def test_shapes_met_before_are_ready_and_the_oldest_go(built, monkeypatch):
     monkeypatch.setattr(runtime_context, "REMEMBERED", 3)
     made = []
-    fill = Sheet.fill
-    monkeypatch.setattr(Sheet, "fill", lambda sheet, values: made.append(dict(values)) or fill(sheet, values))
+    resolve = PlanTemplate.resolve
+
+    def recorded(template, values):
+        made.append(dict(values))
+        return resolve(template, values)
+
+    monkeypatch.setattr(PlanTemplate, "resolve", recorded)
     graph = text.parse(LINES)
     context = built(graph).context()
 
@@ -155,7 +160,7 @@ DAMAGE = {
     "uses a size that it does not explain": lambda e: dict(
         sizes={k: v for k, v in e.sizes.items() if k != "2*batch*length"}
     ),
-    "has the bounds 1, 64, 32": lambda e: dict(symbols=(dataclasses.replace(e.symbols[0], usual=64), e.symbols[1])),
+    "has the bounds 1, 64, 32": lambda e: dict(symbols=(dataclasses.replace(e.symbols[0], optimum=64), e.symbols[1])),
     "have one name": lambda e: dict(symbols=(e.symbols[0], e.symbols[0])),
     "no input has the size 'other'": lambda e: dict(
         symbols=(*e.symbols, dataclasses.replace(e.symbols[0], name="other"))
@@ -181,7 +186,7 @@ def test_random_layers_at_many_shapes(built, seed):
     engine = built(graph)
     rng = np.random.default_rng(seed)
     for turn in range(4):
-        values = {s.name: int(rng.integers(s.least, 2 * s.usual + 12)) for s in engine.symbols} if turn else {}
+        values = {s.name: int(rng.integers(s.minimum, 2 * s.optimum + 12)) for s in engine.symbols} if turn else {}
         agree(engine, graph, drawn(engine.shapes(values), turn))
 
 
@@ -191,13 +196,19 @@ def test_a_sheet_has_the_numbers_of_the_plan(built):
     engine = built(text.parse(LINES))
     for batch, length in ((4, 50), (1, 1), (3, 17), (32, 400)):
         values = {"batch": batch, "length": length}
-        plain, filled, sheet = sizes.at(engine.plain, values), engine.plan.sheet.fill(values), engine.plan.sheet
-        assert [b.size for b in plain.buffers] == filled.bytes.tolist() and plain.arena == filled.arena
-        assert [b.offset for b in plain.buffers if b.kind == "arena"] == filled.starts[sheet.in_arena].tolist()
-        assert [n for s in plain.steps for n in (*(a.offset for a in s.args), *s.dims)] == filled.words.tolist()
-        assert [(s.tiles, s.scratch) for s in plain.steps] == list(zip(filled.tiles.tolist(), filled.scratch.tolist()))
-        assert (plain.inputs, plain.outputs) == (filled.inputs, filled.outputs)
-        assert {i: tuple(v) for i, v in filled.values.items()} == {
+        plain, resolved, template = (
+            sizes.at(engine.plain, values),
+            engine.plan.template.resolve(values),
+            engine.plan.template,
+        )
+        assert [b.size for b in plain.buffers] == resolved.bytes.tolist() and plain.arena == resolved.arena
+        assert [b.offset for b in plain.buffers if b.kind == "arena"] == resolved.starts[template.in_arena].tolist()
+        assert [n for s in plain.steps for n in (*(a.offset for a in s.args), *s.dims)] == resolved.words.tolist()
+        assert [(s.tiles, s.scratch) for s in plain.steps] == list(
+            zip(resolved.tiles.tolist(), resolved.scratch.tolist())
+        )
+        assert (plain.inputs, plain.outputs) == (resolved.inputs, resolved.outputs)
+        assert {i: tuple(v) for i, v in resolved.values.items()} == {
             i: b.values for i, b in enumerate(plain.buffers) if b.kind == "sizes"
         }
 

@@ -163,8 +163,8 @@ def test_truncated_and_longer_files_are_refused():
 
 def test_what_is_refused_says_why(tmp_path):
     data = file.to_bytes(chain())
-    assert "format version 7" in (why := refused(data[:8] + b"\7" + data[9:])) and "newer Pelton" in why
-    assert "format version 1" in (why := refused(data[:8] + b"\1" + data[9:])) and "build it again" in why
+    assert "format version 8" in (why := refused(data[:8] + b"\10" + data[9:])) and "newer Pelton" in why
+    assert "format version 6" in (why := refused(data[:8] + b"\6" + data[9:])) and "build it again" in why
     assert "altered in its first bytes" in refused(data[:12] + b"\1" + data[13:])
     assert "not a Pelton engine" in refused(b"")
     (tmp_path / "m.onnx").write_bytes(b"\x08\x07" * 50)
@@ -210,15 +210,17 @@ BAD_PLANS = {
         Step("h", "", host="h", wave=3, outputs=(Tensor(Slice(4, 0), "f32", (2,), (1,)),))
     ],
     "no kernel that could stand": lambda e: [
-        dataclasses.replace(e.steps[2], wave=3, spares=(s,))
+        dataclasses.replace(e.steps[2], wave=3, alternatives=(s,))
         for s in (
             dataclasses.replace(e.steps[2], wave=2),
             Step("h", "", host="h", wave=3),
-            dataclasses.replace(e.steps[2], wave=3, spares=(e.steps[2],)),
+            dataclasses.replace(e.steps[2], wave=3, alternatives=(e.steps[2],)),
         )
     ],
     "spare 0 of step 3": lambda e: [
-        dataclasses.replace(e.steps[2], wave=3, spares=(dataclasses.replace(e.steps[2], wave=3, args=(Slice(99, 0),)),))
+        dataclasses.replace(
+            e.steps[2], wave=3, alternatives=(dataclasses.replace(e.steps[2], wave=3, args=(Slice(99, 0),)),)
+        )
     ],
     "unknown type": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f31", (2, 2), (2, 1)),))],
     "have a name in common": lambda e: [Port("y", "f32", ())],

@@ -297,7 +297,7 @@ def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_ch
     chains, steps, buffers = made.engine.meta["chains"], made.engine.steps, made.engine.plain.buffers
     found = [s for s in steps if s.info["tactic"].startswith("chain:")]
     assert len(found) == len(chains) > 0 and all("in one launch (not timed" in told for told in chains)
-    assert all(len(s.outputs) == len(s.info["writes"]) and not s.spares for s in found)
+    assert all(len(s.outputs) == len(s.info["writes"]) and not s.alternatives for s in found)
     counters = [[a.buffer for a in s.args if buffers[a.buffer].kind == "zeros"] for s in found]
     assert (
         [len(c) for c in counters] == [s.tiles > 1 for s in found]

@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton import importers
-from pelton.engine.program import If, Run
+from pelton.engine.program import IfAction, RunAction
 from pelton.errors import ModelError
 from pelton.importers import registry
 from pelton.importers.registry import Format
@@ -172,7 +172,7 @@ def toys(monkeypatch):
 def test_another_format_becomes_a_script(toys):
     found = partition.scripted(importers.unread(BOTH))
     kinds = [type(step) for step in found.main.steps]
-    assert kinds[:3] == [Run, If, Run] and found.host == ("toy::nonzero (node 'at')",)
+    assert kinds[:3] == [RunAction, IfAction, RunAction] and found.host == ("toy::nonzero (node 'at')",)
     assert [str(v.type) for v in found.inputs] == ["f32[n, 3]"] and [p.shape for p in found.outputs] == [
         ("n", 3),
         (2, "found"),

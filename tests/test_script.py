@@ -23,7 +23,17 @@ from pelton.cli import main
 from pelton.cli.arrays import write
 from pelton.cli.run import described
 from pelton.engine import file
-from pelton.engine.program import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, validate_script
+from pelton.engine.program import (
+    DEEPEST,
+    Block,
+    Constant,
+    Feed,
+    HostAction,
+    IfAction,
+    LoopAction,
+    RunAction,
+    validate_script,
+)
 from pelton.errors import BuildError, EngineError, InputError, ModelError
 from pelton.partition.segment import Symbols
 from pelton.ir import dims
@@ -88,7 +98,7 @@ def test_a_detector_is_two_engines_around_one_step(engines):
         and len(engine.meta["host_steps"]) == 1
         and "NonMaxSuppression" in engine.meta["host_steps"][0]
     )
-    assert [type(a).__name__ for a in engine.script.main.steps] == ["Run", "Host", "Run"]
+    assert [type(a) for a in engine.script.main.steps] == [RunAction, HostAction, RunAction]
 
 
 def test_sizes_may_be_the_values_of_inputs(engines):
@@ -101,8 +111,8 @@ def test_sizes_may_be_the_values_of_inputs(engines):
 
 
 def test_a_loop_body_is_compiled(engines):
-    (loop,) = [a for a in engines("greedy_decoder").script.main.steps if isinstance(a, Loop)]
-    assert any(isinstance(a, Run) for a in loop.body.steps) and not engines("greedy_decoder").meta["host_steps"]
+    (loop,) = [a for a in engines("greedy_decoder").script.main.steps if isinstance(a, LoopAction)]
+    assert any(isinstance(a, RunAction) for a in loop.body.steps) and not engines("greedy_decoder").meta["host_steps"]
 
 
 def test_inputs_and_outputs_say_what_is_open(engines):
@@ -286,13 +296,13 @@ def test_forged_scripts_are_refused(engines):
 
     deep = Block((), (), ())
     for _ in range(DEEPEST + 2):
-        deep = Block((), (If("x", deep, Block((), (), ()), ()),), ())
+        deep = Block((), (IfAction("x", deep, Block((), (), ()), ()),), ())
     wrong = {
         "runs engine 7": forged(dataclasses.replace(run, engine=7), host, last),
         "nothing before it makes": forged(host, run, last),
         "does not fit what it runs": forged(dataclasses.replace(run, feeds=()), host, last),
         "no array and no size": forged(dataclasses.replace(run, feeds=(Feed("x", "memory"),)), host, last),
-        "blocks within blocks": forged(run, host, last, If("x", deep, Block((), (), ()), ())),
+        "blocks within blocks": forged(run, host, last, IfAction("x", deep, Block((), (), ()), ())),
         "ends at byte": forged(
             run, host, last, arrays={**script.arrays, "=z": Constant("f32", (1 << 20,), 1 << 30, 1 << 22)}
         ),
@@ -311,7 +321,7 @@ def test_forged_scripts_are_refused(engines):
         ScriptEngine(forged(run, dataclasses.replace(host, call="os.system"), last))
     with pytest.raises(EngineError, match="cannot be read"):
         ScriptEngine(forged(run, dataclasses.replace(host, text='{"center": 3}'), last))
-    assert isinstance(host, Host)
+    assert isinstance(host, HostAction)
 
 
 def test_sizes_that_do_not_fit_lose_no_precision():

@@ -132,7 +132,7 @@ def test_open_sizes_are_tuned_for_what_comes_first(builds):
         x = RNG.standard_normal((rows, 4)).astype(np.float32)
         assert close(session.run(None, {"x": x}), x)
     assert builds == [(None, {"x": (6, 4)})]
-    assert [(s.name, s.least, s.usual) for s in session._engine.symbols] == [("batch", 1, 6)]
+    assert [(s.name, s.minimum, s.optimum) for s in session._engine.symbols] == [("batch", 1, 6)]
     for _ in range(2):
         # smaller than the engine for all sizes goes
         nothing = session.run(None, {"x": np.zeros((0, 4), np.float32)})

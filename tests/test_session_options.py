@@ -129,7 +129,7 @@ def test_the_former_spelling_of_an_entry_works_and_warns(entries_given, environm
 
 def test_engines_are_tuned_for_the_optimum_of_an_entry(x):
     session = ort.InferenceSession(network().SerializeToString(), options(optimum="x=7x4"))
-    assert close(session.run(None, {"x": x}), x) and [s.usual for s in session._engine.symbols] == [7]
+    assert close(session.run(None, {"x": x}), x) and [s.optimum for s in session._engine.symbols] == [7]
 
 
 # --- what changes in the model

@@ -35,8 +35,8 @@ from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.compiler.build import build_detailed as build  # noqa: E402
 from pelton.engine import file, library, work  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
-from pelton.engine.product import Product  # noqa: E402
+from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, Tensor  # noqa: E402
+from pelton.engine.product import MatmulDescriptor  # noqa: E402
 from pelton.engine.work import ALIGNED  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
@@ -48,7 +48,7 @@ from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import template_rejection  # noqa: E402
 
-SYMBOL, NAMES = Product.symbol, [f.name for f in fields(Product)]
+SYMBOL, NAMES = MatmulDescriptor.symbol, [f.name for f in fields(MatmulDescriptor)]
 HERE = replace(TARGET, libraries=((SYMBOL, 130100),))
 KINDS = ("f32", "f16", "bf16")
 
@@ -269,7 +269,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
     assert (
         step.symbol == SYMBOL
         and step.info["tactic"] == "cublaslt:CHOICE=0,VERSION=130100@sm_90"
-        and step.spares[0].symbol != SYMBOL
+        and step.alternatives[0].symbol != SYMBOL
     )
     assert {n for n in step.info["times_ns"] if n.startswith(SYMBOL)} == {"cublaslt:CHOICE=0,VERSION=130100@sm_90"}
     data = engine.tobytes()
@@ -282,15 +282,15 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
         caplog.clear()
         with caplog.at_level(logging.WARNING, "pelton.runtime"):
             loaded = pelton.load(data, device=None)
-            assert runs(loaded, NullDevice(libraries=other)) == [step.spares[0].symbol]
+            assert runs(loaded, NullDevice(libraries=other)) == [step.alternatives[0].symbol]
             loaded.run({"x": np.zeros((32, 64), np.float32)})
         assert [r.message for r in caplog.records] == [
             "engine 'test': 1 of its 1 steps run by kernels of its own instead of a library, they were timed with "
             f"cublaslt 13.1.0: {said}; `pelton tune` times them anew"
         ]
         assert (
-            loaded.steps[0].info["tactic"] == step.spares[0].info["tactic"]
-            and loaded.steps[0].spares[0].symbol == SYMBOL
+            loaded.steps[0].info["tactic"] == step.alternatives[0].info["tactic"]
+            and loaded.steps[0].alternatives[0].symbol == SYMBOL
         )
     from pelton import cli
 
@@ -303,7 +303,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
 def test_a_library_is_no_guess(built_on, blas, idle, tmp_path):
     guessed = built_on(None, level=3, timing_cache=None)
     (step,) = guessed.steps
-    assert step.symbol != SYMBOL and [s.info["tactic"] for s in step.spares if s.symbol == SYMBOL] == [
+    assert step.symbol != SYMBOL and [s.info["tactic"] for s in step.alternatives if s.symbol == SYMBOL] == [
         f"cublaslt:CHOICE={i},VERSION=0@sm_90" for i in range(3)
     ]
     slow = device(lambda launch: 6000.0 if launch.function.cubin.symbol == SYMBOL else 5000.0, libraries={SYMBOL: blas})
@@ -317,14 +317,14 @@ def test_a_library_is_no_guess(built_on, blas, idle, tmp_path):
     assert tuned.steps[0].symbol == SYMBOL and tuned.steps[0].info["tactic"] == "cublaslt:CHOICE=0,VERSION=130100@sm_90"
     assert runs(pelton.load(tuned.tobytes(), device=None), NullDevice(libraries={SYMBOL: blas})) == [SYMBOL]
     again = pelton.tune(tuned, device(lambda launch: 6000.0 - fast(launch), libraries={SYMBOL: blas}))
-    assert again.steps[0].symbol != SYMBOL and SYMBOL in {s.symbol for s in again.steps[0].spares}
+    assert again.steps[0].symbol != SYMBOL and SYMBOL in {s.symbol for s in again.steps[0].alternatives}
 
 
 def test_a_library_that_stands_alone_is_left_out(built_on, blas, caplog):
     """Kernels in Triton do nothing on this device, so that the library gives something else."""
     with caplog.at_level(logging.WARNING, "pelton.build"):
         (step,) = built_on(device(fast, libraries={SYMBOL: blas}), timing_cache=None).steps
-    assert SYMBOL not in {s.symbol for s in (step, *step.spares)}
+    assert SYMBOL not in {s.symbol for s in (step, *step.alternatives)}
     assert (
         "step 'product+relu': cublaslt:CHOICE=0" in caplog.text
         and "gives something else on no GPU than gemm:" in caplog.text
@@ -343,16 +343,22 @@ def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, i
     monkeypatch.setattr(test_cuda_tuning, "product", lambda: model(nodes, {"x": "f32[1, 16, 3, 5]"}, ["y"], filters))
     engine = built_on(device(fast, libraries={SYMBOL: blas}), timing_cache=None)
     (step,) = (s for s in engine.steps if s.symbol == SYMBOL)
-    assert step.spares and step.spares[0].symbol != SYMBOL and len(step.spares[0].args) == len(step.args) + 1
+    assert (
+        step.alternatives
+        and step.alternatives[0].symbol != SYMBOL
+        and len(step.alternatives[0].args) == len(step.args) + 1
+    )
     assert pelton.load(engine.tobytes(), device=None).start(NullDevice(libraries={SYMBOL: blas})).loaded.functions
 
 
 def by_library(step: Step) -> Step:
-    """A step by the library where that is one of its spares."""
-    spare = next((library.of_version(s, {SYMBOL: 130100}) for s in step.spares if s.symbol == SYMBOL), None)
-    own = replace(step, outputs=(), spares=(), info={"tactic": step.info["tactic"]})
+    """A step by the library where that is one of its alternatives."""
+    spare = next((library.of_version(s, {SYMBOL: 130100}) for s in step.alternatives if s.symbol == SYMBOL), None)
+    own = replace(step, outputs=(), alternatives=(), info={"tactic": step.info["tactic"]})
     return (
-        step if spare is None else replace(spare, outputs=step.outputs, info={**step.info, **spare.info}, spares=(own,))
+        step
+        if spare is None
+        else replace(spare, outputs=step.outputs, info={**step.info, **spare.info}, alternatives=(own,))
     )
 
 
@@ -385,16 +391,16 @@ def test_networks_by_the_library(network, precision, apart, tmp_path, apart_from
 # ---- forged engines, and libraries that refuse ----
 
 
-def told(**other: int) -> Product:
+def told(**other: int) -> MatmulDescriptor:
     values = dict.fromkeys(NAMES, 0) | dict(
         version=130100, scale=0x3F800000, batch=1, m=4, n=6, k=5, a_line=5, b_line=6, c_line=6, d_line=6, bias=1
     )
-    return Product(**{**values, **other})
+    return MatmulDescriptor(**{**values, **other})
 
 
-def forged(step_of: Product | tuple = (), offset: int = 0, **other) -> Engine:
+def forged(step_of: MatmulDescriptor | tuple = (), offset: int = 0, **other) -> EnginePlan:
     """A product of 4×5 by 5×6 of f32, and a bias, in a plain engine."""
-    dims = step_of.dims() if isinstance(step_of, Product) else tuple(step_of) or told().dims()
+    dims = step_of.dims() if isinstance(step_of, MatmulDescriptor) else tuple(step_of) or told().dims()
     sizes = {"arena": 80, "constant": 128 + 24, "output": 96}
     args = (Slice(1, 0), Slice(2, offset), Slice(3, 0), Slice(0, 0))
     port = Port("y", "f32", (4, 6))
@@ -406,8 +412,8 @@ def forged(step_of: Product | tuple = (), offset: int = 0, **other) -> Engine:
     )
     spare = Step("p", "k", args, (), info={"tactic": "k"})
     written = (Tensor(args[-1], "f32", (4, 6), (6, 1)),)
-    step = Step("p", SYMBOL, args, dims, outputs=written, info={"tactic": "cublaslt@sm_90"}, spares=(spare,))
-    return Engine(
+    step = Step("p", SYMBOL, args, dims, outputs=written, info={"tactic": "cublaslt@sm_90"}, alternatives=(spare,))
+    return EnginePlan(
         "e", (), (port,), buffers, (replace(step, **other),), 80, np.zeros(152, np.uint8), b"code", {"arch": "cuda"}, {}
     )
 
@@ -444,7 +450,7 @@ def test_forged_products_are_refused():
         forged(offset=4),
         forged(offset=2),
         forged(tiles=2),
-        forged(spares=()),
+        forged(alternatives=()),
         forged(info={}),
         forged(args=(Slice(1, 0), Slice(2, 0), Slice(0, 0), Slice(3, 0))),
     ):
@@ -486,7 +492,7 @@ def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(blas):
 # ---- in a graph, on a driver made for tests ----
 
 
-def with_kernels() -> Engine:
+def with_kernels() -> EnginePlan:
     """x of 40×25: t = 2 x and w = x·B at once, then y = t·B, then z = 3 y, by kernels of the fake driver and by the
     library."""
     lines = told(m=40, n=25, k=25, a_line=25, b_line=25, c_line=25, d_line=25, bias=0)
@@ -505,7 +511,7 @@ def with_kernels() -> Engine:
 
     def blas(name: str, wave: int, source: Slice, to: Slice) -> Step:
         spare = replace(step(name, wave, source, to, symbol="scale", dims=(5,), tiles=1000), outputs=())
-        return step(name, wave, source, to, symbol=SYMBOL, dims=lines.dims(), spares=(spare,))
+        return step(name, wave, source, to, symbol=SYMBOL, dims=lines.dims(), alternatives=(spare,))
 
     steps = (
         step("t", 0, x, t, symbol="scale", dims=(2,), tiles=1000),
@@ -514,7 +520,7 @@ def with_kernels() -> Engine:
         step("z", 2, y, z, symbol="scale", dims=(3,), tiles=1000),
     )
     return on_gpu(
-        Engine(
+        EnginePlan(
             "products",
             tuple(ports[:1]),
             tuple(ports[1:]),

@@ -29,8 +29,8 @@ from pelton.backends.cuda.cudnn import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.engine import library  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
-from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
-from pelton.engine.convolution import Convolution  # noqa: E402
+from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, Tensor  # noqa: E402
+from pelton.engine.convolution import ConvolutionDescriptor  # noqa: E402
 from pelton.engine.work import ALIGNED, CHOICES, KINDS  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.ir.types import F32  # noqa: E402
@@ -38,7 +38,7 @@ from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import template_rejection  # noqa: E402
 
-SYMBOL, VERSION, NAMES = Convolution.symbol, 92800, [f.name for f in fields(Convolution)]
+SYMBOL, VERSION, NAMES = ConvolutionDescriptor.symbol, 92800, [f.name for f in fields(ConvolutionDescriptor)]
 HERE = replace(TARGET, libraries=((SYMBOL, VERSION),))
 RELU = (("z", "relu", "y"),)
 LAST = (0, 2, 3, 1)
@@ -202,8 +202,8 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
 ):
     engine = built_on(device(fast, libraries={SYMBOL: dnn}), precision="fp16", timing_cache=None)
     (step,) = (s for s in engine.steps if s.symbol == SYMBOL)
-    assert told_by(engine) == [f"cudnn:CHOICE=0,VERSION={VERSION}@sm_90"] and step.spares[0].symbol != SYMBOL
-    assert step.args[: len(step.spares[0].args)] == step.spares[0].args  # of the same weights
+    assert told_by(engine) == [f"cudnn:CHOICE=0,VERSION={VERSION}@sm_90"] and step.alternatives[0].symbol != SYMBOL
+    assert step.args[: len(step.alternatives[0].args)] == step.alternatives[0].args  # of the same weights
     data = engine.tobytes()
     assert (
         pelton.load(data, device=None).start(NullDevice(libraries={SYMBOL: dnn})).steps[engine.steps.index(step)].symbol
@@ -218,7 +218,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
             loaded = pelton.load(data, device=None).start(NullDevice(libraries=other))
         assert SYMBOL not in {s.symbol for s in loaded.steps} and f"cudnn 9.28.0: {said}" in caplog.text
     guessed = built_on(None, level=3, precision="fp16", timing_cache=None)
-    assert not told_by(guessed) and any(s.symbol == SYMBOL for step in guessed.steps for s in step.spares)
+    assert not told_by(guessed) and any(s.symbol == SYMBOL for step in guessed.steps for s in step.alternatives)
     assert not told_by(pelton.tune(guessed, device(fast)))  # not there
     assert told_by(pelton.tune(guessed, device(fast, libraries={SYMBOL: dnn}))) == told_by(engine)
 
@@ -226,7 +226,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
 # ---- forged engines, and libraries that refuse ----
 
 
-def told(**other: int) -> Convolution:
+def told(**other: int) -> ConvolutionDescriptor:
     """Two pictures of 8 channels and 5×4 pixels, by 16 filters of 3×3, f16, a bias and another picture."""
     values = dict(
         version=VERSION,
@@ -262,11 +262,11 @@ def told(**other: int) -> Convolution:
         z_h=64,
         z_w=16,
     )
-    return Convolution(**{**values, **other})
+    return ConvolutionDescriptor(**{**values, **other})
 
 
-def forged(step_of: Convolution | tuple = (), offset: int = 0, **other) -> Engine:
-    dims = step_of.dims() if isinstance(step_of, Convolution) else tuple(step_of) or told().dims()
+def forged(step_of: ConvolutionDescriptor | tuple = (), offset: int = 0, **other) -> EnginePlan:
+    dims = step_of.dims() if isinstance(step_of, ConvolutionDescriptor) else tuple(step_of) or told().dims()
     sizes = [("input", 640), ("constant", 2304), ("constant", 32), ("input", 1280), ("output", 1280)]
     args = tuple(Slice(i, offset if i == 1 else 0) for i in range(len(sizes)))
     at = iter([0, 0, 2304, 1, 0])
@@ -274,8 +274,8 @@ def forged(step_of: Convolution | tuple = (), offset: int = 0, **other) -> Engin
     ports = [Port("x", "f16", (2, 5, 4, 8)), Port("z", "f16", (2, 5, 4, 16))], [Port("y", "f16", (2, 5, 4, 16))]
     spare = Step("c", "k", args, (), info={"tactic": "k"})
     written = (Tensor(args[-1], "f16", (2, 5, 4, 16), (320, 64, 16, 1)),)
-    step = Step("c", SYMBOL, args, dims, outputs=written, info={"tactic": "cudnn@sm_90"}, spares=(spare,))
-    return Engine(
+    step = Step("c", SYMBOL, args, dims, outputs=written, info={"tactic": "cudnn@sm_90"}, alternatives=(spare,))
+    return EnginePlan(
         "e",
         tuple(ports[0]),
         tuple(ports[1]),
@@ -336,7 +336,7 @@ def test_forged_convolutions_are_refused():
         forged(offset=2),
         forged(offset=1),
         forged(tiles=2),
-        forged(spares=()),
+        forged(alternatives=()),
         forged(info={}),
         forged(args=tuple(Slice(i, 0) for i in (4, 1, 2, 3, 0))),
     ):

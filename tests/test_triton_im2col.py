@@ -276,7 +276,7 @@ def run(
 
 
 def tactics(plain: Any) -> dict[str, list[str]]:
-    return {s.name: [k.info["tactic"] for k in (s, *s.spares)] for s in plain.steps}
+    return {s.name: [k.info["tactic"] for k in (s, *s.alternatives)] for s in plain.steps}
 
 
 @needs_gluon

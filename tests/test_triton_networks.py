@@ -223,21 +223,23 @@ def test_kernels_of_a_step_agree(name, precision, apart, tmp_path):
     )
     kernels = [k for c in made.scheduled if c.kernel is not None for k in (c.kernel, *(k for _, k in c.alternatives))]
     sources, data = {k.symbol: k.source for k in kernels if k.symbol not in LIBRARIES}, made.engine.tobytes()
-    steps = [s for s in made.engine.steps if sum(k.symbol not in LIBRARIES for k in s.spares) > 1]
+    steps = [s for s in made.engine.steps if sum(k.symbol not in LIBRARIES for k in s.alternatives) > 1]
     assert steps
     same, launched, said = apart.submit(compared, data, sources).result()
     assert same == data and launched > len(made.engine.steps) and not said
     symbol = steps[0].symbol
     other, _, said = apart.submit(compared, data, sources, symbol).result()
     concerned = {
-        s.name for s in made.engine.steps if sum(k.symbol not in LIBRARIES for k in s.spares) > 1 and s.symbol == symbol
+        s.name
+        for s in made.engine.steps
+        if sum(k.symbol not in LIBRARIES for k in s.alternatives) > 1 and s.symbol == symbol
     }
-    assert symbol not in {k.symbol for s in file.read(other).steps if s.name in concerned for k in (s, *s.spares)}
+    assert symbol not in {k.symbol for s in file.read(other).steps if s.name in concerned for k in (s, *s.alternatives)}
     assert said and all("gives something else on no GPU" in line for line in said)
 
 
 def test_what_does_not_compile_ends_no_build(tmp_path, monkeypatch, caplog):
-    """Another tactic takes its place, even at level 0, where engines carry no spares; unless none compiles."""
+    """Another tactic takes its place, even at level 0, where engines carry no alternatives; unless none compiles."""
     options = Options(target="cuda:sm_90", level=0, cache_dir=tmp_path / "a")
     bad = {
         s.symbol for s in build_detailed(small_cnn(), options).engine.steps if s.info["op"].startswith("convolution")

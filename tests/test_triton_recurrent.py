@@ -125,7 +125,7 @@ def test_networks_carry_another_form_for_the_clock(precision, half, tmp_path):
     weights = sum(4 * math.prod(t.dims) for t in model.graph.initializer if t.data_type == TensorProto.FLOAT)
     assert (len(made.constants) < 0.6 * weights) == half  # and no step computes in another precision
     steps = [s for s in made.steps if s.info["tactic"].startswith("recurrent")]
-    forms = [{Tactic.parse(k.info["tactic"])["PHASED"] for k in (s, *s.spares)} for s in steps]
+    forms = [{Tactic.parse(k.info["tactic"])["PHASED"] for k in (s, *s.alternatives)} for s in steps]
     assert len(steps) == 2 and all(len(of) == 2 for of in forms)
 
 

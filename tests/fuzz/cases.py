@@ -18,7 +18,7 @@ from pelton import preprocessing  # noqa: F401  (imported before children are ma
 from pelton.compiler.build import build, build_detailed
 from pelton.compiler.stages import run_stages, start
 from pelton.engine.validate import validate
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 from pelton.engine.program import validate_script
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
@@ -110,14 +110,14 @@ def plan_script(data: bytes) -> str:
 
 def run_script(data: bytes, seed: int, cache: Path) -> str:
     engine = build(data, options=OPTIONS.but(cache_dir=cache, max_iterations=TURNS))
-    if sum(p.nbytes for p in engine.ports({s.name: s.usual for s in engine.symbols})) > RUNS:
+    if sum(p.nbytes for p in engine.ports({s.name: s.optimum for s in engine.symbols})) > RUNS:
         return "script"
     shapes = engine.shapes()
     engine.run(drawn([replace(p, shape=shapes[p.name]) for p in engine.inputs], seed))
     return "script run"
 
 
-def planned(imported: Imported) -> Engine:
+def planned(imported: Imported) -> EnginePlan:
     """All of a build but the compiler: the engine without its machine code."""
     c = run_stages(start(imported, OPTIONS), "tune")
     placed, choices = c.placed, c.choices

@@ -15,7 +15,7 @@ from test_engine_file import forge, with_host_step
 
 from pelton.compiler.build import build
 from pelton.engine import file
-from pelton.engine.model import Engine as Plain
+from pelton.engine.model import EnginePlan
 from pelton.engine.program import Script
 from pelton.options import Options
 from pelton.runtime import Engine
@@ -97,13 +97,13 @@ def run_script(found: Script, original: Script, seed: int) -> str:
     return "script run"
 
 
-def _harmless(plain: Plain, original: Plain) -> bool:
+def _harmless(plain: EnginePlan, original: EnginePlan) -> bool:
     """Whether machine code would meet nothing that it was not made for: an engine is trusted like a program in what its
     kernels are told."""
     if not any(s.symbol for s in plain.steps):
         return True
 
-    def kernels(e: Plain) -> list:
+    def kernels(e: EnginePlan) -> list:
         return [(s.symbol, s.args, s.dims, s.tiles, s.grain, s.scratch, s.phases) for s in e.steps if s.symbol]
 
     same = kernels(plain) == kernels(original) and (plain.buffers, plain.inputs, plain.outputs) == (

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pelton.engine.model import Engine, Port, Step
-from pelton.engine.shape_plan import Filled
+from pelton.engine.model import EnginePlan, Port, Step
+from pelton.engine.shape_plan import ResolvedPlan
 from pelton.errors import EngineError
 
 from .plan import Plan
@@ -38,14 +38,14 @@ class Ready(Protocol):
     """A plan for one set of sizes. It runs one thing at a time; the context sees to that."""
 
     @property
-    def filled(self) -> Filled: ...
+    def resolved(self) -> ResolvedPlan: ...
     @property
     def call(self) -> Callable[[dict[str, Any]], dict[str, Any] | None] | None:
         """Runs it on arrays by name that are just what its ports take and gives fresh ones; gives None, and runs
         nothing, where one is not. None itself where the device has no such short way."""
 
     @property
-    def plain(self) -> Engine:
+    def plain(self) -> EnginePlan:
         """The engine with numbers everywhere."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Backend:
     open: Callable[[Plan], Any]
     load: Callable[[Any, Any], Loaded]
     allocate: Callable[[Any, int | None], Workspace]
-    tune: Callable[[str, Sequence[Engine], Any, float | None, Told | None], list[Engine]]
+    tune: Callable[[str, Sequence[EnginePlan], Any, float | None, Told | None], list[EnginePlan]]
 
 
 def backend(target: Mapping[str, Any]) -> Backend:

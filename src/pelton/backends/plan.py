@@ -14,7 +14,7 @@ from pelton.engine import model as plain_engine
 from pelton.engine import sizes
 from pelton.engine.constants import Unmade
 from pelton.engine.model import SIZES, Step, numpy_dtype, strings_in
-from pelton.engine.shape_plan import Filled, Sheet
+from pelton.engine.shape_plan import ResolvedPlan, PlanTemplate
 from pelton.system.memory import aligned, populate
 
 from .host import HostStep
@@ -28,12 +28,12 @@ class Plan:
     installed.
 
     texts, tables: buffers of these kinds, by number. made: the numbers of those that are made for every set of sizes.
-    sheet: all numbers of the plan, with gaps that sizes fill. host: the host steps for the usual sizes.
+    template: all numbers of the plan, with gaps that sizes fill. host: the host steps for the usual sizes.
     """
 
     _populated = False
 
-    def __init__(self, plain: plain_engine.Engine):
+    def __init__(self, plain: plain_engine.EnginePlan):
         self.plain = plain
         self._constants = None if isinstance(plain.constants, Unmade) else aligned(plain.constants)
         self.texts = {
@@ -53,9 +53,11 @@ class Plan:
             else {}
         )
         self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
-        self.sheet = Sheet(plain)
+        self.template = PlanTemplate(plain)
         hosted = any(s.host for s in plain.steps)
-        self.host = self.host_steps(sizes.at(plain, sizes.usual(plain)), sizes.usual(plain)) if hosted else {}
+        self.host = (
+            self.host_steps(sizes.at(plain, sizes.optimum_sizes(plain)), sizes.optimum_sizes(plain)) if hosted else {}
+        )
         if self.host:
             log.warning(
                 "engine %r runs %d of its %d steps on the host, by their reference: %s",
@@ -81,20 +83,20 @@ class Plan:
             self._populated = True
             populate(self.constants)
 
-    def host_steps(self, plain: plain_engine.Engine, values: Mapping[str, int]) -> dict[int, HostStep]:
+    def host_steps(self, plain: plain_engine.EnginePlan, values: Mapping[str, int]) -> dict[int, HostStep]:
         """The host steps for these values of the symbols, for which the engine is `plain`."""
         return {i: HostStep(s, values) for i, s in enumerate(plain.steps) if s.host}
 
-    def made_for(self, filled: Filled) -> dict[int, np.ndarray]:
+    def made_for(self, resolved: ResolvedPlan) -> dict[int, np.ndarray]:
         """The buffers that are made for a set of sizes: i64 of "sizes", counts of "iota", empty strings of
         "strings"."""
         found: dict[int, np.ndarray] = {}
         for i in self.made:
-            b, size = self.plain.buffers[i], int(filled.bytes[i])
+            b, size = self.plain.buffers[i], int(resolved.bytes[i])
             if b.kind == "strings":
                 found[i] = np.full(size // SIZES["string"], "", object)
             elif b.kind == "sizes":
-                found[i] = filled.values[i]
+                found[i] = resolved.values[i]
             else:
                 found[i] = np.arange(size // SIZES[b.dtype]).astype(numpy_dtype(b.dtype))
         return found
@@ -103,5 +105,5 @@ class Plan:
         """The same with other kernels for its steps."""
         other = copy(self)
         other.plain = replace(self.plain, steps=tuple(steps))
-        other.sheet = Sheet(other.plain)
+        other.template = PlanTemplate(other.plain)
         return other

@@ -7,7 +7,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pelton import progress
-from pelton.engine.program import Block, Host, If, Loop, Run, Scan
+from pelton.engine.program import Block, HostAction, IfAction, LoopAction, RunAction, ScanAction
 from pelton.errors import InputError, Needs
 
 from . import arguments, arrays, text
@@ -111,25 +111,25 @@ def steps(block: Block, margin: str) -> list[str]:
     for a in block.steps:
         made = ", ".join(filter(None, a.outputs))
         match a:
-            case Run():
+            case RunAction():
                 fed = [f.name if f.source == "array" else f"{f.source} {f.at} of {f.name}" for f in a.feeds]
                 lines.append(
                     f"{margin}engine {a.engine}: {some(fed)} → {some(list(a.outputs))}"
                     + ("; by reference where its sizes do not fit" if a.otherwise else "")
                 )
-            case Host():
+            case HostAction():
                 lines.append(f"{margin}{a.call} {a.name!r}: {some(list(filter(None, a.inputs)))} → {made}")
-            case If():
+            case IfAction():
                 lines += [
                     f"{margin}if {a.condition} → {made}",
                     *steps(a.then, margin + "  "),
                     f"{margin}else",
                     *steps(a.other, margin + "  "),
                 ]
-            case Loop():
+            case LoopAction():
                 ends = [*([f"{a.trips} times"] if a.trips else []), *([f"while {a.condition}"] if a.condition else [])]
                 lines += [f"{margin}loop {' and '.join(ends)} → {made}", *steps(a.body, margin + "  ")]
-            case Scan():
+            case ScanAction():
                 lines += [f"{margin}scan {', '.join(a.scanned)} → {made}", *steps(a.body, margin + "  ")]
     return lines
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pelton.engine.constants import length
 from pelton.engine.model import Step
 from pelton.engine.library import LIBRARIES, spoken, work
-from pelton.engine.sizes import at, usual
+from pelton.engine.sizes import at, optimum_sizes
 
 from . import build, text
 
@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> None:
     )
     plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
     held = length(plain.constants)  # of a script with those of its engines
-    spares = sum(len(s.spares) for p in parts for s in p.steps)
+    alternatives = sum(len(s.alternatives) for p in parts for s in p.steps)
     print(
         build.table(
             [
@@ -56,24 +56,28 @@ def main(args: argparse.Namespace) -> None:
                 (
                     "code",
                     text.size(sum(len(p.code) for p in parts))
-                    + (f", with {text.count(spares, 'kernel')} more, which `pelton tune` times" if spares else ""),
+                    + (
+                        f", with {text.count(alternatives, 'kernel')} more, which `pelton tune` times"
+                        if alternatives
+                        else ""
+                    ),
                 ),
                 *_libraries([s for p in parts for s in p.steps]),
                 (
                     "sizes",
-                    ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed",
+                    ", ".join(f"{s.name}: {s.range()}, tuned for {s.optimum}" for s in plain.symbols) or "all fixed",
                 ),
                 (
                     "memory",
                     f"{text.size(sum(p.arena for p in parts))} for each context"
-                    + (" at the usual sizes" if any(p.symbols for p in parts) else ""),
+                    + (" at the optimum sizes" if any(p.symbols for p in parts) else ""),
                 ),
                 ("pictures", meta.get("image") or "the engine does not say how they become inputs"),
                 ("labels", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none"),
             ]
         )
     )
-    steps = [step for p in parts for step in at(p, usual(p)).steps]
+    steps = [step for p in parts for step in at(p, optimum_sizes(p)).steps]
     steps += engine.steps[len(steps) :]  # those of a script, between its engines
     print(
         "\n"

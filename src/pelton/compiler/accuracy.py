@@ -175,7 +175,7 @@ def check_accuracy(
 ) -> list[tuple[str, float]]:
     """(layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the first whose
     error passes the tolerance."""
-    inputs = drawn(sizes.at(engine.plain, sizes.usual(engine.plain)).inputs, seed)
+    inputs = drawn(sizes.at(engine.plain, sizes.optimum_sizes(engine.plain)).inputs, seed)
     found = []
 
     def see(seen: StepRecord) -> None:

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.engine.constants import Unmade, bytes_of
-from pelton.engine.model import Buffer, Engine, Port, Symbol
-from pelton.engine.program import Action, Block, Constant, Host, If, Loop, Run, Scan, Script
+from pelton.engine.model import Buffer, EnginePlan, Port, DynamicDimension
+from pelton.engine.program import (
+    Action,
+    Block,
+    Constant,
+    HostAction,
+    IfAction,
+    LoopAction,
+    RunAction,
+    ScanAction,
+    Script,
+)
 from pelton.errors import BuildError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Undecided
@@ -31,11 +41,11 @@ LYING = ("constant", "table", "text")  # the kinds of buffers that lie in the co
 
 
 def assemble(
-    parts: Scripted, made: Sequence[Engine | Undecided], options: Options, target: Mapping[str, Any]
+    parts: Scripted, made: Sequence[EnginePlan | Undecided], options: Options, target: Mapping[str, Any]
 ) -> Script:
     """The script over these engines, one per program, or what could not be decided of it: then its nodes run by
     reference. BuildError where they cannot."""
-    engines = [e for e in made if isinstance(e, Engine)]
+    engines = [e for e in made if isinstance(e, EnginePlan)]
     main = _numbered(parts.main, made)
     trees: dict[str, Any] = {}
 
@@ -76,22 +86,22 @@ def assemble(
         constants,
         dict(target),
         meta,
-        tuple(Symbol(s.name, s.minimum, s.optimum, s.maximum) for s in symbols),
+        tuple(DynamicDimension(s.name, s.minimum, s.optimum, s.maximum) for s in symbols),
         trees,
         options.max_iterations,
         parts.info.called,
     )
 
 
-def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
+def _numbered(block: Block, made: Sequence[EnginePlan | Undecided]) -> Block:
     """The steps with the engines that there are, counted anew, and what runs instead of the others."""
     steps: list[Action] = []
     for a in block.steps:
         match a:
-            case Run():
+            case RunAction():
                 why = made[a.engine]
-                if isinstance(why, Engine):
-                    steps.append(replace(a, engine=sum(isinstance(e, Engine) for e in made[: a.engine])))
+                if isinstance(why, EnginePlan):
+                    steps.append(replace(a, engine=sum(isinstance(e, EnginePlan) for e in made[: a.engine])))
                 elif a.otherwise is None or a.otherwise.outputs != a.outputs:
                     raise BuildError(
                         f"what makes {', '.join(a.outputs)}: {why}; give the sizes that this depends on as numbers with"
@@ -100,18 +110,18 @@ def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
                 else:
                     log.warning("what makes %s runs by reference: %s", ", ".join(a.outputs), why)
                     steps += a.otherwise.steps
-            case If():
+            case IfAction():
                 steps.append(replace(a, then=_numbered(a.then, made), other=_numbered(a.other, made)))
-            case Loop() | Scan():
+            case LoopAction() | ScanAction():
                 steps.append(replace(a, body=_numbered(a.body, made)))
-            case Host():
+            case HostAction():
                 steps.append(a)
     return replace(block, steps=tuple(steps))
 
 
 def _kept(
-    engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]
-) -> tuple[list[Engine], dict[str, Constant], Unmade]:
+    engines: Sequence[EnginePlan], arrays: Mapping[str, np.ndarray]
+) -> tuple[list[EnginePlan], dict[str, Constant], Unmade]:
     """The constants of all, equal ones once: the engines over them, where each array lies, and the bytes."""
     blob = Blob()
 
@@ -126,7 +136,7 @@ def _kept(
             )
         ]
 
-    def moved(engine: Engine) -> tuple[Buffer, ...]:
+    def moved(engine: EnginePlan) -> tuple[Buffer, ...]:
         lying = np.asarray(bytes_of(engine.constants))
         return tuple(
             replace(b, offset=keep(lying[b.offset : b.offset + b.size])[0]) if b.kind in LYING else b

@@ -75,7 +75,7 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
     """A script over engines, for a model that cannot be one engine, for that reason."""
     found = read_script(model, options)
     log.info("%s; it is built as a script over %d engines", reason, len(found.programs))
-    engines: list[plain_engine.Engine | Undecided] = []
+    engines: list[plain_engine.EnginePlan | Undecided] = []
     decided: list[replay.Decisions | None] = []
     for program, before in zip(found.programs, _before(options, len(found.programs))):
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pelton.codegen.template import Target
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 from pelton.ir.imported import Imported
 from pelton.ir.graph import Graph
 from pelton.options import Options
@@ -67,7 +67,7 @@ class Compilation:
     placed: Placed = filled_by("place")
     choices: Mapping[int, Choice] = filled_by("tune")
     lowered: Lowered = filled_by("lower")
-    plain: Engine = filled_by("link")
+    plain: EnginePlan = filled_by("link")
 
     @property
     def clock(self) -> Timing | None:

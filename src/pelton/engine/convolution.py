@@ -10,7 +10,7 @@ from .work import COUNT, ENDS, SAID, TYPES, outside, reach, values
 
 
 @record(frozen=True)
-class Convolution:
+class ConvolutionDescriptor:
     """Y = end(X ∗ W + Z + bias), as ONNX has it, summed in f32: pictures of h×w pixels, whose channels lie side by
     side. All numbers, as in products.
 

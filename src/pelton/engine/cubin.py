@@ -17,7 +17,7 @@ MOST_BOX = {False: 256, True: 1024}
 
 
 @dataclass(frozen=True)
-class Map:
+class TensorMap:
     """What a kernel takes in place of the address of an operand (by its number): how the units that fetch boxes of
     memory see it, a tensor map. Axes from the innermost on, whose elements lie side by side; `strides` in bytes, of all
     the others. `kind` is an element type, `swizzle` how rows lie in shared memory.
@@ -39,7 +39,7 @@ class Map:
     upper: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, row: Sequence[Any]) -> Map:
+    def of(cls, row: Sequence[Any]) -> TensorMap:
         """As JSON has it."""
         parts: list[Any] = [tuple(x) if isinstance(x, list) else x for x in row]
         return cls(*parts)
@@ -90,4 +90,4 @@ class Cubin:
     scratch: int = 0
     align: int = 1
     phased: int = 0
-    maps: tuple[Map, ...] = ()
+    maps: tuple[TensorMap, ...] = ()

@@ -29,14 +29,14 @@ from pelton.errors import EngineAbsent, EngineError
 from pelton.system import files
 from .validate import validate
 from .constants import Unmade, bytes_of
-from .model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from .model import Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.record import record
 
 if TYPE_CHECKING:
     from .program import Script
 
 MAGIC = b"\x93PELTON\n"
-VERSION = 6
+VERSION = 7
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096  # constants start on one
@@ -51,13 +51,13 @@ UNKNOWN = "0" * 64  # a hash of what is not there yet
 # ---- writing ----
 
 
-def to_bytes(engine: Engine, lent: bool = False) -> bytes:
+def to_bytes(engine: EnginePlan, lent: bool = False) -> bytes:
     """The file as bytes; `lent`: without its constants, which are kept elsewhere. EngineError for an engine that does
     not hang together or cannot be written as JSON."""
     return b"".join(_pieces(engine, lent))
 
 
-def write(engine: Engine, path: str | os.PathLike[str]) -> None:
+def write(engine: EnginePlan, path: str | os.PathLike[str]) -> None:
     """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are
     not there yet are made in the file, so that nothing is in memory twice."""
     constants = engine.constants
@@ -75,7 +75,7 @@ def write(engine: Engine, path: str | os.PathLike[str]) -> None:
 
 
 def _make(
-    handle: int, engine: Engine, header: Mapping[str, Any], contents: Mapping[str, Any], constants: Unmade
+    handle: int, engine: EnginePlan, header: Mapping[str, Any], contents: Mapping[str, Any], constants: Unmade
 ) -> None:
     """Fills the file of an engine, making its constants in place: the front, which has their hashes, comes last."""
     places = _places(contents)
@@ -114,7 +114,7 @@ def put(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
         files.write(path, chain((first,), pieces), durable=True)
 
 
-def _pieces(engine: Engine, lent: bool = False) -> Iterator[Any]:
+def _pieces(engine: EnginePlan, lent: bool = False) -> Iterator[Any]:
     """The bytes of an engine's file, one after another."""
     validate(engine)
     constants = bytes_of(engine.constants)
@@ -122,7 +122,7 @@ def _pieces(engine: Engine, lent: bool = False) -> Iterator[Any]:
     yield from framed(header, dict(zip(SECTIONS, (_plan(engine), bytes(engine.code), b"" if lent else constants))))
 
 
-def _plan(engine: Engine) -> bytes:
+def _plan(engine: EnginePlan) -> bytes:
     return as_json(
         {
             "buffers": [
@@ -136,13 +136,13 @@ def _plan(engine: Engine) -> bytes:
     )
 
 
-def _header(engine: Engine) -> dict[str, Any]:
+def _header(engine: EnginePlan) -> dict[str, Any]:
     """All but what hashes say."""
     return {
         "name": engine.name,
         "inputs": [port_to_json(p) for p in engine.inputs],
         "outputs": [port_to_json(p) for p in engine.outputs],
-        "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols],
+        "symbols": [[s.name, s.minimum, s.optimum, s.maximum] for s in engine.symbols],
         "arena": engine.arena,
         "target": dict(engine.target),
         "meta": dict(engine.meta),
@@ -226,14 +226,14 @@ def _step_to_json(s: Step) -> dict[str, Any]:
         "scratch": s.scratch,
         "phases": s.phases,
         "outputs": [_tensor_to_json(t) for t in s.outputs],
-        "spares": [_step_to_json(x) for x in s.spares],
+        "alternatives": [_step_to_json(x) for x in s.alternatives],
     }
 
 
 # ---- reading ----
 
 
-def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> Engine | Script:
+def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> EnginePlan | Script:
     """The engine or script in a file or in bytes. Constants are mapped, not read; `verify` reads and checks them, too.
 
     Raises EngineError for what is no engine, or is truncated, altered or of a newer version.
@@ -338,7 +338,7 @@ def opened(data: memoryview, where: str) -> Opened:
     return Opened(h, data[min(_up(PREAMBLE.size + header_size, PAGE), len(data)) :], damaged)
 
 
-def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None = None) -> Engine:
+def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None = None) -> EnginePlan:
     """The engine in a file that was opened, with constants that it was written without, if these are given."""
     h, damaged = found.header, found.damaged
     sections = found.sections(SECTIONS)
@@ -346,7 +346,7 @@ def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None =
     constants = sections["constants"] if lent is None else lent
     plan = as_object(parsed(sections["plan"], damaged + "its plan"), damaged + "its plan")
     try:
-        engine = Engine(
+        engine = EnginePlan(
             name=as_text(h["name"]),
             inputs=tuple(map(as_port, h["inputs"])),
             outputs=tuple(map(as_port, h["outputs"])),
@@ -401,9 +401,9 @@ def as_numbers(value: Any) -> tuple[Number, ...]:
     return tuple(value)
 
 
-def as_symbol(s: list[Any]) -> Symbol:
-    name, least, usual, most = s
-    return Symbol(as_text(name), least, usual, most)
+def as_symbol(s: list[Any]) -> DynamicDimension:
+    name, minimum, optimum, maximum = s
+    return DynamicDimension(as_text(name), minimum, optimum, maximum)
 
 
 def _buffer(b: list[Any]) -> Buffer:
@@ -448,6 +448,6 @@ def _step(s: Mapping[str, Any]) -> Step:
         scratch=s["scratch"],
         phases=s["phases"],
         outputs=tuple(map(_tensor, s["outputs"])),
-        spares=tuple(map(_step, s["spares"])),
+        alternatives=tuple(map(_step, s["alternatives"])),
         **common,
     )

@@ -9,13 +9,13 @@ from typing import Any
 
 from pelton.errors import EngineError
 
-from .convolution import Convolution
+from .convolution import ConvolutionDescriptor
 from .model import SIZES, Slice, Step
-from .product import Product
+from .product import MatmulDescriptor
 from .work import ALIGNED, Work
 
 # the name of a library → what says its steps' work
-WORK: Mapping[str, type[Any]] = {kind.symbol: kind for kind in (Product, Convolution)}
+WORK: Mapping[str, type[Any]] = {kind.symbol: kind for kind in (MatmulDescriptor, ConvolutionDescriptor)}
 LIBRARIES: Collection[str] = WORK.keys()
 
 
@@ -27,9 +27,8 @@ def work(symbol: str, dims: Sequence[object]) -> Work:
         found = kind(*dims)
     reason = f"it has {len(dims)} dims, expected {len(fields(kind))}" if found is None else found.wrong()
     if found is None or reason is not None:
-        raise EngineError(
-            f"a {kind.__name__.lower()} of the library {symbol} cannot be: {reason}; build the engine again"
-        )
+        what = kind.__name__.removesuffix("Descriptor").lower()
+        raise EngineError(f"the {what} of a step by {symbol} is impossible: {reason}; build the engine again")
     return found
 
 
@@ -47,16 +46,16 @@ def spoken(version: int) -> str:
 
 
 def of_version(step: Step, versions: Mapping[str, int]) -> Step:
-    """The step and its spares, what libraries compute to be timed with these versions of them (by their names)."""
-    spares = tuple(of_version(s, versions) for s in step.spares)
+    """The step and its alternatives, with these versions (by name of library) in what libraries compute."""
+    alternatives = tuple(of_version(s, versions) for s in step.alternatives)
     if step.symbol not in LIBRARIES or step.symbol not in versions:
-        return replace(step, spares=spares) if spares != step.spares else step
+        return replace(step, alternatives=alternatives) if alternatives != step.alternatives else step
     found: Any = replace(work(step.symbol, step.dims), version=versions[step.symbol])
     return replace(
         step,
         dims=found.dims(),
         info={**step.info, "tactic": name(found, str(step.info["tactic"]).partition("@")[2])},
-        spares=spares,
+        alternatives=alternatives,
     )
 
 

@@ -55,7 +55,7 @@ KINDS = ("arena", "zeros", "constant", "table", "input", "output", "strings", "t
 if TYPE_CHECKING:
     Number = int
 else:
-    # a text, a key of Engine.sizes, where it depends on the sizes of the inputs; `sizes.at` leaves ints alone
+    # a text, a key of EnginePlan.sizes, where it depends on the sizes of the inputs; `sizes.at` leaves ints alone
     Number = int | str
 UNBOUNDED = 1 << 40  # stands for no upper bound of a size
 
@@ -72,16 +72,17 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 @record(frozen=True)
-class Symbol:
-    """A size that the inputs of a run decide, from `least` to `most`; the engine was tuned for `usual`."""
+class DynamicDimension:
+    """A dimension whose size is known only at run time, `minimum` to `maximum`; the engine is tuned for `optimum`."""
 
     name: str
-    least: int
-    usual: int
-    most: int
+    minimum: int
+    optimum: int
+    maximum: int
 
     def range(self) -> str:
-        return f"{self.least} and more" if self.most >= UNBOUNDED else f"{self.least} to {self.most}"
+        """The bounds as messages write them."""
+        return f"{self.minimum} and more" if self.maximum >= UNBOUNDED else f"{self.minimum} to {self.maximum}"
 
 
 @record(frozen=True)
@@ -155,8 +156,8 @@ class Step:
 
     A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once.
     `scratch`: bytes per thread. `phases`: so often there are these tiles, one phase after the other. `inputs`: what a
-    host step reads; `outputs`: what any step writes. `spares`: other kernels that give the same; `pelton tune` puts the
-    fastest in the step's place.
+    host step reads; `outputs`: what any step writes. `alternatives`: other kernels that give the same; `pelton tune`
+    puts the fastest in the step's place.
     """
 
     name: str
@@ -172,17 +173,17 @@ class Step:
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
-    spares: tuple[Step, ...] = ()
+    alternatives: tuple[Step, ...] = ()
 
 
 @record(frozen=True)
-class Engine:
+class EnginePlan:
     """Everything a run needs. Steps are in order of their waves; `arena` in bytes; `constants` any buffer of bytes, its
     pieces at multiples of 64; `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features
     and cpu; `meta` is whatever JSON can hold.
 
     With `symbols`, numbers depend on the sizes of the inputs (`pelton.engine.sizes`): buffers of the arena then have no
-    place yet, and `arena` is what the usual sizes need. `file`: what it was read from or made of, for messages; it is
+    place yet, and `arena` is what the optimum sizes need. `file`: what it was read from or made of, for messages; it is
     not written."""
 
     name: str
@@ -195,7 +196,7 @@ class Engine:
     code: bytes
     target: Mapping[str, Any]
     meta: Mapping[str, Any]
-    symbols: tuple[Symbol, ...] = ()
+    symbols: tuple[DynamicDimension, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
 

@@ -10,7 +10,7 @@ from .work import COUNT, ENDS, FLAG, KINDS, SAID, TYPES, outside, values
 
 
 @record(frozen=True)
-class Product:
+class MatmulDescriptor:
     """D[b] = end(scale · A[b] · B[b] + C[b] + bias), of m×k by k×n elements, summed in f32. All numbers, so that the
     dims of a step can be these.
 

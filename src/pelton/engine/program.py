@@ -12,7 +12,7 @@ from pelton.errors import EngineError
 
 from .validate import check_target
 from .constants import length
-from .model import SIZES, Engine, Port, Symbol
+from .model import SIZES, EnginePlan, Port, DynamicDimension
 from pelton.record import record
 from .sizes import multiple_of, well_formed
 
@@ -33,7 +33,7 @@ class Feed:
 
 
 @record(frozen=True)
-class Run:
+class RunAction:
     """Runs an engine. Where its sizes do not fit it, `otherwise` does the same by reference."""
 
     engine: int
@@ -43,7 +43,7 @@ class Run:
 
 
 @record(frozen=True)
-class Host:
+class HostAction:
     """Runs a function of Python on whatever the names stand for; "" is an input left out, or an output nobody wants.
     `call` is "list", "none", or what the host knows by that name, prepared from `text`."""
 
@@ -55,7 +55,7 @@ class Host:
 
 
 @record(frozen=True)
-class If:
+class IfAction:
     """One of two blocks; the names of their outputs become `outputs`."""
 
     condition: str
@@ -65,7 +65,7 @@ class If:
 
 
 @record(frozen=True)
-class Loop:
+class LoopAction:
     """A block again and again: it takes the iteration, the condition and what is carried, and gives the condition, what
     is carried, and what is stacked.
 
@@ -81,7 +81,7 @@ class Loop:
 
 
 @record(frozen=True)
-class Scan:
+class ScanAction:
     """A block per slice of `scanned` along `axes`, backwards where `back`: it takes and gives what is carried, then
     slices; those it gives are joined."""
 
@@ -96,7 +96,7 @@ class Scan:
     stacked: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
-Action = Run | Host | If | Loop | Scan
+Action = RunAction | HostAction | IfAction | LoopAction | ScanAction
 
 
 @record(frozen=True)
@@ -128,12 +128,12 @@ class Script:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     main: Block
-    engines: tuple[Engine, ...]
+    engines: tuple[EnginePlan, ...]
     arrays: Mapping[str, Constant]  # name → what it stands for in all blocks
     constants: Any
     target: Mapping[str, Any]
     meta: Mapping[str, Any]
-    symbols: tuple[Symbol, ...] = ()
+    symbols: tuple[DynamicDimension, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
     iterations: int = ITERATIONS
     # what it was read from or made of, for messages; it is not written
@@ -148,25 +148,25 @@ class Script:
 def read_by(action: Action) -> tuple[str, ...]:
     """The names that a step reads itself, blocks in it aside."""
     match action:
-        case Run():
+        case RunAction():
             return tuple(f.name for f in action.feeds)
-        case Host():
+        case HostAction():
             return tuple(filter(None, action.inputs))
-        case If():
+        case IfAction():
             return (action.condition,)
-        case Loop():
+        case LoopAction():
             return tuple(filter(None, (action.trips, action.condition, *action.carried)))
-        case Scan():
+        case ScanAction():
             return (*action.carried, *action.scanned)
 
 
 def blocks_in(action: Action) -> tuple[Block, ...]:
     match action:
-        case Run():
+        case RunAction():
             return () if action.otherwise is None else (action.otherwise,)
-        case If():
+        case IfAction():
             return (action.then, action.other)
-        case Loop() | Scan():
+        case LoopAction() | ScanAction():
             return (action.body,)
     return ()
 
@@ -196,10 +196,10 @@ def validate_script(script: Script) -> None:
     symbols = {s.name for s in script.symbols}
     for s in script.symbols:
         if (
-            not all(type(n) is int for n in (s.least, s.usual, s.most))
-            or not 0 <= s.least <= s.usual <= s.most < LARGEST
+            not all(type(n) is int for n in (s.minimum, s.optimum, s.maximum))
+            or not 0 <= s.minimum <= s.optimum <= s.maximum < LARGEST
         ):
-            refuse(f"the size {s.name!r} has the bounds {s.least!r}, {s.usual!r}, {s.most!r}")
+            refuse(f"the size {s.name!r} has the bounds {s.minimum!r}, {s.optimum!r}, {s.maximum!r}")
         if not any(multiple_of(script, d)[0] == s.name for p in script.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
     texts = {d for p in script.inputs for d in p.shape if isinstance(d, str)}
@@ -256,7 +256,7 @@ def _block(script: Script, block: Block, known: Iterable[str], refuse: _Refusal,
 def _action(script: Script, action: Action, where: str, refuse: _Refusal) -> None:
     """Whether a step has as many inputs and outputs as what it runs."""
     match action:
-        case Run():
+        case RunAction():
             if type(action.engine) is not int or not 0 <= action.engine < len(script.engines):
                 refuse(f"{where} runs engine {action.engine!r}, there are {len(script.engines)}")
             engine = script.engines[action.engine]
@@ -265,18 +265,18 @@ def _action(script: Script, action: Action, where: str, refuse: _Refusal) -> Non
                 fits = fits and not action.otherwise.inputs and len(action.otherwise.outputs) == len(action.outputs)
             if any(f.source not in SOURCES or type(f.at) is not int or f.at < 0 for f in action.feeds):
                 refuse(f"{where} feeds its engine something that is no array and no size")
-        case Host():
+        case HostAction():
             fits = bool(action.call)
-        case If():
+        case IfAction():
             fits = all(not b.inputs and len(b.outputs) == len(action.outputs) for b in (action.then, action.other))
-        case Loop():
+        case LoopAction():
             carried = len(action.carried)
             fits = (len(action.body.inputs), len(action.body.outputs), len(action.outputs)) == (
                 2 + carried,
                 1 + carried + len(action.stacked),
                 carried + len(action.stacked),
             )
-        case Scan():
+        case ScanAction():
             carried, scanned, stacked = len(action.carried), len(action.scanned), len(action.stacked)
             fits = (len(action.body.inputs), len(action.body.outputs), len(action.outputs)) == (
                 carried + scanned,
@@ -292,6 +292,6 @@ def _action(script: Script, action: Action, where: str, refuse: _Refusal) -> Non
             fits = fits and all(type(a) is int and 0 <= a < 32 for a in (*action.axes, *action.into))
     if not fits:
         refuse(f"{where} does not fit what it runs")
-    if isinstance(action, (Loop, Scan)):
+    if isinstance(action, (LoopAction, ScanAction)):
         for dtype, shape in action.stacked:
             _shape(shape, dtype, where, refuse)

@@ -11,9 +11,22 @@ from pelton.errors import EngineError
 
 from . import file
 from .constants import bytes_of
-from .model import Engine
+from .model import EnginePlan
 from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
-from .program import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, validate_script
+from .program import (
+    DEEPEST,
+    Action,
+    Block,
+    Constant,
+    Feed,
+    HostAction,
+    IfAction,
+    LoopAction,
+    RunAction,
+    ScanAction,
+    Script,
+    validate_script,
+)
 
 MOST = 1 << 14  # engines of a script
 
@@ -35,7 +48,7 @@ def _pieces(script: Script) -> Iterator[Any]:
         "name": script.name,
         "inputs": [file.port_to_json(p) for p in script.inputs],
         "outputs": [file.port_to_json(p) for p in script.outputs],
-        "symbols": [[s.name, s.least, s.usual, s.most] for s in script.symbols],
+        "symbols": [[s.name, s.minimum, s.optimum, s.maximum] for s in script.symbols],
         "target": dict(script.target),
         "meta": dict(script.meta),
         "engines": len(script.engines),
@@ -65,7 +78,7 @@ def _block_to_json(b: Block | None) -> Any:
 
 def _action_to_json(a: Action) -> list[Any]:
     match a:
-        case Run():
+        case RunAction():
             return [
                 "run",
                 a.engine,
@@ -73,13 +86,13 @@ def _action_to_json(a: Action) -> list[Any]:
                 a.outputs,
                 _block_to_json(a.otherwise),
             ]
-        case Host():
+        case HostAction():
             return ["host", a.name, a.call, a.text, a.inputs, a.outputs]
-        case If():
+        case IfAction():
             return ["if", a.condition, _block_to_json(a.then), _block_to_json(a.other), a.outputs]
-        case Loop():
+        case LoopAction():
             return ["loop", a.trips, a.condition, a.carried, _block_to_json(a.body), a.outputs, a.stacked]
-        case Scan():
+        case ScanAction():
             return [
                 "scan",
                 a.carried,
@@ -129,7 +142,7 @@ def read_in(found: file.Opened, where: str, verify: bool) -> Script:
     return script
 
 
-def _engine(data: memoryview, where: str, verify: bool, constants: memoryview) -> Engine:
+def _engine(data: memoryview, where: str, verify: bool, constants: memoryview) -> EnginePlan:
     found = file.opened(data, where)
     if "engines" in found.header:
         raise EngineError(f"{found.damaged}a script cannot be part of another one; {AGAIN}")
@@ -162,7 +175,7 @@ def _action(a: Any, depth: int) -> Action:
     kind, *rest = _listed(a)
     if kind == "run":
         engine, feeds, outputs, otherwise = rest
-        return Run(
+        return RunAction(
             engine,
             tuple(Feed(as_text(n), as_text(s), at) for n, s, at in feeds),
             _names(outputs),
@@ -170,13 +183,13 @@ def _action(a: Any, depth: int) -> Action:
         )
     if kind == "host":
         name, call, text, inputs, outputs = rest
-        return Host(as_text(name), as_text(call), as_text(text), _names(inputs), _names(outputs))
+        return HostAction(as_text(name), as_text(call), as_text(text), _names(inputs), _names(outputs))
     if kind == "if":
         condition, then, other, outputs = rest
-        return If(as_text(condition), _block(then, depth + 1), _block(other, depth + 1), _names(outputs))
+        return IfAction(as_text(condition), _block(then, depth + 1), _block(other, depth + 1), _names(outputs))
     if kind == "loop":
         trips, condition, carried, body, outputs, stacked = rest
-        return Loop(
+        return LoopAction(
             as_text(trips),
             as_text(condition),
             _names(carried),
@@ -186,7 +199,7 @@ def _action(a: Any, depth: int) -> Action:
         )
     if kind == "scan":
         carried, scanned, axes, back, body, outputs, into, reversed, stacked = rest
-        return Scan(
+        return ScanAction(
             _names(carried),
             _names(scanned),
             as_numbers(axes),

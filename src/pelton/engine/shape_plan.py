@@ -17,14 +17,14 @@ import numpy as np
 from pelton.errors import EngineError
 
 from .validate import LARGEST, MOST_TILES, validate
-from .model import SIZES, Engine, Port
+from .model import SIZES, EnginePlan, Port
 from .memory import lay_out, together
 from pelton.record import record
 from .sizes import FUNCTIONS, at, lives
 
 
 @record(frozen=True)
-class Filled:
+class ResolvedPlan:
     """The numbers for one set of sizes. Per buffer: `bytes`, and `starts`, its place in the arena or the constants.
     `words`: the arguments of all kernels one after the other, where operands stand as offsets in their buffers. Per
     step: `tiles`, `scratch` and `phases`. `values`: of the buffers that hold sizes."""
@@ -41,7 +41,7 @@ class Filled:
     arena: int
 
     @property
-    def most_scratch(self) -> int:
+    def max_scratch(self) -> int:
         return int(self.scratch.max(initial=0))
 
 
@@ -82,10 +82,10 @@ def _numbers(tree: Any) -> set[int]:
     )
 
 
-class Sheet:
+class PlanTemplate:
     """The numbers of an engine that has been checked, in which those that depend on sizes are gaps."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: EnginePlan):
         self.engine = engine
         self.formulas = Formulas([s.name for s in engine.symbols], engine.sizes)
         cells: list[int] = []
@@ -147,19 +147,19 @@ class Sheet:
         self._counted = np.array([i for i, b in enumerate(buffers) if b.kind in ("sizes", "iota")], np.intp)
         self._element = np.array([SIZES[buffers[i].dtype] for i in self._counted], np.int64)
 
-    def fill(self, sizes: Mapping[str, int]) -> Filled:
+    def resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan:
         """For these values of the symbols. EngineError where the plan's numbers do not fit together then."""
         try:
-            filled = self._filled(sizes)
+            resolved = self._resolve(sizes)
         except ArithmeticError:
             # what takes more than 64 bits is beyond every bound, and so is a quotient by 0
-            filled = None
-        if filled is None:
+            resolved = None
+        if resolved is None:
             validate(at(self.engine, sizes))  # says what is wrong
             raise EngineError(f"engine {self.engine.called!r} cannot be laid out for {dict(sizes)}; build it again")
-        return filled
+        return resolved
 
-    def _filled(self, sizes: Mapping[str, int]) -> Filled | None:
+    def _resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan | None:
         """None where `check` would refuse it."""
         cells, known = self._cells.copy(), self.formulas(sizes)
         cells[self._where] = np.array([known[i] for i in self._used], np.int64)[self._which]
@@ -194,7 +194,7 @@ class Sheet:
             and all(p.nbytes == 0 for k, p in enumerate(outputs) if k not in self._made)
         ):
             return None
-        return Filled(inputs, outputs, nbytes, starts, words, tiles, scratch, phases, values, int(arena))
+        return ResolvedPlan(inputs, outputs, nbytes, starts, words, tiles, scratch, phases, values, int(arena))
 
 
 def _within(numbers: np.ndarray, limit: int) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from pelton.errors import InputError
 
-from .model import UNBOUNDED, Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from .model import UNBOUNDED, Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
 from .memory import Lifetime, assign
 
 FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
@@ -64,7 +64,7 @@ class Sized(Protocol):
     @property
     def inputs(self) -> tuple[Port, ...]: ...
     @property
-    def symbols(self) -> tuple[Symbol, ...]: ...
+    def symbols(self) -> tuple[DynamicDimension, ...]: ...
     @property
     def sizes(self) -> Mapping[str, Any]: ...
 
@@ -103,12 +103,12 @@ def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int
 def bounded(
     engine: Sized, found: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> dict[str, int]:
-    """Symbol → its value here, or the usual one; InputError where it is out of its bounds. `shapes`: of the inputs, for
+    """Symbol → its value here, or the optimum; InputError where it is out of its bounds. `shapes`: of the inputs, for
     messages."""
     sizes = {}
     for s in engine.symbols:
-        size = found.get(s.name, s.usual)
-        if not s.least <= size <= s.most:
+        size = found.get(s.name, s.optimum)
+        if not s.minimum <= size <= s.maximum:
             port, axis, k = next(
                 (p, i, k)
                 for p in engine.inputs
@@ -125,9 +125,9 @@ def bounded(
     return sizes
 
 
-def _range(s: Symbol, k: int) -> str:
-    most = UNBOUNDED if s.most >= UNBOUNDED // k else k * s.most
-    return s.range() if k == 1 else f"multiples of {k}, {replace(s, least=k * s.least, most=most).range()}"
+def _range(s: DynamicDimension, k: int) -> str:
+    maximum = UNBOUNDED if s.maximum >= UNBOUNDED // k else k * s.maximum
+    return s.range() if k == 1 else f"multiples of {k}, {replace(s, minimum=k * s.minimum, maximum=maximum).range()}"
 
 
 def ports(engine: Sized, values: Mapping[str, int]) -> tuple[Port, ...]:
@@ -150,12 +150,12 @@ def takes(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         return False
 
 
-def usual(engine: Engine) -> dict[str, int]:
+def optimum_sizes(engine: EnginePlan) -> dict[str, int]:
     """The sizes that the engine was tuned for."""
-    return {s.name: s.usual for s in engine.symbols}
+    return {s.name: s.optimum for s in engine.symbols}
 
 
-def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
+def at(engine: EnginePlan, sizes: Mapping[str, int]) -> EnginePlan:
     """The engine for these values of its symbols: every number in place, memory laid out. An engine without symbols is
     that already."""
     if not engine.symbols:
@@ -192,7 +192,7 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
             number(s.phases),
             info={**s.info, **{k: numbers[s.info[k]] for k in ("flops", "bytes") if isinstance(s.info.get(k), str)}},
             outputs=tuple(map(tensor, s.outputs)),
-            spares=tuple(map(step, s.spares)),
+            alternatives=tuple(map(step, s.alternatives)),
         )
 
     def buffer(b: Buffer) -> Buffer:
@@ -219,12 +219,11 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
 
 
 def lives(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[int, tuple[int, int]]:
-    """Buffer in the arena → the waves of the first step that names it, or could by one of its spares, and of the
-    last."""
+    """Buffer in the arena → the waves of the first and the last step that names it, itself or in an alternative."""
     found: dict[int, tuple[int, int]] = {}
     for s in steps:
         for i in {
-            *(a.buffer for k in (s, *s.spares) for a in k.args),
+            *(a.buffer for k in (s, *s.alternatives) for a in k.args),
             *(t.slice.buffer for t in (*s.inputs, *s.outputs)),
         }:
             if buffers[i].kind == "arena":

@@ -10,10 +10,9 @@ from pelton.errors import EngineError
 from pelton.targets import WITH_ZEROS
 
 from .constants import bytes_of, length
-from .model import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
+from .model import KINDS, SIZES, Buffer, EnginePlan, Port, Slice, Step, Tensor, strings_in
 from .library import LIBRARIES, work
-from .sizes import at, multiple_of, well_formed
-from .sizes import usual as usual_sizes
+from .sizes import at, multiple_of, optimum_sizes, well_formed
 
 ALIGN = 64  # bytes, of every piece of the arena and of the constants
 LARGEST = 1 << 46  # bytes: more than any machine has
@@ -22,21 +21,21 @@ MOST_ZEROS = 1 << 28  # bytes: far more than all counters of an engine take
 LONGEST = 1 << 63  # dims are C longs
 
 
-def validate(engine: Engine) -> None:
+def validate(engine: EnginePlan) -> None:
     """Raises EngineError, saying what and where, unless all numbers of the plan fit together.
 
     What kernels do with their dims is not known here: code and dims are trusted like a program. An engine with symbols
-    is looked at for its usual sizes; for others, what `sizes.at` gives can be checked in turn.
+    is checked at its optimum sizes; for others, what `sizes.at` gives can be checked in turn.
     """
     refuse = _Refusal(engine.called)
     check_target(engine.target, refuse)
     if engine.symbols:
         _symbols(engine, refuse)
         try:
-            usual = at(engine, usual_sizes(engine))
+            resolved = at(engine, optimum_sizes(engine))
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as e:
             refuse(f"its plan uses a size that it does not explain ({type(e).__name__}: {e})")
-        validate(usual)
+        validate(resolved)
         return
     _number(engine.arena, LARGEST, refuse, "the size of the arena")
     for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):
@@ -52,11 +51,11 @@ def validate(engine: Engine) -> None:
             refuse(f"step {i} ({step.name}) is of wave {step.wave!r}, after wave {wave}")
         wave = step.wave
         _step(step, engine.buffers, objects, refuse, f"step {i} ({step.name})")
-        if step.symbol in LIBRARIES and all(s.symbol in LIBRARIES for s in step.spares):
+        if step.symbol in LIBRARIES and all(s.symbol in LIBRARIES for s in step.alternatives):
             refuse(f"step {i} ({step.name}) has no kernel for where the library {step.symbol} is not")
-        for k, spare in enumerate(step.spares):
+        for k, spare in enumerate(step.alternatives):
             where = f"spare {k} of step {i} ({step.name})"
-            if not (step.symbol and spare.symbol) or spare.spares or spare.outputs or spare.wave != step.wave:
+            if not (step.symbol and spare.symbol) or spare.alternatives or spare.outputs or spare.wave != step.wave:
                 refuse(f"{where} is no kernel that could stand in its place")
             _step(spare, engine.buffers, objects, refuse, where)
     if not engine.code and any(s.symbol for s in engine.steps):
@@ -73,17 +72,17 @@ def check_target(target: Mapping[str, Any], refuse: Callable[[str], NoReturn]) -
         refuse("it does not say what it needs of a CPU")
 
 
-def _symbols(engine: Engine, refuse: _Refusal) -> None:
+def _symbols(engine: EnginePlan, refuse: _Refusal) -> None:
     names = [s.name for s in engine.symbols]
     if len(set(names)) < len(names):
         refuse(f"two of its sizes have one name: {', '.join(names)}")
     for s in engine.symbols:
         if (
-            not all(type(n) is int for n in (s.least, s.usual, s.most))
-            or not 0 <= s.least <= s.usual <= s.most < LARGEST
+            not all(type(n) is int for n in (s.minimum, s.optimum, s.maximum))
+            or not 0 <= s.minimum <= s.optimum <= s.maximum < LARGEST
             or not s.name.isidentifier()
         ):
-            refuse(f"the size {s.name!r} has the bounds {s.least!r}, {s.usual!r}, {s.most!r}")
+            refuse(f"the size {s.name!r} has the bounds {s.minimum!r}, {s.optimum!r}, {s.maximum!r}")
         if not any(multiple_of(engine, d)[0] == s.name for p in engine.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
     for text, tree in engine.sizes.items():
@@ -129,7 +128,7 @@ def _port(port: Port, refuse: _Refusal, kind: str) -> None:
         refuse(f"{kind} {port.name!r} has {len(port.shape)} sizes and {len(port.dims)} names for them")
 
 
-def _buffers(engine: Engine, refuse: _Refusal) -> dict[int, int]:
+def _buffers(engine: EnginePlan, refuse: _Refusal) -> dict[int, int]:
     """Those of strings, with how many each has; no other may be touched as strings, nor these as bytes."""
     made = set()
     objects: dict[int, int] = {}
@@ -172,7 +171,7 @@ def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
             refuse(f"{where} holds the size {n!r}")
 
 
-def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
+def _stored(engine: EnginePlan, b: Buffer, refuse: _Refusal, where: str) -> None:
     if b.kind == "zeros":
         limit, room = MOST_ZEROS, "zeros"
         if engine.target.get("arch") not in WITH_ZEROS:
@@ -185,7 +184,7 @@ def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
         refuse(f"{where} starts at byte {b.offset} of {room}, which is no multiple of {ALIGN}")
 
 
-def _strings(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> int:
+def _strings(engine: EnginePlan, b: Buffer, refuse: _Refusal, where: str) -> int:
     try:
         return strings_in(bytes_of(engine.constants)[b.offset : b.offset + b.size]).size
     except (ValueError, RecursionError) as e:

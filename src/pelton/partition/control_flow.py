@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from pelton.engine.program import Action, Block, Host, If, Loop, Scan
+from pelton.engine.program import Action, Block, HostAction, IfAction, LoopAction, ScanAction
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
@@ -71,7 +71,7 @@ def _if(cut: Cut, node: UnreadNode, control: Branches, known: Known) -> Action:
         raise ours
     for name, a, b in zip(node.outputs, sound[0], sound[-1]):
         cut.know(known, name, _met(cut, name, a, b, inside))
-    return If(condition, then, other, tuple(node.outputs))
+    return IfAction(condition, then, other, tuple(node.outputs))
 
 
 def _branch(cut: Cut, node: UnreadNode, graph: UnreadGraph, known: Known) -> tuple[Block, Types | ModelError]:
@@ -84,7 +84,7 @@ def _branch(cut: Cut, node: UnreadNode, graph: UnreadGraph, known: Known) -> tup
         where = f"branch {graph.name!r} of If {node.name or node.outputs[0]!r}"
         cut.warnings.append(f"{where} is an error where it runs: {e}")
         names = tuple(graph.outputs)
-        return Block((), (Host(where, "refused", json.dumps({"why": str(e)}), (), names),), names), e
+        return Block((), (HostAction(where, "refused", json.dumps({"why": str(e)}), (), names),), names), e
 
 
 def _symbols(known: Known) -> set[str]:
@@ -185,7 +185,7 @@ def _loop(cut: Cut, node: UnreadNode, body: UnreadGraph, known: Known) -> Action
     for name, t in zip(results, [*(_met(cut, name, t, t, inside) for name, t in zip(results, types)), *joined]):
         if name:
             cut.know(known, name, t)
-    return Loop(trips, condition, tuple(carried), block, tuple(results), stacked)
+    return LoopAction(trips, condition, tuple(carried), block, tuple(results), stacked)
 
 
 def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action | None:
@@ -234,7 +234,7 @@ def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action 
     for name, t in zip(results, [*(_met(cut, name, t, t, inside) for name, t in zip(results, types)), *joined]):
         if name:
             cut.know(known, name, t)
-    return Scan(
+    return ScanAction(
         tuple(names[:states]),
         tuple(names[states:]),
         axes,

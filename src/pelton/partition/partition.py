@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pelton.engine.model import Port
-from pelton.engine.program import DEEPEST, Action, Block, Host, Run
+from pelton.engine.program import DEEPEST, Action, Block, HostAction, RunAction
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
@@ -234,10 +234,10 @@ class Cut:
             self.host.append(f"{node.title} (node {node.name or next(filter(None, node.outputs), node.operator)!r})")
         return found
 
-    def hosted(self, node: UnreadNode, known: Known, reason: str = "") -> Host:
+    def hosted(self, node: UnreadNode, known: Known, reason: str = "") -> HostAction:
         """A node by a function of arrays; ModelError, for that reason, where there is none."""
         found = self.model.call(node, reason)
-        return Host(
+        return HostAction(
             node.name or f"{node.operator} → {next(filter(None, node.outputs), '')}",
             found.call,
             found.text,
@@ -271,7 +271,9 @@ class Cut:
                 tensors[name] = thing
             elif isinstance(thing, MapSequence):
                 tensors[f"{name}.rows"] = thing.matrix
-                after.append(Host(name, "rows", json.dumps({"keys": list(thing.keys)}), (f"{name}.rows",), (name,)))
+                after.append(
+                    HostAction(name, "rows", json.dumps({"keys": list(thing.keys)}), (f"{name}.rows",), (name,))
+                )
                 self.know(known, name, None)
                 lists = True
             else:
@@ -281,7 +283,7 @@ class Cut:
                 known.constants.update({k: constants[v] for k, v in held.items()})
                 tensors.update({k: v for k, v in inside.items() if k not in held})
                 after.append(
-                    Host(
+                    HostAction(
                         name,
                         "none" if thing is None else "list",
                         "",
@@ -299,7 +301,7 @@ class Cut:
         for name, value in tensors.items():
             self._learn(segment, known, name, value)
         otherwise = None if lists else self._otherwise(segment, before, graph)
-        run = Run(len(self.programs), feeds, tuple(tensors), otherwise)
+        run = RunAction(len(self.programs), feeds, tuple(tensors), otherwise)
         info = Info(opsets=self.model.opsets, foreign=tuple(segment.reader.foreign_steps))
         self.programs.append(Imported(graph, info))
         return [run, *after]
@@ -329,7 +331,7 @@ class Cut:
         found = {s.name for s in dims.symbols([v.type.shape for v in graph.inputs])}
         if not segment.assumed and (found <= self._given or spare > SPARE):
             return None
-        wanted, steps = {v.name for v in graph.outputs}, list[Host]()
+        wanted, steps = {v.name for v in graph.outputs}, list[HostAction]()
         for node in reversed(segment.taken):
             if not wanted.isdisjoint(node.outputs):
                 try:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pelton.engine import sizes
 from pelton.engine.constants import ALIGN, Unmade
-from pelton.engine.model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.model import Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.dims_text import tree
@@ -120,13 +120,13 @@ def lower(
     meta: Mapping[str, object],
     output_names: Sequence[str],
     file: str = "",
-) -> Engine:
+) -> EnginePlan:
     """Assembles the engine. Buffers: inputs, outputs, strings, zeros, arena, then constants, in that order."""
     graph, made = placed.graph, _Assembly(placed)
     arena = made.room(chosen)
     steps = tuple(made.step(c) for c in running(chosen))
     meta = {**meta, "constants": [made.sources[i] for i in range(len(made.blob.fillers))]}
-    engine = Engine(
+    engine = EnginePlan(
         name=name,
         inputs=tuple(made.port(v, v.name) for v in graph.inputs),
         outputs=tuple(made.port(v, n) for v, n in zip(graph.outputs, output_names)),
@@ -140,11 +140,11 @@ def lower(
         code=code,
         target=dict(target),
         meta=meta,
-        symbols=tuple(Symbol(s.name, s.minimum, s.optimum, s.maximum) for s in symbols(graph)),
+        symbols=tuple(DynamicDimension(s.name, s.minimum, s.optimum, s.maximum) for s in symbols(graph)),
         sizes=made.trees,
         file=file,
     )
-    return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if engine.symbols else engine
+    return replace(engine, arena=sizes.at(engine, sizes.optimum_sizes(engine)).arena) if engine.symbols else engine
 
 
 class _Assembly:
@@ -258,7 +258,7 @@ class _Assembly:
         return replace(
             step,
             outputs=tuple(map(self.tensor, c.task.writes)),
-            spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.alternatives),
+            alternatives=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.alternatives),
         )
 
     def by_reference(self, what: Region | Node) -> tuple[str, tuple[Tensor, ...], tuple[Tensor, ...]]:

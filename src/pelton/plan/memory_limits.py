@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 from pelton.engine import sizes
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError
 from pelton.ir.dims import UNBOUNDED, bounds
 from pelton.ir.graph import Graph, Value
@@ -45,9 +45,9 @@ def _check(value: Value, where: str, most: int) -> None:
         )
 
 
-def check_engine(engine: Engine, memory: int | None) -> None:
+def check_engine(engine: EnginePlan, memory: int | None) -> None:
     """BuildError for an engine that takes more than there may be, at the sizes that it was tuned for."""
-    plain = sizes.at(engine, sizes.usual(engine))
+    plain = sizes.at(engine, sizes.optimum_sizes(engine))
     scratch = max((s.scratch for s in plain.steps), default=0) * (plain.meta.get("threads") or 1)
     need = plain.arena + scratch + sum(p.nbytes for p in (*plain.inputs, *plain.outputs)) + len(engine.constants)
     if need > limit(memory):

@@ -14,7 +14,7 @@ import numpy as np
 from pelton.backends.arrays import by_name, check_names, check_shape, refuse_mapping
 from pelton.backends.device import Ready, Stamped, Streamed, Streaming, Workspace
 from pelton.engine import sizes
-from pelton.engine.model import Engine as Plain
+from pelton.engine.model import EnginePlan
 from pelton.engine.model import Port, Step
 from pelton.errors import InputError
 from pelton.system.forks import survives_fork
@@ -29,7 +29,7 @@ ENTERED = (
 class Owner(Protocol):
     """What a context asks of its engine, which has started."""
 
-    plain: Plain
+    plain: EnginePlan
 
     @property
     def inputs(self) -> tuple[Port, ...]: ...
@@ -114,7 +114,7 @@ class Context:
                 if len(shapes[port.name]) != len(port.shape):
                     fit(port, inputs[port.name])  # says what is wrong
             found = self._prepare(sizes.solve(self.engine.plain, shapes))
-            for port in found.filled.inputs:
+            for port in found.resolved.inputs:
                 if port.shape != shapes[port.name]:
                     fit(port, inputs[port.name])
             if len(self._known) >= self.remembered:
@@ -189,7 +189,7 @@ class Context:
                     empty[port.name] = np.broadcast_to(np.zeros((), port.numpy_dtype), shapes[port.name])
                 except (TypeError, ValueError) as e:
                     raise InputError(f"input {port.name!r} can have no shape {shapes[port.name]!r}: {e}") from None
-            for port in self._for(empty).filled.inputs:
+            for port in self._for(empty).resolved.inputs:
                 check_shape(port, empty[port.name].shape, f"input {port.name!r} needs {port}")
 
     def warmup(self) -> None:

@@ -13,7 +13,7 @@ from pelton.backends.device import Loaded, Stamped, Workspace, backend
 from pelton.backends.plan import Plan
 from pelton.engine import file, sizes
 from pelton.engine import model as plain_engine
-from pelton.engine.model import Port, Step, Symbol
+from pelton.engine.model import Port, Step, DynamicDimension
 from pelton.engine.validate import validate
 
 from .context import Context
@@ -29,7 +29,7 @@ class Engine:
 
     _started = False
 
-    def __init__(self, plain: plain_engine.Engine):
+    def __init__(self, plain: plain_engine.EnginePlan):
         validate(plain)
         self.plain = plain
         self.plan = Plan(plain)
@@ -63,14 +63,14 @@ class Engine:
         return self.plain.outputs
 
     @property
-    def symbols(self) -> tuple[Symbol, ...]:
+    def symbols(self) -> tuple[DynamicDimension, ...]:
         """The sizes that the inputs of a run decide, with their bounds."""
         return self.plain.symbols
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
         """Input name → shape, for these values of symbols; the usual one, which the engine was tuned for, where a
         symbol has none."""
-        return {p.name: p.shape for p in sizes.ports(self.plain, {**sizes.usual(self.plain), **(values or {})})}
+        return {p.name: p.shape for p in sizes.ports(self.plain, {**sizes.optimum_sizes(self.plain), **(values or {})})}
 
     @property
     def parts(self) -> tuple[Engine, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from pelton.engine import file
-from pelton.engine.model import Engine as Plain
+from pelton.engine.model import EnginePlan
 
 from .engine import Engine
 
@@ -22,7 +22,7 @@ def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: i
     what is no engine, is damaged, or does not run on this machine.
     """
     plain = file.read(source, verify)
-    if isinstance(plain, Plain):
+    if isinstance(plain, EnginePlan):
         engine = Engine(plain)
     else:
         from .program import ScriptEngine  # only scripts need it

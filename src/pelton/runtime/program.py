@@ -30,7 +30,7 @@ from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends.device import Stamped, backend
 from pelton.engine import program_file, sizes
 from pelton.engine.constants import bytes_of
-from pelton.engine.model import Port, Step, Symbol, numpy_dtype, strings_in
+from pelton.engine.model import Port, Step, DynamicDimension, numpy_dtype, strings_in
 from pelton.system import memory
 from pelton.system.forks import survives_fork
 from pelton.system.memory import address, aligned
@@ -38,11 +38,11 @@ from pelton.engine.program import (
     Action,
     Block,
     Feed,
-    Host,
-    If,
-    Loop,
-    Run,
-    Scan,
+    HostAction,
+    IfAction,
+    LoopAction,
+    RunAction,
+    ScanAction,
     Script,
     blocks_in,
     free,
@@ -102,15 +102,15 @@ class ScriptEngine(Engine):
             needed |= reads
         self.plans[id(block)] = [(_STEPS[type(a)], a, a.outputs, dead) for a, dead in zip(block.steps, reversed(drops))]
         for action in block.steps:
-            if isinstance(action, Host) and action.call not in ("list", "none"):
+            if isinstance(action, HostAction) and action.call not in ("list", "none"):
                 self.calls[id(action)] = _function(action)
-            if isinstance(action, Run):
+            if isinstance(action, RunAction):
                 self.feeds[id(action)] = [(p.name, f) for p, f in zip(self.engines[action.engine].inputs, action.feeds)]
             for inner in blocks_in(action):
                 self._prepare(inner)
 
     @property
-    def symbols(self) -> tuple[Symbol, ...]:
+    def symbols(self) -> tuple[DynamicDimension, ...]:
         return self.script.symbols
 
     def ports(self, values: Mapping[str, int]) -> tuple[Port, ...]:
@@ -119,7 +119,7 @@ class ScriptEngine(Engine):
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
         return {
-            p.name: p.shape for p in self.ports({**{s.name: s.usual for s in self.script.symbols}, **(values or {})})
+            p.name: p.shape for p in self.ports({**{s.name: s.optimum for s in self.script.symbols}, **(values or {})})
         }
 
     @property
@@ -156,7 +156,7 @@ def between(block: Block) -> list[Action]:
     left out."""
     found: list[Action] = []
     for action in block.steps:
-        if not isinstance(action, Run):
+        if not isinstance(action, RunAction):
             found.append(action)
             for inner in blocks_in(action):
                 found += between(inner)
@@ -165,17 +165,22 @@ def between(block: Block) -> list[Action]:
 
 def step_of(action: Action) -> Step:
     """How a step of a script shows among the steps of engines."""
-    kind = action.name if isinstance(action, Host) else f"{type(action).__name__} → {', '.join(action.outputs)}"
+    kind = action.name if isinstance(action, HostAction) else f"{_kind(action)} → {', '.join(action.outputs)}"
     return Step(
         kind,
         "",
         tiles=0,
-        host=action.call if isinstance(action, Host) else type(action).__name__.lower(),
-        info={"name": kind, "op": type(action).__name__.lower(), "tactic": "script", "layers": [kind]},
+        host=action.call if isinstance(action, HostAction) else _kind(action).lower(),
+        info={"name": kind, "op": _kind(action).lower(), "tactic": "script", "layers": [kind]},
     )
 
 
-def _function(action: Host) -> Call:
+def _kind(action: Action) -> str:
+    """What users call a step of a script: "Run", "If", "Loop" or "Scan"."""
+    return type(action).__name__.removesuffix("Action")
+
+
+def _function(action: HostAction) -> Call:
     with Needs(f"step {action.name!r} runs on the host, which", EngineError):
         from pelton import reference  # only scripts with such steps need what it imports
 
@@ -242,10 +247,12 @@ class ScriptContext(Context):
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took in all its runs; steps between the engines include what they run."""
         with self._alone():
-            inside = [[(s, 0) for s in sizes.at(e.plain, sizes.usual(e.plain)).steps] for e in self.owner.engines]
+            inside = [
+                [(s, 0) for s in sizes.at(e.plain, sizes.optimum_sizes(e.plain)).steps] for e in self.owner.engines
+            ]
             outside = {id(a): 0 for a in between(self.owner.script.main)}
             for action, steps in self._trace(inputs, None)[1]:
-                if isinstance(action, Run):
+                if isinstance(action, RunAction):
                     inside[action.engine] = [
                         (s, so_far + end - begin) for (_, so_far), (s, begin, end) in zip(inside[action.engine], steps)
                     ]
@@ -333,13 +340,13 @@ class ScriptContext(Context):
         for run, action, outputs, dead in self.owner.plans[id(block)]:
             begin = time.monotonic_ns() if traced is not None else 0
             names.update(zip(outputs, run(self, action, names)))  # one that has no name is looked at by nobody
-            if traced is not None and not isinstance(action, Run):
+            if traced is not None and not isinstance(action, RunAction):
                 traced.append((action, [(step_of(action), begin, time.monotonic_ns())]))
             for name in dead:
                 names.pop(name, None)
         return [names[name] for name in block.outputs]
 
-    def _engine(self, action: Run, names: Names) -> Iterable[Any]:
+    def _engine(self, action: RunAction, names: Names) -> Iterable[Any]:
         context = self.contexts[action.engine]
         ready = context._latest
         try:
@@ -370,7 +377,7 @@ class ScriptContext(Context):
         self._traced.append((action, steps))
         return results.values()
 
-    def _host(self, action: Host, names: Names) -> Iterable[Any]:
+    def _host(self, action: HostAction, names: Names) -> Iterable[Any]:
         given = [names[name] if name else None for name in action.inputs]
         if action.call == "list":
             return [given]
@@ -381,14 +388,14 @@ class ScriptContext(Context):
             raise EngineError(f"step {action.name!r} gave {len(found)} results, expected {len(action.outputs)}")
         return [v if v is None or isinstance(v, (list, dict)) else np.asarray(v) for v in found]
 
-    def _if(self, action: If, names: Names) -> Sequence[Any]:
+    def _if(self, action: IfAction, names: Names) -> Sequence[Any]:
         condition = names[action.condition]
         return self._block(
             action.then if (condition.item() if condition.size == 1 else condition.all()) else action.other,
             Names(names),
         )
 
-    def _loop(self, action: Loop, names: Names) -> Sequence[Any]:
+    def _loop(self, action: LoopAction, names: Names) -> Sequence[Any]:
         trips = int(names[action.trips].reshape(-1)[0]) if action.trips else None
         go = bool(np.all(names[action.condition])) if action.condition else True
         carried, most = [names[name] for name in action.carried], self.owner.script.iterations
@@ -409,7 +416,7 @@ class ScriptContext(Context):
             i += 1
         return (*carried, *(rows.joined(k, 0, False, *kind) for k, kind in enumerate(action.stacked)))
 
-    def _scan(self, action: Scan, names: Names) -> Sequence[Any]:
+    def _scan(self, action: ScanAction, names: Names) -> Sequence[Any]:
         carried, scanned = [names[name] for name in action.carried], [names[name] for name in action.scanned]
         if any(axis >= x.ndim for x, axis in zip(scanned, action.axes)):
             raise EngineError(f"a scan along axes {list(action.axes)} got arrays of {[x.ndim for x in scanned]} axes")
@@ -435,11 +442,11 @@ class ScriptContext(Context):
 
 
 _STEPS: dict[type, Callable[..., Iterable[Any]]] = {
-    Run: ScriptContext._engine,
-    Host: ScriptContext._host,
-    If: ScriptContext._if,
-    Loop: ScriptContext._loop,
-    Scan: ScriptContext._scan,
+    RunAction: ScriptContext._engine,
+    HostAction: ScriptContext._host,
+    IfAction: ScriptContext._if,
+    LoopAction: ScriptContext._loop,
+    ScanAction: ScriptContext._scan,
 }
 
 

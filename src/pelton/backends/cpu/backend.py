@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
 from pelton.system.memory import address, allocate
 
@@ -59,11 +59,11 @@ class Workspace:
 
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Prepared:
         plan = self._loaded.plan
-        filled = plan.sheet.fill(values)
-        scratch = -(-filled.most_scratch // PAGE) * PAGE
-        made = int(filled.bytes[plan.made].sum()) + sum(p.nbytes for p in filled.outputs)
-        check_memory(plan.called, filled.arena + made, scratch, self.threads)
-        arena = -(-filled.arena // PAGE) * PAGE
+        resolved = plan.template.resolve(values)
+        scratch = -(-resolved.max_scratch // PAGE) * PAGE
+        made = int(resolved.bytes[plan.made].sum()) + sum(p.nbytes for p in resolved.outputs)
+        check_memory(plan.called, resolved.arena + made, scratch, self.threads)
+        arena = -(-resolved.arena // PAGE) * PAGE
         need = arena + scratch * self.threads  # one memory for both, whatever the shape
         if need > self.arena.nbytes:
             outdated()  # what points into the old one
@@ -73,7 +73,7 @@ class Workspace:
             plan,
             self._loaded.functions,
             values,
-            filled,
+            resolved,
             self.arena,
             address(self.arena) + arena,
             self.threads,
@@ -103,7 +103,7 @@ def load(plan: Plan, device: Any) -> Loaded:
     return loaded
 
 
-def tune(called: str, engines: Sequence[Engine], *_: Any) -> NoReturn:
+def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     """InputError: these are tuned when they are built."""
     raise InputError(
         f"engine {called!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or"

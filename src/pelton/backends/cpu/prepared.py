@@ -14,7 +14,7 @@ import numpy as np
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
 from pelton.engine.model import Step
-from pelton.engine.shape_plan import Filled
+from pelton.engine.shape_plan import ResolvedPlan
 from pelton.engine.validate import validate
 from pelton.system.memory import address
 
@@ -36,23 +36,23 @@ class Prepared:
         plan: Plan,
         functions: np.ndarray,
         values: Mapping[str, int],
-        filled: Filled,
+        resolved: ResolvedPlan,
         arena: np.ndarray,
         scratch: int,
         threads: int,
         available: float,
     ):
-        self.plan, self.functions, self.values, self.filled, self.arena = plan, functions, values, filled, arena
+        self.plan, self.functions, self.values, self.resolved, self.arena = plan, functions, values, resolved, arena
         self.scratch, self.threads, self.available = scratch, threads, available
         self.host = plan.host_steps(self.plain, values) if plan.host and values else plan.host
         # buffers that lie elsewhere than arena, constants and ports
-        self.made = {**plan.texts, **plan.tables, **plan.made_for(filled)}
-        self.ports = (ctypes.c_void_p * (len(filled.inputs) + len(filled.outputs)))()
+        self.made = {**plan.texts, **plan.tables, **plan.made_for(resolved)}
+        self.ports = (ctypes.c_void_p * (len(resolved.inputs) + len(resolved.outputs)))()
         # the arrays of the run in progress, inputs then outputs
         self.bound: list[np.ndarray] = []
         self.parts = list(self.cut())
         self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not self.host else None
-        self.inputs, self.outputs = map(looks, (filled.inputs, filled.outputs))
+        self.inputs, self.outputs = map(looks, (resolved.inputs, resolved.outputs))
         asked = [look[1:] for look in self.inputs + self.outputs]
         # runs it on arrays that are what the ports take, where a native program is all there is to run
         self.call = (
@@ -60,11 +60,11 @@ class Prepared:
             if self.natives and len(self.natives) == 1
             else None
         )
-        self.sizes = [p.nbytes for p in filled.inputs + filled.outputs]
-        self._output_names = {p.name for p in filled.outputs}
+        self.sizes = [p.nbytes for p in resolved.inputs + resolved.outputs]
+        self._output_names = {p.name for p in resolved.outputs}
 
     @cached_property
-    def plain(self) -> plain_engine.Engine:
+    def plain(self) -> plain_engine.EnginePlan:
         """The engine with numbers everywhere. Most runs never ask for it."""
         plain = sizes.at(self.plan.plain, self.values)
         if plain is not self.plan.plain:
@@ -73,24 +73,32 @@ class Prepared:
 
     def cut(self, apart: bool = False) -> Iterator[Program | HostStep]:
         """The steps as native programs, each as long as no host step comes between; `apart`: each step by itself."""
-        filled, sheet = self.filled, self.plan.sheet
-        starts = filled.starts + np.where(
-            sheet.in_arena, address(self.arena), np.where(sheet.constant, address(self.plan.constants), 0)
+        resolved, template = self.resolved, self.plan.template
+        starts = resolved.starts + np.where(
+            template.in_arena, address(self.arena), np.where(template.constant, address(self.plan.constants), 0)
         )
         for i, array in self.made.items():
             if not array.dtype.hasobject:
                 starts[i] = address(array)
-        words = filled.words.copy()
-        patches = np.stack([sheet.ported, sheet.ports, words[sheet.ported]], axis=1)
-        words[sheet.pointers] += starts[sheet.operands]
+        words = resolved.words.copy()
+        patches = np.stack([template.ported, template.ports, words[template.ported]], axis=1)
+        words[template.pointers] += starts[template.operands]
         table = np.stack(
-            [self.functions, sheet.first[:-1], filled.tiles, sheet.grain, sheet.wave, filled.scratch, filled.phases],
+            [
+                self.functions,
+                template.first[:-1],
+                resolved.tiles,
+                template.grain,
+                template.wave,
+                resolved.scratch,
+                resolved.phases,
+            ],
             axis=1,
         )
 
         def program(begin: int, end: int) -> Program:
-            first, last = sheet.first[begin], sheet.first[end]
-            own = patches[(sheet.ported >= first) & (sheet.ported < last)]
+            first, last = template.first[begin], template.first[end]
+            own = patches[(template.ported >= first) & (template.ported < last)]
             return Program.of(
                 table[begin:end] - (0, first, 0, 0, 0, 0, 0),
                 words[first:last],

@@ -33,8 +33,8 @@ class Trial:
     def __init__(self, device: Device, ready: Prepared, step: Step):
         self.device, self.ready, self.step, self.event = device, ready, step, device.event()
         written = Counter(t.slice.buffer for t in step.outputs)
-        named = [Counter(a.buffer for a in k.args) for k in (step, *step.spares)]
-        spans = {b: (int(ready.starts[b]), int(ready.filled.bytes[b])) for b in set(written).union(*named)}
+        named = [Counter(a.buffer for a in k.args) for k in (step, *step.alternatives)]
+        spans = {b: (int(ready.starts[b]), int(ready.resolved.bytes[b])) for b in set(written).union(*named)}
         read = [spans[b] for names in named for b, count in names.items() if count > written[b]]
         self.writes = [spans[b] for b in sorted(written)]
         # not what it reads as well

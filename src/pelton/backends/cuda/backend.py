@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 
 from ..device import Backend, Told, check_here
 from ..plan import Plan
@@ -45,8 +45,8 @@ def check_machine(called: str, target: Mapping[str, Any]) -> None:
 
 
 def tune(
-    called: str, engines: Sequence[Engine], device: int | Device, deadline: float | None, progress: Told | None
-) -> list[Engine]:
+    called: str, engines: Sequence[EnginePlan], device: int | Device, deadline: float | None, progress: Told | None
+) -> list[EnginePlan]:
     """See `tune.tuned`; equal kernels of all these engines are timed once."""
     from .tune import tuned  # only who asks for it needs it
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, fields
 from typing import Any
 
-from pelton.engine.cubin import Cubin, Map
+from pelton.engine.cubin import Cubin, TensorMap
 from pelton.errors import EngineError
 
 MAGIC = b"\x93CUBINS\n"
@@ -141,19 +141,19 @@ def _cubin(row: Any, code: bytes, start: int) -> Cubin:
     )
 
 
-def _map(symbol: str, row: Any) -> Map:
-    numbers = len([f for f in fields(Map) if f.type == "int"])
+def _map(symbol: str, row: Any) -> TensorMap:
+    numbers = len([f for f in fields(TensorMap) if f.type == "int"])
     if (
         not isinstance(row, list)
-        or len(row) != len(fields(Map))
+        or len(row) != len(fields(TensorMap))
         or not all(type(n) is int for n in row[:numbers])
         or not all(isinstance(part, list) and all(type(n) is int for n in part) for part in row[numbers:])
     ):
         raise EngineError(
-            f"a map of cubin {symbol!r} is {numbers} whole numbers and {len(fields(Map)) - numbers} lists of such, got"
-            f" {row!r:.80}; build the engine again"
+            f"a map of cubin {symbol!r} is {numbers} whole numbers and {len(fields(TensorMap)) - numbers} lists of such,"
+            f" got {row!r:.80}; build the engine again"
         )
-    found = Map.of(row)
+    found = TensorMap.of(row)
     if (why := found.wrong()) is not None:
         raise EngineError(f"a map of cubin {symbol!r} has {why}, which no GPU takes; build the engine again")
     return found

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pelton.engine.library import spoken
-from pelton.engine.product import Product
+from pelton.engine.product import MatmulDescriptor
 from pelton.engine.work import CHOICES, KINDS
 from pelton.errors import EngineError
 
@@ -125,7 +125,7 @@ class Library:
         weakref.finalize(owner, function, handle).atexit = False
         return handle
 
-    def planned(self, product: Product, aligned: Sequence[int]) -> Planned:
+    def planned(self, product: MatmulDescriptor, aligned: Sequence[int]) -> Planned:
         """A product, ready to be computed. EngineError where this version was not what it was timed with, or cannot
         compute it."""
         if product.version != self.version:
@@ -137,7 +137,7 @@ class Planned:
     """A product by an algorithm, to be called with the parameters of a step and a stream. `workspace`: bytes that it
     wants. aligned: for each operand, what its address is a multiple of."""
 
-    def __init__(self, library: Library, product: Product, aligned: Sequence[int]):
+    def __init__(self, library: Library, product: MatmulDescriptor, aligned: Sequence[int]):
         self.library, self.product = library, product
         p, kind, out = product, _TYPES[KINDS[product.kind]], _TYPES[KINDS[product.out]]
         # the bias' address is the descriptor's, which contexts of all threads share

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.convolution import Convolution
+from pelton.engine.convolution import ConvolutionDescriptor
 from pelton.engine.library import spoken
 from pelton.engine.work import ENDS, KINDS
 from pelton.errors import EngineError
@@ -193,7 +193,7 @@ class Library:
                 f" {why.value.decode(errors='replace') or 'for no reason that it gives'} (status {status})"
             )
 
-    def planned(self, convolution: Convolution, aligned: Sequence[int]) -> Planned:
+    def planned(self, convolution: ConvolutionDescriptor, aligned: Sequence[int]) -> Planned:
         """A convolution, ready to be computed. EngineError where this version was not what it was timed with, or cannot
         compute it."""
         if convolution.version != self.version:
@@ -207,7 +207,7 @@ class Planned:
     """A convolution by an engine, to be called with the parameters of a step and a stream. `workspace`: bytes that it
     wants. aligned: for each operand, what its address is a multiple of."""
 
-    def __init__(self, library: Library, convolution: Convolution, aligned: Sequence[int]):
+    def __init__(self, library: Library, convolution: ConvolutionDescriptor, aligned: Sequence[int]):
         self.library, self.what = library, convolution
         c, kind = convolution, _TYPES[KINDS[convolution.kind]]
         self.names = [_X, _W, *([_BIAS] if c.bias else []), *([_Z] if c.added else []), _Y]

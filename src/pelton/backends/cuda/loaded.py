@@ -106,18 +106,18 @@ class Loaded:
 
 
 def stands_in(step: Step) -> Step:
-    """A step by the first of its spares that is a kernel of the engine's own."""
-    spare = next(s for s in step.spares if s.symbol not in LIBRARIES)
-    return by(spare, step, [step, *(s for s in step.spares if s is not spare)])
+    """A step by the first of its alternatives that is a kernel of the engine's own."""
+    spare = next(s for s in step.alternatives if s.symbol not in LIBRARIES)
+    return by(spare, step, [step, *(s for s in step.alternatives if s is not spare)])
 
 
 def by(kernel: Step, step: Step, rest: Sequence[Step], **info: Any) -> Step:
     """A step by one of its kernels, with the rest beside it."""
-    spares = tuple(replace(s, info={"tactic": s.info["tactic"]}, outputs=(), spares=()) for s in rest)
+    alternatives = tuple(replace(s, info={"tactic": s.info["tactic"]}, outputs=(), alternatives=()) for s in rest)
     return replace(
         kernel,
         name=step.name,
         info={**step.info, "tactic": kernel.info["tactic"], **info},
         outputs=step.outputs,
-        spares=spares,
+        alternatives=alternatives,
     )

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pelton.engine.cubin import Map
+from pelton.engine.cubin import TensorMap
 
 from .binding import binding, call, refuse
 
@@ -30,7 +30,7 @@ def _function(name: str) -> Callable[..., int]:
     return ctypes.CFUNCTYPE(ctypes.c_int, *_PROTOTYPES[name])(found)
 
 
-def lay(made: Map, address: int, room: np.ndarray) -> None:
+def lay(made: TensorMap, address: int, room: np.ndarray) -> None:
     """Makes the map of what lies at an address of the GPU, in room of 128 bytes from a multiple of 64 on. EngineError
     where the driver refuses it."""
     name = "cuTensorMapEncodeIm2col" if made.lower else "cuTensorMapEncodeTiled"

@@ -14,7 +14,7 @@ import numpy as np
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
 from pelton.engine.order import Span, waits
-from pelton.engine.shape_plan import Filled
+from pelton.engine.shape_plan import ResolvedPlan
 from pelton.engine.validate import validate
 from pelton.errors import EngineError
 
@@ -40,18 +40,18 @@ class Room:
     nbytes: int
 
 
-def room(loaded: Loaded, filled: Filled) -> Room:
+def room(loaded: Loaded, resolved: ResolvedPlan) -> Room:
     """What a context needs for one set of sizes."""
-    ports, at = [], up(filled.arena)
-    for port in (*filled.inputs, *filled.outputs):
+    ports, at = [], up(resolved.arena)
+    for port in (*resolved.inputs, *resolved.outputs):
         ports.append(at)
         at += up(port.nbytes) if port.dtype != "string" else 0
-    scratch, most = [0] * len(filled.tiles), at
-    for _, steps in groupby(range(len(filled.tiles)), key=lambda i: loaded.plan.plain.steps[i].wave):
+    scratch, most = [0] * len(resolved.tiles), at
+    for _, steps in groupby(range(len(resolved.tiles)), key=lambda i: loaded.plan.plain.steps[i].wave):
         end = at
         for i in steps:
             function = loaded.functions[i]
-            blocks = int(filled.tiles[i]) * (function.cubin.clusters if function else 0)
+            blocks = int(resolved.tiles[i]) * (function.cubin.clusters if function else 0)
             if blocks > MOST_BLOCKS:
                 raise EngineError(
                     f"step {loaded.plan.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MOST_BLOCKS} at"
@@ -61,7 +61,7 @@ def room(loaded: Loaded, filled: Filled) -> Room:
                 scratch[i] = up(end, max(ALIGN, function.cubin.align))
                 end = scratch[i] + blocks * function.cubin.scratch
         most = max(most, end)
-    return Room(tuple(ports), at - up(filled.arena), tuple(scratch), up(most))
+    return Room(tuple(ports), at - up(resolved.arena), tuple(scratch), up(most))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +81,15 @@ class Prepared:
         self,
         loaded: Loaded,
         values: Mapping[str, int],
-        filled: Filled,
+        resolved: ResolvedPlan,
         room: Room,
         memory: Memory,
         zeros: Memory | None,
         stream: int,
     ):
         self.loaded, self.plan, self.device = loaded, loaded.plan, loaded.device
-        self.values, self.filled, self.room, self.held, self.zeros = values, filled, room, memory, zeros
-        self.inputs, self.outputs, self.stream = filled.inputs, filled.outputs, stream
+        self.values, self.resolved, self.room, self.held, self.zeros = values, resolved, room, memory, zeros
+        self.inputs, self.outputs, self.stream = resolved.inputs, resolved.outputs, stream
         if values and any(f is not None and f.call is not None for f in loaded.functions):
             # is checked: libraries reach no further than buffers of these sizes
             _ = self.plain
@@ -98,15 +98,15 @@ class Prepared:
         # buffers of the CPU; sizes and counts are on the GPU, too
         self.made: dict[int, np.ndarray] = {**plan.texts}
         self.strings: dict[int, np.ndarray] = {}  # port → the caller's strings, during a run
-        self.nbytes = [p.nbytes if p.dtype != "string" else 0 for p in (*filled.inputs, *filled.outputs)]
+        self.nbytes = [p.nbytes if p.dtype != "string" else 0 for p in (*resolved.inputs, *resolved.outputs)]
         self.places = [memory.address + at for at in room.ports]
         self.pointers = list(self.places)
-        sheet = plan.sheet
-        self.starts = filled.starts + np.where(
-            sheet.in_arena, memory.address, np.where(sheet.constant, loaded.weights.address, 0)
+        template = plan.template
+        self.starts = resolved.starts + np.where(
+            template.in_arena, memory.address, np.where(template.constant, loaded.weights.address, 0)
         )
         if zeros is not None:
-            self.starts[sheet.in_zeros] += zeros.address
+            self.starts[template.in_zeros] += zeros.address
         self._tables = self._make_tables()
         self._buffers_of: list[list[int]] = [[] for _ in self.places]  # by port
         for i, b in enumerate(plan.plain.buffers):
@@ -118,7 +118,7 @@ class Prepared:
         self.parts: list[Segment | HostStep] = list(self._cut())
 
     @cached_property
-    def plain(self) -> plain_engine.Engine:
+    def plain(self) -> plain_engine.EnginePlan:
         """The engine with numbers everywhere."""
         plain = sizes.at(self.plan.plain, self.values)
         if plain is not self.plan.plain:
@@ -132,10 +132,10 @@ class Prepared:
     def _make_tables(self) -> Memory | None:
         """Sizes and counts, which only this set of sizes has, on the GPU; strings, where only host steps come."""
         at, places = 0, {}
-        for i, array in self.plan.made_for(self.filled).items():
+        for i, array in self.plan.made_for(self.resolved).items():
             self.made[i] = array
             if not array.dtype.hasobject:
-                places[i], at = at, at + up(int(self.filled.bytes[i]))
+                places[i], at = at, at + up(int(self.resolved.bytes[i]))
         if not at:
             return None
         memory = self.device.allocate(at, f"engine {self.plan.called!r}, for its sizes,")
@@ -148,15 +148,19 @@ class Prepared:
 
     def _lay_words(self) -> None:
         """The parameters of all kernels one after the other, with the trailing pointers of each."""
-        sheet, filled = self.plan.sheet, self.filled
-        counts = np.diff(sheet.first)
-        self._first = sheet.first[:-1] + TRAILING * np.arange(len(counts))
-        lies = np.arange(len(filled.words)) + TRAILING * np.repeat(np.arange(len(counts)), counts)
-        self._words = np.zeros(len(filled.words) + TRAILING * len(counts), np.int64)
-        self._words[lies] = filled.words
-        self._words[lies[sheet.pointers]] += self.starts[sheet.operands]
+        template, resolved = self.plan.template, self.resolved
+        counts = np.diff(template.first)
+        self._first = template.first[:-1] + TRAILING * np.arange(len(counts))
+        lies = np.arange(len(resolved.words)) + TRAILING * np.repeat(np.arange(len(counts)), counts)
+        self._words = np.zeros(len(resolved.words) + TRAILING * len(counts), np.int64)
+        self._words[lies] = resolved.words
+        self._words[lies[template.pointers]] += self.starts[template.operands]
         self._words[self._first + counts] = [self.held.address + at if at else 0 for at in self.room.scratch]
-        self._ported, self._ports, self._offsets = lies[sheet.ported], sheet.ports, filled.words[sheet.ported]
+        self._ported, self._ports, self._offsets = (
+            lies[template.ported],
+            template.ports,
+            resolved.words[template.ported],
+        )
         self._step_of = np.searchsorted(self._first, self._ported, "right") - 1
         order = np.argsort(self._ports, kind="stable")
         # by port
@@ -164,17 +168,17 @@ class Prepared:
 
     def _launched(self, i: int) -> Sequence[Launch]:
         """What a step launches, one after the other."""
-        function, programs = self.loaded.functions[i], int(self.filled.tiles[i])
+        function, programs = self.loaded.functions[i], int(self.resolved.tiles[i])
         if function is None or not programs:
             return ()
-        if function.cubin.phased == 2 and programs > function.together and self.filled.phases[i] > 1:
+        if function.cubin.phased == 2 and programs > function.together and self.resolved.phases[i] > 1:
             self.loaded.warn(
                 f"step {self.plan.plain.steps[i].name!r} has {programs} programs that would wait for each other,"
                 f" {self.device.name} has room for {function.together} at once: it is launched once for each of its"
-                f" {int(self.filled.phases[i])} phases instead"
+                f" {int(self.resolved.phases[i])} phases instead"
             )
         end = self._first[i + 1] if i + 1 < len(self._first) else len(self._words)
-        return launches(function, programs, int(self.filled.phases[i]), self._words[self._first[i] : end])
+        return launches(function, programs, int(self.resolved.phases[i]), self._words[self._first[i] : end])
 
     def _cut(self) -> Iterator[Segment | HostStep]:
         for hosted, steps in groupby(range(len(self.launches)), key=lambda i: i in self.host):
@@ -190,9 +194,9 @@ class Prepared:
         side."""
         device, numbers = self.device, list(launches)
         steps = [self.plan.plain.steps[i] for i in numbers]
-        arena = self.plan.sheet.in_arena
+        arena = self.plan.template.in_arena
         spans = {
-            b: (int(self.starts[b]), int(self.starts[b] + self.filled.bytes[b]))
+            b: (int(self.starts[b]), int(self.starts[b] + self.resolved.bytes[b]))
             for b in {a.buffer for s in steps for a in s.args}
             if arena[b]
         }
@@ -207,7 +211,7 @@ class Prepared:
         """The memory of a step's kernel alone."""
         function, at = self.loaded.functions[i], self.room.scratch[i]
         return (
-            (at, at + int(self.filled.tiles[i]) * function.cubin.clusters * function.cubin.scratch)
+            (at, at + int(self.resolved.tiles[i]) * function.cubin.clusters * function.cubin.scratch)
             if function and at
             else (0, 0)
         )
@@ -262,7 +266,7 @@ class Prepared:
             return self.strings[self.port(b)].reshape(-1)
         if buffer in self.made:
             return self.made[buffer] if self.made[buffer].dtype.hasobject else self.made[buffer].view(np.uint8)
-        nbytes = int(self.filled.bytes[buffer])
+        nbytes = int(self.resolved.bytes[buffer])
         if b.kind in ("constant", "table"):
             return self.plan.constants[int(b.offset) : int(b.offset) + nbytes]
         array, stream = np.empty(nbytes, np.uint8), self.stream if stream is None else stream

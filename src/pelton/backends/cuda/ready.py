@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.model import Engine, Port, Step
+from pelton.engine.model import EnginePlan, Port, Step
 from pelton.errors import InputError
 
 from ..arrays import borrowed, check_apart, check_out, fit, out_array, refuse_out
@@ -92,12 +92,12 @@ class Ready:
     call = None
 
     def __init__(self, shared: Shared, prepared: Prepared):
-        self.shared, self.prepared, self.filled, self.device = shared, prepared, prepared.filled, shared.device
+        self.shared, self.prepared, self.resolved, self.device = shared, prepared, prepared.resolved, shared.device
         self._ports = prepared.plan.plain.inputs, prepared.plan.plain.outputs
         self._output_names = {p.name for p in prepared.outputs}
 
     @property
-    def plain(self) -> Engine:
+    def plain(self) -> EnginePlan:
         return self.prepared.plain
 
     def memory(self, buffer: int) -> np.ndarray:

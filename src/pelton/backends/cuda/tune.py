@@ -48,7 +48,7 @@ class Found:
 Known = dict[tuple[Any, ...], Found]  # kernels with their sizes
 
 
-def agreed(plain: plain_engine.Engine, device: Device, progress: Told | None = None) -> plain_engine.Engine:
+def agreed(plain: plain_engine.EnginePlan, device: Device, progress: Told | None = None) -> plain_engine.EnginePlan:
     """A plain engine without the kernels of its steps that write something else on this GPU than the others do, which
     is logged. Nothing is timed. EngineError where it does not run there."""
     loaded = Loaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
@@ -59,14 +59,14 @@ def agreed(plain: plain_engine.Engine, device: Device, progress: Told | None = N
     )
 
 
-def tuned(engines: Sequence[Loaded], deadline: float | None, progress: Told | None) -> list[plain_engine.Engine]:
+def tuned(engines: Sequence[Loaded], deadline: float | None, progress: Told | None) -> list[plain_engine.EnginePlan]:
     """The engines by the fastest of the kernels that each carries for its steps, at its usual sizes, until the
     deadline; what kernels write is compared, too. Of equal kernels of all engines one is timed."""
     known: Known = {}
     return [_tuned(loaded, deadline, progress, known) for loaded in engines]
 
 
-def _tuned(loaded: Loaded, deadline: float | None, progress: Told | None, known: Known) -> plain_engine.Engine:
+def _tuned(loaded: Loaded, deadline: float | None, progress: Told | None, known: Known) -> plain_engine.EnginePlan:
     on, plain = loaded.device, loaded.plan.plain
     found = _seen(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
     steps = tuple(
@@ -87,12 +87,12 @@ def _seen(bench: _Bench, progress: Told | None, stage: str, known: Known) -> dic
         if progress is not None and progress(stage, done, count) is False:
             raise Cancelled(f"cancelled in stage {stage!r} at step {done} of {count}")
         step = _newest(ready.plain.steps[done], device)
-        kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in (step, *step.spares))
-        if step.spares and step.tiles and kernels not in known and not bench.late():
+        kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in (step, *step.alternatives))
+        if step.alternatives and step.tiles and kernels not in known and not bench.late():
             known[kernels] = bench.look(step, ready)
         found[done] = known.get(kernels, Found())
 
-    usual = sizes.usual(plain)
+    usual = sizes.optimum_sizes(plain)
     ready = Workspace(bench.loaded).prepare(usual, lambda: None)
     ready.watch(drawn(sizes.ports(plain, usual)), see)
     if progress is not None:
@@ -108,7 +108,7 @@ def _newest(step: Step, device: Device) -> Step:
 def _settled(step: Step, found: Found) -> Step:
     """The step by the fastest of its kernels, or the first where none is timed, the others that it carried beside it;
     none that is odd."""
-    kernels = [s for s in (step, *step.spares) if s.info["tactic"] not in found.odd]
+    kernels = [s for s in (step, *step.alternatives) if s.info["tactic"] not in found.odd]
     best = kernels[0]
     for other in kernels[1:]:
         ns, least = found.times.get(other.info["tactic"]), found.times.get(best.info["tactic"])
@@ -137,7 +137,7 @@ class _Bench:
         """Of those that run."""
         kernels = tuple(
             replace(s, name=step.name)
-            for s in (step, *step.spares)
+            for s in (step, *step.alternatives)
             if s.symbol not in LIBRARIES or s.symbol in self.device.libraries
         )
         copies = _Copies(self.device, ready, kernels, MOST_TURNS if self.clock else 1)

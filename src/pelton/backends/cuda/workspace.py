@@ -32,7 +32,7 @@ class Workspace:
         self._loaded, self._for = loaded, f"engine {plan.called!r}, for a context,"
         with device:
             self.shared = Shared(device, plan.called)
-            self.zeros = zeros(device, plan.sheet.zeros, self._for, self.stream) if plan.sheet.zeros else None
+            self.zeros = zeros(device, plan.template.zeros, self._for, self.stream) if plan.template.zeros else None
 
     @property
     def machine(self) -> str:
@@ -58,14 +58,14 @@ class Workspace:
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
         loaded, shared = self._loaded, self.shared
         with loaded.device as device:
-            filled = loaded.plan.sheet.fill(values)
-            needed = room(loaded, filled)
+            resolved = loaded.plan.template.resolve(values)
+            needed = room(loaded, resolved)
             if shared.memory is None or needed.nbytes > shared.memory.nbytes:
                 had, shared.memory = (shared.memory.nbytes if shared.memory else 0), None
                 outdated()  # what points into the old one
                 grown = min(2 * had, device.free_memory() // 2)  # what grows step by step should not come here at each
                 shared.memory = device.allocate(max(needed.nbytes, grown), self._for)
-            return Ready(shared, Prepared(loaded, values, filled, needed, shared.memory, self.zeros, self.stream))
+            return Ready(shared, Prepared(loaded, values, resolved, needed, shared.memory, self.zeros, self.stream))
 
     def synchronize(self) -> None:
         with self._loaded.device as device:

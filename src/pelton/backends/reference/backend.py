@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pelton.engine import sizes
-from pelton.engine.model import Engine, Step
-from pelton.engine.shape_plan import Filled
+from pelton.engine.model import EnginePlan, Step
+from pelton.engine.shape_plan import ResolvedPlan
 from pelton.engine.validate import validate
 from pelton.errors import EngineError, InputError
 
@@ -37,12 +37,12 @@ class Ready:
 
     call = None
 
-    def __init__(self, plan: Plan, values: Mapping[str, int], filled: Filled):
-        self.plan, self.filled, self.plain = plan, filled, sizes.at(plan.plain, values)
+    def __init__(self, plan: Plan, values: Mapping[str, int], resolved: ResolvedPlan):
+        self.plan, self.resolved, self.plain = plan, resolved, sizes.at(plan.plain, values)
         if self.plain is not plan.plain:
             validate(self.plain)
         self.steps = plan.host_steps(self.plain, values) if values else plan.host
-        self._made = {**plan.texts, **plan.made_for(filled)}
+        self._made = {**plan.texts, **plan.made_for(resolved)}
         self._arena, self._bound = np.empty(0, np.uint8), list[np.ndarray]()
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -67,32 +67,32 @@ class Ready:
         """Outputs by name; `see` is called before each step and after the last with the number of steps done."""
         ports, wanted = self.plan.plain, {} if out is None else out
         check_out(ports.outputs, wanted)
-        given = [fit(p, inputs[p.name]) for p in self.filled.inputs]
+        given = [fit(p, inputs[p.name]) for p in self.resolved.inputs]
         places = [
             out_array(p, wanted[p.name]) if p.name in wanted else _unwritten(p.shape, p.numpy_dtype)
-            for p in self.filled.outputs
+            for p in self.resolved.outputs
         ]
-        for port, place in zip(self.filled.outputs, places):
+        for port, place in zip(self.resolved.outputs, places):
             if not (place.flags.writeable and place.flags.c_contiguous and place.flags.aligned):
                 refuse_out(port, place)
         spans = [
             (a.__array_interface__["data"][0], a.__array_interface__["data"][0] + a.nbytes) for a in (*given, *places)
         ]
         check_apart(ports.inputs, ports.outputs, spans, wanted)
-        self._bound, self._arena = [*given, *places], _unwritten((self.filled.arena,), np.dtype(np.uint8))
+        self._bound, self._arena = [*given, *places], _unwritten((self.resolved.arena,), np.dtype(np.uint8))
         try:
             for i, step in self.steps.items():
                 see(i)
                 step.run(self.memory)
             see(len(self.steps))
-            return {p.name: wanted.get(p.name, place) for p, place in zip(self.filled.outputs, places)}
+            return {p.name: wanted.get(p.name, place) for p, place in zip(self.resolved.outputs, places)}
         finally:
             self._bound = []
 
     def memory(self, buffer: int) -> np.ndarray:
         b = self.plain.buffers[buffer]
         if b.kind in ("input", "output"):
-            array = self._bound[b.offset + (len(self.filled.inputs) if b.kind == "output" else 0)].reshape(-1)
+            array = self._bound[b.offset + (len(self.resolved.inputs) if b.kind == "output" else 0)].reshape(-1)
         elif buffer in self._made:
             array = self._made[buffer]
         else:
@@ -115,7 +115,7 @@ class Workspace:
         self._plan = loaded.plan
 
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
-        return Ready(self._plan, values, self._plan.sheet.fill(values))
+        return Ready(self._plan, values, self._plan.template.resolve(values))
 
     def synchronize(self) -> None:
         """Nothing goes on when `run` has returned."""
@@ -150,7 +150,7 @@ def check_machine(called: str, target: Mapping[str, Any]) -> None:
     check_here(called, target, os=sys.platform)
 
 
-def tune(called: str, engines: Sequence[Engine], *_: Any) -> NoReturn:
+def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     """InputError: the reference has one way for everything."""
     raise InputError(
         f"engine {called!r} runs by the reference, which has nothing to choose from; build it with --target cuda"

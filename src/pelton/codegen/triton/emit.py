@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.engine.cubin import Map
+from pelton.engine.cubin import TensorMap
 from pelton.engine.library import LIBRARIES
 from pelton.ir.dims import Dim, Size, bounds, is_known
 from pelton.ir.graph import Node, Value
@@ -261,7 +261,7 @@ def kernel(
     tiles: Size,
     layouts: Layouts,
     phases: Size = 1,
-    maps: Sequence[Map] = (),
+    maps: Sequence[TensorMap] = (),
 ) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops,
     STAGES. `sizes` are constants by name where they are known; where a run decides them, their names stand for elements

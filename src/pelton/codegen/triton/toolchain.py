@@ -18,7 +18,7 @@ from functools import cache, partial
 from importlib import metadata
 from typing import Any
 
-from pelton.engine.cubin import Cubin, Map
+from pelton.engine.cubin import Cubin, TensorMap
 from pelton.system.cache import Cache
 from pelton.system.temporary import room
 from pelton.errors import BuildError
@@ -77,13 +77,13 @@ def phased(text: str) -> int:
     return int((re.findall(r"^PHASED = tl\.constexpr\((\d)\)$", text, re.M) or [0])[0])
 
 
-def fetched(text: str) -> tuple[Map, ...]:
+def fetched(text: str) -> tuple[TensorMap, ...]:
     """What a kernel's source says of the operands that it takes by maps."""
     found = re.search(r"^MAPS = (.*)$", text, re.M)
-    return tuple(map(Map.of, ast.literal_eval(found[1]))) if found else ()
+    return tuple(map(TensorMap.of, ast.literal_eval(found[1]))) if found else ()
 
 
-def _described(pointer: str, of: Map) -> str:
+def _described(pointer: str, of: TensorMap) -> str:
     """The type that Gluon gives a map of what a pointer leads to, boxes of which lie in shared memory as the tensor
     cores want them."""
     from triton.experimental.gluon import language as gl
@@ -153,7 +153,7 @@ class Compiler:
             told = json.loads(table)
             if told["cubin"].keys() != CUBIN:  # of another version
                 return None
-            maps = tuple(Map.of([*m.values()]) for m in told["cubin"].pop("maps"))
+            maps = tuple(TensorMap.of([*m.values()]) for m in told["cubin"].pop("maps"))
             self._memory[key] = Made(Cubin(image=image, maps=maps, **told["cubin"]), told["registers"], told["spilled"])
             self.reused += 1
         return self._memory.get(key)
@@ -238,7 +238,7 @@ def made_of(found: Any, text: str, arch: int) -> Made:
     return Made(cubin, *_resources(image))
 
 
-def _maps(text: str, about: Any) -> tuple[Map, ...]:
+def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:
     """The maps that a compiled kernel takes, as it was compiled for them. BuildError where it was for others."""
     wanted = fetched(text)
     for m, told in zip(wanted, about.tensordesc_meta or (), strict=True):

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pelton.engine.product import Product
+from pelton.engine.product import MatmulDescriptor
 from pelton.engine.work import ENDS, KINDS
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
@@ -36,7 +36,7 @@ class CublasLt(ByLibrary, Plain):
     """The region has to be one that the library computes whole: scaled, a bias along the columns, another matrix, then
     ReLU or GELU, as far as there are such. Its GELU is that by tanh; the exact one is no case for it."""
 
-    name = Product.symbol
+    name = MatmulDescriptor.symbol
 
     def sizes_rejection(self, region: Region) -> str | None:
         reason = super().sizes_rejection(region) or ending(region)
@@ -137,7 +137,7 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
         grid.c, broadcast(end.bias.type.shape, layouts[end.bias], grid.shape)
     ) != [(p.n, 1)]:
         return None
-    return told if Product(0, 0, **told).wrong() is None else None
+    return told if MatmulDescriptor(0, 0, **told).wrong() is None else None
 
 
 def _lies_a(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pelton.engine.convolution import Convolution as Told
+from pelton.engine.convolution import ConvolutionDescriptor
 from pelton.engine.work import ENDS, KINDS
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
@@ -35,7 +35,7 @@ class CuDnn(ByLibrary, Convolution):
     """The region has to be one that the library has a kernel for: what is added to the sums, then ReLU. Products of
     single pixels are left to cuBLASLt. Of f32 its kernels for a GPU of today read no more than TF32."""
 
-    name = Told.symbol
+    name = ConvolutionDescriptor.symbol
 
     def sizes_rejection(self, region: Region) -> str | None:
         node = region.anchor
@@ -137,4 +137,4 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
         assert strides is not None
         told |= {f"{of}_n": strides[0], f"{of}_h": strides[2], f"{of}_w": strides[3]}
     found = {what: int(size) for what, size in told.items()}
-    return found if Told(0, 0, **found).wrong() is None else None
+    return found if ConvolutionDescriptor(0, 0, **found).wrong() is None else None

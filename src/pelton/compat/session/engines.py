@@ -79,7 +79,7 @@ def taken(engine: Engine) -> Takes:
         return (
             d
             if not isinstance(d, str)
-            else [k * symbols[name].least, k * symbols[name].most, k]
+            else [k * symbols[name].minimum, k * symbols[name].maximum, k]
             if name in symbols
             else None
         )

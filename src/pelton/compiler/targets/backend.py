@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pelton.codegen.template import Target
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, Cancelled
 from pelton.options import Options
 from pelton.plan.placed import Placed
@@ -59,7 +59,7 @@ class BackEnd(Protocol):
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         """The code of all kernels, and the choices that it has kernels for."""
 
-    def drop_wrong_kernels(self, plain: Engine) -> Engine:
+    def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
         """The engine without kernels that were seen to give something else than those which stand in for them."""
 
 

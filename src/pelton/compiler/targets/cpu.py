@@ -11,7 +11,7 @@ from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
 from pelton.codegen.c.toolchain import ClangCompiler, compiler_id
 from pelton.codegen.template import Target
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
 from pelton.options import Options
 from pelton.plan.placed import Placed
@@ -47,7 +47,7 @@ class CpuBackEnd:
             self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()})
         )
 
-    def drop_wrong_kernels(self, plain: Engine) -> Engine:
+    def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
         return plain  # it has no others
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pelton.backends import cpu
 from pelton.codegen.template import Kernel, Packed, Target
 from pelton.engine.library import LIBRARIES
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, EngineError, InputError
 from pelton.ir.graph import Value
 from pelton.options import Options
@@ -113,11 +113,11 @@ class ForGpu:
                     return replace(choice, template=template, tactic=tactic, kernel=kernel, alternatives=()), made
         return choice, {}
 
-    def drop_wrong_kernels(self, plain: Engine) -> Engine:
+    def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
         from pelton.backends.cuda.device import Stuck  # only engines for GPUs need it
         from pelton.backends.cuda.tune import agreed
 
-        if self._device is None or not any(s.spares for s in plain.steps):
+        if self._device is None or not any(s.alternatives for s in plain.steps):
             return plain
         try:
             return agreed(plain, self._device, self._tell)

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pelton.engine.model import Engine
+from pelton.engine.model import EnginePlan
 from pelton.plan.lower import ScheduledTask, lower
 from pelton.plan.placed import Placed
 
 
-def by_reference(plain: Engine, placed: Placed, chosen: Sequence[ScheduledTask]) -> Engine:
+def by_reference(plain: EnginePlan, placed: Placed, chosen: Sequence[ScheduledTask]) -> EnginePlan:
     """The engine that was made of these tasks, each as it lies in memory, but with the text of its body as a host step.
     Nothing of its kernels is in it."""
     steps = [replace(c, kernel=None, alternatives=()) for c in chosen]

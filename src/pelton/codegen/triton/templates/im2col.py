@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.engine.cubin import MOST_STEP, SWIZZLES, Map
+from pelton.engine.cubin import MOST_STEP, SWIZZLES, TensorMap
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16
@@ -83,8 +83,10 @@ class Im2col(Convolution):
         (bm, bn, bk), strides = (tactic[name] for name in ("BM", "BN", "BK")), (w * size, h * size, n * size)
         swizzle = next(k for k, row in SWIZZLES.items() if row == bk * size)
         maps = (
-            Map(0, kind, swizzle, (s.c, s.w, s.h, s.n), strides, (bk, bm), (1, s.sw, s.sh, 1), lower(s), upper(s)),
-            Map(1, kind, swizzle, (f.step, f.group * f.out), (f.step * size,), (bk, bn), (1, 1)),
+            TensorMap(
+                0, kind, swizzle, (s.c, s.w, s.h, s.n), strides, (bk, bm), (1, s.sw, s.sh, 1), lower(s), upper(s)
+            ),
+            TensorMap(1, kind, swizzle, (f.step, f.group * f.out), (f.step * size,), (bk, bn), (1, 1)),
         )
         operands: tuple[Value | Packed | KernelWorkspace, ...] = (x, f.operand, *end.operands)
         sizes = dict(SUMS=len(operands), ARRIVED=len(operands) + 1, **f.sizes(), **s.sizes(layouts[x]))
