@@ -159,5 +159,5 @@ def test_resize_refuses_pictures_that_vary():
     region = region_of(parse(RESIZING.format(height="height", twice="2*height", mode="linear")))
     assert (
         template_rejection(TEMPLATES["resize"], region)
-        == "the picture's size varies, and with it what each pixel is made of"
+        == "the image's size is dynamic, and with it the taps of each pixel"
     )

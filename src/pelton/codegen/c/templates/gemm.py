@@ -1,4 +1,4 @@
-"""Matrix products: matmul with either operand, and 1×1 convolutions of stride one, which are products over pixels."""
+"""Matrix products in f32: matmul, and 1×1 convolutions of stride one, which are products over pixels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from pelton.codegen.grid import Grid, all_f32, is_constant, ceil_div, fits_grid,
 from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
-# 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak on Zen 3)
-KC = 384
+KC = 384  # 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak on Zen 3)
 
 
 def pack_panels(b: np.ndarray, out: np.ndarray) -> None:
-    """[…, K, N] to […, panel, K, nr], columns past N left as they are."""
+    """Packs […, K, N] into […, panel, K, nr]; columns beyond N are left as they are."""
     for p in range(out.shape[-3]):
         part = b[..., p * out.shape[-1] : (p + 1) * out.shape[-1]]
         out[..., p, :, : part.shape[-1]] = part
@@ -46,21 +45,17 @@ class Gemm(Template):
                 return "the filters are not constant"
         elif min(len(v.type.shape) for v in node.inputs) < 2:
             return "an operand is a vector"
-        return tail_rejection(
-            region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1
-        )
+        columns = 1 if node.op.name == "convolution" else node.output.type.rank - 1
+        return tail_rejection(region, node.output.type.shape, columns)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
         return channels_last(rank) if region.anchor.op.name == "convolution" else row_major(rank)
 
     def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        rank = value.type.rank
-        return (
-            last_of(channels_last(region.anchor.output.type.rank), rank)
-            if region.anchor.op.name == "convolution"
-            else row_major(rank)
-        )
+        if region.anchor.op.name == "convolution":
+            return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
+        return row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         p, shape, strides = MatrixProduct(region), value.type.shape, layouts[value]
@@ -70,13 +65,9 @@ class Gemm(Template):
             return (shape[1] == 1 or strides[1] == 1) and len(runs) <= 1
         if value is p.a and shape[-1] != 1 and strides[-1] != 1:
             return False
-        if (
-            value is p.b
-            and not is_constant(region, value)
-            and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1]
-            and shape[-2:] != (1, 1)
-        ):
-            return False
+        if value is p.b and not is_constant(region, value) and shape[-2:] != (1, 1):
+            if 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1]:
+                return False
         return fits_grid(region, p.grid, value, strides)
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
@@ -96,8 +87,7 @@ class Gemm(Template):
                 yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "KC"), choice)))
 
     def _choices(self, p: MatrixProduct, target: Target):
-        # bound by reading B: wide panels, K in one go
-        if p.m <= 2:
+        if p.m <= 2:  # bound by reading B: wide panels, all of K at once
             for nv in (4, 8, 2):
                 yield p.m, nv, p.m, nv * target.lanes * 2, 1 << 20
             return
@@ -105,30 +95,24 @@ class Gemm(Template):
         choices = list[tuple[int, int, int, int, int]]()
         for mr, nv in register_tiles(p.n, p.m, target):
             cols = ceil_div(p.n, nv * target.lanes)
-            # All rows at once only where they stay in a cache between two panels: 10816 × 128 by 64 took 1.16 ms alone
-            # (by blocks 1.22), 2.2 in YOLOv2 (1.4).
-            # Blocks of one size (`even`), 66, 66 and 64 rows in place of 96, 96 and 4, here and in direct convolutions,
-            # with Winograd's: BERT 1 to 4 % faster,
-            # resnet50 1 % slower than with none of them, while Winograd's alone make it 2 % faster.
+            # All rows at once only if they stay in a cache between two panels: 10816 × 128 by 64 took 1.16 ms alone (by
+            # blocks 1.22), 2.2 in YOLOv2 (1.4). Not blocks of similar size (`balanced`: 66, 66 and 64 rows, not 96, 96
+            # and 4): in products, direct and Winograd convolutions they make BERT 1 to 4 % faster and ResNet-50 1 %
+            # slower; in Winograd alone they make it 2 % faster.
             small = 4 * p.m * p.k <= 2 * target.l2
-            for mb in (
-                96,
-                48,
-                192,
-                *([ceil_div(p.m, 6) * 6, ceil_div(ceil_div(p.m, target.threads), mr) * mr] if small else []),
-            ):
+            whole = [ceil_div(p.m, 6) * 6, ceil_div(ceil_div(p.m, target.threads), mr) * mr] if small else []
+            for mb in (96, 48, 192, *whole):
                 per = max(1, min(cols, cols * ceil_div(p.m, mb) * p.batch // tasks))
-                # All columns at once: what a thread needs of A is then what it made itself, where threads share out
-                # rows in the step before as well.
+                # All columns at once: a thread then reads the rows of A that it wrote itself, if the step before is
+                # divided among threads by rows as well.
+                depths = (KC, 256, p.k) if p.k > KC else (p.k,)
                 for columns in (per, cols) if ceil_div(p.m, mb) >= target.threads else (per,):
-                    choices += [
-                        (mr, nv, mb, columns * nv * target.lanes, kc) for kc in ((KC, 256, p.k) if p.k > KC else (p.k,))
-                    ]
+                    choices += [(mr, nv, mb, columns * nv * target.lanes, kc) for kc in depths]
         yield from sorted(choices, key=lambda c: self._cycles(p, target, *c))
 
     def _cycles(self, p: MatrixProduct, target: Target, mr: int, nv: int, mb: int, nb: int, kc: int) -> float:
-        """A rough model of what a core waits for: products, tiles and tasks that begin, panels of B that leave L1,
-        blocks of A that leave L2. Of 65 products, by both register tiles, the first choice took 15 % longer than the
+        """A rough model of what a core waits for: products, starts of tiles and tasks, panels of B that do not fit L1,
+        blocks of A that do not fit L2. Of 65 products, by both register tiles, the first choice took 15 % longer than the
         best of all, the better of two 4 %, the best of four 1 % (Zen 3, 2 threads)."""
         nr = nv * target.lanes
         panels, blocks = ceil_div(p.n, nr), ceil_div(p.m, mb)
@@ -137,12 +121,8 @@ class Gemm(Template):
         panel = 4 * nr * p.k * tiles / 64 if 4 * kn * (nr + mr) > target.l1 * 0.9 else 0
         block = 4 * p.m * p.k * panels / 4 if 4 * mb * kn > target.l2 / 4 else 0
         tasks = p.batch * blocks * splits
-        return (
-            (products + panel + block + 1000 * blocks * splits)
-            * ceil_div(tasks, target.threads)
-            * target.threads
-            / tasks
-        )
+        rounds = ceil_div(tasks, target.threads)
+        return (products + panel + block + 1000 * blocks * splits) * rounds * target.threads / tasks
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p = MatrixProduct(region, layouts)
@@ -201,13 +181,5 @@ class Gemm(Template):
                 weights = Packed(
                     (p.b,), f"panels{nr}", (*array.shape[:-2], *panels), lambda out: pack_panels(array, out)
                 )
-        return kernel(
-            "gemm.c",
-            region,
-            tactic,
-            block,
-            (p.a, weights, *end.operands),
-            p.batch * mbs * nbs,
-            grain=1,
-            scratch=scratch,
-        )
+        operands, tiles = (p.a, weights, *end.operands), p.batch * mbs * nbs
+        return kernel("gemm.c", region, tactic, block, operands, tiles, scratch=scratch)

@@ -1,4 +1,4 @@
-"""Normalisations: layer and RMS norm over trailing axes, instance and group norm, and local response."""
+"""Normalizations: layer and RMS norm over trailing axes, instance and group norm, and local response."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ def f32_literal(x: float) -> str:
 
 
 def float_rejection(region: Region) -> str | None:
+    """The reason why the input's type cannot be normalized, or None."""
     dtype = region.anchor.inputs[0].type.dtype
     return None if dtype in (F32, F16, BF16) else f"not in {dtype.value}"
 
 
 def split_affine(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Value]]:
-    """The region with scale and bias written as pointwise nodes behind the anchor, so that they belong to the tail.
+    """The region with scale and bias as pointwise nodes behind the anchor, which belong to the tail.
 
-    spread: they are one number per channel, and stand in the tail as [C, 1, …]: (region, stand-in → what it stands
-    for).
+    spread: they are one number per channel, and the tail reads them as [C, 1, …]. Also returns the values that stand for
+    them then, each with the value that it stands for.
     """
     node = region.anchor
     x, *factors = node.inputs
@@ -90,11 +91,8 @@ class RowNorm(Sweep):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
-        yield Tactic(
-            self.name,
-            target.isa,
-            (("RB", task_shape(extent(grid, grid.b), 1, 2 * extent(grid, grid.c), target, 1)[0]),),
-        )
+        rows, _ = task_shape(extent(grid, grid.b), 1, 2 * extent(grid, grid.c), target, 1)
+        yield Tactic(self.name, target.isa, (("RB", rows),))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
@@ -111,14 +109,16 @@ class RowNorm(Sweep):
 
 @template
 class ChannelNorm(Sweep):
-    """Instance and group norm: each channel of each picture, or groups of them; channels innermost."""
+    """Instance and group norm: over each channel of each image, or groups of channels; channels innermost."""
 
     name = "channel_norm"
     dynamic = True
     anchors = ("instance_norm", "group_norm")
 
     def node_rejection(self, region: Region) -> str | None:
-        return float_rejection(region) if is_known(self.group(region)) else "the channels of a group vary in number"
+        return (
+            float_rejection(region) if is_known(self.group(region)) else "the number of channels in a group is dynamic"
+        )
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (0, *range(2, value.type.rank), 1)
@@ -135,7 +135,7 @@ class ChannelNorm(Sweep):
         )
 
     def group(self, region: Region) -> Size:
-        """Channels whose statistics are joined."""
+        """The number of channels that share statistics."""
         node = region.anchor
         return node.inputs[0].type.shape[1] // node.attrs.get("groups", node.inputs[0].type.shape[1])
 
@@ -143,17 +143,16 @@ class ChannelNorm(Sweep):
         grid = self.grid(region, layouts)
         channels, pixels = extent(grid, grid.c), extent(grid, grid.r)
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= channels][:2]:
-            _, cb = task_shape(
-                1, channels, 3 * pixels * extent(grid, grid.b), target, math.lcm(nv * target.lanes, self.group(region))
-            )
+            step = math.lcm(nv * target.lanes, self.group(region))
+            _, cb = task_shape(1, channels, 3 * pixels * extent(grid, grid.b), target, step)
             yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, rank = node.inputs[0], node.inputs[0].type.rank
         whole, stands = split_affine(region, spread=True)
-        lies = layouts.moved({s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()})
-        end = tail(whole, lies, grid, (whole.anchor.output,), first=1)
+        strides = layouts.moved({s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()})
+        end = tail(whole, strides, grid, (whole.anchor.output,), first=1)
         sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1], GROUP=self.group(region))
         block = constants(**sizes) + f"#define EPSILON {f32_literal(node.attrs['epsilon'])}\n"
         block += macro("X_AT(b)", code("(b) * {}", layouts[x][0]))

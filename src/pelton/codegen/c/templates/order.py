@@ -1,5 +1,4 @@
-"""What depends on the order of elements along an axis: where extremes lie, cumulative sums and products, the k
-largest."""
+"""Ops on the order of elements along an axis: arg min and max, cumulative sums and products, the k largest."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
 def index_type(n: Size) -> DType:
-    """The integers that hold every place along an axis of this many elements, and one beyond."""
+    """The type for indices along an axis of n elements, and for n itself."""
     return I32 if bounds(n)[1] < 1 << 31 else I64
 
 
@@ -56,8 +55,7 @@ class Arg(ReductionTemplate):
 
 @template
 class CumSum(Sweep):
-    """The axis is a coordinate of its own: b are the other rows, r the axis (none where it has unit stride and the
-    columns run along it)."""
+    """Cumulative sums and products: coordinate r is the axis, unless it has unit stride and is c; b is the rest."""
 
     name = "cumsum"
     dynamic = True
@@ -106,8 +104,7 @@ class CumSum(Sweep):
 
 
 def along_or_across(region: Region, layouts: Layouts, axis: int) -> Grid:
-    """The grid of what works on one axis: b the other rows, then either columns along the axis (no r), or r the axis
-    and columns across it."""
+    """The grid of an op on one axis, which is c if it is innermost (then there is no r), else r; b is the other rows."""
     x = region.anchor.inputs[0]
     shape = region.output.type.shape
     moving = [a for a in memory_order(shape, layouts[region.output]) if shape[a] != 1]
@@ -119,7 +116,7 @@ def along_or_across(region: Region, layouts: Layouts, axis: int) -> Grid:
 
 @template
 class TopK(Sweep):
-    """Any strides are read and written, element by element."""
+    """The k largest or smallest elements along an axis; operands may have any strides."""
 
     name = "top_k"
     dynamic = True
@@ -128,7 +125,7 @@ class TopK(Sweep):
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         if len(region.body.nodes) > 1:
-            return "two results have no common tail"
+            return "of two results, neither can have a tail"
         if not is_native(node.inputs[0].type.dtype):
             return f"{node.inputs[0].type.dtype.value} is not ordered by kernels"
         return None
@@ -146,20 +143,20 @@ class TopK(Sweep):
         x, (values, indices) = node.inputs[0], node.outputs
         shape, axis, k = x.type.shape, node.attrs["axis"], node.attrs["k"]
         written = [v in region.body.outputs for v in (values, indices)]
-        lies = {v: layouts[v] if v in layouts else dense(v.type.shape) for v in (x, values, indices)}
-        rows = Grid(shape, (), tuple(a for a in memory_order(shape, lies[x]) if a != axis), ())
+        strides = {v: layouts[v] if v in layouts else dense(v.type.shape) for v in (x, values, indices)}
+        rows = Grid(shape, (), tuple(a for a in memory_order(shape, strides[x]) if a != axis), ())
         block = constants(
             ROWS=extent(rows, rows.r),
             N=shape[axis],
             K=k,
-            XN=lies[x][axis],
-            VALUES_N=lies[values][axis],
-            INDICES_N=lies[indices][axis],
+            XN=strides[x][axis],
+            VALUES_N=strides[values][axis],
+            INDICES_N=strides[indices][axis],
             VALUES=written[0],
             INDICES=written[1],
         )
-        block += macro("X_AT(r)", rows.address(lies[x])) + macro("VALUES_AT(r)", rows.address(lies[values]))
-        block += macro("INDICES_AT(r)", rows.address(lies[indices]))
+        block += macro("X_AT(r)", rows.address(strides[x])) + macro("VALUES_AT(r)", rows.address(strides[values]))
+        block += macro("INDICES_AT(r)", rows.address(strides[indices]))
         at = index_type(shape[axis])
         block += (
             f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define INDEX {at.value}\ntypedef"

@@ -14,13 +14,11 @@ from pelton.codegen.grid import Grid, is_computable, ceil_div, scalar_constant
 from pelton.codegen.tail import operands
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
-# elements per task: large enough to hide claiming it, small enough to share out
-TILE = 16 << 10
+TILE = 16 << 10  # elements per task: enough to hide what it costs to claim one, few enough to balance
 
 
 def flatten(region: Region, layouts: Layouts) -> tuple[Grid, Layouts]:
-    """The index space of the region with its axes joined where all operands allow: rows × columns, and the strides over
-    it."""
+    """The region's index space as rows × columns, with axes merged where all operands allow, and strides over it."""
     shape = region.output.type.shape
     order = order_of(shape, layouts[region.output])
     values = operands(region)
@@ -33,7 +31,7 @@ def flatten(region: Region, layouts: Layouts) -> tuple[Grid, Layouts]:
 
 @template
 class Transpose(Template):
-    """Copies that turn the unit-stride axis; declared before Pointwise, which copies everything else."""
+    """Copies that change the axis of unit stride; Pointwise, declared later, takes all other copies."""
 
     name = "transpose"
     dynamic = True
@@ -42,11 +40,11 @@ class Transpose(Template):
         if len(region.body.nodes) != 1 or region.body.nodes[0].op is not copy:
             return "not a copy"
         if not is_computable(region.output.type.dtype) or not region.body.inputs or 0 in region.output.type.shape:
-            return "nothing that kernels hold"
+            return "empty, without an input, or of a type that kernels do not compute with"
         return None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        # of sizes that vary it may be one at the usual ones alone
+        # with dynamic sizes this may hold for the optimum alone
         return self._axes(region, layouts) is not None
 
     def _axes(self, region: Region, layouts: Layouts) -> tuple[list[int], list[int], list[int]] | None:
@@ -92,7 +90,7 @@ class Pointwise(Template):
 
     def rejection(self, region: Region) -> str | None:
         if region.anchors:
-            return "not pointwise alone"
+            return "not only pointwise"
         shape = region.output.type.shape
         if 0 in shape:
             return "nothing to compute"

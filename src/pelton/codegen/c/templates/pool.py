@@ -16,8 +16,10 @@ MAX_COLUMNS = {"max_pool": 11, "average_pool": 13}
 
 
 def windows_at_once(s: WindowGeometry, widest: int) -> list[tuple[int, int]]:
-    """(windows, vectors of channels) that may be computed together, the best guess first; no windows: one by one, as
-    wide as can be."""
+    """(windows, vectors of channels) that are computed together, the best guess first.
+
+    0 windows: one by one, with as many channels as there are registers.
+    """
 
     def columns(n: int) -> int:
         return (n - 1) * s.sw + (s.kw - 1) * s.dw + 1 if n else 0

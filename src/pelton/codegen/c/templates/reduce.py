@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pelton.ir.types import BOOL, F16, BF16, F32, F64, I64, DType
+from pelton.ir.types import BOOL, F64, I64, DType
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
@@ -19,7 +19,7 @@ KINDS = {"reduce_sum": "sum", "reduce_mean": "sum", "reduce_prod": "prod", "redu
 
 
 class ReducedAxes:
-    """The axes of a reduction: which the output keeps, and how the reduced ones lie in the input."""
+    """The axes of a reduction: those that the output keeps, and the strides of those that are reduced."""
 
     def __init__(self, region: Region, layouts: Layouts, axes: tuple[int, ...]):
         node = region.anchor
@@ -36,24 +36,23 @@ class ReducedAxes:
 
     @property
     def outer(self) -> int:
-        """Runs of the reduced elements, counted."""
+        """The number of runs of reduced elements."""
         return math.prod(d for d, _ in self.runs[:-1])
 
     def outer_at(self) -> Text:
-        """C: where run r begins."""
+        """C: the offset of run r."""
         sizes = tuple(d for d, _ in self.runs[:-1])
         return Grid(sizes, (), tuple(range(len(sizes))), ()).address(tuple(s for _, s in self.runs[:-1]))
 
 
 class ReductionTemplate(Sweep):
-    """What reductions share: rows and columns are those of the output, and the unit stride of the input is either kept
-    or reduced."""
+    """Base of reductions over rows and columns of the output; the input's axis of unit stride is kept or reduced."""
 
     def axes(self, region: Region) -> tuple[int, ...]:
         return region.anchor.attrs["axes"]
 
     def output_order(self, region: Region, value, layouts: Layouts) -> Order:
-        """The kept axes as they lie in the input; reduced ones, of size one now, outermost."""
+        """The kept axes in the input's order; reduced ones, which have size one, outermost."""
         x = region.anchor.inputs[0]
         r = ReducedAxes(region, layouts, self.axes(region))
         kept = [r.place[a] for a in memory_order(x.type.shape, layouts[x]) if a in r.place]
@@ -74,7 +73,7 @@ class ReductionTemplate(Sweep):
         return fits_grid(region, grid, value, layouts[value])
 
     def runs_along(self, region: Region, grid: Grid, layouts: Layouts) -> bool | None:
-        """Whether vectors run along what is reduced (or along the columns); None where neither has unit stride."""
+        """Whether vectors run along reduced axes, or else along columns; None where neither has unit stride."""
         r = ReducedAxes(region, layouts, self.axes(region))
         if grid.step(r.kept) == 1:
             return False
@@ -131,13 +130,10 @@ class Reduce(ReductionTemplate):
         block, rows, cols = self.sizes(region, layouts)
         block += reduction_macros(KINDS[node.op.name], dtype, I64 if mean and dtype.is_integer else None)
         result = "v"
-        if mean:
-            within = F32 if dtype in (F16, BF16) else dtype
-            result = (
-                f"((v) / {'COUNT' if dtype is F64 else '(float)COUNT'})"
-                if dtype.is_float
-                else f"cast_i64_{within.value}(i64_div(v, bc_i64(COUNT)))"
-            )
+        if mean and dtype.is_float:
+            result = f"((v) / {'COUNT' if dtype is F64 else '(float)COUNT'})"
+        elif mean:
+            result = f"cast_i64_{dtype.value}(i64_div(v, bc_i64(COUNT)))"
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
         return kernel(
             "reduce.c",

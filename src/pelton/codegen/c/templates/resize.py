@@ -1,5 +1,4 @@
-"""Linear and cubic interpolation over one or two spatial axes, channels-last. (The nearest neighbour only moves
-elements: moves.py.)"""
+"""Linear and cubic interpolation over one or two spatial axes, channels-last (nearest neighbours: moves.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
 def table(kind: str, name: str, rows: np.ndarray) -> str:
-    """A constant table in C, one brace per output place."""
+    """A constant table in C, one row per index of the output."""
 
     def text(x) -> str:
         return f"{float(np.float32(x))!r}f" if kind == "float" else str(int(x))
@@ -44,26 +43,24 @@ class Resize(Sweep):
         if a["mode"] == "nearest":
             return "the nearest neighbour only moves elements"
         if a["antialias"] or a["roi"]:
-            return "antialiased, or a part of the picture"
+            return "antialiased, or a part of the image"
         if x.dtype not in (F32, F16, BF16):
             return f"not in {x.dtype.value}"
         if x.rank not in (3, 4) or a["shape"][:2] != x.shape[:2] or a["scales"][:2] != (1, 1):
             return "not over one or two spatial axes"
         if not is_known(*x.shape[2:], *a["shape"][2:]):
-            return "the picture's size varies, and with it what each pixel is made of"
+            return "the image's size is dynamic, and with it the taps of each pixel"
         if sum(a["shape"][2:]) > MAX_TABLE_ENTRIES:
-            return "the tables of what pixels are made of are too long for a kernel's source"
+            return f"its tables of taps have more than {MAX_TABLE_ENTRIES} rows"
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank)
 
     def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return (
-            channels_last(value.type.rank)
-            if value is region.anchor.inputs[0]
-            else super().copy_order(region, value, layouts)
-        )
+        if value is region.anchor.inputs[0]:
+            return channels_last(value.type.rank)
+        return super().copy_order(region, value, layouts)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return grid_of(region.output.type.shape, "pixels")

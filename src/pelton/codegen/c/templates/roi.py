@@ -1,5 +1,4 @@
-"""Regions of pictures brought to one size, channels-last: bins of points between the elements, or the largest
-elements."""
+"""Regions of feature maps pooled to one size, channels-last: of interpolated points, or of the largest elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary embedding as one pass over the rows: heads are read and written where they lie."""
+"""Rotary embedding as one pass over rows that reads and writes heads with any strides."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ class Rotary(Sweep):
 
     def node_rejection(self, region: Region) -> str | None:
         x, cos, _ = region.anchor.inputs
-        return None if is_known(x.type.shape[-1], cos.type.shape[-1]) else "the length of a row is not known"
+        return None if is_known(x.type.shape[-1], cos.type.shape[-1]) else "the length of a row is dynamic"
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The input's order of rows, so that heads which were split by a transpose are joined by a free one."""
+        """The input's order of axes: where a transpose split heads for free, another one joins them for free."""
         x = region.anchor.inputs[0]
         last = x.type.rank - 1
         return (*(a for a in memory_order(x.type.shape, layouts[x]) if a != last), last)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        """Columns are the last axis; the innermost axis of the others is walked by steps, the rest is found by
-        division."""
+        """Columns are the last axis, r is the innermost of the others, b the rest."""
         shape = region.output.type.shape
         last = len(shape) - 1
         lead = [a for a in memory_order(shape, layouts[region.output]) if a != last]

@@ -1,4 +1,4 @@
-"""Scatters: elements, and slices by index tuples, written or joined into a copy of a tensor."""
+"""Scatters of elements, and of slices by index tuples: stored in a copy of a tensor, or reduced with its elements."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ JOINS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 class ScatterStrides:
-    """The updates of a scatter as rows × columns: how updates, indices and output are walked, and what one number of an
-    index tuple is worth."""
+    """Strides of updates, indices and output over the updates as rows × columns, and those of the scattered axes."""
 
     def __init__(self, region: Region, layouts: Layouts):
         node = region.anchor
         x, indices, updates = node.inputs
         ys, ids, self.updates = layouts[node.output], layouts[indices], layouts[updates]
         rank = indices.type.rank
-        self.between: Size = 0  # between the numbers of an index tuple
+        self.between: Size = 0  # the stride between the numbers of an index tuple
         if node.op.name == "scatter_nd":
             depth = indices.type.shape[-1]
             self.y: Strides = (*[0] * (rank - 1), *ys[depth:])
@@ -41,7 +40,7 @@ class ScatterStrides:
         self.grid = self._grid(updates.type.shape)
 
     def _grid(self, shape: tuple[Size, ...]) -> Grid:
-        """Columns are the last axes, as many as everything passes in equal steps."""
+        """Columns are the last axes, as many as every operand has one stride along."""
         first = len(shape)
         while first > 0 and all(
             Grid(shape, (), (), tuple(range(first - 1, len(shape)))).step(s) is not None
@@ -66,14 +65,14 @@ class Scatter(Template):
         dtype = x.type.dtype
         if node.attrs["reduction"] == "none":
             return f"{dtype.value} is not held by kernels" if dtype is STRING or dtype.size > 8 else None
-        return f"{dtype.value} is not joined by kernels" if dtype is BOOL or not is_computable(dtype) else None
+        return f"{dtype.value} is not reduced by kernels" if dtype is BOOL or not is_computable(dtype) else None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         whole = value is region.anchor.inputs[0] or value is region.output
         return not whole or layouts[value] == dense(value.type.shape, row_major(value.type.rank))
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
-        """Every part goes over all indices: more than one to each thread would only repeat that."""
+        """One part per thread at most, since each goes over all indices."""
         parts = target.threads if bounds(region.output.type.size)[1] >= TASK_ELEMENTS else 1
         yield Tactic(self.name, target.isa, (("PARTS", parts),))
 

@@ -11,7 +11,7 @@ from .order import along_or_across
 from pelton.codegen.sweep import Sweep, extent, task_shape
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
-COST = 4  # an exponential costs as much as reading some elements
+COST = 4  # what an exponential costs, in elements read
 
 
 @template
@@ -38,32 +38,19 @@ class Softmax(Sweep):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, axis = node.inputs[0], node.attrs["axis"]
-        batch, n, cols, log = (
-            extent(grid, grid.b),
-            x.type.shape[axis],
-            extent(grid, grid.c),
-            node.op.name == "log_softmax",
+        batch, n, cols = extent(grid, grid.b), x.type.shape[axis], extent(grid, grid.c)
+        across = dict(COLS=cols, XN=layouts[x][axis]) if grid.r else {}
+        block = constants(BATCH=batch, N=n, **across, LOG=node.op.name == "log_softmax") + macro(
+            "X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x])
         )
-        sizes = (
-            dict(BATCH=batch, N=n, LOG=log)
-            if not grid.r
-            else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
-        )
-        block = constants(**sizes) + macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x]))
         block += element_macros(x.type.dtype)
         kind = register_type(x.type.dtype)
         block += f"#define REAL(name) {kind.value}_##name\n#define WHOLE(name) h##name##_{kind.value}\n"
         end = tail(region, layouts, grid, (node.output,), first=1)
         if grid.r:
-            file, tiles, scratch = (
-                "softmax_across.c",
-                batch * ceil_div(cols, tactic["CB"]),
-                kind.size * n * tactic["NV"] * target.lanes,
-            )
+            file, tiles = "softmax_across.c", batch * ceil_div(cols, tactic["CB"])
+            scratch = kind.size * n * tactic["NV"] * target.lanes
         else:
-            file, tiles, scratch = (
-                "softmax.c",
-                ceil_div(batch, tactic["RB"]),
-                kind.size * ceil_div(n, target.lanes) * target.lanes,
-            )
+            file, tiles = "softmax.c", ceil_div(batch, tactic["RB"])
+            scratch = kind.size * ceil_div(n, target.lanes) * target.lanes
         return kernel(file, region, tactic, block + end.text, (x, *end.operands), tiles, scratch=scratch)
