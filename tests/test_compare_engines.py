@@ -16,7 +16,7 @@ from pelton import cli
 from pelton.diagnose.compare import compare
 from pelton.engine import file
 from pelton.options import Options
-from pelton.backends.cpu.prepared import Prepared
+from pelton.backends.cpu.prepared import CpuReady
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_what_steps_write_is_known_to_the_model(made, cache):
 
 
 def test_a_wrong_step_is_seen_where_it_is(engine, monkeypatch):
-    run_part, spoiled, done = Prepared.run_part, 2, []
+    run_part, spoiled, done = CpuReady.run_part, 2, []
 
     def run_and_spoil(self, part):
         run_part(self, part)
@@ -61,7 +61,7 @@ def test_a_wrong_step_is_seen_where_it_is(engine, monkeypatch):
         if len(done) == spoiled + 1:
             self.memory(self.plain.steps[spoiled].outputs[0].slice.buffer).view(np.float32)[:] = np.nan
 
-    monkeypatch.setattr(Prepared, "run_part", run_and_spoil)
+    monkeypatch.setattr(CpuReady, "run_part", run_and_spoil)
     found = compare(wide_cnn(), engine)
     assert not found.ok and found.outputs[0].lost and not any(s.lost for s in found.steps if s.step < spoiled)
     assert next(s for s in found.steps if s.step == spoiled).lost and found.worst(1)[0].lost

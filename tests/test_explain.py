@@ -16,7 +16,7 @@ from pelton.diagnose.explain import errors
 from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.backends.arrays import drawn
-from pelton.backends.cpu.prepared import Prepared
+from pelton.backends.cpu.prepared import CpuReady
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_strict_engines_have_no_inexact_steps(cache):
 
 def spoil(monkeypatch, step):
     """The kernel of this step writes one wrong number into what the next step reads."""
-    run_part, done = Prepared.run_part, []
+    run_part, done = CpuReady.run_part, []
 
     def run_and_spoil(self, part):
         run_part(self, part)
@@ -64,7 +64,7 @@ def spoil(monkeypatch, step):
         if len(done) % len(self.plain.steps) == step + 1:
             self.memory(self.plain.steps[step + 1].args[0].buffer).view(np.float32)[3] += 1
 
-    monkeypatch.setattr(Prepared, "run_part", run_and_spoil)
+    monkeypatch.setattr(CpuReady, "run_part", run_and_spoil)
 
 
 def test_a_wrong_kernel_is_seen_where_it_is(monkeypatch, cache, wide):

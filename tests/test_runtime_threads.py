@@ -14,7 +14,7 @@ import pytest
 from handmade import chain, compiled, expected, python, zig_cc
 
 import pelton.backends.cpu
-from pelton.backends.cpu import Program, load_code
+from pelton.backends.cpu import NativeProgram, load_code
 from pelton.errors import InputError
 from pelton.runtime import Engine
 
@@ -56,7 +56,7 @@ def cascade(code, n: int, steps: int, tiles: int, grain: int = 1):
 def test_waves_follow_each_other(code, threads):
     for n, tiles, grain in ((64, 1, 1), (64, 64, 1), (1000, 7, 2), (4096, 100, 3), (4096, 5, 100)):
         rows, arrays = cascade(code, n, 20, tiles, grain)
-        program = Program(rows, threads)
+        program = NativeProgram(rows, threads)
         for _ in range(30):
             for a in arrays[1:]:
                 a[:] = np.nan
@@ -66,7 +66,7 @@ def test_waves_follow_each_other(code, threads):
 
 def test_every_participant_has_scratch_of_its_own(code):
     x, z = np.random.default_rng(0).integers(-9, 9, 3000).astype(np.float32), np.empty(3000, np.float32)
-    program = Program([(code.symbol("window"), [place(x), place(z), 50], 2, 3000, 1, 0, 200, 1)], 4)
+    program = NativeProgram([(code.symbol("window"), [place(x), place(z), 50], 2, 3000, 1, 0, 200, 1)], 4)
     for _ in range(10):
         z[:] = 0
         program.run()
@@ -78,7 +78,7 @@ def test_times_and_profiles(code):
     slow = (code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 30], 2, 4, 1, 0, 0, 1)
     none = (*slow[:3], 0, 1, 1, 0, 1)
     for threads in (1, 2):
-        program = Program([slow, none, slow[:5] + (2, 0, 1)], threads)
+        program = NativeProgram([slow, none, slow[:5] + (2, 0, 1)], threads)
         assert len(program.time(3)) == 3 and all(10_000 < ns < 10**9 for ns in program.time(3))
         first, empty, last = program.profile()
         assert first > 10_000 and last > 10_000 and 0 <= empty < first
@@ -88,8 +88,8 @@ def test_steps_that_are_refused(code):
     good = (code.symbol("scale"), [0, 0, 1], 2, 1, 1, 0, 0, 1)
     for i, bad in ((0, 0), (2, 4), (3, -1), (3, 1 << 31), (4, 0), (6, -1), (7, 0), (7, 1 << 31)):
         with pytest.raises(InputError, match="a step needs a kernel"):
-            Program([(*good[:i], bad, *good[i + 1 :])], 1)
-    Program([], 2).run()
+            NativeProgram([(*good[:i], bad, *good[i + 1 :])], 1)
+    NativeProgram([], 2).run()
 
 
 def test_contexts_side_by_side():
@@ -147,7 +147,7 @@ def test_neighbours_in_flight():
 def test_the_interpreter_runs_meanwhile(code):
     """A native run does not hold the interpreter's lock."""
     x = np.ones(64, np.float32)
-    program = Program([(code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 4000], 2, 64, 1, 0, 0, 1)], 1)
+    program = NativeProgram([(code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 4000], 2, 64, 1, 0, 0, 1)], 1)
     t, ticks = threading.Thread(target=program.run), 0
     t.start()
     while t.is_alive():
@@ -236,10 +236,10 @@ def test_a_fork_during_a_profile():
         import ctypes, os, threading, time
         import numpy as np
         from handmade import compiled
-        from pelton.backends.cpu import Program, load_code
+        from pelton.backends.cpu import NativeProgram, load_code
         x, z, stamps = np.ones(64, np.float32), np.zeros(64, np.float32), (ctypes.c_int64 * 2)()
         code = load_code(compiled())
-        program = Program([(code.symbol("slow"), [x.ctypes.data, z.ctypes.data, 1, 3000], 2, 64, 1, 0, 0, 1)], 2)
+        program = NativeProgram([(code.symbol("slow"), [x.ctypes.data, z.ctypes.data, 1, 3000], 2, 64, 1, 0, 0, 1)], 2)
         profiles = threading.Thread(target=lambda: program._library.pelton_profile(program._handle, None, stamps))
         profiles.start()
         while not z[0]:
@@ -350,7 +350,7 @@ def test_steps_of_one_wave_overlap(code):
         counter, seen = np.zeros(1, np.int64), np.zeros(2, np.float32)
         limit = 10**10 if met else 1000
         rows = [(code.symbol("meet"), [place(counter), place(seen[i:]), limit], 2, tiles, 1, 0, 0, 1) for i in range(2)]
-        Program(rows, threads).run()
+        NativeProgram(rows, threads).run()
         assert (seen.tolist() == [1, 1]) == met
 
 

@@ -31,7 +31,7 @@ AGAIN = "build it on, or for, this machine"  # how messages end that say that an
 
 # a step, and when it began and ended, in nanoseconds of `time.monotonic_ns`
 Stamped = tuple[Step, int, int]
-Told = Callable[[str, int, int], Any]  # is told of progress: stage, done, of how many
+ProgressCallback = Callable[[str, int, int], Any]  # gets a stage, how much of it is done, and of how much
 
 
 class Ready(Protocol):
@@ -137,7 +137,7 @@ class Backend:
     open: Callable[[Plan], Any]
     load: Callable[[Any, Any], Loaded]
     allocate: Callable[[Any, int | None], Workspace]
-    tune: Callable[[str, Sequence[EnginePlan], Any, float | None, Told | None], list[EnginePlan]]
+    tune: Callable[[str, Sequence[EnginePlan], Any, float | None, ProgressCallback | None], list[EnginePlan]]
 
 
 def backend(target: Mapping[str, Any]) -> Backend:

@@ -6,11 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any, NoReturn
+from typing import Any
 
-from pelton.errors import EngineError
-
-from .validate import check_target
+from .validate import Refusal, check_target
 from .constants import length
 from .model import SIZES, EnginePlan, Port, DynamicDimension
 from pelton.record import record
@@ -183,7 +181,7 @@ def free(block: Block) -> set[str]:
 def validate_script(script: Script) -> None:
     """EngineError, saying what and where, unless every step has what it needs. The engines are checked by
     themselves."""
-    refuse = _Refusal(script.called)
+    refuse = Refusal(script.called)
     check_target(script.target, refuse)
     if any(e.constants is not script.constants for e in script.engines):
         refuse("its engines have constants of their own")
@@ -219,15 +217,7 @@ def validate_script(script: Script) -> None:
     _block(script, script.main, set(script.arrays), refuse, 0)
 
 
-class _Refusal:
-    def __init__(self, name: object):
-        self.name = name
-
-    def __call__(self, why: str) -> NoReturn:
-        raise EngineError(f"engine {self.name!r} is damaged: {why}; build it again")
-
-
-def _shape(shape: object, dtype: object, where: str, refuse: _Refusal, texts: bool = False) -> None:
+def _shape(shape: object, dtype: object, where: str, refuse: Refusal, texts: bool = False) -> None:
     if dtype not in SIZES or not isinstance(shape, tuple) or len(shape) > 32:
         refuse(f"{where} is of type {dtype!r} and shape {shape!r:.100}")
     for d in shape:
@@ -235,7 +225,7 @@ def _shape(shape: object, dtype: object, where: str, refuse: _Refusal, texts: bo
             refuse(f"{where} has the size {d!r}")
 
 
-def _block(script: Script, block: Block, known: Iterable[str], refuse: _Refusal, depth: int) -> None:
+def _block(script: Script, block: Block, known: Iterable[str], refuse: Refusal, depth: int) -> None:
     if depth > DEEPEST:
         refuse(f"it has more than {DEEPEST} blocks within blocks")
     names = {*known, *block.inputs}
@@ -253,7 +243,7 @@ def _block(script: Script, block: Block, known: Iterable[str], refuse: _Refusal,
             refuse(f"a block at depth {depth} gives {name!r}, which nothing in it makes")
 
 
-def _action(script: Script, action: Action, where: str, refuse: _Refusal) -> None:
+def _action(script: Script, action: Action, where: str, refuse: Refusal) -> None:
     """Whether a step has as many inputs and outputs as what it runs."""
     match action:
         case RunAction():

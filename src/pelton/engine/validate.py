@@ -27,7 +27,7 @@ def validate(engine: EnginePlan) -> None:
     What kernels do with their dims is not known here: code and dims are trusted like a program. An engine with symbols
     is checked at its optimum sizes; for others, what `sizes.at` gives can be checked in turn.
     """
-    refuse = _Refusal(engine.called)
+    refuse = Refusal(engine.called)
     check_target(engine.target, refuse)
     if engine.symbols:
         _symbols(engine, refuse)
@@ -72,7 +72,7 @@ def check_target(target: Mapping[str, Any], refuse: Callable[[str], NoReturn]) -
         refuse("it does not say what it needs of a CPU")
 
 
-def _symbols(engine: EnginePlan, refuse: _Refusal) -> None:
+def _symbols(engine: EnginePlan, refuse: Refusal) -> None:
     names = [s.name for s in engine.symbols]
     if len(set(names)) < len(names):
         refuse(f"two of its sizes have one name: {', '.join(names)}")
@@ -93,7 +93,9 @@ def _symbols(engine: EnginePlan, refuse: _Refusal) -> None:
             refuse(f"buffer {i} is {'of zeros' if b.kind == 'zeros' else 'a constant'} whose size varies")
 
 
-class _Refusal:
+class Refusal:
+    """Raises EngineError for a damaged engine of this name, with the reason."""
+
     def __init__(self, name: object):
         self.name = name
 
@@ -101,12 +103,12 @@ class _Refusal:
         raise EngineError(f"engine {self.name!r} is damaged: {why}; build it again")
 
 
-def _number(n: object, limit: int, refuse: _Refusal, what: str) -> None:
+def _number(n: object, limit: int, refuse: Refusal, what: str) -> None:
     if type(n) is not int or not 0 <= n < limit:
         refuse(f"{what} is {n!r}, expected a whole number from 0 to {limit - 1}")
 
 
-def _tensor_size(dtype: object, shape: object, refuse: _Refusal, where: str) -> int:
+def _tensor_size(dtype: object, shape: object, refuse: Refusal, where: str) -> int:
     """Bytes; 0 where an axis is empty."""
     if dtype not in SIZES:
         refuse(f"{where} is of unknown type {dtype!r}")
@@ -120,7 +122,7 @@ def _tensor_size(dtype: object, shape: object, refuse: _Refusal, where: str) -> 
     return 0 if 0 in shape else size
 
 
-def _port(port: Port, refuse: _Refusal, kind: str) -> None:
+def _port(port: Port, refuse: Refusal, kind: str) -> None:
     if not isinstance(port.name, str) or not port.name:
         refuse(f"an {kind} has no name")
     _tensor_size(port.dtype, port.shape, refuse, f"{kind} {port.name!r}")
@@ -128,7 +130,7 @@ def _port(port: Port, refuse: _Refusal, kind: str) -> None:
         refuse(f"{kind} {port.name!r} has {len(port.shape)} sizes and {len(port.dims)} names for them")
 
 
-def _buffers(engine: EnginePlan, refuse: _Refusal) -> dict[int, int]:
+def _buffers(engine: EnginePlan, refuse: Refusal) -> dict[int, int]:
     """Those of strings, with how many each has; no other may be touched as strings, nor these as bytes."""
     made = set()
     objects: dict[int, int] = {}
@@ -162,7 +164,7 @@ def _buffers(engine: EnginePlan, refuse: _Refusal) -> dict[int, int]:
     return objects
 
 
-def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
+def _told(b: Buffer, refuse: Refusal, where: str) -> None:
     wrong = b.dtype not in SIZES or b.dtype == "string" or b.size % SIZES[b.dtype]
     if wrong or (b.kind == "sizes" and (b.size, b.dtype) != (len(b.values) * SIZES["i64"], "i64")):
         refuse(f"{where} has {b.size} bytes of {b.dtype!r} for {len(b.values)} sizes")
@@ -171,7 +173,7 @@ def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
             refuse(f"{where} holds the size {n!r}")
 
 
-def _stored(engine: EnginePlan, b: Buffer, refuse: _Refusal, where: str) -> None:
+def _stored(engine: EnginePlan, b: Buffer, refuse: Refusal, where: str) -> None:
     if b.kind == "zeros":
         limit, room = MOST_ZEROS, "zeros"
         if engine.target.get("arch") not in WITH_ZEROS:
@@ -184,14 +186,14 @@ def _stored(engine: EnginePlan, b: Buffer, refuse: _Refusal, where: str) -> None
         refuse(f"{where} starts at byte {b.offset} of {room}, which is no multiple of {ALIGN}")
 
 
-def _strings(engine: EnginePlan, b: Buffer, refuse: _Refusal, where: str) -> int:
+def _strings(engine: EnginePlan, b: Buffer, refuse: Refusal, where: str) -> int:
     try:
         return strings_in(bytes_of(engine.constants)[b.offset : b.offset + b.size]).size
     except (ValueError, RecursionError) as e:
         refuse(f"{where} should be a list of strings ({e})")
 
 
-def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: Refusal, where: str) -> None:
     for s in slices:
         if type(s.buffer) is not int or not 0 <= s.buffer < len(buffers):
             refuse(f"{where} uses buffer {s.buffer!r}, there are {len(buffers)}")
@@ -199,7 +201,7 @@ def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: _Refus
             refuse(f"{where} uses byte {s.offset!r} of buffer {s.buffer}, which has {buffers[s.buffer].size}")
 
 
-def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: _Refusal, where: str) -> None:
+def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: Refusal, where: str) -> None:
     if (
         not isinstance(step.name, str)
         or not isinstance(step.symbol, str)
@@ -232,7 +234,7 @@ def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], r
         _by_library(step, buffers, refuse, where)
 
 
-def _by_library(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+def _by_library(step: Step, buffers: tuple[Buffer, ...], refuse: Refusal, where: str) -> None:
     """A library does what it is told: nothing outside of its operands."""
     try:
         wanted = work(step.symbol, step.dims).operands()
@@ -254,7 +256,7 @@ def _by_library(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where
         refuse(f"{where} writes to a constant or an input")
 
 
-def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: _Refusal, where: str) -> None:
+def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: Refusal, where: str) -> None:
     _slices((t.slice,), buffers, refuse, where)
     room = buffers[t.slice.buffer].size
     if (t.slice.buffer in objects) != (t.dtype == "string"):

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from pelton.backends.cpu import Code, Program, load_code
-from pelton.backends.cpu.program import Row
+from pelton.backends.cpu import LoadedCode, NativeProgram, load_code
+from pelton.backends.cpu.program import StepRow
 from pelton.ir.graph import Value
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel, Packed, source
@@ -84,7 +84,7 @@ class Stopwatch:
         self,
         tasks: Sequence[Task],
         programs: Sequence[Sequence[Kernel]],
-        loaded: Code,
+        loaded: LoadedCode,
         rounds: int,
         deadline: float | None = None,
     ) -> list[int]:
@@ -121,7 +121,7 @@ class Stopwatch:
             arrays[x][:] = 0
             x.fill(arrays[x].view(x.dtype.numpy).reshape(x.shape))
 
-        def made(k: Kernel, wave: int) -> list[Row]:
+        def made(k: Kernel, wave: int) -> list[StepRow]:
             parts = PARTS * self.threads
             return [
                 (loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1)
@@ -134,7 +134,7 @@ class Stopwatch:
                 return self._weights(x.bytes)
             return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)
 
-        def row(k: Kernel, tiles: int, phases: int, wave: int) -> Row:
+        def row(k: Kernel, tiles: int, phases: int, wave: int) -> StepRow:
             return (
                 loaded.symbol(k.symbol),
                 [*map(place, k.operands), *k.dims],
@@ -167,7 +167,7 @@ class Stopwatch:
                     *first,
                     *(row(*step, len(before) + 1 + wave) for wave, step in enumerate(steps)),
                 ]
-                ns = sum(Program(rows, self.threads).profile()[len(first) + len(before) :])
+                ns = sum(NativeProgram(rows, self.threads).profile()[len(first) + len(before) :])
                 best[i] = min(best[i], ns)
                 took += ns
             turn += 1
@@ -188,7 +188,7 @@ class CpuBench:
         self._watch: Stopwatch | None = None
 
     @contextmanager
-    def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> Iterator[Code]:
+    def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> Iterator[LoadedCode]:
         objects = {
             **self.compiler.objects(sources, told),
             **self.compiler.objects({TOUCH: source("touch.c").replace("KERNEL", TOUCH)}),
@@ -200,7 +200,7 @@ class CpuBench:
         self,
         tasks: Sequence[Task],
         programs: Sequence[Sequence[Kernel]],
-        loaded: Code,
+        loaded: LoadedCode,
         rounds: int,
         deadline: float | None = None,
     ) -> list[int]:

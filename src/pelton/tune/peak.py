@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pelton.backends.cpu import Program, describe, load_code
+from pelton.backends.cpu import NativeProgram, describe, load_code
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.targets import ISAS
 from pelton.codegen.template import source
@@ -44,8 +44,8 @@ def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
         )
     with load_code(code) as loaded:
 
-        def ready(name: str, pointers: Sequence[int], tiles: int) -> Program:
-            program = Program([(loaded.symbol(name), pointers, len(pointers), tiles, 1, 0, 0, 1)], threads)
+        def ready(name: str, pointers: Sequence[int], tiles: int) -> NativeProgram:
+            program = NativeProgram([(loaded.symbol(name), pointers, len(pointers), tiles, 1, 0, 0, 1)], threads)
             program.time(3)  # threads and clocks come up
             return program
 
@@ -57,7 +57,7 @@ def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
         )
 
 
-def _round(program: Program, threads: int) -> float:
+def _round(program: NativeProgram, threads: int) -> float:
     """Nanoseconds of a run by the CPU time of its threads, or by the wall where that is less: then nobody was in their
     way."""
     time.sleep(ASLEEP)

@@ -1,8 +1,8 @@
 """The CPU back end: machine code loaded from memory, a step walker and the threads of the process."""
 
-from .code import Code, load_code
+from .code import LoadedCode, load_code
 from .machine import describe, target
-from .program import MAX_THREADS, Program
+from .program import MAX_THREADS, NativeProgram
 from .share import cores, default_threads
 
-__all__ = ["MAX_THREADS", "Code", "Program", "cores", "default_threads", "describe", "load_code", "target"]
+__all__ = ["MAX_THREADS", "LoadedCode", "NativeProgram", "cores", "default_threads", "describe", "load_code", "target"]

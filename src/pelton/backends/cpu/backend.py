@@ -19,7 +19,7 @@ from ..plan import Plan
 from .check import check_machine, check_memory
 from .code import load_code
 from .machine import describe
-from .prepared import Prepared
+from .prepared import CpuReady
 from .program import MAX_THREADS, check_threads
 from .share import cores, default_threads
 
@@ -27,7 +27,7 @@ PAGE = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class CpuLoaded:
     """The plan of an engine and the address of each step's kernel; 0 for host steps. The code is unloaded when nobody
     holds this any more."""
 
@@ -36,14 +36,14 @@ class Loaded:
     device: None = None
 
 
-class Workspace:
+class CpuWorkspace:
     """An arena and the scratch memory of all threads in one piece, which grows. See `device.Workspace`."""
 
     stream = None
     taken = staticmethod(all_hosted)
     fit = staticmethod(fit)
 
-    def __init__(self, loaded: Loaded, threads: int | None):
+    def __init__(self, loaded: CpuLoaded, threads: int | None):
         plan = loaded.plan
         plan.populate()
         self.threads = (
@@ -57,7 +57,7 @@ class Workspace:
     def machine(self) -> str:
         return describe()["model"]
 
-    def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Prepared:
+    def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> CpuReady:
         plan = self._loaded.plan
         resolved = plan.template.resolve(values)
         scratch = -(-resolved.max_scratch // PAGE) * PAGE
@@ -69,7 +69,7 @@ class Workspace:
             outdated()  # what points into the old one
             # what grows step by step should not come here at each
             self.arena = allocate(max(need, 2 * self.arena.nbytes))
-        return Prepared(
+        return CpuReady(
             plan,
             self._loaded.functions,
             values,
@@ -89,7 +89,7 @@ def opened(plan: Plan) -> Plan:
     return plan
 
 
-def load(plan: Plan, device: Any) -> Loaded:
+def load(plan: Plan, device: Any) -> CpuLoaded:
     """The code in memory, whatever the number of the device. Threads that come first at the same time load it once
     each, all the same."""
     plain = plan.plain
@@ -97,7 +97,7 @@ def load(plan: Plan, device: Any) -> Loaded:
     addresses, code = {"": 0}, load_code(plain.code) if plain.code else None
     if code is not None:
         addresses |= {symbol: code.symbol(symbol) for symbol in {s.symbol: None for s in plain.steps} if symbol}
-    loaded = Loaded(plan, np.array([addresses[s.symbol] for s in plain.steps], np.int64))
+    loaded = CpuLoaded(plan, np.array([addresses[s.symbol] for s in plain.steps], np.int64))
     if code is not None:
         weakref.finalize(loaded, code.close).atexit = False  # at exit a thread may still be running it
     return loaded
@@ -111,4 +111,4 @@ def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     )
 
 
-BACKEND = Backend(check_machine, opened, load, Workspace, tune)
+BACKEND = Backend(check_machine, opened, load, CpuWorkspace, tune)

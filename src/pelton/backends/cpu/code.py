@@ -12,7 +12,7 @@ from .binding import library
 _MACHINES = {62: "x86-64", 183: "AArch64", 243: "RISC-V", 40: "ARM", 3: "x86"}
 
 
-class Code:
+class LoadedCode:
     """A loaded shared object. What was resolved from it is valid until `close`; whoever runs its functions keeps it
     open."""
 
@@ -36,14 +36,14 @@ class Code:
         if handle is not None:
             library().pelton_unload(handle)
 
-    def __enter__(self) -> Code:
+    def __enter__(self) -> LoadedCode:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def load_code(code: bytes, *, in_memory: bool = True) -> Code:
+def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
     """Loads an ELF shared object given as bytes, through memory, or through a temporary file where the system forbids
     that.
 
@@ -53,13 +53,13 @@ def load_code(code: bytes, *, in_memory: bool = True) -> Code:
     lib, error = library(), ctypes.create_string_buffer(512)
     handle = lib.pelton_load(code, len(code), None, error, len(error)) if in_memory else None
     if handle:
-        return Code(handle)
+        return LoadedCode(handle)
     from tempfile import gettempdir  # seldom needed, and slow to import
 
     said = [error.value.decode(errors="replace")] if in_memory else []
     handle = lib.pelton_load(code, len(code), gettempdir().encode(), error, len(error))
     if handle:
-        return Code(handle)
+        return LoadedCode(handle)
     said.append(error.value.decode(errors="replace"))
     raise EngineError(
         f"the engine's machine code cannot be loaded, neither from memory nor from {gettempdir()}: {'; '.join(said)}. "

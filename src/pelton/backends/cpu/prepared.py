@@ -23,10 +23,10 @@ from ..device import Stamped
 from ..host import HostStep
 from ..plan import Plan
 from .ports import bind, callable_of
-from .program import Program
+from .program import NativeProgram
 
 
-class Prepared:
+class CpuReady:
     """The programs and host steps of an engine for one set of sizes, over memory that the maker keeps alive: an arena,
     and `scratch`, the address of pages for all threads. `functions`: the address of each step's kernel. `available`:
     CPUs that this process may use. See `device.Ready`."""
@@ -51,7 +51,7 @@ class Prepared:
         # the arrays of the run in progress, inputs then outputs
         self.bound: list[np.ndarray] = []
         self.parts = list(self.cut())
-        self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not self.host else None
+        self.natives = [p.native for p in self.parts if isinstance(p, NativeProgram)] if not self.host else None
         self.inputs, self.outputs = map(looks, (resolved.inputs, resolved.outputs))
         asked = [look[1:] for look in self.inputs + self.outputs]
         # runs it on arrays that are what the ports take, where a native program is all there is to run
@@ -71,7 +71,7 @@ class Prepared:
             validate(plain)
         return plain
 
-    def cut(self, apart: bool = False) -> Iterator[Program | HostStep]:
+    def cut(self, apart: bool = False) -> Iterator[NativeProgram | HostStep]:
         """The steps as native programs, each as long as no host step comes between; `apart`: each step by itself."""
         resolved, template = self.resolved, self.plan.template
         starts = resolved.starts + np.where(
@@ -96,10 +96,10 @@ class Prepared:
             axis=1,
         )
 
-        def program(begin: int, end: int) -> Program:
+        def program(begin: int, end: int) -> NativeProgram:
             first, last = template.first[begin], template.first[end]
             own = patches[(template.ported >= first) & (template.ported < last)]
-            return Program.of(
+            return NativeProgram.of(
                 table[begin:end] - (0, first, 0, 0, 0, 0, 0),
                 words[first:last],
                 own - (first, 0, 0),
@@ -141,7 +141,7 @@ class Prepared:
             results = self._bind(inputs, out)
             stamps: list[tuple[int, int]] = []
             for part in self.parts:
-                if isinstance(part, Program):
+                if isinstance(part, NativeProgram):
                     stamps += part.trace(self.ports)
                 else:
                     begin = time.monotonic_ns()
@@ -165,8 +165,8 @@ class Prepared:
         finally:
             self.bound.clear()
 
-    def run_part(self, part: Program | HostStep) -> None:
-        if isinstance(part, Program):
+    def run_part(self, part: NativeProgram | HostStep) -> None:
+        if isinstance(part, NativeProgram):
             part.run(self.ports)
         else:
             part.run(self.memory)

@@ -16,10 +16,10 @@ from .share import cores
 
 MAX_THREADS = 256
 
-Row = tuple[int, Sequence[int], int, int, int, int, int, int]
+StepRow = tuple[int, Sequence[int], int, int, int, int, int, int]
 
 
-class Program:
+class NativeProgram:
     """A table of steps (kernel address, words, how many of the words are pointers, tiles, grain, wave, bytes of scratch
     per thread, phases).
 
@@ -30,7 +30,7 @@ class Program:
     _handle: int | None = None
 
     def __init__(
-        self, steps: Iterable[Row], threads: int | None = None, patches: Iterable[tuple[int, int, int, int]] = ()
+        self, steps: Iterable[StepRow], threads: int | None = None, patches: Iterable[tuple[int, int, int, int]] = ()
     ):
         rows: list[tuple[int, ...]] = []
         words: list[int] = []
@@ -52,7 +52,7 @@ class Program:
     @classmethod
     def of(
         cls, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int, available: float, scratch: int = 0
-    ) -> Program:
+    ) -> NativeProgram:
         """The same of arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave, scratch and
         phases, `patches` per row a word, port and offset. `available`: CPUs that this process may use. `scratch`: the
         address of pages for all threads, each the most that a step asks for; 0: of its own."""

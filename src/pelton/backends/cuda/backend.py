@@ -9,7 +9,7 @@ from typing import Any
 
 from pelton.engine.model import EnginePlan
 
-from ..device import Backend, Told, check_here
+from ..device import Backend, ProgressCallback, check_here
 from ..plan import Plan
 from .bundle import unpack
 from .device import Device
@@ -45,7 +45,11 @@ def check_machine(called: str, target: Mapping[str, Any]) -> None:
 
 
 def tune(
-    called: str, engines: Sequence[EnginePlan], device: int | Device, deadline: float | None, progress: Told | None
+    called: str,
+    engines: Sequence[EnginePlan],
+    device: int | Device,
+    deadline: float | None,
+    progress: ProgressCallback | None,
 ) -> list[EnginePlan]:
     """See `tune.tuned`; equal kernels of all these engines are timed once."""
     from .tune import tuned  # only who asks for it needs it

@@ -19,7 +19,7 @@ from pelton.engine.model import Slice, Step
 from pelton.errors import Cancelled, EngineError
 
 from ..arrays import drawn
-from ..device import Told
+from ..device import ProgressCallback
 from ..plan import Plan
 from .agree import Trial, groups
 from .bundle import unpack
@@ -48,7 +48,9 @@ class Found:
 Known = dict[tuple[Any, ...], Found]  # kernels with their sizes
 
 
-def agreed(plain: plain_engine.EnginePlan, device: Device, progress: Told | None = None) -> plain_engine.EnginePlan:
+def agreed(
+    plain: plain_engine.EnginePlan, device: Device, progress: ProgressCallback | None = None
+) -> plain_engine.EnginePlan:
     """A plain engine without the kernels of its steps that write something else on this GPU than the others do, which
     is logged. Nothing is timed. EngineError where it does not run there."""
     loaded = Loaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
@@ -59,14 +61,18 @@ def agreed(plain: plain_engine.EnginePlan, device: Device, progress: Told | None
     )
 
 
-def tuned(engines: Sequence[Loaded], deadline: float | None, progress: Told | None) -> list[plain_engine.EnginePlan]:
+def tuned(
+    engines: Sequence[Loaded], deadline: float | None, progress: ProgressCallback | None
+) -> list[plain_engine.EnginePlan]:
     """The engines by the fastest of the kernels that each carries for its steps, at its usual sizes, until the
     deadline; what kernels write is compared, too. Of equal kernels of all engines one is timed."""
     known: Known = {}
     return [_tuned(loaded, deadline, progress, known) for loaded in engines]
 
 
-def _tuned(loaded: Loaded, deadline: float | None, progress: Told | None, known: Known) -> plain_engine.EnginePlan:
+def _tuned(
+    loaded: Loaded, deadline: float | None, progress: ProgressCallback | None, known: Known
+) -> plain_engine.EnginePlan:
     on, plain = loaded.device, loaded.plan.plain
     found = _seen(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
     steps = tuple(
@@ -75,7 +81,7 @@ def _tuned(loaded: Loaded, deadline: float | None, progress: Told | None, known:
     return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
 
 
-def _seen(bench: _Bench, progress: Told | None, stage: str, known: Known) -> dict[int, Found]:
+def _seen(bench: _Bench, progress: ProgressCallback | None, stage: str, known: Known) -> dict[int, Found]:
     """What is found of each step's kernels, in one run of the engine; of equal kernels once."""
     device, plain, found = bench.device, bench.loaded.plan.plain, dict[int, Found]()
     count = len(plain.steps)

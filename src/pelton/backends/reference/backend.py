@@ -25,14 +25,14 @@ UNWRITTEN = 0xFF
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class ReferenceLoaded:
     """An engine whose steps are all host steps."""
 
     plan: Plan
     device: None = None
 
 
-class Ready:
+class ReferenceReady:
     """One array for each buffer, and the host steps in order. See `device.Ready`."""
 
     call = None
@@ -100,22 +100,22 @@ class Ready:
         return array if array.dtype.hasobject else array.view(np.uint8)
 
 
-class Workspace:
+class ReferenceWorkspace:
     """Nothing that a run would leave behind. See `device.Workspace`."""
 
     threads, stream, machine = 1, None, "the reference"
     taken = staticmethod(all_hosted)
     fit = staticmethod(fit)
 
-    def __init__(self, loaded: Loaded, threads: int | None):
+    def __init__(self, loaded: ReferenceLoaded, threads: int | None):
         if threads not in (None, 1):
             raise InputError(
                 f"engine {loaded.plan.called!r} runs by the reference, in one thread, given {threads}; leave it out"
             )
         self._plan = loaded.plan
 
-    def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
-        return Ready(self._plan, values, self._plan.template.resolve(values))
+    def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> ReferenceReady:
+        return ReferenceReady(self._plan, values, self._plan.template.resolve(values))
 
     def synchronize(self) -> None:
         """Nothing goes on when `run` has returned."""
@@ -129,7 +129,7 @@ def _unwritten(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     return array
 
 
-def opened(plan: Plan) -> Loaded:
+def opened(plan: Plan) -> ReferenceLoaded:
     """EngineError for an engine with kernels."""
     kernel = next((s for s in plan.plain.steps if not s.host), None)
     if kernel is not None:
@@ -137,10 +137,10 @@ def opened(plan: Plan) -> Loaded:
             f"engine {plan.called!r} is for the reference, which does not run kernels such as {kernel.symbol!r}; build"
             " it again"
         )
-    return Loaded(plan)
+    return ReferenceLoaded(plan)
 
 
-def load(loaded: Loaded, device: Any) -> Loaded:
+def load(loaded: ReferenceLoaded, device: Any) -> ReferenceLoaded:
     check_machine(loaded.plan.called, loaded.plan.plain.target)
     return loaded
 
@@ -157,4 +157,4 @@ def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     )
 
 
-BACKEND = Backend(check_machine, opened, load, Workspace, tune)
+BACKEND = Backend(check_machine, opened, load, ReferenceWorkspace, tune)
