@@ -219,7 +219,7 @@ def test_random_layers_placed_as_any_template_demands(seed):
 
 
 def run(placed: placed.Placed, seed: int, target: Target) -> None:
-    choices = search.select(placed, target, None, strict=False, most=1)
+    choices = search.select(placed, target, None, strict=False, max_tactics=1)
     code = linked([c.kernel for c in choices.values()], target)
     waves = lower.waves(placed)
     chosen = [

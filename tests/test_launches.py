@@ -99,7 +99,7 @@ def placed_of(m: onnx.ModelProto, precision: str = "fp32", target: Target = TARG
     """The program's tasks, and the kernels that they have by themselves."""
     options = Options(target="cuda:sm_90", precision=precision)
     placed = run_stages(start(importer.load(m), options, target), "place").placed
-    return placed, search.select(placed, target, None, strict=False, most=1)
+    return placed, search.select(placed, target, None, strict=False, max_tactics=1)
 
 
 def runs(m: onnx.ModelProto, precision: str = "fp32", timing=None, target: Target = TARGET):

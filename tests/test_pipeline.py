@@ -157,7 +157,7 @@ def test_strict_keeps_the_rounding():
 
 def test_the_report_counts_and_observers_see_every_pass():
     graph, seen = random_constants(QKV), []
-    after, report = run(graph, see=lambda name, g: seen.append((name, len(g.nodes))))
+    after, report = run(graph, observe=lambda name, g: seen.append((name, len(g.nodes))))
     assert [name for name, _ in seen] == [name for name, _ in PIPELINE] == [p.name for p in report.passes]
     assert (
         [p.after for p in report.passes] == [n for _, n in seen]

@@ -81,7 +81,7 @@ def test_a_walk_goes_on_where_it_stopped():
 
 def test_every_program_is_shown_by_name():
     seen = []
-    run_stages(Compilation(Options(), small_cnn(), see=lambda name, graph: seen.append(name)), "tune")
+    run_stages(Compilation(Options(), small_cnn(), observe=lambda name, graph: seen.append(name)), "tune")
     assert seen == [
         "import",
         "quantized",

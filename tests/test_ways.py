@@ -147,7 +147,7 @@ def test_what_no_single_change_would_find():
 def test_templates_that_agree_are_one_way_and_equals_go_to_the_first():
     fused = cut(chain(4))
     found = layout_search.explore(fused, lambda r: (LAST, Ordered("another", layout.channels_last)))
-    assert all(len(w) == 1 for w in found.transitions) and not found.open()
+    assert all(len(w) == 1 for w in found.transitions) and not found.undecided_tasks()
     chosen, decisions = layout_search.explore(fused, lambda r: (PLANES, LAST)).cheapest(lambda task: 0)
     assert {c.name for c in chosen.values()} == {"planes"} and len(decisions) == 4
 

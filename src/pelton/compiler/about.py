@@ -17,10 +17,10 @@ from .compilation import Compilation
 
 def meta(c: Compilation) -> dict[str, Any]:
     """The meta data of an engine whose kernels are compiled; `checked` is empty, for who checks the engine later."""
-    assert c.back is not None
+    assert c.back_end is not None
     options, rules = c.options, c.report.of(dict(PIPELINE))
     return {
-        **c.back.meta,
+        **c.back_end.meta,
         "level": options.level,
         "strict": options.strict,
         "precision": options.precision,
@@ -28,7 +28,7 @@ def meta(c: Compilation) -> dict[str, Any]:
         "fusion_refusals": [f"{n.node}: {n.reason}" for n in c.fused.notes],
         "copies": c.lowered.placed.copies,
         "layouts": c.layouts,
-        "chains": [*c.fused.chains, *c.lowered.together],
+        "chains": [*c.fused.chains, *c.lowered.launches],
         "host_steps": host_steps(c.lowered.scheduled),
         "weights": _weights([choice.packing for choice in c.lowered.choices.values()]),
         "model": {k: v for k, v in asdict(c.imported.info).items() if k != "path"},

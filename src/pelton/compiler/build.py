@@ -1,4 +1,4 @@
-"""`pelton.build`: prepares a compilation, walks the stages and hands out the engine."""
+"""`pelton.build`: imports a model, runs it through the stages of the compiler and returns an engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pelton.engine import model as plain_engine
+from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.ir.imported import Imported, OnData
 from pelton.ir.dims import Undecided
@@ -22,7 +22,7 @@ from pelton.tune import replay
 from .accuracy import check_accuracy
 from .assemble import assemble
 from .compilation import Compilation
-from .stages import start, read_script, run_stages
+from .stages import read_script, run_stages, start
 from .targets import back_end, check_requirements, describe_target, progress_reporter
 
 log = logging.getLogger("pelton.build")
@@ -30,8 +30,10 @@ log = logging.getLogger("pelton.build")
 
 @dataclass(frozen=True)
 class BuildResult:
-    """An engine with what it was made from: `chosen` has what runs each of the placed tasks, in their order;
-    `decisions` is None unless they are to be recorded."""
+    """An engine with what it was made from.
+
+    `scheduled`: what runs each task of `placed`, in the same order. `decisions`: what `save_tactics` records, else None.
+    """
 
     engine: Engine
     imported: Imported
@@ -43,55 +45,85 @@ class BuildResult:
 def build(
     model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any
 ) -> Engine:
-    """What `pelton.build` is where the compiler is installed."""
+    """The implementation of `pelton.build`, which documents its parameters and errors."""
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     try:
-        imported = _imported(model, options)
+        imported = _import_model(model, options)
     except OnData as e:
         return build_script(model, options, e)
-    return _decided(imported, options).engine
+    return _build_imported(imported, options).engine
 
 
 def build_detailed(model: Any, options: Options) -> BuildResult:
-    """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight
-    line."""
+    """As `build`, with the tasks that the engine was made from; ModelError for a model that becomes a script."""
     try:
-        imported = _imported(model, options)
+        imported = _import_model(model, options)
     except OnData as e:
         raise ModelError(
             f"{e}: it becomes a script over several engines, of which no step-by-step errors are known"
         ) from None
-    return _decided(imported, options)
+    return _build_imported(imported, options)
 
 
-def _imported(model: Any, options: Options) -> Imported:
-    """The model as a program, once all is there that a build needs; OnData where it cannot be one."""
+def build_script(model: Any, options: Options, reason: OnData) -> Engine:
+    """Builds a script over several engines, for a model that cannot be one engine for the given reason."""
+    scripted = read_script(model, options)
+    log.info("%s; it is built as a script over %d engines", reason, len(scripted.programs))
+    engines: list[EnginePlan | Undecided] = []
+    decisions: list[replay.Decisions | None] = []
+    for program, recorded in zip(scripted.programs, _read_decisions(options, len(scripted.programs))):
+        try:
+            result = _compile(program, options, recorded)
+            engines.append(result.engine.plain)
+            decisions.append(result.decisions)
+        except Undecided as e:  # these nodes run by reference
+            engines.append(e)
+            decisions.append(None)
+    script = assemble(scripted, engines, options, describe_target(options)[1])
+    _write_decisions(options, decisions)
+    return ScriptEngine(script)
+
+
+def build_program(imported: Imported, options: Options) -> BuildResult:
+    """Builds the engine of a single program; Undecided if it depends on a size known only at run time."""
+    (recorded,) = _read_decisions(options, 1)
+    result = _compile(imported, options, recorded)
+    _write_decisions(options, [result.decisions])
+    return result
+
+
+def compile_graph(imported: Imported, options: Options, recorded: replay.Decisions | None = None) -> BuildResult:
+    """Runs all stages behind the import, with the recorded decisions where given; Undecided as `build_program`."""
+    progress = progress_reporter(options)
+    progress("optimize", 0, 1)
+    c = run_stages(replace(start(imported, options), recorded=recorded), "optimize")
+    weights = sum(a.nbytes for a in c.graph.constants.values())
+    with back_end(options, weights) as found:
+        c = run_stages(replace(c, back_end=found, target=found.target), "lower")
+    c = run_stages(c, "link")
+    engine = Engine(c.plain)
+    if options.check:
+        c.plain.meta["checked"].extend(check_accuracy(engine, c.lowered.placed, c.lowered.scheduled))
+    progress("done", 1, 1)
+    decisions = replay.record(c.fused, c.placed, c.choices) if options.save_tactics is not None else None
+    return BuildResult(engine, imported, c.lowered.placed, c.lowered.scheduled, decisions)
+
+
+def explain_undecided(imported: Imported, e: Undecided) -> str:
+    """The message for a program that depends on a size known only at run time."""
+    name = imported.info.called or imported.graph.name
+    return f"{name}: {e}; give the sizes that this depends on as numbers with shapes="
+
+
+def _import_model(model: Any, options: Options) -> Imported:
+    """Checks that everything a build needs is there, then imports; OnData if the model has to become a script."""
     check_requirements(options)
     progress_reporter(options)("import", 0, 1)
     return run_stages(Compilation(options, model), "import").imported
 
 
-def build_script(model: Any, options: Options, reason: OnData) -> Engine:
-    """A script over engines, for a model that cannot be one engine, for that reason."""
-    found = read_script(model, options)
-    log.info("%s; it is built as a script over %d engines", reason, len(found.programs))
-    engines: list[plain_engine.EnginePlan | Undecided] = []
-    decided: list[replay.Decisions | None] = []
-    for program, before in zip(found.programs, _before(options, len(found.programs))):
-        try:
-            made = _by(before, program, options)
-            engines.append(made.engine.plain)
-            decided.append(made.decisions)
-        except Undecided as e:
-            engines.append(e)
-            decided.append(None)
-    script = assemble(found, engines, options, describe_target(options)[1])
-    _record(options, decided)
-    return ScriptEngine(script)
-
-
-def _decided(imported: Imported, options: Options) -> BuildResult:
-    """An engine of a program; BuildError where it would have to know a size that a run decides."""
+def _build_imported(imported: Imported, options: Options) -> BuildResult:
+    """As `build_program`, with a BuildError instead of Undecided."""
     _check_labels(imported.graph, options)
     try:
         return build_program(imported, options)
@@ -99,64 +131,30 @@ def _decided(imported: Imported, options: Options) -> BuildResult:
         raise BuildError(explain_undecided(imported, e)) from e
 
 
-def build_program(imported: Imported, options: Options) -> BuildResult:
-    """An engine of a model that is one program; Undecided where it would have to know a size that a run decides."""
-    (before,) = _before(options, 1)
-    made = _by(before, imported, options)
-    _record(options, [made.decisions])
-    return made
+def _compile(imported: Imported, options: Options, recorded: replay.Decisions | None) -> BuildResult:
+    """As `compile_graph`; BuildError if the tactics file records that this program became no engine."""
+    result = compile_graph(imported, options, recorded)
+    if recorded is None and options.load_tactics is not None:
+        raise BuildError(
+            f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; {replay.AGAIN}"
+        )
+    return result
 
 
-def _before(options: Options, count: int) -> list[replay.Decisions | None]:
-    """What was decided before for each of so many programs, where the options name a file of it."""
+def _read_decisions(options: Options, count: int) -> list[replay.Decisions | None]:
+    """The recorded decisions of each of `count` programs; None for each without load_tactics."""
     if options.load_tactics is None:
         return [None] * count
     return replay.read(options.load_tactics, describe_target(options)[0].isa, count)
 
 
-def _by(before: replay.Decisions | None, imported: Imported, options: Options) -> BuildResult:
-    """An engine of a program, by what was decided before. BuildError where that was to have none."""
-    made = compile_graph(imported, options, before)
-    if before is None and options.load_tactics is not None:
-        raise BuildError(
-            f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; {replay.AGAIN}"
-        )
-    return made
-
-
-def _record(options: Options, found: Sequence[replay.Decisions | None]) -> None:
+def _write_decisions(options: Options, decisions: Sequence[replay.Decisions | None]) -> None:
     if options.save_tactics is not None:
-        replay.write(options.save_tactics, describe_target(options)[0].isa, found)
-
-
-def explain_undecided(imported: Imported, e: Undecided) -> str:
-    """Why there is no engine of a program that would have to know a size."""
-    return (
-        f"{imported.info.called or imported.graph.name}: {e}; give the sizes that this depends on as numbers with"
-        " shapes="
-    )
-
-
-def compile_graph(imported: Imported, options: Options, before: replay.Decisions | None = None) -> BuildResult:
-    """An engine of a program, by what was decided before where that is given; Undecided where it would have to know a
-    size that a run decides."""
-    progress = progress_reporter(options)
-    progress("optimize", 0, 1)
-    c = run_stages(replace(start(imported, options), before=before), "optimize")
-    with back_end(options, sum(a.nbytes for a in c.graph.constants.values())) as back:
-        c = run_stages(replace(c, back=back, target=back.target), "lower")
-    c = run_stages(c, "link")
-    engine = Engine(c.plain)
-    if options.check:
-        c.plain.meta["checked"].extend(check_accuracy(engine, c.lowered.placed, c.lowered.scheduled))
-    progress("done", 1, 1)
-    decisions = replay.recorded(c.fused, c.placed, c.choices) if options.save_tactics is not None else None
-    return BuildResult(engine, imported, c.lowered.placed, c.lowered.scheduled, decisions)
+        replay.write(options.save_tactics, describe_target(options)[0].isa, decisions)
 
 
 def _check_labels(graph: Graph, options: Options) -> None:
-    """InputError unless there are as many labels as classes: the last axis of the first output, but for axes of one, as
-    `pelton run --top` reads it."""
+    """InputError unless there is one label per class: along the last axis of the first output that is not of size 1."""
     if options.labels is None or not graph.outputs:
         return
     found = graph.outputs[0]

@@ -1,4 +1,4 @@
-"""A program on its way to an engine, as plain data: what each stage of the compiler hands to the next."""
+"""A program on its way to an engine: the plain data that each stage of the compiler hands to the next."""
 
 from __future__ import annotations
 
@@ -23,40 +23,50 @@ from .targets.backend import BackEnd
 
 
 def filled_by(stage: str) -> Any:
-    """A field that a stage fills; None before."""
+    """A field that is None until this stage fills it."""
     return field(default=None, metadata={"stage": stage})
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """The tasks as they run, with their kernels and the machine code of these. `together`: what was decided about tasks
-    that could be one launch."""
+    """What the stage "lower" makes of tasks and choices.
+
+    `placed`: the tasks as they run; on GPUs, several may have become one. `scheduled`: what runs each of them.
+    `launches`: for people, what was decided about tasks that could be one launch. `code`: the machine code of all kernels.
+    """
 
     placed: Placed
     choices: Mapping[int, Choice]
     scheduled: Sequence[ScheduledTask]
-    together: Sequence[str]
+    launches: Sequence[str]
     code: bytes
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """`model`: anything that importers read, None where the program is there already. `back`: what times and compiles
-    kernels; without it nothing is timed, and the walk ends before the stage "lower". `see` gets every program by the
-    name of the pass or stage that it comes from. `done`: the last stage. `before`: what an earlier build decided, which
-    is decided again.
+    """The state of a compilation; stages take one and return the next.
 
-    `graph`: the program after the stages done; "decompose" is the last that changes it. `report`: what the passes of
-    all stages did. `target`: what code is made for, filled by "precision" unless it was given. `templates`: the
-    template of each region that decides where its operands lie; `layouts`: what others would have cost.
+    Inputs:
+        model: whatever importers read; None if the program is imported already
+        back_end: times and compiles kernels; without it nothing is timed, and the last stage is "tune"
+        observe: called with the name of each pass or stage that rewrites the program, and the program after it
+        recorded: the decisions of an earlier build, to be taken again
+    Results:
+        done: the name of the last stage
+        graph: the program after that stage; "decompose" is the last to change it
+        report: what the passes of all stages did
+        target: what code is generated for; filled by "precision" unless given
+        templates: per region the template that decides the layouts of its operands
+        layouts: for people, what other choices would have cost
+        plain: the engine as plain data
     """
 
     options: Options
     model: Any = None
-    back: BackEnd | None = None
-    see: Callable[[str, Graph], None] = lambda name, graph: None
+    back_end: BackEnd | None = None
+    observe: Callable[[str, Graph], None] = lambda name, graph: None
     done: str = ""
-    before: Decisions | None = None
+    recorded: Decisions | None = None
     imported: Imported = filled_by("import")
     graph: Graph = filled_by("import")
     report: Report = field(default_factory=Report)
@@ -70,6 +80,6 @@ class Compilation:
     plain: EnginePlan = filled_by("link")
 
     @property
-    def clock(self) -> Timing | None:
-        """What times kernels; None where nothing is timed."""
-        return self.back.clock if self.back is not None else None
+    def timing(self) -> Timing | None:
+        """What times kernels; None if nothing is timed."""
+        return self.back_end.timing if self.back_end is not None else None

@@ -1,4 +1,4 @@
-"""The compiler's table of contents: the stages from a model to an engine, in their order, and the walk along them."""
+"""The compiler's table of contents: the stages from a model to an engine, in their order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pelton.options import Options
 from pelton.partition import partition
 from pelton.passes import pipeline, precision
 from pelton.passes.decompose import Takes, expansion
-from pelton.passes.precision.widen import narrow
+from pelton.passes.precision.widen import is_narrow
 from pelton.plan import fuse, layout_search, lower, memory_limits, place, region
 from pelton.tune import candidates, chains, layout_costs, replay, search
 
@@ -27,14 +27,14 @@ from .compilation import Compilation, Lowered
 
 log = logging.getLogger("pelton.build")
 
-MOST_NODES = 128  # of a region
+MAX_REGION_NODES = 128  # compilers take disproportionately long for longer kernels
 
-Claim = Callable[[region.Region], str | None]
+Rejection = Callable[[region.Region], str | None]  # why no template takes a region; None if one does
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a compilation. `what`: what it is for; `rewrites`: whether it changes the program."""
+    """One step of a compilation. `what`: what it does, for people; `rewrites`: whether it changes the program."""
 
     name: str
     what: str
@@ -43,88 +43,92 @@ class Stage:
 
 
 def start(imported: Imported, options: Options, target: Target | None = None, done: str = "import") -> Compilation:
-    """A compilation of a program that is there already, with all stages up to `done` behind it. target: what code is
-    made for, where the options do not say."""
+    """A compilation that begins behind the stage `done`. target: what code is generated for, unless the options say."""
     c = Compilation(options, imported=imported, graph=imported.graph, done=done)
     return c if target is None else replace(c, target=target)
 
 
 def run_stages(c: Compilation, to: str) -> Compilation:
-    """The compilation after all stages that are still to be done, up to this one. KeyError for a stage that there is
-    not, ModelError and InputError for what cannot be read (OnData where a script may do), BuildError for what cannot be
-    built, Undecided where a size would have to be known."""
-    for stage in STAGES[NUMBER[c.done] + 1 if c.done else 0 : NUMBER[to] + 1]:
+    """Runs the stages behind `c.done`, up to and including `to`.
+
+    Raises KeyError for an unknown stage, ModelError and InputError for models that cannot be read (OnData for those that
+    may become a script), BuildError for those that cannot be built, Undecided if a size has to be known that is not.
+    """
+    first = NUMBER[c.done] + 1 if c.done else 0
+    for stage in STAGES[first : NUMBER[to] + 1]:
         c = replace(stage.run(c), done=stage.name)
         if stage.rewrites:
-            c.see(stage.name, c.graph)
+            c.observe(stage.name, c.graph)
     return c
 
 
 def read_script(model: Any, options: Options) -> partition.Scripted:
-    """A model as a script over several programs: instead of the stage "import", where that raises OnData."""
-    return partition.scripted(importers.unread(model, **_asked(options)))
+    """Reads a model as a script over several programs, in place of the stage "import" that raised OnData."""
+    return partition.scripted(importers.unread(model, **_import_options(options)))
 
 
-def _asked(o: Options) -> dict[str, Any]:
-    return {"shapes": o.shapes, "outputs": o.outputs, "values": o.values, "optimum": o.optimum}
+def _import_options(options: Options) -> dict[str, Any]:
+    return {"shapes": options.shapes, "outputs": options.outputs, "values": options.values, "optimum": options.optimum}
 
 
 def _import(c: Compilation) -> Compilation:
-    imported = importers.load(c.model, **_asked(c.options))
+    imported = importers.load(c.model, **_import_options(c.options))
     return replace(c, imported=imported, graph=imported.graph)
 
 
 def _optimize(c: Compilation) -> Compilation:
-    """BuildError for what could not lie in memory."""
+    """BuildError for a tensor that cannot fit in memory."""
     memory_limits.check_tensors(c.graph, c.options.memory)
     if c.options.image is not None:
         for v in c.graph.inputs[:1]:
             preprocessing.parse(c.options.image).axis(v.type.shape)
-    c = _types(c, precision.FIRST, lambda graph, node: False)  # no kernel is asked yet
-    graph, report = pipeline.run(c.graph, c.options.strict, c.see)
+    c = _run_precision_passes(c, precision.FIRST, lambda graph, node: False)  # they do not ask what kernels take
+    graph, report = pipeline.run(c.graph, c.options.strict, c.observe)
     return replace(c, graph=graph, report=c.report.then(report))
 
 
 def _precision(c: Compilation) -> Compilation:
     c = replace(c, target=c.target or targets.describe_target(c.options)[0])
-    claims = _claims(c)
+    takes_node = _node_predicate(c)
 
     def takes(graph: Graph, node: Node) -> bool:
-        """Whether kernels take a node as a whole, or, where nothing of it is narrow, its parts."""
-        if claims(graph, node):
+        """Whether kernels take the node as a whole, or its expansion, provided that no operand is narrow."""
+        if takes_node(graph, node):
             return True
-        return not any(narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)) and expansion(node) is not None
+        narrow_operands = any(is_narrow(v.type.dtype) for v in (*node.inputs, *node.outputs))
+        return not narrow_operands and expansion(node) is not None
 
-    return _types(c, precision.PASSES, takes)
+    return _run_precision_passes(c, precision.PASSES, takes)
 
 
-def _types(c: Compilation, passes: Sequence[pipeline.Pass[Takes]], takes: Takes) -> Compilation:
-    """The program after those of these passes that the target wants."""
-    wanted = targets.target_kind(c.options).precision(c.options)
-    graph, report = pipeline.apply([p for p in passes if p[0] in wanted], c.graph, takes, c.see)
+def _run_precision_passes(c: Compilation, passes: Sequence[pipeline.Pass[Takes]], takes: Takes) -> Compilation:
+    """Runs those of the passes that the target names."""
+    names = targets.target_kind(c.options).precision(c.options)
+    graph, report = pipeline.apply([p for p in passes if p[0] in names], c.graph, takes, c.observe)
     return replace(c, graph=graph, report=c.report.then(report))
 
 
 def _decompose(c: Compilation) -> Compilation:
-    graph, report = pipeline.apply(pipeline.DECOMPOSE, c.graph, _claims(c), c.see)
+    graph, report = pipeline.apply(pipeline.DECOMPOSE, c.graph, _node_predicate(c), c.observe)
     return replace(c, graph=graph, report=c.report.then(report))
 
 
 def _fuse(c: Compilation) -> Compilation:
-    fused = fuse.fuse(c.graph, _claim(c))
-    if c.before is not None:
-        return replace(c, fused=c.before.joined(fused, c.target, c.options.strict))
-    return replace(c, fused=chains.join(fused, c.clock, c.target, c.options.strict, search.MOST[c.options.level]))
+    fused = fuse.fuse(c.graph, _region_rejection(c))
+    if c.recorded is not None:
+        return replace(c, fused=c.recorded.restore_chains(fused, c.target, c.options.strict))
+    max_tactics = search.MAX_TACTICS[c.options.level]
+    return replace(c, fused=chains.join(fused, c.timing, c.target, c.options.strict, max_tactics))
 
 
 def _layout(c: Compilation) -> Compilation:
-    strict, most = c.options.strict, search.MOST[c.options.level]
-    takers: replay.Takers = partial(candidates.accepting_templates, strict=strict, isa=c.target.isa)
-    if c.before is not None:
-        takers = c.before.takers(c.fused, takers)
-    found = layout_search.explore(c.fused, takers, _preferred(c))
-    cost, unit = layout_costs.costs(found.open(), c.clock, c.target, strict, most)
-    templates, decisions = found.cheapest(cost)
+    strict, max_tactics = c.options.strict, search.MAX_TACTICS[c.options.level]
+    templates_of: replay.TemplatesOf = partial(candidates.accepting_templates, strict=strict, isa=c.target.isa)
+    if c.recorded is not None:
+        templates_of = c.recorded.restore_templates(c.fused, templates_of)
+    explored = layout_search.explore(c.fused, templates_of, _preferred_layout(c))
+    cost, unit = layout_costs.costs(explored.undecided_tasks(), c.timing, c.target, strict, max_tactics)
+    templates, decisions = explored.cheapest(cost)
     layouts = [
         {
             "region": d.region.title(),
@@ -139,67 +143,66 @@ def _layout(c: Compilation) -> Compilation:
 
 
 def _place(c: Compilation) -> Compilation:
-    return replace(c, placed=place.place(c.fused, c.templates.__getitem__, _preferred(c)))
+    return replace(c, placed=place.place(c.fused, c.templates.__getitem__, _preferred_layout(c)))
 
 
 def _tune(c: Compilation) -> Compilation:
-    alternatives = c.back.alternatives if c.back is not None else 0
+    alternatives = c.back_end.alternatives if c.back_end is not None else 0
     select = partial(search.select, c.placed, c.target, strict=c.options.strict, alternatives=alternatives)
-    if c.before is not None:
-        return replace(c, choices=select(None, most=max(search.MOST.values()), among=c.before.among))
-    return replace(c, choices=select(c.clock, most=search.MOST[c.options.level]))
+    if c.recorded is not None:
+        every_tactic = max(search.MAX_TACTICS.values())
+        return replace(c, choices=select(None, max_tactics=every_tactic, among=c.recorded.among))
+    return replace(c, choices=select(c.timing, max_tactics=search.MAX_TACTICS[c.options.level]))
 
 
 def _lower(c: Compilation) -> Compilation:
-    assert c.back is not None, "nothing is there to compile kernels with"
-    placed, choices, together = c.back.merge_launches(c.placed, c.choices)
-    choices, code = c.back.generate_code(placed, choices)
+    assert c.back_end is not None, "kernels cannot be compiled without a back end"
+    placed, choices, launches = c.back_end.merge_launches(c.placed, c.choices)
+    choices, code = c.back_end.generate_code(placed, choices)
     waves = lower.waves(placed)
-    chosen = [about.schedule(task, choices.get(i), waves[i]) for i, task in enumerate(placed.tasks)]
-    for name in about.host_steps(chosen):
+    scheduled = [about.schedule(task, choices.get(i), waves[i]) for i, task in enumerate(placed.tasks)]
+    for name in about.host_steps(scheduled):
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
-    return replace(c, lowered=Lowered(placed, choices, chosen, together, code))
+    return replace(c, lowered=Lowered(placed, choices, scheduled, launches, code))
 
 
 def _link(c: Compilation) -> Compilation:
     """BuildError for an engine that takes more memory than there may be."""
-    assert c.back is not None
+    assert c.back_end is not None
     graph, info = c.imported.graph, c.imported.info
     plain = lower.lower(
         c.lowered.placed,
         c.lowered.scheduled,
         c.lowered.code,
         name=graph.name,
-        target=c.back.runs_on,
+        target=c.back_end.runs_on,
         meta=about.meta(c),
         output_names=[v.name for v in graph.outputs],
         file=info.called,
     )
     memory_limits.check_engine(plain, c.options.memory)
-    return replace(c, plain=c.back.drop_wrong_kernels(plain))
+    return replace(c, plain=c.back_end.drop_wrong_kernels(plain))
 
 
-def _claim(c: Compilation) -> Claim:
-    """What says why no template takes a region; None where one does."""
-
+def _region_rejection(c: Compilation) -> Rejection:
     def rejection(r: region.Region) -> str | None:
         if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
-            return "strings are Python objects, which host steps alone may touch"
-        if len(r.body.nodes) > MOST_NODES:
-            return "it is long enough: compilers take more than their share of time for longer kernels"
+            return "strings are Python objects, which only host steps may touch"
+        if len(r.body.nodes) > MAX_REGION_NODES:
+            return f"a region may have at most {MAX_REGION_NODES} nodes"
         return candidates.rejection(r, c.options.strict, c.target.isa)
 
     return rejection
 
 
-def _claims(c: Compilation) -> Takes:
+def _node_predicate(c: Compilation) -> Takes:
     """Whether a node is a view, or a template takes it as it is."""
-    claim = _claim(c)
-    return lambda graph, node: fuse.is_view(node) or claim(region.cut(graph, (node,), (node,))) is None
+    rejection = _region_rejection(c)
+    return lambda graph, node: fuse.is_view(node) or rejection(region.cut(graph, (node,), (node,))) is None
 
 
-def _preferred(c: Compilation) -> place.PreferredLayout:
-    """Asks templates once for each value, however many ways lead to it."""
+def _preferred_layout(c: Compilation) -> place.PreferredLayout:
+    """Asks templates once per value, however often the layout search asks."""
     return cache(partial(candidates.preferred_layout, c.fused.graph, c.target, c.options.strict))
 
 

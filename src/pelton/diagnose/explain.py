@@ -153,7 +153,7 @@ def explained(imported: Imported, options: Options) -> Explanation:
         stages.pop(name := name.replace(" ", "-"), None)  # a stage is later than its pass of the same name
         stages[name] = graph
 
-    c = run_stages(replace(start(imported, options), see=see), "place")
+    c = run_stages(replace(start(imported, options), observe=see), "place")
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}

@@ -16,7 +16,7 @@ from pelton.passes.rewriting.rule import rewrite, rules
 from .siblings import sibling_convolutions, sibling_matmuls
 
 T = TypeVar("T")
-See = Callable[[str, Graph], None]  # gets the name of a pass and the program after it
+Observer = Callable[[str, Graph], None]  # gets the name of a pass and the program after it
 Pass = tuple[str, Callable[[Graph, PassReport, T], Graph]]  # its name, and what it does, knowing a T besides
 
 
@@ -55,21 +55,20 @@ DECOMPOSE: tuple[Pass[Takes], ...] = (
 )
 
 
-def run(graph: Graph, strict: bool = False, see: See | None = None) -> tuple[Graph, Report]:
-    """The optimized graph and what was done to it; `see` gets it after each pass. The meaning stays, names of inputs
+def run(graph: Graph, strict: bool = False, observe: Observer | None = None) -> tuple[Graph, Report]:
+    """The optimized graph and what was done to it; `observe` gets it after each pass. The meaning stays, names of inputs
     and outputs too."""
-    return apply(PIPELINE, graph, strict, see)
+    return apply(PIPELINE, graph, strict, observe)
 
 
-def apply(passes: Iterable[Pass[T]], graph: Graph, known: T, see: See | None = None) -> tuple[Graph, Report]:
-    """The graph after these passes and what they did to it. known: what each has to know besides; `see` gets the graph
-    after each."""
+def apply(passes: Iterable[Pass[T]], graph: Graph, known: T, observe: Observer | None = None) -> tuple[Graph, Report]:
+    """Runs passes in order: the graph and what they did. known: given to each pass; observe: called after each."""
     report = Report()
     for name, step in passes:
         done = PassReport(name, before=len(graph.nodes))
         graph = step(graph, done, known)
         done.after = len(graph.nodes)
         report.passes.append(done)
-        if see is not None:
-            see(name, graph)
+        if observe is not None:
+            observe(name, graph)
     return graph, report

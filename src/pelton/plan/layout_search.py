@@ -51,7 +51,7 @@ class LayoutSearch:
     items: tuple[Region | Node | None, ...]
     transitions: tuple[tuple[Transition, ...], ...]
 
-    def open(self) -> list[Task]:
+    def undecided_tasks(self) -> list[Task]:
         """The tasks whose cost decides: all where there is more than one way."""
         return list(dict.fromkeys(t for ways in self.transitions if len(ways) > 1 for w in ways for t in w.tasks))
 

@@ -68,10 +68,12 @@ def first_template(region: Region, strict: bool = False) -> Template:
 
 
 def candidates(
-    region: Region, layouts: Layouts, target: Target, strict: bool, most: int
+    region: Region, layouts: Layouts, target: Target, strict: bool, max_tactics: int
 ) -> list[tuple[Template, Tactic]]:
-    """Tactics of all templates that can run the region in these layouts, at most `most` of each form. Sizes that vary
-    are taken at their usual values."""
+    """Tactics of all templates that can run the region in these layouts, at most `max_tactics` of each family.
+
+    Tactics are chosen at the optimum of dynamic dimensions.
+    """
     sizes, to = region.optimum_sizes(layouts), dict[Value, Value]()
     usual = region.sized(sizes, to) if sizes else region
     lies = layouts.sized(sizes, to) if sizes else layouts
@@ -89,6 +91,6 @@ def candidates(
                 continue
             form = t.family(tactic)
             count[form] = count.get(form, 0) + 1
-            if count[form] <= most:
+            if count[form] <= max_tactics:
                 out.append((t, tactic))
     return out

@@ -26,7 +26,7 @@ MARGIN = 0.97
 Chain = tuple[Region, ...]
 
 
-def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, most: int) -> Fused:
+def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, max_tactics: int) -> Fused:
     """The same program with chains as one region where the clock says so; where nothing is timed, where what lies
     between is too large for the L2 of all threads together. Says of each chain what was decided."""
     chains = {
@@ -35,7 +35,9 @@ def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, most
     parts = {r: Task(r, lying(r)) for run in chains for r in run}
     digests = {t: digest(t) for t in (*parts.values(), *chains.values())}
     first = {d: t for t, d in reversed(digests.items())}
-    ways: Mapping[str, Found] = {d: candidates(t.region, t.layouts, target, strict, most) for d, t in first.items()}
+    ways: Mapping[str, Found] = {
+        d: candidates(t.region, t.layouts, target, strict, max_tactics) for d, t in first.items()
+    }
     chains = {
         run: whole
         for run, whole in chains.items()

@@ -24,13 +24,15 @@ def copied(task: Task) -> float:
 
 
 def costs(
-    tasks: Sequence[Task], timing: Timing | None, target: Target, strict: bool, most: int
+    tasks: Sequence[Task], timing: Timing | None, target: Target, strict: bool, max_tactics: int
 ) -> tuple[Callable[[Task], float], str]:
     """(task → what it costs, the unit: "ns" or "bytes"). Nanoseconds of its fastest kernel where a clock is given and
     gets through all of them."""
     named = {t: digest(t) for t in tasks if isinstance(t.what, Region)}
     first = {d: t for t, d in reversed(named.items())}
-    found: Mapping[str, Found] = {d: candidates(t.region, t.layouts, target, strict, most) for d, t in first.items()}
+    found: Mapping[str, Found] = {
+        d: candidates(t.region, t.layouts, target, strict, max_tactics) for d, t in first.items()
+    }
     times: dict[str, float] = {}
     if timing is not None:
         timing.tune(first, found, alone=True)

@@ -28,7 +28,7 @@ VERSION = 1
 AGAIN = "build without load_tactics=, or record the tactics again with save_tactics="
 
 Case = tuple[str, tuple[str, ...], tuple[str, ...]]  # a region, layouts of its operands, usual values of open sizes
-Takers = Callable[[Region], Sequence[Template]]
+TemplatesOf = Callable[[Region], Sequence[Template]]
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Decisions:
     templates: tuple[tuple[str, str], ...] = ()
     kernels: Mapping[Case, tuple[str, str]] = field(default_factory=dict)
 
-    def joined(self, fused: Fused, target: Target, strict: bool) -> Fused:
+    def restore_chains(self, fused: Fused, target: Target, strict: bool) -> Fused:
         """The program with the recorded chains."""
         return rejoin(fused, self.chains, target, strict)
 
-    def takers(self, fused: Fused, takers: Takers) -> Takers:
+    def restore_templates(self, fused: Fused, takers: TemplatesOf) -> TemplatesOf:
         """For each region the one template whose layouts count. BuildError unless all regions, and no others, are
         recorded, each with a template that takes it."""
         left: dict[str, list[str]] = {}
@@ -84,7 +84,7 @@ def case(task: Task) -> Case:
     return task.region.key, lying(task), usual(task)
 
 
-def recorded(fused: Fused, placed: Placed, choices: Mapping[int, Choice]) -> Decisions:
+def record(fused: Fused, placed: Placed, choices: Mapping[int, Choice]) -> Decisions:
     """What was decided for a program."""
     templates = tuple((key(r.body), name) for r, name in placed.by.items())
     kernels = {case(placed.tasks[i]): (c.template.name, c.tactic.name) for i, c in choices.items()}

@@ -28,7 +28,7 @@ from .candidates import candidates
 log = logging.getLogger("pelton.build")
 
 ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}  # level → rounds of timing
-MOST = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}  # level → tactics of each form of a template
+MAX_TACTICS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}  # level → tactics of each form of a template
 MARGIN = 0.98  # a challenger must be this much faster than the one before it
 NEAR = 1.1  # forms this close to the best one get all of their tactics timed
 
@@ -100,11 +100,11 @@ def select(
     timing: Timing | None,
     *,
     strict: bool,
-    most: int,
+    max_tactics: int,
     alternatives: int = 0,
     among: Callable[[Task, Found], Found] = lambda task, found: found,
 ) -> dict[int, Choice]:
-    """Task number → choice, for every task that is a region, among `most` tactics of each family of a template.
+    """Task number → choice, for every task that is a region, among `max_tactics` tactics of each family of a template.
 
     Equal tasks are searched once; without a clock the first guess is taken. alternatives: how many more kernels each
     choice may have. among: filters the candidates of a task.
@@ -113,7 +113,7 @@ def select(
     tasks = {d: placed.tasks[i] for i, d in digests.items()}
     found: dict[str, Found] = {}
     for d, task in tasks.items():
-        found[d] = among(task, candidates(task.region, task.layouts, target, strict, most))
+        found[d] = among(task, candidates(task.region, task.layouts, target, strict, max_tactics))
         if not found[d] and task.region.title() == "copy":
             raise BuildError(
                 f"no kernel copies {task.region.output.type}, which has to lie in another order here; cast it to"

@@ -43,12 +43,12 @@ class Kind(Protocol):
 class BackEnd(Protocol):
     """Times and compiles kernels for one target.
 
-    `clock`: what times kernels, None where nothing is timed. `alternatives`: how many more tactics engines keep for each
-    region. `meta`, `runs_on`: what engines record of how they were tuned, and of where they run.
+    `timing`: what times kernels, None if nothing is timed. `alternatives`: how many more tactics engines keep per region.
+    `meta`, `runs_on`: what engines record of how they were tuned, and of where they run.
     """
 
     target: Target
-    clock: search.Timing | None
+    timing: search.Timing | None
     alternatives: int
     meta: Mapping[str, Any]
     runs_on: Mapping[str, Any]
@@ -74,7 +74,7 @@ def progress_reporter(options: Options) -> Callable[[str, int, int], None]:
 
 
 @contextmanager
-def timing(options: Options, machine: str, kept: Cache) -> Iterator[TimingCache]:
+def open_timing_cache(options: Options, machine: str, kept: Cache) -> Iterator[TimingCache]:
     """The times of a machine, new ones kept in the end. Where the user named a file, a failure is an error; in the
     common cache it only costs time."""
     if options.timing_cache is not None:
@@ -124,7 +124,7 @@ def named(options: Options) -> Iterator[None]:
         ) from e
 
 
-def stopwatch(options: Options, target: Target, bench: search.Bench, times: TimingCache) -> search.Timing:
+def create_timing(options: Options, target: Target, bench: search.Bench, times: TimingCache) -> search.Timing:
     return search.Timing(
         target,
         bench,

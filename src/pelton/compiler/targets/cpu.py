@@ -21,7 +21,7 @@ from pelton.targets import ISAS, best
 from pelton.tune import search
 from pelton.tune.measure import CpuBench, weight_traffic
 
-from .backend import BackEnd, Choices, progress_reporter, stopwatch, timing
+from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
 
 log = logging.getLogger("pelton.build")
 
@@ -31,8 +31,8 @@ class CpuBackEnd:
 
     alternatives = 0
 
-    def __init__(self, options: Options, target: Target, compiler: ClangCompiler, clock: search.Timing | None):
-        self.target, self.clock = target, clock
+    def __init__(self, options: Options, target: Target, compiler: ClangCompiler, timing: search.Timing | None):
+        self.target, self.timing = target, timing
         self.runs_on: Mapping[str, Any] = runs_on(target.isa)
         self.meta: Mapping[str, Any] = {"threads": target.threads}
         self._compiler, self._tell = compiler, progress_reporter(options)
@@ -77,11 +77,11 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
         log.warning("nothing is timed, tactics are guessed: the engine needs %s", lacking)
     with (
         ClangCompiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler,
-        timing(options, _key(machine, target, between, options), kept) as times,
+        open_timing_cache(options, _key(machine, target, between, options), kept) as times,
     ):
         bench = CpuBench(compiler, target.threads, between)
-        clock = stopwatch(options, target, bench, times) if times_any and not lacking else None
-        yield CpuBackEnd(options, target, compiler, clock)
+        timing = create_timing(options, target, bench, times) if times_any and not lacking else None
+        yield CpuBackEnd(options, target, compiler, timing)
 
 
 def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:

@@ -23,7 +23,7 @@ from pelton.targets import ARCHITECTURES, fitting, gpus, typical
 from pelton.tune import search
 from pelton.tune.candidates import candidates
 
-from .backend import BackEnd, Choices, progress_reporter, stopwatch, timing
+from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
 
 if TYPE_CHECKING:
     from pelton.backends.cuda.device import Device
@@ -49,16 +49,16 @@ class ForGpu:
         target: Target,
         device: Device | None,
         compiler: Any,
-        clock: search.Timing | None,
+        timing: search.Timing | None,
     ):
-        self.target, self.clock, self.alternatives = target, clock, SPARES[options.level]
+        self.target, self.timing, self.alternatives = target, timing, SPARES[options.level]
         self.runs_on: Mapping[str, Any] = gpus(archs)
         self.meta: Mapping[str, Any] = {
             "multiprocessors": target.threads,
-            "gpu": device.name if device and clock else None,
+            "gpu": device.name if device and timing else None,
         }
         self._archs, self._compiler, self._tell = archs, compiler, progress_reporter(options)
-        self._device = device if clock else None
+        self._device = device if timing else None
         self._level, self._strict = options.level, options.strict
 
     def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
@@ -66,7 +66,7 @@ class ForGpu:
 
         if not self._level:
             return placed, choices, ()
-        runs = launches.found(placed, choices, self.target, self.clock, self._strict)
+        runs = launches.found(placed, choices, self.target, self.timing, self._strict)
         all_joined = launches.joined(placed, choices, runs)[0]
         kernels, failed = [_lying(all_joined, run.choice.kernel) for run in runs], dict[str, BuildError]()
         self._compiler.cubins({k.symbol: k.source for k in kernels}, failed=failed)
@@ -177,9 +177,9 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
             )
         yield ForGpu(options, archs, target, device, compiler, None)
         return
-    with timing(options, _key(device, compiler.id, target), kept) as times:
+    with open_timing_cache(options, _key(device, compiler.id, target), kept) as times:
         yield ForGpu(
-            options, archs, target, device, compiler, stopwatch(options, target, GpuBench(compiler, device), times)
+            options, archs, target, device, compiler, create_timing(options, target, GpuBench(compiler, device), times)
         )
 
 

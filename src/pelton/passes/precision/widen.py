@@ -11,7 +11,7 @@ from pelton.ir.types import F32, DType, TensorType
 from pelton.ops import get
 
 
-def narrow(dtype: DType) -> bool:
+def is_narrow(dtype: DType) -> bool:
     return dtype.is_float and dtype.bits < 32
 
 
@@ -23,7 +23,7 @@ def widen(graph: Graph, takes: Callable[[Graph, Node], bool]) -> Graph:
     draft = _Draft(graph)
     for node in graph.nodes:
         concerned = node.op.kind in ("structured", "composite") and any(
-            narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)
+            is_narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)
         )
         if not concerned or takes(graph, node) or not draft.wide(node, takes):
             draft.nodes.append(node)
@@ -51,7 +51,7 @@ class _Draft:
         held = {
             v: self._wide.get(v) or self._fresh(v.type.with_dtype(F32), v.name)
             for v in node.inputs
-            if narrow(v.type.dtype)
+            if is_narrow(v.type.dtype)
         }
         constants = {
             w: self.constants[v].astype(np.float32)
