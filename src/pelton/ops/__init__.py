@@ -3,6 +3,8 @@
 from .op import REGISTRY, Op, Term, composite, get, pointwise, structured
 from . import (  # noqa: F401  (declares)
     math,
+    activations,
+    logic,
     linear,
     conv,
     conv_transpose,
@@ -16,6 +18,7 @@ from . import (  # noqa: F401  (declares)
     roi,
     sample,
     shape,
+    index,
     sizes,
 )
 from . import attention, foreign, labels, rnn, trees  # noqa: F401  (declares)

@@ -10,7 +10,8 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .linear import matmul
-from .math import add, equal, greater, mul, sub, where
+from .logic import equal, greater
+from .math import add, mul, sub, where
 from .norm import softmax
 from .op import composite, expect, expect_equal
 from .reduce import reduce_max

@@ -10,7 +10,8 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64, DType, TensorType
 
-from .math import add, cast, greater, where
+from .logic import greater
+from .math import add, cast, where
 from .op import Term, TermLike, composite, expect, structured
 from .shape import pad, reshape, slice_
 from .windows import MAX_TERMS, Ints, check_window, fold_depth, pad_space, taps, unfold_depth, window_sizes

@@ -7,7 +7,8 @@ from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, DType, TensorType
 
-from .math import add, cast, clip, div, mul, round_, sub
+from .activations import clip
+from .math import add, cast, div, mul, round_, sub
 from .op import TermLike, composite, expect
 from .shape import along, reshape
 from .shape import expand as spread

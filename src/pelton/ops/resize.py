@@ -11,12 +11,14 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64, TensorType
 
-from .math import abs_, add, cast, ceil, div, equal, floor, maximum, minimum, mul, sub, where
+from .index import gather
+from .logic import equal
+from .math import abs_, add, cast, ceil, div, floor, maximum, minimum, mul, sub, where
 from .op import TermLike, expect, structured
 from .reduce import reduce_sum
 from .sample import at_once, blend, curve, number, within
 from .shape import expand as spread
-from .shape import gather, reshape
+from .shape import reshape
 from .sizes import iota
 
 _COORDINATES = (

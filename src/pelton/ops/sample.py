@@ -12,7 +12,8 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, I64, DType, TensorType
 
-from .math import abs_, add, cast, div, floor, less_equal, logical_and, maximum, minimum, mul, round_, sub, where
+from .logic import less_equal, logical_and
+from .math import abs_, add, cast, div, floor, maximum, minimum, mul, round_, sub, where
 from .op import Term, TermLike, composite, expect, expect_equal, structured
 from .shape import reshape, slice_
 from .sizes import sizes
