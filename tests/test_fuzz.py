@@ -223,3 +223,9 @@ def test_a_wrong_result_is_wrong():
     for other in (right * 1.01 + 0.01, right.astype(np.float64), right.reshape(-1)[:1], right * np.nan):
         with pytest.raises(AssertionError, match=name):
             made.assert_near(name, other)
+
+
+@pytest.mark.parametrize("dtype, value, is_one", [("f4", 1e-45, True), ("f8", 1e-45, False), ("f2", 6e-8, False)])
+def test_subnormals_of_damaged_models(dtype, value, is_one):
+    """Kernels flush them to zero, so that numpy's results are no measure; those of f16 are none in f32."""
+    assert cases.has_subnormals(np.array([1, 0, value], dtype)) is is_one

@@ -158,11 +158,14 @@ def run_and_compare(data: bytes, rng: np.random.Generator, cache: Path) -> str:
         return "run"
     try:
         with np.errstate(all="ignore"):
-            want = evaluate(graph, feeds)
+            values = evaluate(graph, feeds, keep=True)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         # indices outside, types that the onnx package does not mix: nothing to compare with
         return "run"
-    for name, array in want.items():
+    if any(map(has_subnormals, values.values())):
+        return "run"
+    for name in (v.name for v in graph.outputs):
+        array = values[name]
         finite = (
             np.isfinite(array.astype(np.complex128)) if array.dtype.kind not in "OUSTb" else np.ones(array.shape, bool)
         )
@@ -172,6 +175,15 @@ def run_and_compare(data: bytes, rng: np.random.Generator, cache: Path) -> str:
         if finite.all():
             assert_close(got[name], array, "float16" if array.dtype.kind not in "OUSTb" else None, about=name)
     return "right"
+
+
+def has_subnormals(array: np.ndarray) -> bool:
+    """Whether kernels, which flush subnormals to zero, compute with other numbers than numpy."""
+    if array.dtype.name not in ("float32", "float64", "bfloat16"):
+        return False
+    magnitude = np.abs(array.astype(np.float64))
+    smallest = np.finfo(np.float64 if array.dtype == np.float64 else np.float32).tiny
+    return bool(((magnitude > 0) & (magnitude < smallest)).any())
 
 
 def elements(graph: Graph) -> int:
