@@ -1,9 +1,7 @@
-"""Random typed graphs with the values that the onnx package's reference gives them, and how far rounding may move
-those; and their smallest failing part."""
+"""Random typed graphs, the reference of their values and how far rounding may move those, and their minimal failing part."""
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 from compare import tolerance
 
-from pelton.importers.onnx import load as importer
 from pelton.importers.onnx.names import read_by
-from pelton.errors import Error
-from pelton.ir.evaluate import evaluate
-from pelton.ops.foreign import bounded
 
 from . import (  # noqa: F401  (they propose, in this order)
     aged,
@@ -29,58 +23,33 @@ from . import (  # noqa: F401  (they propose, in this order)
     operators_decided,
     operators_quantized,
 )
+from .operators_quantized import MICROSOFT
 from .proposals import CODES, DECIDED, PROPOSALS
-from .operators_quantized import MICROSOFT, ML
+from .reference import STEPS, build_model, by_importer, is_near, is_sane, is_slow, reference
 
-OPSETS, IR = {ML: 3, MICROSOFT: 1}, 10
-RECURRENT = ("LSTM", "GRU", "RNN")
 NEWEST = 26
-LARGEST = 4096  # elements of a value
 SHAKES = 2
 # for integers, which are the same however floats are rounded, or near a tie
 MORE = 6
-# relative changes of every value, to learn how much rounding may matter
-STEPS = {"float64": 2.0**-46, "float32": 2.0**-20, "float16": 2.0**-9, "bfloat16": 2.0**-6}
-# x · (1 + what is -1 for small x) / 2: far out, what is left is rounding; states of which gates leave little; cubic
-# curves; logarithms near 0
+# operators whose result is a small difference of larger numbers: x · (1 + tanh …) far out, gates, cubic curves, logarithms
 CANCELS = {"Gelu", "BiasGelu", "FastGelu", "LSTM", "GRU", "RNN", "Resize", "LogSoftmax"}
-LESS_ONE = {"Elu", "Celu", "Selu"}  # powers of e, of which 1 is taken
-# what cancels out in one place leaves the rounding of products as large as the sums of other places
-SUMS = {
-    "MatMul",
-    "Gemm",
-    "Conv",
-    "ConvTranspose",
-    "Einsum",
-    "FusedMatMul",
-    "DynamicQuantizeMatMul",
-    "MatMulIntegerToFloat",
-    "QGemm",
-}
-_SHAPES = (
-    (3,),
-    (4,),
-    (2, 3),
-    (3, 4),
-    (1, 5),
-    (2, 3, 4),
-    (1, 3, 4),
-    (2, 1, 3),
-    (1, 4, 6, 6),
-    (2, 3, 5, 4),
-    (1, 1, 1),
-    (1, 8, 4, 4),
-    (),
+LESS_ONE = {"Elu", "Celu", "Selu"}  # exp(x) - 1
+# where a sum cancels out, the rounding of its products remains, which are as large as other sums
+SUMS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "FusedMatMul", "QGemm"}
+SUMS |= {"DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
+_SHAPES: tuple[tuple[int, ...], ...] = (
+    *((3,), (4,), (2, 3), (3, 4), (1, 5), (2, 3, 4), (1, 3, 4), (2, 1, 3)),
+    *((1, 4, 6, 6), (2, 3, 5, 4), (1, 1, 1), (1, 8, 4, 4), ()),
 )
 
 
 @dataclass
 class Program:
-    """A graph that grows node by node. Any of its nodes can be left out: what they would have made is known."""
+    """A graph that grows node by node. Any of its nodes can be left out: their results are known."""
 
     rng: np.random.Generator
-    open_sizes: bool = False
-    decided: bool = False  # the data decides of some of it
+    dynamic: bool = False  # some dimensions are
+    decided: bool = False  # data decides some shapes or branches
     opset: int = aged.NOW  # that the model is written for
     prefix: str = ""  # of all names in a graph within a graph
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -100,8 +69,8 @@ class Program:
         return self.arrays[name]
 
     def pick(self, *dtypes: str, rank: int | None = None, like: str = "") -> str:
-        """A value of one of these types; `like`: one that broadcasts with that one. The newest are the likeliest; what
-        is not there is made."""
+        """A value of one of these types; `like`: one that broadcasts with that one. Recent ones are likelier; where there
+        is none, an input or a constant is added."""
         dtype = self.either(*dtypes)
         names = [
             n
@@ -114,11 +83,9 @@ class Program:
             return self.newest(names)
         if like:
             shape = self.arrays[like].shape
-            return (
-                self.random(dtype, *self.either(shape, shape[-1:], tuple(1 for _ in shape), (), shape))
-                if self.rng.random() < 0.5
-                else self.input(dtype, self.either(shape, shape[1:], ()))
-            )
+            if self.rng.random() < 0.5:
+                return self.random(dtype, *self.either(shape, shape[-1:], tuple(1 for _ in shape), (), shape))
+            return self.input(dtype, self.either(shape, shape[1:], ()))
         shapes = [s for s in _SHAPES if rank in (None, len(s))]
         return self.input(dtype, self.either(*shapes))
 
@@ -146,10 +113,10 @@ class Program:
             return np.asarray(self.rng.random(shape) < 0.5)
         if "int" in dtype:
             return np.asarray(self.rng.integers(-4 if dtype[0] == "i" else 1, 6, shape)).astype(dtype)
-        return np.asarray(self.rng.uniform(-1.5, 2, shape)).astype(_numpy(dtype))
+        return np.asarray(self.rng.uniform(-1.5, 2, shape)).astype(numpy_type(dtype))
 
     def random(self, dtype: str, *shape: int) -> str:
-        """A constant that is data: sums of it may cancel out, so it is shaken like what is computed."""
+        """A constant of data: sums of it may cancel out, so it is perturbed like computed values."""
         array = self.drawn(dtype, shape)
         name = self.constant(array)
         self.hold(name, array, [self.shake(array) for _ in range(SHAKES)])
@@ -162,7 +129,7 @@ class Program:
         return name
 
     def input(self, dtype: str, shape: Sequence[int]) -> str:
-        # a graph within a graph gets no more inputs than it has
+        # a graph within a graph gets no further inputs
         if self.prefix:
             return self.random(dtype, *shape)
         name, array = f"x{len(self.inputs)}", self.drawn(dtype, shape)
@@ -176,8 +143,8 @@ class Program:
     # --- graphs within this one
 
     def inner(self, count: int, given: Mapping[str, np.ndarray]) -> Program:
-        """A graph within this one, grown a little from what there is here and from inputs of its own, `given` with what
-        they are at first."""
+        """A graph within this one, grown by `count` nodes from its values and from inputs of its own, `given` with their
+        first arrays."""
         self.bodies += 1
         inside = Program(
             self.rng,
@@ -226,7 +193,7 @@ class Program:
                 names = [f"{self.prefix}v{first + i}" for i in range(outputs)]
                 node = helper.make_node(op, inputs, names, f"{self.prefix}n{len(self.nodes)}", **attrs)
                 fits = self.take(node)
-            except (LookupError, ValueError):  # nothing there that it could be done to
+            except (LookupError, ValueError):  # no value fits
                 fits = False
             if not fits:
                 for names, n in ((self.inputs, kept[0]), (self.constants, kept[1])):
@@ -236,34 +203,30 @@ class Program:
         return self
 
     def take(self, node: onnx.NodeProto) -> bool:
-        """Adds the node, if the reference can run it and its results can be told from rounding."""
-        # the onnx package runs the graph that this one lies in
-        if self.prefix and (by_importer(node) or slow(node)):
+        """Adds the node, if the reference can run it and rounding cannot change its results much."""
+        # the onnx package runs the outer graph
+        if self.prefix and (by_importer(node) or is_slow(node)):
             return False
         aged.agreed(node, self.opset, self.arrays, CODES, self.constants)
-        run, reads = evaluated(node, self.constants, max(self.opset, aged.NOW)), sorted(read_by(node))
+        run, reads = reference(node, self.constants, max(self.opset, aged.NOW)), sorted(read_by(node))
         results = run({n: self.arrays[n] for n in reads})
         if results is None:
             return False
         moved = [run({n: self.shaken[n][k] for n in reads}) for k in range(SHAKES)]
-        # or what is rounded on the way
+        # or values are rounded inside
         if any(a.dtype.name not in STEPS for a in results) or "Quantize" in node.op_type:
             moved += [run({n: self.again(n, node.domain == MICROSOFT) for n in reads}) for _ in range(MORE)]
         for i, a in enumerate(results):
-            if not sane(a) or any(
-                m is None or not sane(m[i]) or m[i].shape != a.shape or not near(a, m[i]) for m in moved
+            if not is_sane(a) or any(
+                m is None or not is_sane(m[i]) or m[i].shape != a.shape or not is_near(a, m[i]) for m in moved
             ):
                 return False
-        # what it loses on the way in f16, such as small squares, is nobody's result
+        # results that depend on rounding to f16 inside, such as small squares, are not compared
         if any(self.arrays[n].dtype == np.float16 for n in reads):
-            wide = run(
-                {
-                    n: self.arrays[n].astype(np.float32) if self.arrays[n].dtype == np.float16 else self.arrays[n]
-                    for n in reads
-                }
-            )
+            arrays = {n: self.arrays[n] for n in reads}
+            wide = run({n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in arrays.items()})
             if wide is not None and any(
-                w.shape == a.shape and a.dtype == np.float16 and not near(w, a) for w, a in zip(wide, results)
+                w.shape == a.shape and a.dtype == np.float16 and not is_near(w, a) for w, a in zip(wide, results)
             ):
                 return False
         lost = (
@@ -278,23 +241,21 @@ class Program:
         return True
 
     def shake(self, a: np.ndarray, lost: float | np.ndarray = 0.0, away: np.ndarray | None = None) -> np.ndarray:
-        """The same, rounded otherwise. lost: the largest of what is added up and cancels out in it. away: what has been
-        moved to here, and is moved further."""
+        """The same, rounded differently. lost: the largest magnitude that cancels out in it. away: the array that was moved
+        to this one, which is moved further."""
         step = STEPS.get(a.dtype.name)
         if step is None:
             return a
         wide, sign = a.astype(np.float64), self.rng.choice((-1.0, 1.0), a.shape)
         if away is not None:
             moved = wide - away.astype(np.float64)
-            # equals come apart
-            sign = np.where(
-                moved == 0, sign, np.sign(moved) * (1 - 0.3 * (0.618 * np.arange(a.size) % 1).reshape(a.shape))
-            )
+            part = (1 - 0.3 * (0.618 * np.arange(a.size) % 1)).reshape(a.shape)  # equal elements get different ones
+            sign = np.where(moved == 0, sign, np.sign(moved) * part)
         return np.asarray(wide + (np.abs(wide) + lost) * step * sign).astype(a.dtype)
 
     def again(self, name: str, free: bool) -> np.ndarray:
-        """A value rounded otherwise once more, if it may be. free: constants, too, for an operator whose arithmetic
-        nobody has written down step by step."""
+        """A value rounded differently once more, if it may be. free: constants, too, for an operator whose arithmetic is
+        not specified step by step."""
         a, moved = self.arrays[name], self.shaken[name]
         if not (free and name in self.constants) and all(np.array_equal(a, s) for s in moved):
             return a
@@ -311,8 +272,8 @@ class Program:
     def model(
         self, nodes: Sequence[onnx.NodeProto] | None = None
     ) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[str]]:
-        """These nodes as a model, what to feed it, and its outputs: what nobody reads, and some of what lies between.
-        What left out nodes would have made is an input."""
+        """These nodes as a model, its feeds, and its outputs: values without readers, and some intermediate ones. Results
+        of nodes that are left out are inputs."""
         nodes = self.nodes if nodes is None else nodes
         nodes = [aged.aged(n, self.opset, self.arrays) for n in nodes]
         made, read = {o for n in nodes for o in n.output}, set().union(*map(read_by, nodes))
@@ -327,20 +288,20 @@ class Program:
             declared,
             [numpy_helper.from_array(self.arrays[n], n) for n in constants],
         )
-        m = _model(graph, self.opset)
+        m = build_model(graph, self.opset)
         return m, {n: self.arrays[n] for n in inputs}, outputs
 
     def info(self, name: str) -> onnx.ValueInfoProto:
-        """A declared input; with open sizes some of them are names, equal for equal sizes."""
+        """A declared input; some dimensions of dynamic programs are names, equal for equal sizes."""
         a = self.arrays[name]
         shape = [
-            f"d{d}" if self.open_sizes and d > 1 and zlib.crc32(f"{name} {i}".encode()) % 3 else d
+            f"d{d}" if self.dynamic and d > 1 and zlib.crc32(f"{name} {i}".encode()) % 3 else d
             for i, d in enumerate(a.shape)
         ]
         return helper.make_tensor_value_info(name, CODES[a.dtype.name], shape)
 
     def assert_near(self, name: str, got: np.ndarray) -> None:
-        """Whether a result is the reference's, as far as that can be told."""
+        """Asserts that a result is the reference's, as far as rounding leaves it determined."""
         want = self.arrays[name]
         assert got.dtype == want.dtype and got.shape == want.shape, (
             f"{name}: got {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
@@ -362,115 +323,23 @@ class Program:
         )
 
 
-def _numpy(dtype: str) -> np.dtype:
+def numpy_type(dtype: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, dtype)) if dtype == "bfloat16" else np.dtype(dtype)
 
 
-def sane(a: np.ndarray) -> bool:
-    if a.size > LARGEST or a.dtype.name not in CODES:
-        return False
-    return a.dtype.name not in STEPS or bool(np.all(np.abs(a.astype(np.float64)) < 1e4))
-
-
-def near(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether rounding leaves a value what it is: the same integers, about the same floats."""
-    if a.dtype.name not in STEPS:
-        return bool((a == b).all())
-    wide = a.astype(np.float64)
-    return not a.size or np.abs(wide - b.astype(np.float64)).max() <= 0.03 * np.abs(wide).max()
-
-
-def _model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
-    return helper.make_model(
-        graph, ir_version=IR, opset_imports=[helper.make_opsetid(d, v) for d, v in {"": opset, **OPSETS}.items()]
-    )
-
-
-def by_importer(node: onnx.NodeProto) -> bool:
-    """Whether a node means what the importer says: where the onnx package has no reference, takes no notice of
-    attributes, sums up the wrong channels, takes the pads of one axis for those of another, or a pixel's neighbour for
-    the pixel that a place falls on but for rounding."""
-    attrs = {a.name: a.ints for a in node.attribute}
-    swaps = (
-        node.op_type == "MaxPool"
-        and len(pads := attrs.get("pads", ())) == 4
-        and pads[1] != pads[2]
-        and set(attrs.get("strides", ())) <= {1}
-    )
-    return (
-        node.domain == MICROSOFT
-        or node.op_type in RECURRENT
-        and len(attrs) > 1
-        or node.op_type == "LRN"
-        or swaps
-        or (any(a.s == b"half_pixel_symmetric" for a in node.attribute))
-    )
-
-
-def slow(node: onnx.NodeProto) -> bool:
-    """Whether the onnx package's reference writes a function anew for every run of the node: half a second in loops
-    within loops."""
-    return not node.domain and onnx.defs.get_schema(node.op_type).has_context_dependent_function
-
-
-def evaluated(
-    node: onnx.NodeProto, constants: Sequence[str], opset: int
-) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:
-    """The reference of one node: the onnx package's (its Erf mended), and where that has none, what the importer says
-    that the operator means, in float64. It gives None for what it cannot do, or will not."""
-
-    def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
-        held = [numpy_helper.from_array(np.asarray(a), n) for n, a in feeds.items() if n in constants]
-        inputs = {n: a for n, a in feeds.items() if n not in constants}
-        graph = helper.make_graph(
-            [node],
-            "one",
-            [helper.make_tensor_value_info(n, CODES[a.dtype.name], a.shape) for n, a in inputs.items()],
-            [onnx.ValueInfoProto(name=o) for o in node.output],
-            held,
-        )
-        m = _model(graph, opset)
-        try:
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                if by_importer(node):
-                    meant = evaluate(importer.load(m).graph, inputs)
-                    return [meant[o] for o in node.output]
-                inferred = onnx.shape_inference.infer_shapes(m, check_type=True, strict_mode=True)
-                found = [np.asarray(a) for a in bounded(m).run(None, inputs)]
-        except (
-            onnx.checker.ValidationError,
-            onnx.shape_inference.InferenceError,
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-            AssertionError,
-            Error,
-        ):
-            return None
-        declared = [v.type.tensor_type.elem_type for v in inferred.graph.output]
-        return None if any(CODES.get(a.dtype.name) != d for a, d in zip(found, declared)) else found
-
-    return run
-
-
 def program(seed: int) -> Program:
-    """The random graph of a seed: 5 to 40 nodes; every third one has open sizes, of every fourth one the data decides,
-    every fourth one is of an older opset, and every fourth one of a newer."""
+    """The random graph of a seed: 5 to 40 nodes; every third one is dynamic, every fourth one has shapes or branches that
+    data decides, every fourth one is of an older opset, and every fourth one of a newer."""
     rng = np.random.default_rng(seed)
-    count, old, new = (
-        int(rng.integers(*between)) for between in ((5, 41), (aged.OLDEST, aged.NOW), (aged.NOW, NEWEST + 1))
-    )
-    return Program(
-        rng, open_sizes=seed % 3 == 0, decided=seed % 4 == 1, opset={2: new, 3: old}.get(seed % 4, aged.NOW)
-    ).grow(count)
+    count = int(rng.integers(5, 41))
+    old = int(rng.integers(aged.OLDEST, aged.NOW))
+    new = int(rng.integers(aged.NOW, NEWEST + 1))
+    opset = {2: new, 3: old}.get(seed % 4, aged.NOW)
+    return Program(rng, dynamic=seed % 3 == 0, decided=seed % 4 == 1, opset=opset).grow(count)
 
 
 def shrunk(nodes: list[onnx.NodeProto], fails: Callable[[list[onnx.NodeProto]], bool]) -> list[onnx.NodeProto]:
-    """The least part of the nodes that still fails, as far as leaving out more and more of them finds it."""
+    """A minimal part of the nodes that still fails, found by leaving out smaller and smaller runs of them."""
     size = len(nodes) // 2
     while size:
         for at in range(0, len(nodes), size):
