@@ -16,8 +16,8 @@ from test_cuda_tuning import device, spare
 import pelton
 from pelton import cli
 from pelton.backends.cuda import pack
-from pelton.backends.cuda.clock import Clock, Way
-from pelton.backends.cuda.device import Launch, Stuck
+from pelton.backends.cuda.clock import Clock, TimedCandidate
+from pelton.backends.cuda.device import Launch, KernelHangs
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import EnginePlan, Slice, Tensor
@@ -138,7 +138,7 @@ def test_what_is_wrong_does_not_win(caplog):
 def test_one_that_does_not_end_is_named_and_not_waited_for(look):
     null = device(kernels={**KERNELS, **dict.fromkeys(OTHERS, scale)}, endless=["scale_c"])
     with pytest.raises(
-        Stuck, match="scale_c of step 'double': a kernel does not end on no GPU. This is a fault of Pelton"
+        KernelHangs, match="scale_c of step 'double': a kernel does not end on no GPU. This is a fault of Pelton"
     ):
         look(carrying(), null)
 
@@ -150,8 +150,8 @@ def test_the_clock_names_it():
         launch = Launch(
             null.load(Cubin("scale", 90, b"\x7fELF", 0, 4), 5), 1, np.array([x.address, x.address, 2, 0, 0], np.int64)
         )
-    with pytest.raises(Stuck, match="^the way: a kernel does not end"):
-        Clock(null).race([Way("the way", lambda turn: [launch])], 3)
+    with pytest.raises(KernelHangs, match="^the way: a kernel does not end"):
+        Clock(null).race([TimedCandidate("the way", lambda turn: [launch])], 3)
 
 
 def test_the_command_line_says_so(tmp_path, monkeypatch, capsys):

@@ -16,7 +16,7 @@ from onnx_models import model
 import pelton
 from pelton.compiler import targets
 from pelton.backends.cuda import pack
-from pelton.backends.cuda.clock import Clock, Way
+from pelton.backends.cuda.clock import Clock, TimedCandidate
 from pelton.backends.cuda.device import Launch
 from pelton.backends.cuda.null import NullDevice
 from pelton.engine.cubin import Cubin
@@ -44,9 +44,9 @@ def launch(on: NullDevice, symbol: str, *words: int) -> Launch:
         )
 
 
-def way(on: NullDevice, symbol: str) -> Way:
+def way(on: NullDevice, symbol: str) -> TimedCandidate:
     at = launch(on, symbol)
-    return Way(symbol, lambda turn: [at])
+    return TimedCandidate(symbol, lambda turn: [at])
 
 
 def test_ways_take_turns_and_slow_ones_leave_early():
@@ -104,7 +104,7 @@ def test_every_turn_reads_other_constants():
         seen.append(turn)
         return [launch(null, "k", turn)]
 
-    Clock(null).race([Way("k", launches, turns=7)], 1)
+    Clock(null).race([TimedCandidate("k", launches, turns=7)], 1)
     words = [h.facts["words"][0] for h in null.happened("launch")]
     assert words[-7:] == list(range(7)) and max(seen) == 6
 
@@ -451,7 +451,7 @@ def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, mon
         return real(symbol, text, arch)
 
     monkeypatch.setattr(triton_compile, "cubin_of", cubin_of)
-    monkeypatch.setattr(triton_compile.Compiler, "_known", lambda self, text, arch: None)
+    monkeypatch.setattr(triton_compile.TritonCompiler, "_known", lambda self, text, arch: None)
     monkeypatch.setattr(targets.cuda.cpu, "default_threads", lambda: 1)
     with caplog.at_level(logging.WARNING, "pelton.build"):
         step = built_on(None, timing_cache=None).steps[0]

@@ -218,7 +218,7 @@ def test_kernels_are_timed_alone_with_memory_of_their_own():
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     from pelton.codegen.template import GPU_TEMPLATES, Target
     from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
-    from pelton.codegen.triton.toolchain import Compiler
+    from pelton.codegen.triton.toolchain import TritonCompiler
     from pelton.plan.placed import Task
     from pelton.tune.measure_cuda import GpuBench
 
@@ -235,7 +235,7 @@ def test_kernels_are_timed_alone_with_memory_of_their_own():
 
     null = NullDevice(90, kernels={k.symbol: partial(begun, k.symbol) for k in kernels}, lasts=lambda launch: 1e5)
     null.l2 = 1 << 12
-    times = GpuBench(Compiler((90,)), null).race(
+    times = GpuBench(TritonCompiler((90,)), null).race(
         [Task(region, lay)],
         [[k] for k in kernels],
         {k.symbol: Cubin(k.symbol, 90, b"\x7fELF", 0, 4) for k in kernels},

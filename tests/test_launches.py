@@ -28,7 +28,7 @@ from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
 from pelton.codegen.triton.chain import chained, takes  # noqa: E402
-from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
 from pelton.compiler.stages import run_stages, start  # noqa: E402
@@ -226,7 +226,7 @@ def test_chains_compile_without_spilling_and_wait_between_their_parts(arch, tmp_
         for m, precision in ((squeeze(), "fp16"), (dense(13, 20, 33, 5), "fp32"), (block(), "fp16"))
         for run in runs(m, precision, Clock(1), target)[2]
     ]
-    made = Compiler((arch,), Cache(tmp_path)).cubins(
+    made = TritonCompiler((arch,), Cache(tmp_path)).cubins(
         {run.choice.kernel.symbol: run.choice.kernel.source for run in some}
     )
     assert len(made) == len({run.choice.kernel.symbol for run in some}) >= 3

@@ -148,7 +148,7 @@ def test_the_languages_differ_in_words_alone():
         (Scalar("cast", (x,), I64), "cast_f32_i64(x)", "x.to(tl.int64)"),
         (Scalar("cast", (x,), F16), "cast_f32_f16(x)", "x.to(tl.float16).to(tl.float32)"),
     ):
-        assert expression(c.CLanguage(), e) == in_c and expression(triton.Triton(), e) == in_triton
+        assert expression(c.CLanguage(), e) == in_c and expression(triton.TritonDialect(), e) == in_triton
     assert c.literal(-1 << 63, I64) == "bc_i64((i64)(-9223372036854775807LL - 1))"
     assert c.literal(5, I64) == "bc_i64((i64)5LL)"
 

@@ -18,7 +18,7 @@ from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
-from pelton.codegen.triton.toolchain import Compiler, compiled, made_of  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler, compiled, made_of  # noqa: E402
 from pelton.codegen.triton.emit import lying  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
@@ -39,7 +39,7 @@ def kernels(name: str, case: Case, target: Target = TARGET, most: int = 1) -> li
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
-    return Compiler((80, 90), Cache(tmp_path_factory.mktemp("cubins")))
+    return TritonCompiler((80, 90), Cache(tmp_path_factory.mktemp("cubins")))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -75,7 +75,7 @@ def large_attention(dtype: str) -> Case:
 
 def test_every_pointwise_op_compiles(compiler):
     made = [kernels("pointwise", case)[0][1] for case in SCALARS if case.name.endswith("-0")]
-    done = Compiler((90,)).cubins({k.symbol: k.source for k in made})
+    done = TritonCompiler((90,)).cubins({k.symbol: k.source for k in made})
     assert len(done) == len({k.symbol for k in made}) > 50
 
 
@@ -227,17 +227,17 @@ def test_parameters_are_the_operands_then_sizes_then_two_pointers_of_tritons_own
 
 def test_cubins_are_remembered_and_the_same_again(tmp_path):
     ((_, kernel),) = kernels("pointwise", CASES["pointwise"][0])
-    first, again = (Compiler((90,), Cache(tmp_path), jobs=1) for _ in range(2))
+    first, again = (TritonCompiler((90,), Cache(tmp_path), jobs=1) for _ in range(2))
     made = first.cubins({kernel.symbol: kernel.source})
     assert again.cubins({kernel.symbol: kernel.source}) == made
     assert (first.compiled, first.reused, again.compiled, again.reused) == (1, 0, 0, 1)
-    assert Compiler((90,), jobs=1).cubins({kernel.symbol: kernel.source}) == made
+    assert TritonCompiler((90,), jobs=1).cubins({kernel.symbol: kernel.source}) == made
 
 
 def test_what_triton_refuses_is_one_error(capfd):
     ((_, kernel),) = kernels("pointwise", CASES["pointwise"][0])
     with pytest.raises(BuildError, match="compiling kernel .* for sm_90 failed"):
-        Compiler((90,), jobs=1).cubins({kernel.symbol: kernel.source.replace("tl.store(", "tl.stored(")})
+        TritonCompiler((90,), jobs=1).cubins({kernel.symbol: kernel.source.replace("tl.store(", "tl.stored(")})
     assert not capfd.readouterr().out
 
 

@@ -30,7 +30,7 @@ from test_triton_networks import TOLERANCE, block  # noqa: E402
 from triton_harness import TARGET, Case, check  # noqa: E402
 
 import pelton  # noqa: E402
-from pelton.backends.cuda.cublaslt import Library, bound  # noqa: E402
+from pelton.backends.cuda.cublaslt import CublasLtLibrary, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.compiler.build import build_detailed as build  # noqa: E402
 from pelton.engine import file, library, work  # noqa: E402
@@ -61,8 +61,8 @@ def built() -> Path:
 
 
 @pytest.fixture(scope="module")
-def blas() -> Library:
-    return Library(bound(str(built())))
+def blas() -> CublasLtLibrary:
+    return CublasLtLibrary(bound(str(built())))
 
 
 def cases(dtype: str) -> list[Case]:
@@ -277,7 +277,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
     monkeypatch.setenv("FAKE_CUBLASLT_VERSION", "120904")
     for other, said in (
         ({}, "cublaslt is not installed"),
-        ({SYMBOL: Library(blas.functions)}, "cuBLASLt 12.9.4 is installed"),
+        ({SYMBOL: CublasLtLibrary(blas.functions)}, "cuBLASLt 12.9.4 is installed"),
     ):
         caplog.clear()
         with caplog.at_level(logging.WARNING, "pelton.runtime"):
@@ -366,7 +366,7 @@ def interpreted(
     data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """In a process where all of Triton is interpreted: what the engine gives, and what it launched."""
-    return triton_interpreter.ran(data, sources, feeds, libraries={SYMBOL: Library(bound(str(built())))})
+    return triton_interpreter.ran(data, sources, feeds, libraries={SYMBOL: CublasLtLibrary(bound(str(built())))})
 
 
 @pytest.mark.parametrize(
@@ -472,7 +472,7 @@ def test_every_status_is_one_error(name, status, monkeypatch):
     monkeypatch.setenv("FAKE_CUBLASLT_FAIL", f"cublasLt{name}={status}")
     arrays = [np.zeros(30, np.float32) for _ in range(4)]
     with pytest.raises(EngineError, match=rf"cuBLASLt 13.1.0 refuses cublasLt{name}: .* \(status {status}\)"):
-        planned = Library(bound(str(built()))).planned(told(), [4] * 4)
+        planned = CublasLtLibrary(bound(str(built()))).planned(told(), [4] * 4)
         planned(np.array([*(a.ctypes.data for a in arrays), *told().dims(), 0, 0], np.int64), 0)
 
 

@@ -25,7 +25,7 @@ from triton_harness import TARGET, Case, check  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.backends.cuda import cudnn  # noqa: E402
-from pelton.backends.cuda.cudnn import Library, bound  # noqa: E402
+from pelton.backends.cuda.cudnn import CudnnLibrary, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.engine import library  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
@@ -78,8 +78,8 @@ CASES = {SYMBOL: [case for dtype in ("f16", "bf16") for case in cases(dtype)]}
 
 
 @pytest.fixture
-def dnn() -> Library:
-    return Library(FakeCudnn())  # type: ignore[arg-type]
+def dnn() -> CudnnLibrary:
+    return CudnnLibrary(FakeCudnn())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("case", CASES[SYMBOL], ids=lambda case: case.name)
@@ -211,7 +211,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
     )
     for other, said in (
         ({}, "cudnn is not installed"),
-        ({SYMBOL: Library(FakeCudnn(91000))}, "cuDNN 9.10.0 is installed"),
+        ({SYMBOL: CudnnLibrary(FakeCudnn(91000))}, "cuDNN 9.10.0 is installed"),
     ):
         caplog.clear()
         with caplog.at_level(logging.WARNING, "pelton.runtime"):
@@ -359,7 +359,7 @@ def test_forged_convolutions_are_refused():
 def test_every_status_is_one_error(name):
     room = [np.zeros(4096, np.float16) for _ in range(5)]
     with pytest.raises(EngineError, match=rf"cuDNN 9.28.0 refuses cudnn{name}: made to fail \(status 3000\)"):
-        planned = Library(FakeCudnn(fails={"cudnn" + name: 3000})).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+        planned = CudnnLibrary(FakeCudnn(fails={"cudnn" + name: 3000})).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
         planned(np.array([*(a.ctypes.data // 16 * 16 for a in room), *told().dims(), 0, 0], np.int64), 0)
 
 
@@ -380,10 +380,10 @@ def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(dnn, monke
     # none that rounds otherwise, or otherwise every time
     for notes in ([1], [2], [3], [4], [7]):
         with pytest.raises(EngineError, match="proposes 0 engines"):
-            Library(FakeCudnn(engines=[(notes, [])])).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+            CudnnLibrary(FakeCudnn(engines=[(notes, [])])).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
     monkeypatch.setattr(cudnn, "WORKSPACE", WORKSPACE - 1)
     with pytest.raises(EngineError, match="proposes 1 engines"):
-        Library(FakeCudnn(engines=[([4], []), ([], [])])).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+        CudnnLibrary(FakeCudnn(engines=[([4], []), ([], [])])).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="is no cuDNN"):
         bound("/dev/null")
 
@@ -423,9 +423,9 @@ H100 = dict(
 
 
 @pytest.fixture(scope="module")
-def real() -> Library:
+def real() -> CudnnLibrary:
     try:
-        return Library(cudnn.loaded(), json.dumps(H100))
+        return CudnnLibrary(cudnn.loaded(), json.dumps(H100))
     except EngineError as e:
         pytest.skip(f"no cuDNN: {e}")
 

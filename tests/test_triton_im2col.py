@@ -28,7 +28,7 @@ from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.codegen.template import Tactic  # noqa: E402
-from pelton.codegen.triton.toolchain import GLUON, Compiler, compiled, fetched, made_of, release  # noqa: E402
+from pelton.codegen.triton.toolchain import GLUON, TritonCompiler, compiled, fetched, made_of, release  # noqa: E402
 from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
@@ -219,7 +219,7 @@ def test_every_pointwise_op_compiles_behind_it():
             made |= {k.symbol: k.source for _, k in kernels(NAME, case, HERE)}
     assert {"add", "erf", "tanh", "pow", "sqrt", "floor"} <= ops and len(ops) > 40
     failed = dict[str, BuildError]()
-    Compiler((90,)).cubins(made, failed=failed)
+    TritonCompiler((90,)).cubins(made, failed=failed)
     assert not failed, {made[symbol].splitlines()[0]: str(why)[-300:] for symbol, why in failed.items()}
 
 
@@ -228,14 +228,14 @@ def test_operands_that_begin_elsewhere_are_not_compiled():
     ((_, kernel),) = kernels(NAME, CASES[NAME][0], HERE)
     again = lying(kernel, [False] + [True] * (len(kernel.operands) - 1))
     with pytest.raises(BuildError, match="do not begin at multiples of 16 bytes"):
-        Compiler((90,)).cubins({again.symbol: again.source})
+        TritonCompiler((90,)).cubins({again.symbol: again.source})
 
 
 @pytest.mark.skipif(release() >= GLUON, reason="this Triton has im2col mode")
 def test_a_triton_without_it_is_named():
     ((_, kernel),) = kernels(NAME, CASES[NAME][0], HERE)
     with pytest.raises(BuildError, match="install triton 3.9 or newer"):
-        Compiler((90,)).cubins({kernel.symbol: kernel.source})
+        TritonCompiler((90,)).cubins({kernel.symbol: kernel.source})
 
 
 # ---- in engines ----

@@ -14,7 +14,7 @@ from triton_harness import check  # noqa: E402
 
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
-from pelton.codegen.triton.toolchain import Compiler  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler  # noqa: E402
 
 CASES: dict[str, list[Case]] = {
     "pointwise": [one("add-of-one", ("y", "add", "x w"), x="f32[1, 1]", w="f32[1]")],
@@ -76,4 +76,4 @@ def test_template(name, case):
 
 def test_they_compile(tmp_path):
     sources = {k.symbol: k.source for name, cases in CASES.items() for case in cases for _, k in kernels(name, case)}
-    assert len(Compiler((80, 90), Cache(tmp_path)).cubins(sources)) == 2 * len(sources)
+    assert len(TritonCompiler((80, 90), Cache(tmp_path)).cubins(sources)) == 2 * len(sources)

@@ -21,7 +21,7 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
-from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler, compiled  # noqa: E402
 from pelton.codegen.triton.emit import lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
@@ -387,7 +387,7 @@ def test_streams_of_convolutions_compile(dtype, arch, case):
         and ("cp.async.bulk.tensor" in asm) == bool(t["PICTURES"])
         and in_order(asm)
     ), t.name
-    spilled = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch].spilled
+    spilled = TritonCompiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch].spilled
     assert spilled is not None and spilled <= 64, f"{t.name} spills {spilled} bytes"
 
 
@@ -416,5 +416,5 @@ def test_streams_compile(arch, dtype):
             t["DESCRIBED"]
         ), t.name
         assert in_order(asm), t.name
-        spilled = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch].spilled
+        spilled = TritonCompiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch].spilled
         assert spilled is not None and spilled <= 64, f"{t.name} spills {spilled} bytes"

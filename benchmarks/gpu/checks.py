@@ -20,7 +20,7 @@ from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Error
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
-from pelton.codegen.triton.toolchain import GLUON, Compiler, release
+from pelton.codegen.triton.toolchain import GLUON, TritonCompiler, release
 from pelton.compiler.targets.cuda import target_for
 
 from . import suite
@@ -42,7 +42,7 @@ class Templates:
         self.seed = seed
         self.device = gpu(0)
         self.target = target_for([self.device.arch], self.device, level=5)
-        self.compiler = Compiler((self.device.arch,), Cache(cache), os.cpu_count() or 1)
+        self.compiler = TritonCompiler((self.device.arch,), Cache(cache), os.cpu_count() or 1)
         here = {**self.device.libraries, "im2col": self.device.arch == 90 and release() >= GLUON}
         self.cases = [
             (name, case)

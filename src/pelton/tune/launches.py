@@ -9,7 +9,7 @@ from itertools import islice
 
 from pelton.ir.graph import Graph, Value
 from pelton.codegen.template import Kernel, Tactic, Target, Template
-from pelton.codegen.triton.chain import Chain, chained, takes
+from pelton.codegen.triton.chain import TritonChain, chained, takes
 from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
@@ -165,7 +165,7 @@ class _Search:
         for warps, parts in ways:
             kernel = chained([p.kernel for p in parts])
             params = ("PARTS", len(tasks)), ("PROGRAMS", int(kernel.tiles)), ("WARPS", warps)
-            made.setdefault(Tactic(Chain.name, self.target.isa, params), (kernel, parts))
+            made.setdefault(Tactic(TritonChain.name, self.target.isa, params), (kernel, parts))
         times: dict[str, int] = {}
         if self.timing is None:
             tactic = max(made, key=lambda tactic: self.sure(made[tactic][1]))
@@ -192,7 +192,7 @@ class _Search:
         packing = packed_weights.Packing(
             sum(self.choices[i].packing.own for i in tasks), packed_weights.packed_bytes(kernel, weights), 0.0
         )
-        return LaunchChain(tasks, whole, Choice(Chain(), tactic, kernel, packing, times), saved, told)
+        return LaunchChain(tasks, whole, Choice(TritonChain(), tactic, kernel, packing, times), saved, told)
 
     def possible(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[ChainPart]]]:
         """Warps and the parts of a chain that may be faster in one launch: those with few tiles, then those whose first

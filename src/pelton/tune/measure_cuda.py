@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from pelton.backends.cuda.clock import Clock, Way
+from pelton.backends.cuda.clock import Clock, TimedCandidate
 from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, launches, zeros
 from pelton.engine.cubin import Cubin
 from pelton.engine.library import LIBRARIES, work
@@ -17,7 +17,7 @@ from pelton.engine.work import ALIGNED
 from pelton.errors import BuildError, EngineError
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed
-from pelton.codegen.triton.toolchain import Compiler
+from pelton.codegen.triton.toolchain import TritonCompiler
 from pelton.plan.layout import Strides, span
 from pelton.plan.placed import Task
 from pelton.plan.workspace import KernelWorkspace
@@ -35,7 +35,7 @@ class GpuBench:
     """See `search.Bench`: kernels in Triton. Weights of f32, f16 and bf16 are numbers from a pool, for each turn
     others; what may be indices is what it is."""
 
-    def __init__(self, compiler: Compiler, device: Device):
+    def __init__(self, compiler: TritonCompiler, device: Device):
         self.compiler, self.device, self.clock = compiler, device, Clock(device)
         arch = fitting(compiler.archs, device.arch)
         if arch is None:
@@ -73,7 +73,7 @@ class GpuBench:
         ]
         with self.device:
             found = _Operands(self, layouts, constants, [programs[i] for i in whole])
-            ways, at = list[Way](), list[int]()
+            ways, at = list[TimedCandidate](), list[int]()
             for i in whole:
                 try:
                     functions = [self._function(k, loaded) for k in programs[i]]
@@ -144,7 +144,7 @@ class _Operands:
             return x.bytes
         return int(span(x.type.shape, tuple(map(abs, self.layouts[x])))) * x.type.dtype.size
 
-    def way(self, kernels: Sequence[Kernel], functions: Sequence[Function]) -> Way:
+    def way(self, kernels: Sequence[Kernel], functions: Sequence[Function]) -> TimedCandidate:
         for kernel, function in zip(kernels, functions):
             cubin = function.cubin
             if cubin.scratch and kernel not in self.scratch:
@@ -152,7 +152,7 @@ class _Operands:
                     cubin.scratch * cubin.clusters * int(kernel.tiles), "timing kernels"
                 )
         each = self.rotating(*kernels)
-        return Way(
+        return TimedCandidate(
             " and ".join(k.source.splitlines()[0].strip('"') for k in kernels),
             partial(self._launches, kernels, functions, each),
             self.pool.nbytes // each if each else 1 << 30,

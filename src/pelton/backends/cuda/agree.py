@@ -13,8 +13,8 @@ from pelton.engine.model import Step, Tensor
 
 from ..host import view
 from . import clock
-from .device import Device, Launch, Memory, Stuck
-from .prepared import Prepared
+from .device import Device, Launch, Memory, KernelHangs
+from .prepared import CudaPrepared
 
 # Of the largest value, more than orders of sums and roundings to the type in between explain; a wrong kernel is near
 # one, however large the type's steps.
@@ -28,9 +28,9 @@ PIECE = 4 << 20  # elements of the beginning and of the end
 
 class Trial:
     """A step that is about to run, tried in the memory of its context: all that it writes is as before when the trial
-    is left. Nothing else runs meanwhile. Stuck where a kernel does not end."""
+    is left. Nothing else runs meanwhile. Raises KernelHangs where a kernel does not end."""
 
-    def __init__(self, device: Device, ready: Prepared, step: Step):
+    def __init__(self, device: Device, ready: CudaPrepared, step: Step):
         self.device, self.ready, self.step, self.event = device, ready, step, device.event()
         written = Counter(t.slice.buffer for t in step.outputs)
         named = [Counter(a.buffer for a in k.args) for k in (step, *step.alternatives)]
@@ -54,7 +54,7 @@ class Trial:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, Stuck):
+        if kind is not None and issubclass(kind, KernelHangs):
             return
         self._put_back()
         self.device.synchronize(self.ready.stream)
@@ -75,7 +75,7 @@ class Trial:
         return [_numbers(t, self.ready) for t in self.step.outputs]
 
 
-def _numbers(t: Tensor, ready: Prepared) -> np.ndarray:
+def _numbers(t: Tensor, ready: CudaPrepared) -> np.ndarray:
     """A copy of a tensor as it lies in memory now; of bf16, which numpy has not, as f32."""
     raw = np.array(view(replace(t, dtype="u16") if t.dtype == "bf16" else t, ready.memory(t.slice.buffer)))
     return (raw.astype(np.uint32) << 16).view(np.float32) if t.dtype == "bf16" else raw

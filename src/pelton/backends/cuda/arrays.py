@@ -24,7 +24,7 @@ _TYPESTR = {np.dtype(n).str: name for name, n in NUMPY_NAMES.items() if name != 
 
 
 @dataclass(frozen=True, eq=False)
-class Foreign:
+class ForeignArray:
     """Memory of a GPU that somebody else keeps: an array as its library describes it. `strides` in elements; `stream`:
     what fills it is in order there."""
 
@@ -65,8 +65,8 @@ class Foreign:
 
 
 def taken(value: Any, what: str, stream: int) -> Any:
-    """An array of a GPU as `Foreign`, what fills it ordered before what comes on our stream (by who made it, or by
-    `Foreign.stream`); an array of another library in the memory of the CPU as numpy's; anything else as it is."""
+    """An array of a GPU as `ForeignArray`, what fills it ordered before what comes on our stream (by who made it, or by
+    `ForeignArray.stream`); an array of another library in the memory of the CPU as numpy's; anything else as it is."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
     kind, ordinal = dlpack.device_of(value, what)
@@ -77,13 +77,15 @@ def taken(value: Any, what: str, stream: int) -> Any:
     )
 
 
-def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> Foreign:
+def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> ForeignArray:
     # the maker sees to it that our stream waits for theirs
     found = dlpack.lent(value, what, stream=stream)
-    return Foreign(found.address, found.dtype, found.shape, found.strides, found.writable, ordinal, None, found.keeper)
+    return ForeignArray(
+        found.address, found.dtype, found.shape, found.strides, found.writable, ordinal, None, found.keeper
+    )
 
 
-def _from_interface(value: Any, what: str) -> Foreign:
+def _from_interface(value: Any, what: str) -> ForeignArray:
     try:
         told = value.__cuda_array_interface__
         name, shape, strides = _TYPESTR[told["typestr"]], tuple(map(int, told["shape"])), told.get("strides")
@@ -94,7 +96,7 @@ def _from_interface(value: Any, what: str) -> Foreign:
             raise ValueError("it has a mask, the stream 0, or strides that are not those of its shape")
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as e:
         raise InputError(f"{what} cannot be read by its __cuda_array_interface__ ({type(e).__name__}: {e})") from None
-    return Foreign(int(address or 0), name, shape, steps, not fixed, None, stream, value)
+    return ForeignArray(int(address or 0), name, shape, steps, not fixed, None, stream, value)
 
 
 class DeviceArray:

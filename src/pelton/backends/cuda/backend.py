@@ -14,27 +14,27 @@ from ..plan import Plan
 from .bundle import unpack
 from .device import Device
 from .driver import device as gpu
-from .loaded import Loaded
-from .workspace import Workspace
+from .loaded import CudaLoaded
+from .workspace import CudaWorkspace
 
 
-class Code:
+class CudaCode:
     """The bundle of an engine, and the engine on a GPU, once it has been loaded there; it stays on that one."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
         self.bundle = unpack(plan.plain.code) if plan.plain.code else {}
         self.lock = threading.Lock()
-        self.loaded: Loaded | None = None
+        self.loaded: CudaLoaded | None = None
 
 
-def load(code: Code, device: int | Device) -> Loaded:
+def load(code: CudaCode, device: int | Device) -> CudaLoaded:
     """Onto the GPU of a number, or onto something that does what one does. EngineError, saying what is missing, where
     there is none or it does not fit."""
     with code.lock:
         if code.loaded is None:
             check_machine(code.plan.called, code.plan.plain.target)
-            code.loaded = Loaded(code.plan, code.bundle, gpu(device) if isinstance(device, int) else device)
+            code.loaded = CudaLoaded(code.plan, code.bundle, gpu(device) if isinstance(device, int) else device)
         return code.loaded
 
 
@@ -54,7 +54,7 @@ def tune(
     """See `tune.tuned`; equal kernels of all these engines are timed once."""
     from .tune import tuned  # only who asks for it needs it
 
-    return tuned([load(Code(Plan(plain)), device) for plain in engines], deadline, progress)
+    return tuned([load(CudaCode(Plan(plain)), device) for plain in engines], deadline, progress)
 
 
-BACKEND = Backend(check_machine, Code, load, Workspace, tune)
+BACKEND = Backend(check_machine, CudaCode, load, CudaWorkspace, tune)

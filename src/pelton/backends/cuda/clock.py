@@ -12,7 +12,7 @@ from typing import Any
 
 from pelton.errors import EngineError
 
-from .device import Device, Launch, Memory, Stuck
+from .device import Device, Launch, Memory, KernelHangs
 
 log = logging.getLogger("pelton.build")
 
@@ -24,7 +24,7 @@ DROPS = {1: 2.0, 3: 1.25}
 
 
 @dataclass(frozen=True)
-class Way:
+class TimedCandidate:
     """Something to time. `launches` gives those of one turn, in order, which for each turn may read other copies of the
     same constants; there are `turns` such copies. `name` is for messages."""
 
@@ -33,9 +33,9 @@ class Way:
     turns: int = MOST_TURNS
 
 
-def endless(name: str, e: Stuck) -> Stuck:
+def endless(name: str, e: KernelHangs) -> KernelHangs:
     """What is said where that kernel does not end."""
-    return Stuck(
+    return KernelHangs(
         f"{name}: {e}. This is a fault of Pelton or of the GPU's software: please report it, and build the engine at a"
         " lower level"
     )
@@ -52,10 +52,10 @@ class Clock:
             self._begin, self._end = device.event(timed=True), device.event(timed=True)
             self._swept: Memory = device.allocate(4 * device.l2, "timing kernels")
 
-    def race(self, ways: Sequence[Way], rounds: int, deadline: float | None = None) -> list[int | None]:
+    def race(self, ways: Sequence[TimedCandidate], rounds: int, deadline: float | None = None) -> list[int | None]:
         """Nanoseconds of one turn of each: the median of several replays, the slow ones dropped after the first rounds.
         None where a kernel does not launch, which is logged with the reason. EngineError where nothing runs any more,
-        Stuck where one does not end."""
+        KernelHangs where one does not end."""
         with self.device:
             graphs = {i: graph for i, way in enumerate(ways) if (graph := self._graph(way)) is not None}
             times: dict[int, list[float]] = {i: [] for i in graphs}
@@ -71,7 +71,7 @@ class Clock:
                     break
         return [round(statistics.median(times[i])) if times.get(i) else None for i in range(len(ways))]
 
-    def _graph(self, way: Way) -> tuple[Any, int] | None:
+    def _graph(self, way: TimedCandidate) -> tuple[Any, int] | None:
         """(graph, turns in it) with as many turns as make it long enough; None where it does not run."""
         try:
             turns = min(way.turns, FIRST_TURNS)
@@ -79,14 +79,14 @@ class Clock:
             self._replayed(ready)  # code and activations come in
             wanted = max(1, min(way.turns, MOST_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
             return (ready, turns) if wanted == turns else (self._turns(way, wanted), wanted)
-        except Stuck as e:
+        except KernelHangs as e:
             raise endless(way.name, e) from None
         except EngineError as e:
             self.device.synchronize(self.stream.handle)  # fails, too, where the GPU can do nothing any more
             log.warning("%s is not timed: %s", way.name, e)
             return None
 
-    def _turns(self, way: Way, turns: int) -> Any:
+    def _turns(self, way: TimedCandidate, turns: int) -> Any:
         """So many turns, each launch after the one before it, ready to be replayed. Launched one by one, they would be
         timed with what it takes to do that."""
         graph = self.device.graph()

@@ -101,7 +101,7 @@ def version() -> int:
     return int(loaded().cublasLtGetVersion())
 
 
-class Library:
+class CublasLtLibrary:
     """cuBLASLt for the GPU whose context is this thread's, now and whenever it is used."""
 
     def __init__(self, library: ctypes.CDLL):
@@ -125,19 +125,19 @@ class Library:
         weakref.finalize(owner, function, handle).atexit = False
         return handle
 
-    def planned(self, product: MatmulDescriptor, aligned: Sequence[int]) -> Planned:
+    def planned(self, product: MatmulDescriptor, aligned: Sequence[int]) -> CublasLtPlan:
         """A product, ready to be computed. EngineError where this version was not what it was timed with, or cannot
         compute it."""
         if product.version != self.version:
             raise EngineError(f"cuBLASLt {spoken(self.version)} is installed")
-        return Planned(self, product, aligned)
+        return CublasLtPlan(self, product, aligned)
 
 
-class Planned:
+class CublasLtPlan:
     """A product by an algorithm, to be called with the parameters of a step and a stream. `workspace`: bytes that it
     wants. aligned: for each operand, what its address is a multiple of."""
 
-    def __init__(self, library: Library, product: MatmulDescriptor, aligned: Sequence[int]):
+    def __init__(self, library: CublasLtLibrary, product: MatmulDescriptor, aligned: Sequence[int]):
         self.library, self.product = library, product
         p, kind, out = product, _TYPES[KINDS[product.kind]], _TYPES[KINDS[product.out]]
         # the bias' address is the descriptor's, which contexts of all threads share

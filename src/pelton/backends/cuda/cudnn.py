@@ -133,7 +133,7 @@ def version() -> int:
 class Descriptor:
     """A thing of the library's, given back with its owner; and those that it is made of, as long as it lasts."""
 
-    def __init__(self, library: Library, kind: int):
+    def __init__(self, library: CudnnLibrary, kind: int):
         self.library, self.handle, self.held = library, c_void_p(), list[Descriptor]()
         library.call("BackendCreateDescriptor", kind, byref(self.handle))
         weakref.finalize(self, library.functions.cudnnBackendDestroyDescriptor, self.handle).atexit = False
@@ -162,7 +162,7 @@ class Descriptor:
         return self
 
 
-class Library:
+class CudnnLibrary:
     """cuDNN for the GPU whose context is this thread's, now and whenever it is used; or, to plan and not to compute,
     for a GPU of which there is but a description (`device`, JSON of the library's own)."""
 
@@ -170,7 +170,7 @@ class Library:
         self.functions = library
         self.version = int(library.cudnnGetVersion())
         # a plan takes milliseconds
-        self.plans: weakref.WeakValueDictionary[Any, Planned] = weakref.WeakValueDictionary()
+        self.plans: weakref.WeakValueDictionary[Any, CudnnPlan] = weakref.WeakValueDictionary()
         # the stream is the handle's, which contexts of all threads share
         self.using = threading.Lock()
         self.handle, self.device = c_void_p(), None
@@ -193,21 +193,21 @@ class Library:
                 f" {why.value.decode(errors='replace') or 'for no reason that it gives'} (status {status})"
             )
 
-    def planned(self, convolution: ConvolutionDescriptor, aligned: Sequence[int]) -> Planned:
+    def planned(self, convolution: ConvolutionDescriptor, aligned: Sequence[int]) -> CudnnPlan:
         """A convolution, ready to be computed. EngineError where this version was not what it was timed with, or cannot
         compute it."""
         if convolution.version != self.version:
             raise EngineError(f"cuDNN {spoken(self.version)} is installed")
         key = convolution, tuple(aligned)
-        plan = self.plans.get(key) or Planned(self, convolution, aligned)
+        plan = self.plans.get(key) or CudnnPlan(self, convolution, aligned)
         return self.plans.setdefault(key, plan)
 
 
-class Planned:
+class CudnnPlan:
     """A convolution by an engine, to be called with the parameters of a step and a stream. `workspace`: bytes that it
     wants. aligned: for each operand, what its address is a multiple of."""
 
-    def __init__(self, library: Library, convolution: ConvolutionDescriptor, aligned: Sequence[int]):
+    def __init__(self, library: CudnnLibrary, convolution: ConvolutionDescriptor, aligned: Sequence[int]):
         self.library, self.what = library, convolution
         c, kind = convolution, _TYPES[KINDS[convolution.kind]]
         self.names = [_X, _W, *([_BIAS] if c.bias else []), *([_Z] if c.added else []), _Y]

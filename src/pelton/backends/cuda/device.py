@@ -22,7 +22,7 @@ MAP = 128  # bytes of a map as kernels take it
 BEHIND = (4, 4, 8, 8)
 
 
-class Stuck(EngineError):
+class KernelHangs(EngineError):
     """What was launched does not end. The GPU can do nothing more for this process."""
 
 
@@ -189,7 +189,7 @@ class Device(Protocol):
         """What comes later on the stream waits for the event, the caller does not."""
 
     def finish(self, event: Any, patience: float | None = None) -> None:
-        """patience: the seconds after which it is Stuck; any other time is waited for as well."""
+        """patience: seconds after which it raises KernelHangs; without it, waits for ever."""
 
     def synchronize(self, stream: int) -> None: ...
     def elapsed(self, begin: Any, end: Any) -> float:

@@ -19,8 +19,8 @@ from pelton.errors import EngineError, InputError
 
 from . import maps
 from .binding import binding, call, refuse, said, version
-from .device import Function, Launch, Memory, Stuck, of_library, parameters
-from .libraries import Library, opened, versions
+from .device import Function, Launch, Memory, KernelHangs, of_library, parameters
+from .libraries import VendorLibrary, opened, versions
 
 POLL = 5e-5  # seconds between two looks at what may never end
 STATIC_SHARED = 48 << 10  # bytes of shared memory per block that a kernel gets without asking
@@ -41,7 +41,7 @@ def device(ordinal: int = 0) -> Gpu:
     return Gpu(ordinal)
 
 
-class Held:
+class DriverHandle:
     """A thing of the driver's, given back when nobody holds it; `source` is what it was made of, and needs as long as
     it lives."""
 
@@ -79,7 +79,7 @@ class Gpu:
         self._cooperates = bool(attribute("COOPERATIVE_LAUNCH"))
         self.memory, self.cuda = call("cuDeviceTotalMem", handle), version(driver)
         self._context = call("cuDevicePrimaryCtxRetain", handle)
-        self._opened = dict[str, Library]()
+        self._opened = dict[str, VendorLibrary]()
 
     def __enter__(self) -> Gpu:
         """Its context is this thread's, whichever that had, until the end of the block."""
@@ -152,7 +152,7 @@ class Gpu:
         driver = binding()
         where = f"kernel {cubin.symbol!r} for sm_{cubin.arch}"
         module = self._readable("cuModuleLoadData", where, cubin.image)
-        module = self._kept(Held(module), "cuModuleUnload", module)
+        module = self._kept(DriverHandle(module), "cuModuleUnload", module)
         handle = self._readable("cuModuleGetFunction", where, module.handle, cubin.symbol.encode())
         if cubin.shared > self.shared:
             raise EngineError(
@@ -169,7 +169,9 @@ class Gpu:
             # as Triton does: several blocks of it side by side
             call("cuFuncSetCacheConfig", handle, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)
         self._check_parameters(handle, parameters(cubin, words), where)
-        return Function(Held(handle, module), cubin, together=self._together(handle, cubin) if cubin.phased == 2 else 0)
+        return Function(
+            DriverHandle(handle, module), cubin, together=self._together(handle, cubin) if cubin.phased == 2 else 0
+        )
 
     def _together(self, handle: Any, cubin: Cubin) -> int:
         """Blocks of a kernel that are on the GPU at once."""
@@ -265,22 +267,22 @@ class Gpu:
 
     # ---- streams and copies ----
 
-    def stream(self) -> Held:
+    def stream(self) -> DriverHandle:
         stream = call("cuStreamCreate", binding().CUstream_flags.CU_STREAM_NON_BLOCKING)
-        return self._kept(Held(int(stream)), "cuStreamDestroy", stream)
+        return self._kept(DriverHandle(int(stream)), "cuStreamDestroy", stream)
 
-    def event(self, timed: bool = False) -> Held:
+    def event(self, timed: bool = False) -> DriverHandle:
         flags = binding().CUevent_flags
         event = call("cuEventCreate", flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING)
-        return self._kept(Held(event), "cuEventDestroy", event)
+        return self._kept(DriverHandle(event), "cuEventDestroy", event)
 
-    def record(self, event: Held, stream: int) -> None:
+    def record(self, event: DriverHandle, stream: int) -> None:
         call("cuEventRecord", event.handle, stream)
 
-    def wait(self, stream: int, event: Held) -> None:
+    def wait(self, stream: int, event: DriverHandle) -> None:
         call("cuStreamWaitEvent", stream, event.handle, 0)
 
-    def finish(self, event: Held, patience: float | None = None) -> None:
+    def finish(self, event: DriverHandle, patience: float | None = None) -> None:
         if patience is None:
             call("cuEventSynchronize", event.handle)
             return
@@ -302,9 +304,9 @@ class Gpu:
 
     def _refuse_stuck(self) -> None:
         if self._stuck:
-            raise Stuck(f"a kernel does not end on {self.name}; this process can use the GPU no more, end it")
+            raise KernelHangs(f"a kernel does not end on {self.name}; this process can use the GPU no more, end it")
 
-    def elapsed(self, begin: Held, end: Held) -> float:
+    def elapsed(self, begin: DriverHandle, end: DriverHandle) -> float:
         return 1e6 * call("cuEventElapsedTime", begin.handle, end.handle)
 
     def upload(self, to: int, source: int, nbytes: int, stream: int) -> None:
@@ -318,11 +320,11 @@ class Gpu:
 
     # ---- graphs ----
 
-    def graph(self) -> Held:
+    def graph(self) -> DriverHandle:
         graph = call("cuGraphCreate", 0)
-        return self._kept(Held(graph), "cuGraphDestroy", graph)
+        return self._kept(DriverHandle(graph), "cuGraphDestroy", graph)
 
-    def add(self, graph: Held, launch: Launch, after: Sequence[Any]) -> Any:
+    def add(self, graph: DriverHandle, launch: Launch, after: Sequence[Any]) -> Any:
         if launch.function.call is not None:
             return call(
                 "cuGraphAddChildGraphNode", graph.handle, list(after), len(after), self._captured(launch).handle
@@ -332,7 +334,7 @@ class Gpu:
             call("cuGraphKernelNodeSetAttribute", node, getattr(binding().CUkernelNodeAttrID, name), value)
         return node
 
-    def _captured(self, launch: Launch) -> Held:
+    def _captured(self, launch: Launch) -> DriverHandle:
         """What a library puts on a stream, as a graph: nodes take copies of it. Its kernels may be loaded only now,
         which no other mode of capturing allows."""
         driver, stream = binding(), self.stream()
@@ -343,7 +345,7 @@ class Gpu:
             status, graph = driver.cuStreamEndCapture(stream.handle)
         if status:
             refuse(driver, "cuStreamEndCapture", status)
-        return self._kept(Held(graph), "cuGraphDestroy", graph)
+        return self._kept(DriverHandle(graph), "cuGraphDestroy", graph)
 
     def _node(self, launch: Launch) -> Any:
         self._lay_maps(launch)
@@ -357,18 +359,18 @@ class Gpu:
         )
         return node
 
-    def instantiate(self, graph: Held, stream: int) -> Held:
+    def instantiate(self, graph: DriverHandle, stream: int) -> DriverHandle:
         ready = call("cuGraphInstantiate", graph.handle, 0)
         call("cuGraphUpload", ready, stream)
-        return self._kept(Held(ready, graph), "cuGraphExecDestroy", ready)
+        return self._kept(DriverHandle(ready, graph), "cuGraphExecDestroy", ready)
 
-    def change(self, ready: Held, node: Any, launch: Launch) -> None:
+    def change(self, ready: DriverHandle, node: Any, launch: Launch) -> None:
         if launch.function.call is not None:
             call("cuGraphExecChildGraphNodeSetParams", ready.handle, node, self._captured(launch).handle)
             return
         call("cuGraphExecKernelNodeSetParams", ready.handle, node, self._node(launch))
 
-    def replay(self, ready: Held, stream: int) -> None:
+    def replay(self, ready: DriverHandle, stream: int) -> None:
         call("cuGraphLaunch", ready.handle, stream)
 
 

@@ -16,10 +16,11 @@ from . import cublaslt, cudnn
 log = logging.getLogger("pelton.runtime")
 
 _MODULES: dict[str, Any] = {"cublaslt": cublaslt, "cudnn": cudnn}
+_CLASSES: dict[str, Any] = {"cublaslt": cublaslt.CublasLtLibrary, "cudnn": cudnn.CudnnLibrary}
 assert _MODULES.keys() == set(LIBRARIES)
 
 
-class Library(Protocol):
+class VendorLibrary(Protocol):
     """A library on a GPU."""
 
     version: int
@@ -39,7 +40,7 @@ def versions() -> Mapping[str, int]:
     return found
 
 
-def opened(symbol: str) -> Library:
+def opened(symbol: str) -> VendorLibrary:
     """One for the GPU whose context is this thread's. EngineError where it is not here."""
-    library: Library = _MODULES[symbol].Library(_MODULES[symbol].loaded())
+    library: VendorLibrary = _CLASSES[symbol](_MODULES[symbol].loaded())
     return library

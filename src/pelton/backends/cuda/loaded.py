@@ -19,7 +19,7 @@ from .machine import chosen
 log = logging.getLogger("pelton.runtime")
 
 
-class Loaded:
+class CudaLoaded:
     """The code and weights of an engine on a GPU. `cubins`: those for it, by symbol; `functions`: that of each step,
     None for those of the CPU. EngineError where the GPU does not run the engine, or has not the memory."""
 

@@ -16,15 +16,15 @@ from pelton.engine.work import Work
 from pelton.errors import EngineError
 from pelton.targets import typical
 
-from .device import ALIGN, TRAILING, Function, Launch, Memory, Stuck, of_library
-from .libraries import Library
+from .device import ALIGN, TRAILING, Function, Launch, Memory, KernelHangs, of_library
+from .libraries import VendorLibrary
 
 # what a kernel does, given its programs and its parameters without the trailing pointers
 Kernel = Callable[[int, np.ndarray], None]
 
 
 @dataclass
-class Happening:
+class DeviceEvent:
     """Something that a device was asked to do: `what`, on which stream, with these facts."""
 
     what: str
@@ -33,14 +33,14 @@ class Happening:
 
 
 @dataclass(eq=False)
-class Thing:
+class NullObject:
     """A stream, event, graph or node; `handle` numbers those of a device."""
 
     handle: int
     kind: str
     launch: Launch | None = None
-    after: tuple[Thing, ...] = ()
-    nodes: list[Thing] = field(default_factory=list)
+    after: tuple[NullObject, ...] = ()
+    nodes: list[NullObject] = field(default_factory=list)
     words: np.ndarray | None = None  # a node's parameters, as they were when it was made or changed
     time: float = 0.0  # when an event happened
     number: int = 0  # of its last recording
@@ -60,7 +60,7 @@ class NullDevice:
         memory: int = 1 << 30,
         ordinal: int = 0,
         lasts: Callable[[Launch], float] = lambda launch: 1.0,
-        libraries: Mapping[str, Library] | None = None,
+        libraries: Mapping[str, VendorLibrary] | None = None,
         together: int | None = None,
         endless: Collection[str] = (),
     ):
@@ -75,7 +75,7 @@ class NullDevice:
         self.free, self.kernels, self.lasts, self.now = memory, dict(kernels or {}), lasts, 0.0
         self.opened = dict(libraries or {})
         self.libraries = {symbol: library.version for symbol, library in self.opened.items()}
-        self.happenings: list[Happening] = []
+        self.happenings: list[DeviceEvent] = []
         self.endless, self.stuck = frozenset(endless), False
         self.inside = 0  # blocks `with device:` that have begun
         self._spans: dict[int, int] = {}  # address → bytes of its memory
@@ -88,18 +88,18 @@ class NullDevice:
     def __exit__(self, *_: object) -> None:
         self.inside -= 1
 
-    def happened(self, what: str) -> list[Happening]:
+    def happened(self, what: str) -> list[DeviceEvent]:
         """All of one kind."""
         return [h for h in self.happenings if h.what == what]
 
     def _note(self, what: str, stream: int | None = None, **facts: Any) -> None:
         if not self.inside:
             raise EngineError(f"{what} outside of the device's context")
-        self.happenings.append(Happening(what, stream, facts))
+        self.happenings.append(DeviceEvent(what, stream, facts))
 
-    def _thing(self, kind: str, launch: Launch | None = None, after: Sequence[Thing] = ()) -> Thing:
+    def _thing(self, kind: str, launch: Launch | None = None, after: Sequence[NullObject] = ()) -> NullObject:
         self._things += 1
-        return Thing(
+        return NullObject(
             0x1000 + self._things, kind, launch, tuple(after), words=None if launch is None else launch.words.copy()
         )
 
@@ -191,21 +191,21 @@ class NullDevice:
 
     # ---- streams and graphs ----
 
-    def stream(self) -> Thing:
+    def stream(self) -> NullObject:
         return self._thing("stream")
 
-    def event(self, timed: bool = False) -> Thing:
+    def event(self, timed: bool = False) -> NullObject:
         return self._thing("event")
 
-    def record(self, event: Thing, stream: int) -> None:
+    def record(self, event: NullObject, stream: int) -> None:
         self._note("record", stream, event=event.handle)
         self._recorded += 1
         event.time, event.number = self.now, self._recorded
 
-    def wait(self, stream: int, event: Thing) -> None:
+    def wait(self, stream: int, event: NullObject) -> None:
         self._note("wait", stream, event=event.handle)
 
-    def finish(self, event: Thing, patience: float | None = None) -> None:
+    def finish(self, event: NullObject, patience: float | None = None) -> None:
         self._note("finish", event=event.handle)
         self._refuse_stuck(patience is not None)
         self._waited = max(self._waited, event.number)
@@ -217,18 +217,20 @@ class NullDevice:
 
     def _refuse_stuck(self, patient: bool) -> None:
         if self.stuck:
-            raise Stuck("a kernel does not end on no GPU") if patient else AssertionError("somebody waits forever")
+            raise (
+                KernelHangs("a kernel does not end on no GPU") if patient else AssertionError("somebody waits forever")
+            )
 
-    def elapsed(self, begin: Thing, end: Thing) -> float:
+    def elapsed(self, begin: NullObject, end: NullObject) -> float:
         if not 0 < max(begin.number, end.number) <= self._waited:
             raise EngineError("nobody has waited for these events")
         return end.time - begin.time
 
-    def graph(self) -> Thing:
+    def graph(self) -> NullObject:
         self._note("graph")
         return self._thing("graph")
 
-    def add(self, graph: Thing, launch: Launch, after: Sequence[Thing]) -> Thing:
+    def add(self, graph: NullObject, launch: Launch, after: Sequence[NullObject]) -> NullObject:
         if not all(node in graph.nodes for node in after):
             raise EngineError("a node waits for one of another graph")
         node = self._thing("node", launch, after)
@@ -236,15 +238,15 @@ class NullDevice:
         self._note("node", node=node.handle, symbol=launch.function.cubin.symbol, after=[n.handle for n in after])
         return node
 
-    def instantiate(self, graph: Thing, stream: int) -> Thing:
+    def instantiate(self, graph: NullObject, stream: int) -> NullObject:
         self._note("instantiate", stream, nodes=len(graph.nodes))
         return graph
 
-    def change(self, ready: Thing, node: Thing, launch: Launch) -> None:
+    def change(self, ready: NullObject, node: NullObject, launch: Launch) -> None:
         self._note("change", node=node.handle, symbol=launch.function.cubin.symbol)
         node.words = launch.words.copy()
 
-    def replay(self, ready: Thing, stream: int) -> None:
+    def replay(self, ready: NullObject, stream: int) -> None:
         self._note("replay", stream, nodes=len(ready.nodes))
         for node in ready.nodes:
             if node.launch is not None and node.words is not None:

@@ -20,7 +20,7 @@ from pelton.errors import EngineError
 
 from ..host import HostStep
 from .device import ALIGN, TRAILING, Launch, Memory, launches
-from .loaded import Loaded
+from .loaded import CudaLoaded
 
 MOST_BLOCKS = (1 << 31) - 1  # along the first axis of a grid
 
@@ -30,7 +30,7 @@ def up(nbytes: int, to: int = ALIGN) -> int:
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryPlan:
     """One piece of memory: the arena, a place for each port (those of strings have none), and from `scratch` on, that
     of each step's kernel. Kernels of one wave may run at once, so that theirs lie beside each other."""
 
@@ -40,7 +40,7 @@ class Room:
     nbytes: int
 
 
-def room(loaded: Loaded, resolved: ResolvedPlan) -> Room:
+def room(loaded: CudaLoaded, resolved: ResolvedPlan) -> MemoryPlan:
     """What a context needs for one set of sizes."""
     ports, at = [], up(resolved.arena)
     for port in (*resolved.inputs, *resolved.outputs):
@@ -61,11 +61,11 @@ def room(loaded: Loaded, resolved: ResolvedPlan) -> Room:
                 scratch[i] = up(end, max(ALIGN, function.cubin.align))
                 end = scratch[i] + blocks * function.cubin.scratch
         most = max(most, end)
-    return Room(tuple(ports), at - up(resolved.arena), tuple(scratch), up(most))
+    return MemoryPlan(tuple(ports), at - up(resolved.arena), tuple(scratch), up(most))
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
+class GraphSegment:
     """Steps between host steps, as one graph: its nodes, and what they launch, by step."""
 
     ready: Any
@@ -73,16 +73,16 @@ class Segment:
     launches: Mapping[int, Sequence[Launch]]
 
 
-class Prepared:
+class CudaPrepared:
     """The graphs and host steps of an engine for one set of sizes, over `memory`, which is laid out as `room` says, and
     the context's `zeros`. Inputs and outputs lie where `point` said last, at first in their places there."""
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: CudaLoaded,
         values: Mapping[str, int],
         resolved: ResolvedPlan,
-        room: Room,
+        room: MemoryPlan,
         memory: Memory,
         zeros: Memory | None,
         stream: int,
@@ -115,7 +115,7 @@ class Prepared:
                 self._buffers_of[self.port(b)].append(i)
         self._lay_words()
         self.launches = [self._launched(i) for i in range(len(plan.plain.steps))]
-        self.parts: list[Segment | HostStep] = list(self._cut())
+        self.parts: list[GraphSegment | HostStep] = list(self._cut())
 
     @cached_property
     def plain(self) -> plain_engine.EnginePlan:
@@ -180,7 +180,7 @@ class Prepared:
         end = self._first[i + 1] if i + 1 < len(self._first) else len(self._words)
         return launches(function, programs, int(self.resolved.phases[i]), self._words[self._first[i] : end])
 
-    def _cut(self) -> Iterator[Segment | HostStep]:
+    def _cut(self) -> Iterator[GraphSegment | HostStep]:
         for hosted, steps in groupby(range(len(self.launches)), key=lambda i: i in self.host):
             if hosted:
                 yield from (self.host[i] for i in steps)
@@ -189,7 +189,7 @@ class Prepared:
                 if found:
                     yield self._segment(found)
 
-    def _segment(self, launches: Mapping[int, Sequence[Launch]]) -> Segment:
+    def _segment(self, launches: Mapping[int, Sequence[Launch]]) -> GraphSegment:
         """A graph in which each step waits for those that it has to wait for, so that independent branches run side by
         side."""
         device, numbers = self.device, list(launches)
@@ -205,7 +205,7 @@ class Prepared:
             nodes[i] = []
             for launch in launches[i]:
                 nodes[i].append(device.add(graph, launch, nodes[i][-1:] or [nodes[numbers[k]][-1] for k in after]))
-        return Segment(device.instantiate(graph, self.stream), nodes, launches)
+        return GraphSegment(device.instantiate(graph, self.stream), nodes, launches)
 
     def _scratch(self, i: int) -> Span:
         """The memory of a step's kernel alone."""
@@ -229,7 +229,7 @@ class Prepared:
             self._words[self._ported[which]] = pointers[k] + self._offsets[which]
             concerned.update(self._step_of[which].tolist())
         for part in self.parts:
-            if isinstance(part, Segment):
+            if isinstance(part, GraphSegment):
                 for i in concerned & part.nodes.keys():
                     for node, launch in zip(part.nodes[i], part.launches[i]):
                         self.device.change(part.ready, node, launch)
@@ -237,7 +237,7 @@ class Prepared:
     def run(self, stream: int) -> None:
         """All steps, on this stream. Nothing waits for the GPU, unless there are host steps."""
         for part in self.parts:
-            if isinstance(part, Segment):
+            if isinstance(part, GraphSegment):
                 self.device.replay(part.ready, stream)
             else:
                 self.run_host(part, stream)

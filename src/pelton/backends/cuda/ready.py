@@ -14,9 +14,9 @@ from pelton.errors import InputError
 
 from ..arrays import borrowed, check_apart, check_out, fit, out_array, refuse_out
 from ..device import Stamped
-from .arrays import ALIGN, LEGACY, DeviceArray, Foreign, taken
+from .arrays import ALIGN, LEGACY, DeviceArray, ForeignArray, taken
 from .device import Device, Memory
-from .prepared import Prepared
+from .prepared import CudaPrepared
 
 # bytes of an array that go to or from the GPU at a time: enough for its full rate
 PIECE = 4 << 20
@@ -27,20 +27,20 @@ IDLE = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
+class BoundRun:
     """A run that can begin: its inputs are in place, or on their way on its stream. `targets`: the caller's places for
     outputs, by port."""
 
-    prepared: Prepared
+    prepared: CudaPrepared
     inputs: Mapping[str, Any]
-    targets: Mapping[int, np.ndarray | Foreign]
+    targets: Mapping[int, np.ndarray | ForeignArray]
 
     @property
     def outputs(self) -> list[tuple[int, Port]]:
         return list(enumerate(self.prepared.outputs, len(self.prepared.inputs)))
 
 
-class Shared:
+class ContextState:
     """What all runs of a context share: its stream, its memory on the GPU, pinned memory for copies. `done`,
     `uploaded`: events of when the last run is over, and its copies out of the pinned memory. `held`: what the last run
     reads and writes, until the next."""
@@ -50,14 +50,14 @@ class Shared:
         self.done, self.uploaded = device.event(), device.event()
         self.memory: Memory | None = None
         self.staging: Memory | None = None
-        self.held: Bound | None = None
+        self.held: BoundRun | None = None
 
     @property
     def stream(self) -> int:
         """The stream, as other libraries know it by its number."""
         return self.own.handle
 
-    def staged(self, prepared: Prepared, k: int) -> np.ndarray:
+    def staged(self, prepared: CudaPrepared, k: int) -> np.ndarray:
         """The place of a port in pinned memory, whose pieces lie as in the GPU's."""
         if self.staging is None or self.staging.nbytes < prepared.room.staged:
             self.staging = self.device.pinned(prepared.room.staged, f"engine {self.called!r}, for a context,")
@@ -72,7 +72,7 @@ class Shared:
             and self.memory.address < address + nbytes
         )
 
-    def follow(self, given: Foreign, stream: int) -> None:
+    def follow(self, given: ForeignArray, stream: int) -> None:
         """What comes on our stream waits for what is on theirs."""
         if given.stream is not None:
             filled = self.device.event()
@@ -80,7 +80,7 @@ class Shared:
             self.device.wait(stream, filled)
 
 
-class Ready:
+class CudaReady:
     """An engine for one set of sizes as one graph (several, where steps of the CPU come between), and its runs. See
     `device.Ready`.
 
@@ -91,7 +91,7 @@ class Ready:
 
     call = None
 
-    def __init__(self, shared: Shared, prepared: Prepared):
+    def __init__(self, shared: ContextState, prepared: CudaPrepared):
         self.shared, self.prepared, self.resolved, self.device = shared, prepared, prepared.resolved, shared.device
         self._ports = prepared.plan.plain.inputs, prepared.plan.plain.outputs
         self._output_names = {p.name for p in prepared.outputs}
@@ -189,26 +189,26 @@ class Ready:
 
     # ---- arrays ----
 
-    def _bound(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int) -> Bound:
+    def _bound(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int) -> BoundRun:
         """Puts all that comes before the steps of a run on the stream, behind the run before."""
         device, shared, prepared = self.device, self.shared, self.prepared
         engine_inputs, engine_outputs = self._ports
         if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
             check_out(engine_outputs, out)
         prepared.strings.clear()
-        targets, pointers = dict[int, np.ndarray | Foreign](), list(prepared.places)
+        targets, pointers = dict[int, np.ndarray | ForeignArray](), list(prepared.places)
         for k, port in enumerate(prepared.outputs, len(prepared.inputs)):
             if port.dtype == "string":
                 prepared.strings[k] = np.full(port.shape, "", object)
             if out and port.name in out:
                 targets[k] = target = self._target(port, out[port.name], prepared.places[k], stream)
-                if isinstance(target, Foreign) and target.address % ALIGN == 0 and port.nbytes:
+                if isinstance(target, ForeignArray) and target.address % ALIGN == 0 and port.nbytes:
                     pointers[k] = target.address
         arrays, kept = {}, dict(inputs)
         device.wait(stream, shared.done)
         for k, port in enumerate(prepared.inputs):
             given = inputs[port.name]
-            if isinstance(given, Foreign):
+            if isinstance(given, ForeignArray):
                 given.check(port, f"input {port.name!r}", device)
                 pointers[k], kept[port.name] = self._borrowed(given, port, k, stream)
             elif port.dtype == "string":
@@ -223,7 +223,7 @@ class Ready:
         )
         self._send({k: array for k, array in arrays.items() if array.nbytes}, stream)
         prepared.point(pointers)
-        return Bound(prepared, kept, targets)
+        return BoundRun(prepared, kept, targets)
 
     def _send(self, arrays: Mapping[int, np.ndarray], stream: int) -> None:
         """Copies inputs to the GPU by way of pinned memory, a piece on its way while the next is put there. Those of
@@ -240,7 +240,7 @@ class Ready:
                     device.upload(prepared.places[k] + at, address + at, piece.nbytes, stream)
             device.record(shared.uploaded, stream)
 
-    def _borrowed(self, given: Foreign, port: Port, k: int, stream: int) -> tuple[int, Foreign]:
+    def _borrowed(self, given: ForeignArray, port: Port, k: int, stream: int) -> tuple[int, ForeignArray]:
         """Where an array of the GPU is read, and what has to stay until the run is over: where it lies, or a copy where
         kernels could not load from there, or where this run writes, as it does to results of the one before."""
         device, prepared, place = self.device, self.prepared, self.prepared.places[k]
@@ -258,10 +258,10 @@ class Ready:
             return place, given
         return given.address, given
 
-    def _target(self, port: Port, given: Any, place: int, stream: int) -> np.ndarray | Foreign:
+    def _target(self, port: Port, given: Any, place: int, stream: int) -> np.ndarray | ForeignArray:
         """An array that `out` gives for an output; InputError where results cannot be written there."""
         found = taken(given, f"out[{port.name!r}]", stream)
-        if not isinstance(found, Foreign):
+        if not isinstance(found, ForeignArray):
             array = out_array(port, given)
             if not (array.flags.writeable and array.flags.c_contiguous and array.flags.aligned):
                 refuse_out(port, array)
@@ -274,20 +274,24 @@ class Ready:
         self.shared.follow(found, stream)
         return found
 
-    def _deliver(self, bound: Bound, stream: int) -> None:
+    def _deliver(self, bound: BoundRun, stream: int) -> None:
         """Copies the outputs for which the caller gave places on the GPU that kernels could not write to."""
         for k, target in bound.targets.items():
-            if isinstance(target, Foreign) and bound.prepared.pointers[k] != target.address and 0 not in target.shape:
+            if (
+                isinstance(target, ForeignArray)
+                and bound.prepared.pointers[k] != target.address
+                and 0 not in target.shape
+            ):
                 self.device.copy(target.address, bound.prepared.places[k], bound.prepared.nbytes[k], stream)
 
-    def _fetched(self, bound: Bound, out: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _fetched(self, bound: BoundRun, out: Mapping[str, Any] | None) -> dict[str, Any]:
         """The outputs by name, those that are numpy's copied from the GPU by way of pinned memory, a piece taken from
         there while the next is on its way; waits until all is there."""
         device, shared, prepared = self.device, self.shared, self.prepared
         results, pieces = dict[str, Any](), list[tuple[np.ndarray, np.ndarray, int]]()
         for k, port in bound.outputs:
             into = bound.targets.get(k)
-            if isinstance(into, Foreign):
+            if isinstance(into, ForeignArray):
                 results[port.name] = (out or {})[port.name]
                 continue
             if port.dtype == "string":

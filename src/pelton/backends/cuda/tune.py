@@ -23,11 +23,11 @@ from ..device import ProgressCallback
 from ..plan import Plan
 from .agree import Trial, groups
 from .bundle import unpack
-from .clock import MOST_TURNS, Clock, Way, endless
-from .device import ALIGN, TRAILING, Device, Function, Launch, Memory, Stuck, launches
-from .loaded import Loaded, by
-from .prepared import Prepared, up
-from .workspace import Workspace
+from .clock import MOST_TURNS, Clock, TimedCandidate, endless
+from .device import ALIGN, TRAILING, Device, Function, Launch, Memory, KernelHangs, launches
+from .loaded import CudaLoaded, by
+from .prepared import CudaPrepared, up
+from .workspace import CudaWorkspace
 
 log = logging.getLogger("pelton.build")
 
@@ -37,7 +37,7 @@ COPIES = 4  # of the L2 cache: bytes of copies of a step's constants
 
 
 @dataclass(frozen=True)
-class Found:
+class KernelFindings:
     """What was seen of a step's kernels, by tactic: nanoseconds, and which of them write something else than most
     do."""
 
@@ -45,7 +45,7 @@ class Found:
     odd: Collection[str] = ()
 
 
-Known = dict[tuple[Any, ...], Found]  # kernels with their sizes
+Known = dict[tuple[Any, ...], KernelFindings]  # kernels with their sizes
 
 
 def agreed(
@@ -53,7 +53,7 @@ def agreed(
 ) -> plain_engine.EnginePlan:
     """A plain engine without the kernels of its steps that write something else on this GPU than the others do, which
     is logged. Nothing is timed. EngineError where it does not run there."""
-    loaded = Loaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
+    loaded = CudaLoaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
     bench = _Bench(loaded, None, rounds=0)
     found = _seen(bench, progress, "check", {})
     return replace(
@@ -62,7 +62,7 @@ def agreed(
 
 
 def tuned(
-    engines: Sequence[Loaded], deadline: float | None, progress: ProgressCallback | None
+    engines: Sequence[CudaLoaded], deadline: float | None, progress: ProgressCallback | None
 ) -> list[plain_engine.EnginePlan]:
     """The engines by the fastest of the kernels that each carries for its steps, at its usual sizes, until the
     deadline; what kernels write is compared, too. Of equal kernels of all engines one is timed."""
@@ -71,22 +71,23 @@ def tuned(
 
 
 def _tuned(
-    loaded: Loaded, deadline: float | None, progress: ProgressCallback | None, known: Known
+    loaded: CudaLoaded, deadline: float | None, progress: ProgressCallback | None, known: Known
 ) -> plain_engine.EnginePlan:
     on, plain = loaded.device, loaded.plan.plain
     found = _seen(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
     steps = tuple(
-        _settled(_newest(step, on), found[i]) if found[i] != Found() else step for i, step in enumerate(plain.steps)
+        _settled(_newest(step, on), found[i]) if found[i] != KernelFindings() else step
+        for i, step in enumerate(plain.steps)
     )
     return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
 
 
-def _seen(bench: _Bench, progress: ProgressCallback | None, stage: str, known: Known) -> dict[int, Found]:
+def _seen(bench: _Bench, progress: ProgressCallback | None, stage: str, known: Known) -> dict[int, KernelFindings]:
     """What is found of each step's kernels, in one run of the engine; of equal kernels once."""
-    device, plain, found = bench.device, bench.loaded.plan.plain, dict[int, Found]()
+    device, plain, found = bench.device, bench.loaded.plan.plain, dict[int, KernelFindings]()
     count = len(plain.steps)
 
-    def see(done: int, ready: Prepared) -> None:
+    def see(done: int, ready: CudaPrepared) -> None:
         """Before a step runs, all that it reads is there."""
         if done == count:
             return
@@ -96,10 +97,10 @@ def _seen(bench: _Bench, progress: ProgressCallback | None, stage: str, known: K
         kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in (step, *step.alternatives))
         if step.alternatives and step.tiles and kernels not in known and not bench.late():
             known[kernels] = bench.look(step, ready)
-        found[done] = known.get(kernels, Found())
+        found[done] = known.get(kernels, KernelFindings())
 
     usual = sizes.optimum_sizes(plain)
-    ready = Workspace(bench.loaded).prepare(usual, lambda: None)
+    ready = CudaWorkspace(bench.loaded).prepare(usual, lambda: None)
     ready.watch(drawn(sizes.ports(plain, usual)), see)
     if progress is not None:
         progress(stage, count, count)
@@ -111,7 +112,7 @@ def _newest(step: Step, device: Device) -> Step:
     return of_version(step, device.libraries)
 
 
-def _settled(step: Step, found: Found) -> Step:
+def _settled(step: Step, found: KernelFindings) -> Step:
     """The step by the fastest of its kernels, or the first where none is timed, the others that it carried beside it;
     none that is odd."""
     kernels = [s for s in (step, *step.alternatives) if s.info["tactic"] not in found.odd]
@@ -132,14 +133,14 @@ class _Bench:
     """Runs the kernels of a step in the memory of a context, between those before it and itself. Nothing is timed in no
     rounds."""
 
-    def __init__(self, loaded: Loaded, deadline: float | None, rounds: int):
+    def __init__(self, loaded: CudaLoaded, deadline: float | None, rounds: int):
         self.loaded, self.device, self.deadline, self.rounds = loaded, loaded.device, deadline, rounds
         self.clock = Clock(loaded.device) if rounds else None
 
     def late(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def look(self, step: Step, ready: Prepared) -> Found:
+    def look(self, step: Step, ready: CudaPrepared) -> KernelFindings:
         """Of those that run."""
         kernels = tuple(
             replace(s, name=step.name)
@@ -147,7 +148,7 @@ class _Bench:
             if s.symbol not in LIBRARIES or s.symbol in self.device.libraries
         )
         copies = _Copies(self.device, ready, kernels, MOST_TURNS if self.clock else 1)
-        ways, held, own = list[Way](), list[Memory](), set[str]()
+        ways, held, own = list[TimedCandidate](), list[Memory](), set[str]()
         for kernel in kernels:
             tactic = kernel.info["tactic"]
             try:
@@ -164,15 +165,17 @@ class _Bench:
             if cubin.scratch:
                 held.append(self.device.allocate(cubin.scratch * cubin.clusters * int(kernel.tiles), "timing kernels"))
                 scratch = held[-1].address
-            ways.append(Way(tactic, partial(self._launches, kernel, function, ready, copies, scratch), copies.turns))
+            ways.append(
+                TimedCandidate(tactic, partial(self._launches, kernel, function, ready, copies, scratch), copies.turns)
+            )
             own |= {tactic} if kernel.symbol not in LIBRARIES else set()
         with Trial(self.device, ready, step) as trial:
             odd = self._odd(step, trial, ways, own)
             ways = [way for way in ways if way.name not in odd]
             times = self.clock.race(ways, self.rounds, self.deadline) if self.clock else [None] * len(ways)
-        return Found({way.name: ns for way, ns in zip(ways, times) if ns is not None}, odd)
+        return KernelFindings({way.name: ns for way, ns in zip(ways, times) if ns is not None}, odd)
 
-    def _odd(self, step: Step, trial: Trial, ways: Sequence[Way], own: Set[str]) -> set[str]:
+    def _odd(self, step: Step, trial: Trial, ways: Sequence[TimedCandidate], own: Set[str]) -> set[str]:
         """Those that do not write what most do, or where as many write other things, what the first writes. What
         libraries alone write counts for nothing: the engine has to run without them, too."""
         named: list[str] = []
@@ -181,7 +184,7 @@ class _Bench:
             for way in ways:
                 try:
                     result = trial.results(way.launches(0))
-                except Stuck as e:
+                except KernelHangs as e:
                     raise endless(f"{way.name} of step {step.name!r}", e) from None
                 except EngineError as e:
                     # fails, too, where the GPU can do nothing any more
@@ -212,7 +215,7 @@ class _Bench:
         return self.device.load(self.loaded.cubins[kernel.symbol], len(kernel.args) + len(kernel.dims) + TRAILING)
 
     def _launches(
-        self, kernel: Step, function: Function, ready: Prepared, copies: _Copies, scratch: int, turn: int
+        self, kernel: Step, function: Function, ready: CudaPrepared, copies: _Copies, scratch: int, turn: int
     ) -> Sequence[Launch]:
         words = [copies.start(a, turn) + a.offset for a in kernel.args]
         return launches(
@@ -223,7 +226,7 @@ class _Bench:
 class _Copies:
     """The constants that kernels read, as often as it takes to find them cold."""
 
-    def __init__(self, device: Device, ready: Prepared, kernels: Sequence[Step], most: int):
+    def __init__(self, device: Device, ready: CudaPrepared, kernels: Sequence[Step], most: int):
         buffers, self.ready = ready.plain.buffers, ready
         self.at: dict[int, int] = {}  # buffer → where it lies in a copy
         self.each = 0

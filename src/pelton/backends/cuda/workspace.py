@@ -9,20 +9,20 @@ from pelton.engine.model import Port
 from pelton.errors import InputError
 
 from ..arrays import fit
-from .arrays import LEGACY, Foreign, taken
+from .arrays import LEGACY, ForeignArray, taken
 from .device import zeros
-from .loaded import Loaded
-from .prepared import Prepared, room
-from .ready import Ready, Shared
+from .loaded import CudaLoaded
+from .prepared import CudaPrepared, room
+from .ready import CudaReady, ContextState
 
 
-class Workspace:
+class CudaWorkspace:
     """Memory on the GPU: an arena, a place for each port, and scratch memory, which grows; and zeros. See
     `device.Streaming`."""
 
     threads = 1
 
-    def __init__(self, loaded: Loaded, threads: int | None = None):
+    def __init__(self, loaded: CudaLoaded, threads: int | None = None):
         plan, device = loaded.plan, loaded.device
         if threads is not None:
             raise InputError(
@@ -31,7 +31,7 @@ class Workspace:
             )
         self._loaded, self._for = loaded, f"engine {plan.called!r}, for a context,"
         with device:
-            self.shared = Shared(device, plan.called)
+            self.shared = ContextState(device, plan.called)
             self.zeros = zeros(device, plan.template.zeros, self._for, self.stream) if plan.template.zeros else None
 
     @property
@@ -43,7 +43,7 @@ class Workspace:
         return self.shared.stream
 
     def taken(self, inputs: Any, stream: int | None = None) -> Any:
-        """Those that lie on a GPU as `Foreign`, others as numpy's. What fills them is in order before what comes on the
+        """Those that lie on a GPU as `ForeignArray`, others as numpy's. What fills them is in order before what comes on the
         stream, or will be."""
         if not isinstance(inputs, Mapping):
             return inputs
@@ -51,11 +51,11 @@ class Workspace:
         return {name: taken(value, f"input {name!r}", at) for name, value in inputs.items()}
 
     def fit(self, port: Port, given: Any) -> Any:
-        if isinstance(given, Foreign):
+        if isinstance(given, ForeignArray):
             raise InputError(f"input {port.name!r} needs {port}, given shape {list(given.shape)}")
         return fit(port, given)
 
-    def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
+    def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> CudaReady:
         loaded, shared = self._loaded, self.shared
         with loaded.device as device:
             resolved = loaded.plan.template.resolve(values)
@@ -65,7 +65,9 @@ class Workspace:
                 outdated()  # what points into the old one
                 grown = min(2 * had, device.free_memory() // 2)  # what grows step by step should not come here at each
                 shared.memory = device.allocate(max(needed.nbytes, grown), self._for)
-            return Ready(shared, Prepared(loaded, values, resolved, needed, shared.memory, self.zeros, self.stream))
+            return CudaReady(
+                shared, CudaPrepared(loaded, values, resolved, needed, shared.memory, self.zeros, self.stream)
+            )
 
     def synchronize(self) -> None:
         with self._loaded.device as device:

@@ -21,7 +21,7 @@ IMPORTS = "import triton\nimport triton.language as tl\nfrom triton.language.ext
 ALONE = ("DESCRIBED", "FLAT", "PARTS", "PERSISTENT", "PHASED", "PICTURES", "STREAM")
 
 
-class Chain(Template):
+class TritonChain(Template):
     """What a chain's kernel comes from. No region is offered to it: chains are made of kernels that there are."""
 
     name = "chain"

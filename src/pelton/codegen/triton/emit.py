@@ -112,7 +112,7 @@ def literal(x, dtype: DType) -> str:
 
 
 @dataclass(frozen=True)
-class Triton:
+class TritonDialect:
     """Tails in Triton, on blocks."""
 
     over = "//"
@@ -200,12 +200,12 @@ def unreadable(nodes: Sequence[Node]) -> str | None:
 
 def address(grid: Grid, strides: Strides) -> Text:
     """The offset in elements of the coordinates (b, r, c), for strides over the grid's axes."""
-    return grid.address(strides, Triton.over)
+    return grid.address(strides, TritonDialect.over)
 
 
 def index(grid: Grid, axis: int) -> Text:
     """The index along an axis at (r, c)."""
-    return grid.index(axis, Triton.over)
+    return grid.index(axis, TritonDialect.over)
 
 
 def there(moving: str) -> str:
@@ -244,7 +244,7 @@ def tail(
     first axis, c along the second; `rows` and `cols` are masks of the shapes of r and c. What the anchor made comes in
     the types of registers.
     """
-    done = statements(Triton(), region, layouts, grid, made, first=first, bias=add, flat=flat)
+    done = statements(TritonDialect(), region, layouts, grid, made, first=first, bias=add, flat=flat)
     params = "".join(f"x{i}, " for i in range(len(made)))
     lines = ("inside = rows & cols", "at = tl.zeros(inside.shape, tl.int32)", *done.lines)
     text = code("@triton.jit\ndef finish({}b, r, c, rows, cols, a):\n    {}\n", params, join("\n    ", lines))

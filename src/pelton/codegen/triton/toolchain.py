@@ -33,7 +33,7 @@ CUBIN = {f.name for f in fields(Cubin)} - {"image"}  # what is remembered of one
 
 
 @dataclass(frozen=True)
-class Made:
+class CompiledCubin:
     """A cubin, and what it takes per thread: registers, and bytes of them that are spilled to memory. None where the
     tool that counts them is missing."""
 
@@ -94,7 +94,7 @@ def _described(pointer: str, of: TensorMap) -> str:
     return f"tensordesc{'_im2col' if of.lower else ''}<{pointer[1:]}{block},{lies!r}>"
 
 
-class Compiler:
+class TritonCompiler:
     """Compiles kernel sources for some architectures (80 for sm_80), remembering cubins on disk by content. `cache`
     None keeps them for this process only.
 
@@ -105,7 +105,7 @@ class Compiler:
         self.archs, self.jobs = tuple(archs), jobs
         self.compiled = self.reused = 0
         self._cache, self.id = cache, version()
-        self._memory: dict[str, Made] = {}
+        self._memory: dict[str, CompiledCubin] = {}
 
     def cubins(
         self,
@@ -113,7 +113,7 @@ class Compiler:
         told: Callable[[int], None] = lambda done: None,
         failed: dict[str, BuildError] | None = None,
         archs: Sequence[int] | None = None,
-    ) -> dict[tuple[str, int], Made]:
+    ) -> dict[tuple[str, int], CompiledCubin]:
         """symbol → source to (symbol, architecture) → cubin, for these architectures, all of its own unless told;
         `told` hears how many are done. Where `failed` is given, it gets what could not be compiled, symbol → why;
         otherwise the first such thing is raised."""
@@ -121,7 +121,7 @@ class Compiler:
         out = {w: made for w in wanted if (made := self._known(sources[w[0]], w[1])) is not None}
         missing = [w for w in wanted if w not in out]
 
-        def keep(w: tuple[str, int], result: Callable[[], Made]) -> None:
+        def keep(w: tuple[str, int], result: Callable[[], CompiledCubin]) -> None:
             told(len(out))
             try:
                 out[w] = self._keep(sources[w[0]], w[1], result())
@@ -143,7 +143,7 @@ class Compiler:
     def _key(self, text: str, arch: int) -> str:
         return hashlib.sha256(f"{self.id}\nsm_{arch}\n{text}".encode()).hexdigest()
 
-    def _known(self, text: str, arch: int) -> Made | None:
+    def _known(self, text: str, arch: int) -> CompiledCubin | None:
         key = self._key(text, arch)
         if key not in self._memory and self._cache is not None:
             data = self._cache.read("cubins", f"{key[:2]}/{key}.cubin")
@@ -154,11 +154,13 @@ class Compiler:
             if told["cubin"].keys() != CUBIN:  # of another version
                 return None
             maps = tuple(TensorMap.of([*m.values()]) for m in told["cubin"].pop("maps"))
-            self._memory[key] = Made(Cubin(image=image, maps=maps, **told["cubin"]), told["registers"], told["spilled"])
+            self._memory[key] = CompiledCubin(
+                Cubin(image=image, maps=maps, **told["cubin"]), told["registers"], told["spilled"]
+            )
             self.reused += 1
         return self._memory.get(key)
 
-    def _keep(self, text: str, arch: int, made: Made) -> Made:
+    def _keep(self, text: str, arch: int, made: CompiledCubin) -> CompiledCubin:
         self.compiled += 1
         key = self._key(text, arch)
         self._memory[key] = made
@@ -210,12 +212,12 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     return made
 
 
-def cubin_of(symbol: str, text: str, arch: int) -> Made:
+def cubin_of(symbol: str, text: str, arch: int) -> CompiledCubin:
     """The cubin of a kernel for an architecture. BuildError as `compiled`."""
     return made_of(compiled(symbol, text, arch), text, arch)
 
 
-def made_of(found: Any, text: str, arch: int) -> Made:
+def made_of(found: Any, text: str, arch: int) -> CompiledCubin:
     """The cubin in what Triton made of a source. BuildError where no GPU of that architecture would take it."""
     about, image = found.metadata, found.asm["cubin"]
     if about.shared > typical(arch).block:
@@ -235,7 +237,7 @@ def made_of(found: Any, text: str, arch: int) -> Made:
         phased=phased(text),
         maps=_maps(text, about),
     )
-    return Made(cubin, *_resources(image))
+    return CompiledCubin(cubin, *_resources(image))
 
 
 def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:

@@ -12,17 +12,17 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ops.words import add, convolution, gelu_tanh, mul, relu
 from pelton.codegen.grid import Grid, scalar_constant
-from pelton.codegen.product import MatrixProduct as Read
+from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Layouts, Packed, gpu_template
 from pelton.plan.layout import Strides, broadcast, dense
 from pelton.plan.region import Region
 
-from .template import ByLibrary
-from pelton.codegen.triton.templates.product import Plain, product
+from .template import LibraryTemplate
+from pelton.codegen.triton.templates.product import MatrixTemplate, product
 
 
 @dataclass(frozen=True)
-class End:
+class CublasLtEpilogue:
     """What a library does with sums as it stores them: end(scale · sum + added + bias)."""
 
     scale: float = 1.0
@@ -32,7 +32,7 @@ class End:
 
 
 @gpu_template
-class CublasLt(ByLibrary, Plain):
+class CublasLt(LibraryTemplate, MatrixTemplate):
     """The region has to be one that the library computes whole: scaled, a bias along the columns, another matrix, then
     ReLU or GELU, as far as there are such. Its GELU is that by tanh; the exact one is no case for it."""
 
@@ -49,25 +49,25 @@ class CublasLt(ByLibrary, Plain):
         return found, (p.a, p.b, *(v for v in (end.bias, end.added) if v is not None), region.output)
 
 
-def ending(region: Region) -> End | str:
+def ending(region: Region) -> CublasLtEpilogue | str:
     """What comes after the sums; why a library could not do that."""
     if region.pieces or len(region.body.outputs) != 1:
         return "several outputs"
     p, grid, _, _ = product(region)
-    found, at, scaled = End(), region.anchor.output, True
+    found, at, scaled = CublasLtEpilogue(), region.anchor.output, True
     if p.bias is not None and (p.bias not in region.body.constants or region.body.constants[p.bias].any()):
         if p.bias.type.shape != (p.n,):
             return "its bias is one number"
-        found, scaled = End(bias=p.bias), False
+        found, scaled = CublasLtEpilogue(bias=p.bias), False
     for node in region.tail:
         others = [v for v in node.inputs if v is not at]
         number = scalar_constant(region, others[0]) if len(others) == 1 else None
         if at not in node.inputs or found.end:
             return f"{node.op.name} is none of the ends that it knows"
         if node.op in (relu, gelu_tanh):
-            found = End(found.scale, found.bias, found.added, node.op.name)
+            found = CublasLtEpilogue(found.scale, found.bias, found.added, node.op.name)
         elif node.op is mul and scaled and number is not None:
-            found = End(found.scale * number)
+            found = CublasLtEpilogue(found.scale * number)
         elif (
             node.op is add
             and len(others) == 1
@@ -77,9 +77,9 @@ def ending(region: Region) -> End | str:
         ):
             found, scaled = (
                 (
-                    End(found.scale, others[0], found.added)
+                    CublasLtEpilogue(found.scale, others[0], found.added)
                     if into == "bias"
-                    else End(found.scale, found.bias, others[0])
+                    else CublasLtEpilogue(found.scale, found.bias, others[0])
                 ),
                 False,
             )
@@ -140,7 +140,7 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
     return told if MatmulDescriptor(0, 0, **told).wrong() is None else None
 
 
-def _lies_a(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
+def _lies_a(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
     conv = p.node.op is convolution
     shape = p.a.type.shape if conv else (*grid.shape[:-1], p.k)
     strides, within = (
@@ -150,7 +150,7 @@ def _lies_a(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
     return _lies(within, strides)
 
 
-def _lies_b(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
+def _lies_b(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
     if p.node.op is convolution:
         return _lies(Grid(p.b.type.shape, (), (1,), (0,)), layouts[p.b])
     shape = (*grid.shape[:-2], p.k, p.n)

@@ -15,14 +15,14 @@ from pelton.codegen.grid import is_constant
 from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
-from .template import ByLibrary
-from pelton.codegen.triton.templates.conv import Convolution, Filters
+from .template import LibraryTemplate
+from pelton.codegen.triton.templates.conv import TritonConvolution, PackedFilters
 
 # what channels of a group are a multiple of where the library's kernels read them sixteen bytes at a time
 DEEP = 8
 
 
-class End(NamedTuple):
+class CudnnEpilogue(NamedTuple):
     """What the library adds to the sums, and does with them as it stores them."""
 
     bias: Value | None
@@ -31,7 +31,7 @@ class End(NamedTuple):
 
 
 @gpu_template
-class CuDnn(ByLibrary, Convolution):
+class CuDnn(LibraryTemplate, TritonConvolution):
     """The region has to be one that the library has a kernel for: what is added to the sums, then ReLU. Products of
     single pixels are left to cuBLASLt. Of f32 its kernels for a GPU of today read no more than TF32."""
 
@@ -68,12 +68,14 @@ class CuDnn(ByLibrary, Convolution):
         return found, (region.anchor.inputs[0], *operands)
 
 
-def filters(region: Region, layouts: Layouts) -> Filters:
+def filters(region: Region, layouts: Layouts) -> PackedFilters:
     """The filters as our own kernels have them, so that one can stand in for the other."""
-    return Filters(region, layouts, Tactic(Convolution.name, "", (("BK", DEEP), ("PICTURES", 0), ("FLAT", 0))))
+    return PackedFilters(
+        region, layouts, Tactic(TritonConvolution.name, "", (("BK", DEEP), ("PICTURES", 0), ("FLAT", 0)))
+    )
 
 
-def ending(region: Region) -> End | str:
+def ending(region: Region) -> CudnnEpilogue | str:
     """What comes after the sums; why a library could not do that. It has no kernel for more than the sums that adds no
     bias: then one of zeros is as good."""
     if region.pieces or len(region.body.outputs) != 1:
@@ -96,7 +98,7 @@ def ending(region: Region) -> End | str:
     if {v.type.dtype for v in (added, at) if v is not None} != {x.type.dtype}:
         return "its operands are of several types"
     none = bias in region.body.constants and not region.body.constants[bias].any() and added is None and not end
-    return End(None if none else bias, added, end)
+    return CudnnEpilogue(None if none else bias, added, end)
 
 
 def described(region: Region, layouts: Layouts) -> dict[str, int] | None:

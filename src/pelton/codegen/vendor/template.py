@@ -10,7 +10,7 @@ from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Tem
 from pelton.plan.region import Region
 
 
-class ByLibrary(Template):
+class LibraryTemplate(Template):
     """A template that goes by the library's name. One tactic for each algorithm that is timed; none is a guess."""
 
     dynamic = False

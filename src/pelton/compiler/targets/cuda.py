@@ -27,7 +27,7 @@ from .backend import BackEnd, Choices, create_timing, open_timing_cache, progres
 
 if TYPE_CHECKING:
     from pelton.backends.cuda.device import Device
-    from pelton.codegen.triton.toolchain import Made
+    from pelton.codegen.triton.toolchain import CompiledCubin
 
 log = logging.getLogger("pelton.build")
 
@@ -38,7 +38,7 @@ TRIED = 8
 SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}
 
 
-class ForGpu:
+class GpuCompilation:
     """See `BackEnd`. Tactics are timed where a GPU of one of the architectures is here, otherwise guessed by a model of
     the oldest of them."""
 
@@ -101,7 +101,7 @@ class ForGpu:
 
     def _instead(
         self, placed: Placed, task: Task, choice: search.Choice, failed: dict[str, BuildError]
-    ) -> tuple[search.Choice, Mapping[Any, Made]]:
+    ) -> tuple[search.Choice, Mapping[Any, CompiledCubin]]:
         """A choice none of whose kernels could be compiled, by another of the first tactics, and its cubins; as it is
         where these cannot be, either."""
         for template, tactic in candidates(task.region, task.layouts, self.target, self._strict, TRIED)[:TRIED]:
@@ -114,14 +114,14 @@ class ForGpu:
         return choice, {}
 
     def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
-        from pelton.backends.cuda.device import Stuck  # only engines for GPUs need it
+        from pelton.backends.cuda.device import KernelHangs  # only engines for GPUs need it
         from pelton.backends.cuda.tune import agreed
 
         if self._device is None or not any(s.alternatives for s in plain.steps):
             return plain
         try:
             return agreed(plain, self._device, self._tell)
-        except Stuck:
+        except KernelHangs:
             raise
         except EngineError as e:
             log.warning("what kernels give was not compared: %s", e)
@@ -166,7 +166,7 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
 
     archs, device = architectures(options)
     target = target_for(archs, device, options.level, options.precision)
-    compiler = triton_compile.Compiler(archs, kept, cpu.default_threads())
+    compiler = triton_compile.TritonCompiler(archs, kept, cpu.default_threads())
     if device is None or not options.level:
         idle = [name for name in ("budget", "timing_cache") if getattr(options, name) is not None]
         if idle:
@@ -175,10 +175,10 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
                 " and ".join(idle),
                 "without a GPU" if options.level else "at level 0",
             )
-        yield ForGpu(options, archs, target, device, compiler, None)
+        yield GpuCompilation(options, archs, target, device, compiler, None)
         return
     with open_timing_cache(options, _key(device, compiler.id, target), kept) as times:
-        yield ForGpu(
+        yield GpuCompilation(
             options, archs, target, device, compiler, create_timing(options, target, GpuBench(compiler, device), times)
         )
 

@@ -39,7 +39,7 @@ WIDEST = 512  # results per query that registers hold
 
 
 @gpu_template
-class Attention(attention.Attention):
+class TritonAttention(attention.Attention):
     name = "attention"
     types = (F32, F16, BF16)
 

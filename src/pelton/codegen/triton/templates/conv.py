@@ -19,7 +19,7 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import ALIGNED, kernel, tail
-from .product import Products, likely, pixels, rounded, streams, tiles, workspaces
+from .product import TensorCoreTemplate, likely, pixels, rounded, streams, tiles, workspaces
 from pelton.codegen.triton.cost import cycles
 
 MANY = 64  # pictures: rows that the tensor cores of an H100 take at once
@@ -36,7 +36,7 @@ def taps_of(size: int, stride: int, pad: int, dilation: int) -> list[list[int]]:
     return [[k for k in range(size) if (at + pad - k * dilation) % stride == 0] for at in range(stride)]
 
 
-class Filters:
+class PackedFilters:
     """The filters of a region as a tactic reads them: for each part (phase, then group) and output a row over taps,
     down and right, and channels, of which there are `deep`; where pictures lie as planes, over channels and then taps.
     What pads them is zero.
@@ -134,7 +134,7 @@ class Filters:
 
 
 @gpu_template
-class Convolution(Products):
+class TritonConvolution(TensorCoreTemplate):
     """Any stride, dilation, padding and number of groups.
 
     Where there are many pictures, the rows of a tile are one pixel of all of them: then each tap is one box of memory,
@@ -221,7 +221,7 @@ class Convolution(Products):
         return (*super().family(tactic), tactic["PICTURES"], tactic["FLAT"], int(tactic["STREAM"] > 0))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s, f = region.anchor, window_geometry(region), Filters(region, layouts, tactic)
+        node, s, f = region.anchor, window_geometry(region), PackedFilters(region, layouts, tactic)
         x, _, bias = node.inputs
         rows, columns = (ceil_div(s.oh, s.sh), ceil_div(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
         if tactic["FLAT"]:

@@ -14,7 +14,7 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.toolchain import GLUON
-from .conv import SUMS, WASTE, Convolution, Filters, described
+from .conv import SUMS, WASTE, TritonConvolution, PackedFilters, described
 from pelton.codegen.triton.emit import kernel, tail
 from .product import likely, pixels, streams, tiles, workspaces
 from pelton.codegen.triton.cost import BOXES, cycles
@@ -27,7 +27,7 @@ MOST_CORNER, MOST_OFFSET = 1 << 7, 1 << 8
 
 
 @gpu_template
-class Im2col(Convolution):
+class TritonIm2col(TritonConvolution):
     """Those with strides and few pictures, too: each tap of the pixels of a tile is one box of memory. Never a first
     guess, and tried only where all is (`gpu_target`): its barriers are set by hand, where a mistake waits forever, and
     no GPU has run it yet."""
@@ -76,7 +76,7 @@ class Im2col(Convolution):
         return tactic["BM"], tactic["BN"], int(tactic["STREAM"] > 0)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s, f = region.anchor, window_geometry(region), Filters(region, layouts, tactic)
+        node, s, f = region.anchor, window_geometry(region), PackedFilters(region, layouts, tactic)
         x, _, bias = node.inputs
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
         kind, size, (n, _, h, w) = KIND[x.type.dtype], x.type.dtype.size, layouts[x]

@@ -14,7 +14,7 @@ from pelton.codegen.triton.emit import computable, computed, kernel, place, tail
 
 
 @gpu_template
-class MatMul(Template):
+class TritonMatMul(Template):
     name = "matmul"
     anchors = ("matmul",)
     dynamic = True

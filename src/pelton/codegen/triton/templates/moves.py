@@ -15,7 +15,7 @@ from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import TYPES, function, in_registers, index, kernel, memory, place, tail
-from .picks import ByElement, extents, held
+from .picks import ElementTemplate, extents, held
 from .rows import JOINED
 from .window import joining
 
@@ -24,7 +24,7 @@ NAMES = {short: f"tl.{'uint8' if long == 'int1' else long}" for long, short in T
 
 
 @gpu_template
-class Move(ByElement, moves.Move):
+class TritonMove(ElementTemplate, moves.Move):
     def node_rejection(self, region: Region) -> str | None:
         return "gathers and blends say the same" if region.anchor.op.name == "resize" else None
 
@@ -76,7 +76,7 @@ class Move(ByElement, moves.Move):
 
 
 @gpu_template
-class Blend(ByElement, blend.Blend):
+class TritonBlend(ElementTemplate, blend.Blend):
     def moves(self, region: Region) -> bool:
         return False
 
@@ -110,7 +110,7 @@ class Blend(ByElement, blend.Blend):
 
 
 @gpu_template
-class Scatter(ByElement, scatter.Scatter):
+class TritonScatter(ElementTemplate, scatter.Scatter):
     """Every element of the output looks at all updates in their order: what meets twice is joined in the same order in
     every run."""
 

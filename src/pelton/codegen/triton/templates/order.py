@@ -19,7 +19,7 @@ from .pointwise import power_of_two
 MOST = 1024  # elements that are sorted at once
 
 
-class Along(Template):
+class AxisTemplate(Template):
     """Rows along one axis, in the order in which they lie; results as the input."""
 
     dynamic = True
@@ -41,7 +41,7 @@ class Along(Template):
 
 
 @gpu_template
-class Scan(Along):
+class TritonScan(AxisTemplate):
     name = "scan"
     anchors = ("cumsum", "cumprod")
 
@@ -81,7 +81,7 @@ class Scan(Along):
 
 
 @gpu_template
-class TopK(Along):
+class TritonTopK(AxisTemplate):
     name = "top_k"
     anchors = ("top_k",)
     without_tail = True

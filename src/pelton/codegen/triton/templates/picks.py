@@ -19,7 +19,7 @@ from pelton.codegen.triton.emit import computable, function, in_registers, kerne
 from .pointwise import power_of_two
 
 
-class ByElement(Template):
+class ElementTemplate(Template):
     """What templates share whose programs make a block of their output's elements, each of which may come from
     anywhere. All operands lie as they like."""
 
@@ -65,7 +65,7 @@ def held(dtype: DType) -> Text:
 
 
 @gpu_template
-class Gather(ByElement, gather.Gather):
+class TritonGather(ElementTemplate, gather.Gather):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, p, grid = region.anchor, GatherStrides(region, layouts), self.grid(region, layouts)
         x, indices = node.inputs

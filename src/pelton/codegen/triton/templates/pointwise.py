@@ -19,7 +19,7 @@ def power_of_two(n: int, least: int = 1, most: int = 1 << 20) -> int:
 
 
 @gpu_template
-class Pointwise(pointwise.Pointwise):
+class TritonPointwise(pointwise.Pointwise):
     dynamic = True
 
     def rejection(self, region: Region) -> str | None:

@@ -138,7 +138,7 @@ def convolves(node: Node) -> bool:
     return node.op.name.startswith("conv")
 
 
-class Products(Template):
+class TensorCoreTemplate(Template):
     """What they share: element types, and that any operand may lie anywhere."""
 
     dynamic = True
@@ -225,7 +225,7 @@ def b_at(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
     return place("b_at", Grid(shape, grid.b, (), grid.c), strides), strides[-2]
 
 
-class Plain(Products):
+class MatrixTemplate(TensorCoreTemplate):
     """Products of two matrices, as they are."""
 
     anchors = ("matmul", "convolution")
@@ -248,7 +248,7 @@ def turned(rows: np.ndarray, out: np.ndarray) -> None:
 
 
 @gpu_template
-class Few(Plain):
+class TritonSkinnyGemm(MatrixTemplate):
     """Few rows: the matrix is read once, and a constant one lies so that a few programs for each multiprocessor read
     long pieces of it."""
 
@@ -309,7 +309,7 @@ class Few(Plain):
 
 
 @gpu_template
-class Gemm(Plain):
+class TritonGemm(MatrixTemplate):
     name = "gemm"
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

@@ -44,7 +44,7 @@ AXES = {"GIVEN": "TB", "R": "DRK", "Y": "TDB", "PEEP": "D", "BIAS": "D"}
 
 
 @dataclass(frozen=True)
-class Form:
+class GateProducts:
     """What the products of a step are: rows of the weights for each unit side by side, a power of two, those used of
     them, and products one after the other."""
 
@@ -54,7 +54,7 @@ class Form:
     passes: int = 1
 
     @classmethod
-    def of(cls, node: Node) -> Form:
+    def of(cls, node: Node) -> GateProducts:
         if node.op.name == "gru_steps":
             return cls(3, 4, 3) if node.attrs["linear_before_reset"] else cls(3, 2, 2, 2)
         return cls(4, 4, 4) if node.op.name == "lstm_steps" else cls(1, 1, 1)
@@ -71,7 +71,7 @@ class Form:
 
 
 @gpu_template
-class Recurrent(Template):
+class TritonRecurrent(Template):
     name = "recurrent"
     anchors = ("lstm_steps", "gru_steps", "rnn_steps")
     without_tail = True
@@ -110,7 +110,7 @@ class Recurrent(Template):
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, units = node.inputs[1].type.dtype, power_of_two(hidden, 16)
         weights = node.inputs[1].type.size // directions * dtype.size
-        step = CELL + 2 * NEAR * Form.of(node).passes + weights / (NEARBY if weights <= CACHED else BYTES)
+        step = CELL + 2 * NEAR * GateProducts.of(node).passes + weights / (NEARBY if weights <= CACHED else BYTES)
         for rank, (bk, warps) in enumerate(((32, 8), (16, 8), (16, 16), (8, 16), (4, 16), (2, 16))):
             if units <= MOST_UNITS and 4 * units * bk * max(4, dtype.size) <= SUMS:
                 yield (
@@ -122,7 +122,7 @@ class Recurrent(Template):
     def together(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
         """The same of those whose programs, one on each multiprocessor, send each other the states."""
         time, directions, batch, hidden = node.outputs[0].type.shape
-        dtype, form, bk = node.inputs[1].type.dtype, Form.of(node), power_of_two(hidden, 16)
+        dtype, form, bk = node.inputs[1].type.dtype, GateProducts.of(node), power_of_two(hidden, 16)
         if time == 1 or dtype is F64 or target.threads == 1:
             return
         # the three products of an f32 are more than registers hold
@@ -152,7 +152,7 @@ class Recurrent(Template):
     def by_phases(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
         """The same of those that are launched for each phase."""
         time, directions, batch, hidden = node.outputs[0].type.shape
-        dtype, form, rank = node.inputs[1].type.dtype, Form.of(node), 0
+        dtype, form, rank = node.inputs[1].type.dtype, GateProducts.of(node), 0
         weights = node.inputs[1].type.size * dtype.size
         if batch > 2 and dtype is not F64:
             for units in (16, 8, 32):
@@ -205,7 +205,7 @@ class Recurrent(Template):
         return tactic["PHASED"], tactic["DOT"]
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, form = region.anchor, Form.of(region.anchor)
+        node, form = region.anchor, GateProducts.of(region.anchor)
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, states = node.inputs[1].type.dtype, directions * batch * hidden
         # a run may have so many rows that the words take more than they save

@@ -14,7 +14,7 @@ from .product import pixels
 
 
 @gpu_template
-class Rois(roi.RoiPool):
+class TritonRois(roi.RoiPool):
     def node_rejection(self, region: Region) -> str | None:
         return super().node_rejection(region) or unreadable(region.tail)
 

@@ -42,7 +42,7 @@ JOINED: dict[str, tuple[str, Callable[[DType], float]]] = {
 
 
 @gpu_template
-class Rows(Template):
+class TritonRows(Template):
     name = "rows"
     anchors = ("softmax", "log_softmax", "layer_norm", "rms_norm", *REDUCES)
     dynamic = True

@@ -40,7 +40,7 @@ def channel_filters(w: np.ndarray, out: np.ndarray) -> None:
     out[:] = w.reshape(w.shape[0], -1).T
 
 
-class Pictures(Template):
+class ChannelsLastTemplate(Template):
     """What reads and writes channels last, and takes sizes that a run decides."""
 
     dynamic = True
@@ -53,7 +53,7 @@ class Pictures(Template):
 
 
 @gpu_template
-class Window(Pictures):
+class TritonWindow(ChannelsLastTemplate):
     name = "window"
     anchors = ("max_pool", "average_pool", "convolution")
 
@@ -141,7 +141,7 @@ class Window(Pictures):
 
 
 @gpu_template
-class LocalResponse(Pictures):
+class TritonLocalResponse(ChannelsLastTemplate):
     name = "lrn"
     anchors = ("lrn",)
 
