@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from handmade import chain, engine, expected, python
 
-from pelton.engine import file
+from pelton.engine import container, file
 from pelton.engine.validate import validate
 from pelton.engine.constants import Unmade
 from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
@@ -136,7 +136,7 @@ def test_constants_for_addressing_are_always_verified():
 
 def test_what_was_verified_is_what_runs(tmp_path, monkeypatch):
     """A file that is rewritten in place, just after it was verified and again while its engine is in use."""
-    e, path, verify = chain(64), tmp_path / "e.pelton", file.Opened.verify
+    e, path, verify = chain(64), tmp_path / "e.pelton", container.Container.verify
     e = dataclasses.replace(e, buffers=(*e.buffers[:-1], dataclasses.replace(e.buffers[-1], kind="table")))
     file.write(e, path)
 
@@ -148,7 +148,7 @@ def test_what_was_verified_is_what_runs(tmp_path, monkeypatch):
         verify(self, sections, where)
         emptied(path.stat().st_size - len(e.constants))
 
-    monkeypatch.setattr(file.Opened, "verify", verify_and_lose)
+    monkeypatch.setattr(container.Container, "verify", verify_and_lose)
     found, x = load(path), np.ones(64, np.float32)
     emptied(path.stat().st_size)
     assert np.array_equal(found.run({"x": x})["z"], expected(x)["z"])

@@ -188,7 +188,7 @@ def main(args: argparse.Namespace) -> int:
 def opened(args: argparse.Namespace) -> tuple[Engine, bool]:
     """The engine in a file, or one built from the model in it: (engine, whether it was built)."""
     import pelton
-    from pelton.engine.file import MAGIC
+    from pelton.engine.container import MAGIC
 
     try:
         with open(args.model, "rb") as f:

@@ -11,8 +11,9 @@ from pelton.errors import EngineError
 
 from . import file
 from .constants import bytes_of
+from .container import AGAIN, Container, as_object, frame, open_container, parse_json, path_of, to_json, write_file
 from .model import EnginePlan
-from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
+from .file import as_numbers, as_port, as_symbol, as_text
 from .program import (
     DEEPEST,
     Action,
@@ -38,7 +39,7 @@ def to_bytes(script: Script) -> bytes:
 
 def write(script: Script, path: str | os.PathLike[str]) -> None:
     """Writes the file whole or not at all."""
-    file.put(_pieces(script), path)
+    write_file(_pieces(script), path)
 
 
 def _pieces(script: Script) -> Iterator[Any]:
@@ -53,7 +54,7 @@ def _pieces(script: Script) -> Iterator[Any]:
         "meta": dict(script.meta),
         "engines": len(script.engines),
     }
-    plan = file.as_json(
+    plan = to_json(
         {
             "main": _block_to_json(script.main),
             "sizes": dict(script.sizes),
@@ -62,7 +63,7 @@ def _pieces(script: Script) -> Iterator[Any]:
         },
         "plan",
     )
-    yield from file.framed(
+    yield from frame(
         header,
         {
             "plan": plan,
@@ -107,7 +108,7 @@ def _action_to_json(a: Action) -> list[Any]:
             ]
 
 
-def read_in(found: file.Opened, where: str, verify: bool) -> Script:
+def read_in(found: Container, where: str, verify: bool) -> Script:
     """The script in a file that was opened, as `file.engine_in`."""
     h, count = found.header, found.header["engines"]
     if type(count) is not int or not 0 <= count <= MOST:
@@ -115,7 +116,7 @@ def read_in(found: file.Opened, where: str, verify: bool) -> Script:
     names = [f"engine {i}" for i in range(count)]
     sections = found.sections(("plan", "constants", *names))
     found.verify({name: sections[name] for name in (("plan", "constants") if verify else ("plan",))}, where)
-    plan = as_object(parsed(sections["plan"], found.damaged + "its plan"), found.damaged + "its plan")
+    plan = as_object(parse_json(sections["plan"], found.damaged + "its plan"), found.damaged + "its plan")
     engines = tuple(_engine(sections[name], f"{where} ({name})", verify, sections["constants"]) for name in names)
     try:
         script = Script(
@@ -131,7 +132,7 @@ def read_in(found: file.Opened, where: str, verify: bool) -> Script:
             symbols=tuple(map(as_symbol, h["symbols"])),
             sizes=as_object(plan["sizes"], "its table of sizes"),
             iterations=plan["iterations"],
-            file=file.file_of(where),
+            file=path_of(where),
         )
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(
@@ -143,7 +144,7 @@ def read_in(found: file.Opened, where: str, verify: bool) -> Script:
 
 
 def _engine(data: memoryview, where: str, verify: bool, constants: memoryview) -> EnginePlan:
-    found = file.opened(data, where)
+    found = open_container(data, where)
     if "engines" in found.header:
         raise EngineError(f"{found.damaged}a script cannot be part of another one; {AGAIN}")
     return file.engine_in(found, where, verify, constants)

@@ -20,7 +20,7 @@ from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
 from pelton.system.cache import Cache, used
 from pelton.system import files
-from pelton.engine.file import MAGIC
+from pelton.engine.container import MAGIC
 from pelton.errors import EngineError
 from pelton.options import Options
 from pelton.runtime import Engine, load
