@@ -23,7 +23,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from pelton.backends.cpu import default_threads, describe
-from pelton.compat.session.estimate import layers
+from pelton.compiler.sessions import count_layers
 
 ROOT = Path(__file__).parents[1]
 NETWORK = ROOT / "src/pelton/data/resnet20_cifar10.onnx"
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "src/pelton/data/builds.json")
     args = parser.parse_args()
     levels: list[dict[str, float]] = json.loads(args.output.read_text())["levels"] if args.output.exists() else []
-    count = layers(onnx.load(NETWORK))
+    count = count_layers(onnx.load(NETWORK))
     with tempfile.TemporaryDirectory(prefix="pelton-builds-") as folder:
         one = Path(folder, "product.onnx")
         onnx.save(product(), one)

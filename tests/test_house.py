@@ -62,9 +62,6 @@ RUNTIME = ("ground", "system", "engine", "backends", "runtime", "compat", "cli",
 # what these may import at the head of a file
 FOREIGN = {"numpy"}
 
-# What breaks the law today, a line for each import. It only shrinks.
-VIOLATIONS = ROOT / "tests" / "data" / "violations.txt"
-
 
 def module(path: Path) -> str:
     """src/pelton/ir/dims.py → pelton.ir.dims"""
@@ -150,17 +147,9 @@ def circles() -> Iterator[str]:
             yield from (f"circle: {' '.join(found)}" for found in visit(name))
 
 
-def broken() -> list[str]:
-    return sorted({*(line for path in FILES for line in breaks(path)), *circles()})
-
-
-def test_the_law_holds_but_for_what_is_known():
-    known = VIOLATIONS.read_text().splitlines() if VIOLATIONS.exists() else []
-    now = broken()
-    assert set(now) <= set(known), "the law is broken anew:\n" + "\n".join(sorted(set(now) - set(known)))
-    assert set(known) <= set(now), "no longer broken: take these lines out of violations.txt:\n" + "\n".join(
-        sorted(set(known) - set(now))
-    )
+def test_the_law_holds():
+    broken = sorted({*(line for path in FILES for line in breaks(path)), *circles()})
+    assert not broken, "\n".join(broken)
 
 
 def test_every_room_is_in_the_table():
@@ -305,7 +294,3 @@ def test_no_paths_of_machines_and_no_unfinished_work(path):
     ):
         found = re.search(pattern, text)
         assert not found, f"{path.relative_to(ROOT)} has {found.group()!r}"
-
-
-if __name__ == "__main__":
-    VIOLATIONS.write_text("".join(f"{line}\n" for line in broken()))

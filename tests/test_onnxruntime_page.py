@@ -36,7 +36,7 @@ def test_every_row_of_the_page_is_run():
 
 
 def test_every_entry_is_on_the_page():
-    from pelton.compat.session.entries import READERS
+    from pelton.compat.session.config import READERS
 
     assert (
         set(re.findall(r"`pelton\.([a-z_]+)`", PAGE.read_text().split("## Config entries")[1].split("## ")[0]))

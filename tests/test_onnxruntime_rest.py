@@ -280,7 +280,7 @@ def test_memory_arena_shrinkage():
 
 
 def test_check_and_normalize_provider_args(caplog):
-    from pelton.compat.session.providers import normal
+    from pelton.compat.session.providers import normalize
 
     cases = (
         ((None, None), {}),
@@ -291,7 +291,7 @@ def test_check_and_normalize_provider_args(caplog):
         ((["a", "b", "a"], [{"x": 1}, {}, {"y": 2}]), {"a": {"x": "1"}, "b": {}}),
     )
     for given, wanted in cases:
-        assert normal(*given) == wanted
+        assert normalize(*given) == wanted
     assert "named twice" in caplog.text
     for wrong in (
         (3, None),
@@ -302,7 +302,7 @@ def test_check_and_normalize_provider_args(caplog):
         ([("a", {1: 2})], [{3: 4}]),
     ):
         with pytest.raises(ValueError):
-            normal(*wrong)
+            normalize(*wrong)
 
 
 def test_create_allocator():

@@ -19,7 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 import pelton as ort
 from pelton.system.cache import Cache
 from pelton.engine.constants import Unmade
-from pelton.compat.session import session as home
+from pelton.compat.session import model as models
+from pelton.compat.session.engine_cache import EngineCache
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((4, 3)).astype(np.float32)
@@ -37,13 +38,13 @@ def cache(tmp_path, monkeypatch):
 def builds(monkeypatch) -> list:
     """What engines were built for: (shapes, optimum)."""
     seen = []
-    real = home.read.built
+    real = models.build_engine
 
     def built(source, options, optimum, show):
         seen.append((options.shapes, optimum))
         return real(source, options, optimum, show)
 
-    monkeypatch.setattr(home.read, "built", built)
+    monkeypatch.setattr(models, "build_engine", built)
     return seen
 
 
@@ -277,15 +278,15 @@ def test_a_model_that_changes_before_it_is_built(tmp_path):
 
 
 def test_locks_end_with_their_block(cache, monkeypatch):
-    shelf = home.Shelf(Cache(cache))
-    with shelf.alone("k"):
+    engines = EngineCache(Cache(cache))
+    with engines.lock("k"):
         held = os.fork()
         if not held:
             time.sleep(60)
             os._exit(0)
     try:
         # at once, though a forked child still has the file open
-        with shelf.alone("k"):
+        with engines.lock("k"):
             pass
     finally:
         os.kill(held, 9)
@@ -295,7 +296,7 @@ def test_locks_end_with_their_block(cache, monkeypatch):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with shelf.alone("k"):
+    with engines.lock("k"):
         pass
 
 

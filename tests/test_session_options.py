@@ -16,12 +16,13 @@ from onnx import TensorProto, helper, numpy_helper
 from test_session import RNG, W, close, network
 
 import pelton
-import pelton.compat.session.session
 import pelton as ort
 from pelton.system.cache import Cache
 from pelton.options import Options
-from pelton.compat.session import entries, estimate, providers, settings
-from pelton.compat.session.engine_cache import Shelf
+from pelton.compiler import sessions
+from pelton.compat.session import config, estimate, providers, settings
+from pelton.compat.session import model as models
+from pelton.compat.session.engine_cache import EngineCache
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +74,7 @@ EXAMPLES = {
 
 def test_entries_reach_every_option():
     """All but the function that hears of progress, which the entry of that name switches on and off."""
-    assert EXAMPLES.keys() | {"progress"} == {f.name for f in fields(Options)} == entries.READERS.keys() - {"on_miss"}
+    assert EXAMPLES.keys() | {"progress"} == {f.name for f in fields(Options)} == config.READERS.keys() - {"on_miss"}
     for name, (text, value) in EXAMPLES.items():
         assert getattr(options(**{name: text}).read({}).options, name) == value
         assert getattr(ort.SessionOptions().read({f"PELTON_{name.upper()}": text}).options, name) == value
@@ -186,7 +187,7 @@ def gpus(monkeypatch) -> list[int]:
         if number > 1:
             raise ort.InputError(f"there is no GPU {number}")
 
-    monkeypatch.setattr(providers, "_gpu", gpu)
+    monkeypatch.setattr(providers, "_gpu_error", gpu)
     return asked
 
 
@@ -195,7 +196,7 @@ def test_providers_are_targets(gpus):
         ort.get_available_providers() == ort.get_all_providers() == ["CUDAExecutionProvider", "CPUExecutionProvider"]
         and ort.get_device() == "GPU"
     )
-    found = providers.chosen(
+    found = providers.choose(
         [
             ("TensorrtExecutionProvider", {}),
             ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 1}),
@@ -207,15 +208,15 @@ def test_providers_are_targets(gpus):
     read.intra_op_num_threads = 2
     built = read.read({"PELTON_THREADS": "2"}, found).options
     assert (built.target, built.precision, built.threads) == ("cuda", "tf32", None)
-    assert read.read({}, providers.chosen(["CPUExecutionProvider", "CUDAExecutionProvider"])).options.target == "cpu"
+    assert read.read({}, providers.choose(["CPUExecutionProvider", "CUDAExecutionProvider"])).options.target == "cpu"
     with pytest.raises(ort.InputError, match="no GPU 2"):
-        providers.chosen([("CUDAExecutionProvider", {"device_id": 2})])
+        providers.choose([("CUDAExecutionProvider", {"device_id": 2})])
     with pytest.raises(ort.InputError, match="number of a GPU"):
-        providers.chosen(["CUDAExecutionProvider"], [{"device_id": "first"}])
+        providers.choose(["CUDAExecutionProvider"], [{"device_id": "first"}])
 
 
 def test_providers_that_there_are_not(caplog, monkeypatch):
-    monkeypatch.setattr(providers, "_gpu", lambda number: ort.EngineError("no driver"))
+    monkeypatch.setattr(providers, "_gpu_error", lambda number: ort.EngineError("no driver"))
     session = ort.InferenceSession(
         network(2).SerializeToString(), providers=["TensorrtExecutionProvider", "CUDAExecutionProvider"]
     )
@@ -235,7 +236,7 @@ def test_providers_that_there_are_not(caplog, monkeypatch):
 )
 def test_providers_that_cannot_be_read(given):
     with pytest.raises(ValueError, match="provider"):
-        providers.chosen(*given)
+        providers.choose(*given)
 
 
 def test_session_options_may_name_providers(x):
@@ -260,7 +261,7 @@ def test_a_build_is_announced_with_an_estimate(caplog, x):
         assert (
             first.name == "pelton.session"
             and first.levelno == logging.WARNING
-            and re.search(rf"level 0: about .* s.*, by {by}", first.getMessage())
+            and re.search(rf"level 0: about .* s.*, judging by {by}", first.getMessage())
         )
         caplog.clear()
         session = ort.InferenceSession(network(rows).SerializeToString())
@@ -286,9 +287,9 @@ def test_estimates_follow_the_builds_of_a_machine(cache, monkeypatch):
         1 + estimate.reference()[0][0] + 10 * estimate.reference()[0][1]
     )
     assert len(estimate.reference()) == 6 and all(build > 0 and layer > 0 for build, layer in estimate.reference())
-    shelf = Shelf(Cache(cache, 1 << 30))
+    engines = EngineCache(Cache(cache, 1 << 30))
     (cache / "sessions" / "builds.json").write_text('{"builds": [{"level": "high"}]}')
-    assert estimate._past(shelf) == []
+    assert estimate._past(engines) == []
 
 
 def test_layers_that_are_built_one_by_one():
@@ -311,7 +312,7 @@ def test_layers_that_are_built_one_by_one():
         [helper.make_tensor_value_info("y", 1, [2, 2])],
         weights,
     )
-    assert estimate.layers(helper.make_model(graph)) == 2
+    assert sessions.count_layers(helper.make_model(graph)) == 2
 
 
 def test_without_timing_at_first(x, builds):
@@ -341,13 +342,13 @@ def test_no_build_where_none_is_wanted(x, builds):
 def builds(monkeypatch) -> list:
     """What engines were built."""
     seen = []
-    real = ort.compat.session.session.read.built
+    real = models.build_engine
 
     def built(source, options, optimum, show):
         seen.append(options)
         return real(source, options, optimum, show)
 
-    monkeypatch.setattr(ort.compat.session.session.read, "built", built)
+    monkeypatch.setattr(models, "build_engine", built)
     return seen
 
 
@@ -368,7 +369,7 @@ def test_who_sees_the_progress_of_a_build(monkeypatch, terminal, severity, entry
         seen.append(show)
         return pelton.build(source, options=options)
 
-    monkeypatch.setattr(ort.compat.session.session.read, "built", built)
+    monkeypatch.setattr(models, "build_engine", built)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
     given = options(**({"progress": entry} if entry else {}))
     given.log_severity_level = severity

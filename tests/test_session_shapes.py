@@ -10,7 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pelton as ort
-from pelton.compat.session import engines, read
+from pelton.compat.session import model as models
+from pelton.compat.session import pool
 
 RNG = np.random.default_rng(0)
 
@@ -27,13 +28,13 @@ def cache(tmp_path, monkeypatch):
 def builds(monkeypatch) -> list:
     """What engines were built for: (shapes, optimum)."""
     seen = []
-    real = read.built
+    real = models.build_engine
 
     def built(source, options, optimum, show):
         seen.append((options.shapes, optimum))
         return real(source, options, optimum, show)
 
-    monkeypatch.setattr(read, "built", built)
+    monkeypatch.setattr(models, "build_engine", built)
     return seen
 
 
@@ -167,12 +168,12 @@ def test_engines_for_shapes_are_bounded_and_found_again(builds, monkeypatch):
         ],
         {"y": None},
     )
-    monkeypatch.setattr(engines, "MOST", 2)
+    monkeypatch.setattr(pool, "MAX_ENGINES", 2)
     session = ort.InferenceSession(model)
     # 4 comes from disk again
     for n, count, held in ((4, 1, 1), (9, 2, 2), (16, 3, 2), (9, 3, 2), (4, 3, 2), (16, 3, 2)):
         assert session.run(None, {"x": np.arange(n, dtype=np.float32)})[0].shape == (round(n**0.5),) * 2
-        assert (len(builds), len(session._kept)) == (count, held)
+        assert (len(builds), len(session._engines.pool)) == (count, held)
     assert ort.InferenceSession(model).run(None, {"x": np.zeros(9, np.float32)})[0].shape == (3, 3) and len(builds) == 3
     with pytest.raises(ort.Error, match="reshape"):
         session.run(None, {"x": np.zeros(7, np.float32)})

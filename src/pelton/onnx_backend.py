@@ -4,21 +4,25 @@ tests call it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnx.backend.base import Backend, BackendRep
 
 from pelton.errors import InputError
-from pelton.compiler.specialize import Fitted
 from pelton.options import Options
+
+if TYPE_CHECKING:
+    from pelton.compiler.specialize import Fitted
 
 
 class PeltonRep(BackendRep):
     """A model that is built for the inputs it is first run with, and again for others that need another engine."""
 
     def __init__(self, model: onnx.ModelProto, options: Options):
-        self._fitted = Fitted(model, options)
+        from pelton.compiler.specialize import Fitted
+
+        self._fitted: Fitted = Fitted(model, options)
 
     @property
     def engines(self) -> tuple[Any, ...]:

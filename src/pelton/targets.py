@@ -10,6 +10,12 @@ from typing import Any
 
 WITH_ZEROS = ("cuda",)  # archs of targets where contexts have memory that is zero between runs
 
+
+def is_gpu(target: Mapping[str, Any]) -> bool:
+    """Whether engines of this target (`Engine.target` in their file) run on a GPU."""
+    return target.get("arch") == "cuda"
+
+
 # ---- CPUs ----
 
 # Levels of the x86-64 psABI, each with all of the one before; names as the compiler spells them.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pelton import progress
 from pelton.errors import Needs
 from pelton.options import Options
+from pelton.targets import is_gpu
 
 from . import arguments, arrays, text
 
@@ -153,7 +154,7 @@ def ports(of) -> str:
 
 
 def on_gpu(engine: Engine) -> bool:
-    return engine.plain.target.get("arch") == "cuda"
+    return is_gpu(engine.plain.target)
 
 
 def made_for(engine: Engine) -> str:

@@ -18,6 +18,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.runtime import Engine
+from pelton.targets import is_gpu
 from pelton.backends.arrays import drawn
 from pelton.backends.device import Ready
 
@@ -96,7 +97,7 @@ def compare(
     if inputs is None:
         inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
     imported = _imported(model, engine, inputs, values)
-    target = "cuda" if engine.plain.target.get("arch") == "cuda" else "cpu"
+    target = "cuda" if is_gpu(engine.plain.target) else "cpu"
     options = Options(strict=bool(engine.meta.get("strict")), target=target)
     graph = run_stages(start(imported, options), "optimize").graph
     known = {v.name: v for n in graph.nodes for v in n.outputs}

@@ -19,7 +19,7 @@ from pelton.compat.session import get_all_providers, get_build_info
 from .about import VERSION as __version__
 from .finder import TOOLS, install, installed, uninstall
 from .missing import missing
-from .session import InferenceSession
+from .session import OnnxRuntimeSession as InferenceSession
 
 _MISSING = """AdapterFormat ArenaExtendStrategy LoraAdapter ModelCompiler ModelPackage ModelPackageComponentContext ModelPackageContext ModelPackageOptions
     ModelPackageWriteMode OrtCompileApiFlags OrtCompiledModelCompatibility OrtDeviceEpIncompatibilityReason OrtEpAssignedNode OrtEpAssignedSubgraph

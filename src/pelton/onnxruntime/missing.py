@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any, NoReturn
 
-from .capi import onnxruntime_pybind11_state as state
+from . import exceptions
 
 
 class _Missing(type):
@@ -17,7 +17,7 @@ class _Missing(type):
     path: str
 
     def __call__(cls, *args: Any, **named: Any) -> NoReturn:
-        raise state.NotImplemented(
+        raise exceptions.NotImplemented(
             f"Pelton, which stands in for ONNX Runtime here, has no {cls.path}; run what needs it with ONNX Runtime"
             " itself"
         )

@@ -11,18 +11,18 @@ from typing import Any, TypeVar
 from pelton.compat import session
 from pelton.errors import BuildError, Cancelled, EngineError, Error, ModelError
 
-from .capi import onnxruntime_pybind11_state as state
+from . import exceptions
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 # the first that fits is what ONNX Runtime would have raised; InputError is its InvalidArgument as it is
 _KINDS: tuple[tuple[type[Exception], type[Error]], ...] = (
-    (FileNotFoundError, state.NoSuchFile),
-    (state.InvalidProtobuf, state.InvalidProtobuf),
-    (ModelError, state.InvalidGraph),
+    (FileNotFoundError, exceptions.NoSuchFile),
+    (exceptions.InvalidProtobuf, exceptions.InvalidProtobuf),
+    (ModelError, exceptions.InvalidGraph),
     (Cancelled, Cancelled),
-    (BuildError, state.NotImplemented),
-    (EngineError, state.RuntimeException),
+    (BuildError, exceptions.NotImplemented),
+    (EngineError, exceptions.RuntimeException),
 )
 
 
@@ -35,7 +35,7 @@ def _translated(method: Method) -> Method:
             return method(*args, **named)
         except Error as e:
             kind = next((theirs for ours, theirs in _KINDS if isinstance(e, ours)), None)
-            if kind is None or isinstance(e, (kind, state.Fail)):
+            if kind is None or isinstance(e, (kind, exceptions.Fail)):
                 raise
             new = kind(str(e))
             new.__dict__.update(e.__dict__)
@@ -44,8 +44,8 @@ def _translated(method: Method) -> Method:
     return call  # type: ignore[return-value]
 
 
-class InferenceSession(session.InferenceSession):
-    """pelton.InferenceSession, which raises the exceptions of onnxruntime.capi.onnxruntime_pybind11_state."""
+class OnnxRuntimeSession(session.InferenceSession):
+    """pelton.InferenceSession with the exceptions of onnxruntime.capi.onnxruntime_pybind11_state."""
 
     @_translated
     def __init__(
@@ -65,7 +65,7 @@ class InferenceSession(session.InferenceSession):
 
     # what libraries reach for although it is not theirs
     @property
-    def _sess(self) -> InferenceSession:
+    def _sess(self) -> OnnxRuntimeSession:
         return self
 
     @property
@@ -101,3 +101,6 @@ class InferenceSession(session.InferenceSession):
     @property
     def _provider_options(self) -> dict[str, dict[str, str]]:
         return self.get_provider_options()
+
+
+OnnxRuntimeSession.__name__ = OnnxRuntimeSession.__qualname__ = "InferenceSession"  # as users know it

@@ -39,7 +39,7 @@ class Changes:
             *(f"{name} {digest(data)}" for name, data in sorted(self.files.items())),
         ]
 
-    def make(self, model: onnx.ModelProto) -> None:
+    def apply(self, model: onnx.ModelProto) -> None:
         """Changes a model. ModelError for constants that are no tensors."""
         for value in (*model.graph.input, *model.graph.output, *model.graph.value_info) if self.denoted else ():
             for d in value.type.tensor_type.shape.dim:

@@ -1,5 +1,4 @@
-"""Engines of sessions on disk: found again by what they were made from, put there whole, made once though two processes
-ask at the same time."""
+"""The engine cache: engines of sessions on disk, by a hash of what they depend on, safe for several processes."""
 
 from __future__ import annotations
 
@@ -29,59 +28,60 @@ from .signature import Signature, from_json
 
 log = logging.getLogger("pelton.session")
 
-# options that change no engine, or stand elsewhere
-ELSEWHERE = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit"}
-ELSEWHERE |= {"optimum", "shapes"}
-LISTED = 64  # engines of one model, each for other sizes
+# options that change no engine, or that the key has elsewhere
+NOT_IN_KEY = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit"}
+NOT_IN_KEY |= {"optimum", "shapes"}
+MAX_ENGINES = 64  # of one model, each for other sizes
 # seconds in which a file may change again without its times showing it
 FRESH = 2.0
 
-# input → per axis the number that it has to be, or [least, most, what divides it]; null: it may be any
-Takes = dict[str, list[Any]]
+# input → per axis its size, or [minimum, maximum, divisor]; None where any size may be accepted
+AcceptedSizes = dict[str, list[Any]]
 
 
-class Shelf:
-    """The sessions' part of a cache; where it is not ours alone, nothing is kept."""
+class EngineCache:
+    """The part of the cache directory that belongs to sessions; without effect where other users can write to it."""
 
-    def __init__(self, kept: Cache, device: int = 0):
+    def __init__(self, cache: Cache, device: int = 0):
         self.device = device  # the number of the GPU, for engines that run on one
-        self._cache, self.folder = kept, _own(kept)
+        self._cache, self.folder = cache, _own_folder(cache)
 
     def engine(self, key: str) -> Engine | None:
-        """The engine of that key; one that is damaged, or of another version, counts as none."""
+        """The engine of a key; None where there is none, or one that is damaged or of another version."""
         path = self._path(key, ".pelton")
         if path is None or not path.exists():
             return None
         try:
             found = load(path, device=self.device)
         except EngineError as e:
-            log.warning("the engine kept for this model cannot be used and is built again: %s", e)
+            log.warning("the cached engine of this model cannot be used and is built again: %s", e)
             return None
         used(path)
         return found
 
-    def keep(self, key: str, engine: Engine) -> None:
+    def put(self, key: str, engine: Engine) -> None:
+        """Writes an engine, and deletes the files used least recently where the cache exceeds its limit."""
         path = self._path(key, ".pelton")
         if path is None:
             return
         try:
             engine.save(path)
-            taken = path.stat().st_size
+            nbytes = path.stat().st_size
         except (EngineError, OSError) as e:
             self._cache.refused(e)
             return
-        if taken > self._cache.limit:
+        if nbytes > self._cache.limit:
             log.warning(
-                "the engine is not kept for the next session: it takes %d bytes, the limit of the cache is %d"
+                "the engine is not kept for the next session: it has %d bytes, the limit of the cache is %d"
                 " (PELTON_CACHE_LIMIT)",
-                taken,
+                nbytes,
                 self._cache.limit,
             )
-        self._cache.added(taken)
+        self._cache.added(nbytes)
         self._cache.settle()
 
-    def listed(self, key: str) -> list[tuple[str, Takes]]:
-        """The engines that were kept for one model, the last one first: their keys, and what they take."""
+    def engines_of(self, key: str) -> list[tuple[str, AcceptedSizes]]:
+        """The keys of the engines of one model, latest first, with the sizes that each accepts."""
         known = self.json(f"{key}.engines")
         found = known if isinstance(known, list) else []
         return [
@@ -90,16 +90,16 @@ class Shelf:
             if isinstance(e, dict) and isinstance(e.get("key"), str) and isinstance(e.get("takes"), dict)
         ]
 
-    def enlist(self, key: str, engine: str, takes: Takes) -> None:
-        """Puts an engine in front of the list of a model, and drops what is at the end of a long one. The caller holds
-        the model's key."""
-        listed = [(engine, takes), *((k, t) for k, t in self.listed(key) if k != engine)]
-        for k, _ in listed[LISTED:]:
+    def register(self, key: str, engine: str, accepted: AcceptedSizes) -> None:
+        """Puts the key of an engine in front of the list of a model, and deletes the oldest engine of a full one. The
+        caller holds the lock of `key`."""
+        listed = [(engine, accepted), *((k, t) for k, t in self.engines_of(key) if k != engine)]
+        for k, _ in listed[MAX_ENGINES:]:
             path = self._path(k, ".pelton")
             if path is not None:
-                log.info("%d engines are kept for this model; the one that was made first goes", LISTED)
+                log.info("there are %d cached engines of this model; the oldest is deleted", MAX_ENGINES)
                 path.unlink(missing_ok=True)
-        self.keep_json(f"{key}.engines", [{"key": k, "takes": t} for k, t in listed[:LISTED]])
+        self.put_json(f"{key}.engines", [{"key": k, "takes": t} for k, t in listed[:MAX_ENGINES]])
 
     def signature(self, key: str) -> Signature | None:
         try:
@@ -107,18 +107,18 @@ class Shelf:
         except ValueError:
             return None
 
-    def describe(self, key: str, found: Signature) -> None:
-        self.keep_json(key, found.json())
+    def put_signature(self, key: str, found: Signature) -> None:
+        self.put_json(key, found.json())
 
-    def alone(self, key: str) -> contextlib.AbstractContextManager[None]:
-        """Holds the key: another process that asks for it waits."""
+    def lock(self, key: str) -> contextlib.AbstractContextManager[None]:
+        """Locks a key: another process that locks it waits."""
         path = self._path(key, ".lock")
         if path is None:
             return contextlib.nullcontext()
         return files.alone(path, lambda: log.info("another process is building this engine; waiting for it"))
 
     def digest(self, path: Path) -> str:
-        """SHA-256 of a file, remembered for as long as the file has the same size, place and times."""
+        """SHA-256 of a file, cached while its size, inode and times stay the same."""
         real = os.path.realpath(path)
         s = os.stat(real)
         stamp = [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns]
@@ -130,11 +130,11 @@ class Shelf:
             data: Any = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) if s.st_size else b""
             digest = hashlib.sha256(data).hexdigest()
         if time.time() - max(s.st_mtime, s.st_ctime) > FRESH:
-            self.keep_json(key, {"stamp": stamp, "digest": digest})
+            self.put_json(key, {"stamp": stamp, "digest": digest})
         return digest
 
     def details(self, digest: str, find: Callable[[], list[str]]) -> list[str]:
-        """What `find` finds in the file of that digest."""
+        """The result of `find()`, cached under the digest of the file that it reads."""
         known = self.json(digest)
         if (
             not isinstance(known, dict)
@@ -142,14 +142,14 @@ class Shelf:
             or not all(isinstance(d, str) for d in known["details"])
         ):
             known = {"details": find()}
-            self.keep_json(digest, known)
+            self.put_json(digest, known)
         return known["details"]
 
     def _path(self, key: str, ending: str) -> Path | None:
         return self.folder / (key + ending) if self.folder is not None else None
 
     def json(self, key: str) -> Any:
-        """What is kept under that key besides engines; None where there is nothing that can be read."""
+        """The JSON data of a key; None where there are none that can be read."""
         path = self._path(key, ".json")
         if path is None:
             return None
@@ -160,27 +160,27 @@ class Shelf:
         used(path)
         return found
 
-    def keep_json(self, key: str, data: Any) -> None:
+    def put_json(self, key: str, data: Any) -> None:
         path = self._path(key, ".json")
         if path is not None:
             self._cache.write(path, json.dumps(data).encode())
 
 
-def _own(kept: Cache) -> Path | None:
-    """The folder, made if it is missing, where no other user can write: engines hold code."""
-    folder = kept.path("sessions")
+def _own_folder(cache: Cache) -> Path | None:
+    """The folder of engines, created if missing; None where another user can write to it, as engines hold code."""
+    folder = cache.path("sessions")
     if folder is None:
         return None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         s = folder.stat()
     except OSError as e:
-        kept.refused(e)
+        cache.refused(e)
         return None
     if hasattr(os, "geteuid") and (s.st_uid != os.geteuid() or s.st_mode & 0o022):
         log.warning(
-            "engines of sessions are not kept: %s belongs to another user, or others can write to it; chmod 700 it, or"
-            " give another with PELTON_CACHE_DIR",
+            "engines of sessions are not cached: %s belongs to another user, or others can write to it; chmod 700 it, or"
+            " name another directory with PELTON_CACHE_DIR",
             folder,
         )
         return None
@@ -188,7 +188,7 @@ def _own(kept: Cache) -> Path | None:
 
 
 def engine_in(model: Path | bytes, device: int = 0) -> Engine | None:
-    """The engine, where a file or bytes hold one instead of a model; OSError where the file cannot be read."""
+    """The engine in a file or bytes; None where they hold a model. OSError for a file that cannot be read."""
     if isinstance(model, bytes):
         begin = model[: len(MAGIC)]
     else:
@@ -204,8 +204,8 @@ def key_of(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     device: int = 0,
 ) -> str:
-    """What an engine depends on: the bytes of the model and of its constants, sizes, options, recorded tactics, this
-    machine and this Pelton."""
+    """The hash of what an engine depends on: the bytes of the model and of its constants, sizes, options, recorded
+    tactics, this machine and this version of Pelton."""
     machine = describe()
     machine["threads"] = options.threads or default_threads()
     machine["given"] = [options.shapes, options.optimum]
@@ -214,22 +214,22 @@ def key_of(
 
         found = gpu(device)
         machine["gpu"] = [found.name, found.arch, found.multiprocessors, found.cuda]
-    chosen = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in ELSEWHERE}
+    relevant = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in NOT_IN_KEY}
     if options.load_tactics is not None:
         machine["tactics"] = _content(options.load_tactics)
-    told = [
+    parts = [
         digests,
         sorted(sizes.items()),
-        chosen,
+        relevant,
         machine,
         sorted(shapes.items()) if shapes is not None else None,
         _installed(),
     ]
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _content(path: str | Path) -> str | None:
-    """The digest of what a file holds; None where it cannot be read, which builds refuse."""
+    """SHA-256 of a file; None where it cannot be read, which the build then reports."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -238,18 +238,18 @@ def _content(path: str | Path) -> str | None:
 
 @functools.cache
 def _installed() -> list[Any]:
-    """The version, and which files: a working copy changes without changing its version."""
+    """The version, and the sizes and times of source files: a working copy changes under one version."""
     found: list[Any] = []
 
-    def look(folder: str) -> None:
+    def collect(folder: str) -> None:
         with os.scandir(folder) as entries:
             for e in entries:
                 if e.name.endswith((".py", ".c", ".h", ".so")):
                     s = e.stat()
                     found.append([e.path[len(root) :], s.st_size, s.st_mtime_ns])
                 elif e.is_dir() and e.name != "__pycache__":
-                    look(e.path)
+                    collect(e.path)
 
     root = str(Path(__file__).parents[2])
-    look(root)
+    collect(root)
     return [__version__, sorted(found)]

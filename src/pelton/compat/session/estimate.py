@@ -1,5 +1,4 @@
-"""How long a build will take, by what builds have taken: on this machine, and until there are some, where Pelton was
-measured."""
+"""Estimates how long a build will take: from past builds on this machine, else from those of a reference machine."""
 
 from __future__ import annotations
 
@@ -16,21 +15,22 @@ from typing import TYPE_CHECKING
 
 from pelton.options import Options
 
-from .engine_cache import Shelf
+from .engine_cache import EngineCache
+from .model import count_layers
 
 if TYPE_CHECKING:
     import onnx
 
 log = logging.getLogger("pelton.session")
 
-KEPT = 32  # builds that are remembered
-ASKED = 7  # of which the latest at a level are asked
+MAX_REMEMBERED = 32  # builds
+MAX_SAMPLES = 7  # of them, the latest at a level, make the estimate
 
 
 @dataclass(frozen=True)
 class Build:
-    """One that is over: at which level, of how many different layers, what a build of so many took by the reference,
-    and what it took here."""
+    """A finished build: its level and number of different layers, the seconds that the reference says for these, and
+    those that it took here."""
 
     level: int
     layers: int
@@ -46,66 +46,38 @@ def reference() -> list[tuple[float, float]]:
     return [(level["build"], level["layer"]) for level in found["levels"]]
 
 
-def layers(model: onnx.ModelProto) -> int:
-    """How many different layers a model has that a build looks at one by one: nodes with constants of their own, equal
-    ones once. What a node without constants does joins the one before it, or costs little."""
-    from pelton.importers.onnx.names import all_nodes
-
-    sizes = {t.name: (t.data_type, *t.dims) for t in model.graph.initializer}
-    for node in all_nodes(model.graph):
-        for a in node.attribute if node.op_type == "Constant" and node.output else ():
-            if a.HasField("t"):
-                sizes[node.output[0]] = (a.t.data_type, *a.t.dims)
-    seen = set()
-    for graph in (model.graph, *model.functions):
-        for node in all_nodes(graph):
-            # more than a number or a list of them
-            if any(name in sizes and len(sizes[name]) > 2 for name in node.input):
-                seen.add(
-                    (
-                        node.op_type,
-                        *sorted(a.SerializeToString() for a in node.attribute),
-                        *(sizes.get(name) for name in node.input),
-                    )
-                )
-    return max(len(seen), 1)
-
-
 def seconds(level: int, count: int, budget: float | None, past: list[Build]) -> tuple[float, int]:
-    """What a build of so many different layers will take, and how many of the past ones say so: the latest at this
-    level, else at any. They differ from the reference by a factor, the median of which is this machine's."""
+    """Estimates the seconds of a build of `count` different layers, and says from how many past builds: the latest at
+    this level, else at any. The reference is scaled by the median of their ratios to it."""
 
     def by_reference(level: int) -> float:
         build, layer = reference()[level]
         return build + layer * count
 
-    asked = ([b for b in past if b.level == level] or past)[-ASKED:]
-    factor = statistics.median([b.seconds / b.reference for b in asked]) if asked else 1.0
-    whole, guessed = by_reference(level) * factor, by_reference(0) * factor
-    return (min(whole, guessed + budget) if budget is not None else whole), len(asked)
+    samples = ([b for b in past if b.level == level] or past)[-MAX_SAMPLES:]
+    factor = statistics.median([b.seconds / b.reference for b in samples]) if samples else 1.0
+    timed, untimed = by_reference(level) * factor, by_reference(0) * factor
+    return (min(timed, untimed + budget) if budget is not None else timed), len(samples)
 
 
 @contextmanager
-def told(shelf: Shelf, name: str, model: onnx.ModelProto, options: Options) -> Iterator[None]:
-    """Says, as a warning, that an engine is being built and for how long, and remembers what the block then took. Of
-    GPUs no builds are compared: what they take depends on libraries and caches of others."""
+def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Options) -> Iterator[None]:
+    """Around a build: warns how long it will take, and remembers how long it took. Builds for GPUs are not estimated,
+    as their time depends on libraries and caches of others."""
     if not options.on_cpu:
-        log.warning("an engine for %s is being built for %s; the next session finds it", options.target, name)
+        log.warning("building an engine for %s of %s; the next session will find it", options.target, name)
         yield
         return
-    past, count = _past(shelf), layers(model)
-    expected, asked = seconds(options.level, count, options.budget, past)
+    past, count = _past(cache), count_layers(model)
+    expected, samples = seconds(options.level, count, options.budget, past)
+    basis = f"the last {samples} builds on this machine" if samples > 1 else "the last build on this machine"
     log.warning(
-        "an engine is being built for %s, at level %d: about %s, by %s; the next session finds it. With the config"
-        " entry pelton.on_miss=fast a first session builds without timing, with =error it does not build",
+        "building an engine for %s at level %d: this takes about %s, judging by %s; the next session will find it. With"
+        " the config entry pelton.on_miss=fast a first session builds without timing, with =error it does not build",
         name,
         options.level,
-        _spoken(expected),
-        (
-            f"{'the last build' if asked == 1 else f'the last {asked} builds'} on this machine"
-            if asked
-            else "builds on another machine"
-        ),
+        _format_seconds(expected),
+        basis if samples else "builds on another machine",
     )
     begin = time.monotonic()
     yield
@@ -113,25 +85,23 @@ def told(shelf: Shelf, name: str, model: onnx.ModelProto, options: Options) -> I
     log.info("the engine for %s took %.1f s", name, took)
     if options.budget is None:
         build, layer = reference()[options.level]
-        shelf.keep_json(
-            "builds",
-            {"builds": [vars(b) for b in (*past, Build(options.level, count, build + layer * count, took))[-KEPT:]]},
-        )
+        builds = (*past, Build(options.level, count, build + layer * count, took))
+        cache.put_json("builds", {"builds": [vars(b) for b in builds[-MAX_REMEMBERED:]]})
 
 
-def _past(shelf: Shelf) -> list[Build]:
-    """The builds that are remembered; those that cannot be read count as none."""
+def _past(cache: EngineCache) -> list[Build]:
+    """The remembered builds; none where they cannot be read."""
     try:
         return [
             Build(int(b["level"]), int(b["layers"]), float(b["reference"]), float(b["seconds"]))
-            for b in shelf.json("builds")["builds"]
+            for b in cache.json("builds")["builds"]
             if float(b["reference"]) > 0
         ]
     except (TypeError, KeyError, ValueError):
         return []
 
 
-def _spoken(time: float) -> str:
-    return (
-        "less than a second" if time < 1 else f"{time:.0f} s" if time < 120 else f"{time / 60:.0f} min ({time:.0f} s)"
-    )
+def _format_seconds(time: float) -> str:
+    if time < 1:
+        return "less than a second"
+    return f"{time:.0f} s" if time < 120 else f"{time / 60:.0f} min ({time:.0f} s)"

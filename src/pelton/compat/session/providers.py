@@ -1,4 +1,4 @@
-"""Execution providers, as ONNX Runtime calls what a model runs on, and the targets that stand for them here."""
+"""Execution providers (ONNX Runtime's name for what runs a model), and the targets that they select."""
 
 from __future__ import annotations
 
@@ -12,41 +12,21 @@ from pelton.errors import EngineError, InputError
 log = logging.getLogger("pelton.session")
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-# those that ONNX Runtime has names for and Pelton has not: asking for one is no mistake, as scripts name several to
-# have the first that there is
+# Providers of ONNX Runtime that Pelton lacks: asking for one is no mistake, as scripts list several and get the first
+# that is available.
 OTHERS = frozenset(
     f"{name}ExecutionProvider"
     for name in (
-        "ACL",
-        "ArmNN",
-        "Azure",
-        "CANN",
-        "CoreML",
-        "Dml",
-        "Dnnl",
-        "Js",
-        "MIGraphX",
-        "Nnapi",
-        "NvTensorRTRTX",
-        "OpenVINO",
-        "QNN",
-        "ROCM",
-        "Rknpu",
-        "SNPE",
-        "Tensorrt",
-        "VSINPU",
-        "VitisAI",
-        "WebGpu",
-        "WebNN",
-        "Xnnpack",
-    )
+        "ACL ArmNN Azure CANN CoreML Dml Dnnl Js MIGraphX Nnapi NvTensorRTRTX OpenVINO QNN ROCM Rknpu SNPE Tensorrt"
+        " VSINPU VitisAI WebGpu WebNN Xnnpack"
+    ).split()
 )
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What a session runs on: the providers, first the one that does, with their options; the target of its engines;
-    and the number of the GPU."""
+class ProviderChoice:
+    """What a session runs on: its providers with their options, the one that is used first; the target and precision of
+    its engines; and the number of the GPU."""
 
     options: Mapping[str, Mapping[str, str]]
     target: str = "cpu"
@@ -60,11 +40,11 @@ class Chosen:
 
 def available() -> list[str]:
     """The providers of this machine, best first."""
-    return [CUDA, CPU] if _gpu(0) is None else [CPU]
+    return [CUDA, CPU] if _gpu_error(0) is None else [CPU]
 
 
-def _gpu(number: int) -> EngineError | None:
-    """Why engines cannot run on the GPU of that number; InputError where there are others, but not this one."""
+def _gpu_error(number: int) -> EngineError | None:
+    """Why engines cannot run on the GPU of that number, or None. InputError where there are GPUs, but not this one."""
     from pelton.backends.cuda.driver import device  # only where somebody asks for a GPU
 
     try:
@@ -74,9 +54,9 @@ def _gpu(number: int) -> EngineError | None:
     return None
 
 
-def normal(providers: Any, provider_options: Any) -> dict[str, dict[str, str]]:
-    """Provider → its options as texts, from what a session is given: names, pairs of a name and a dict, or names and a
-    list of dicts. InputError (a ValueError) for anything else."""
+def normalize(providers: Any, provider_options: Any) -> dict[str, dict[str, str]]:
+    """Provider → its options as strings, from the arguments of a session: names, pairs of a name and a dict, or names
+    and a list of dicts. InputError (a ValueError) for anything else."""
     if providers is None:
         return {}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
@@ -89,7 +69,7 @@ def normal(providers: Any, provider_options: Any) -> dict[str, dict[str, str]]:
         providers = [*zip(providers, provider_options)]
     found: dict[str, dict[str, str]] = {}
     for p in providers:
-        name, options = (p, {}) if isinstance(p, str) else p if isinstance(p, tuple) and len(p) == 2 else (None, None)
+        name, options = p if isinstance(p, tuple) and len(p) == 2 else (p, {})
         if not isinstance(name, str) or not isinstance(options, Mapping):
             raise InputError(f"'providers' values must be either strings or (string, dict) tuples, got {p!r:.100}")
         if name in found:
@@ -99,41 +79,38 @@ def normal(providers: Any, provider_options: Any) -> dict[str, dict[str, str]]:
     return found
 
 
-def chosen(providers: Any = None, provider_options: Any = None, *, strictly: bool = False) -> Chosen:
-    """What a session runs on that is given these providers: the first that there is, the CPU where none is. `strictly`:
-    InputError for a name that is neither Pelton's nor ONNX Runtime's; otherwise that, too, is a warning."""
-    wanted = normal(providers, provider_options)
+def choose(providers: Any = None, provider_options: Any = None, *, strictly: bool = False) -> ProviderChoice:
+    """Chooses the first provider that is available, the CPU if none is. `strictly`: InputError for a name that neither
+    Pelton nor ONNX Runtime knows; otherwise a warning."""
+    requested = normalize(providers, provider_options)
     missing: dict[str, str] = {}
-    for name, options in wanted.items():
+    for name, options in requested.items():
         if name == CPU:
             break
         if name == CUDA:
-            number, precision = (
-                _device(options),
-                ("tf32" if options.get("use_tf32", "0").lower() in ("1", "true") else None),
-            )
-            why = _gpu(number)
-            if why is None:
-                _told(missing, CUDA)
-                return Chosen(
-                    {CUDA: {**options, "device_id": str(number)}, CPU: wanted.get(CPU, {})}, "cuda", number, precision
-                )
-            missing[name] = str(why)
+            number = _device_id(options)
+            error = _gpu_error(number)
+            if error is None:
+                _warn(missing, CUDA)
+                precision = "tf32" if options.get("use_tf32", "0").lower() in ("1", "true") else None
+                used = {CUDA: {**options, "device_id": str(number)}, CPU: requested.get(CPU, {})}
+                return ProviderChoice(used, "cuda", number, precision)
+            missing[name] = str(error)
         elif name in OTHERS or not strictly:
             missing[name] = "Pelton has no such target"
         else:
             raise InputError(f"Unknown Provider Type: {name}; there are {CPU} and {CUDA}")
-    _told(missing, CPU)
-    return Chosen({CPU: wanted.get(CPU, {})})
+    _warn(missing, CPU)
+    return ProviderChoice({CPU: requested.get(CPU, {})})
 
 
-def _device(options: Mapping[str, str]) -> int:
+def _device_id(options: Mapping[str, str]) -> int:
     text = options.get("device_id", "0")
     if not text.isdecimal():
         raise InputError(f"device_id of {CUDA} is the number of a GPU, 0 and more, got {text!r}")
     return int(text)
 
 
-def _told(missing: Mapping[str, str], instead: str) -> None:
-    for name, why in missing.items():
-        log.warning("there is no %s here, the session runs on %s: %s", name, instead, why)
+def _warn(missing: Mapping[str, str], instead: str) -> None:
+    for name, reason in missing.items():
+        log.warning("there is no %s here, the session runs on %s: %s", name, instead, reason)

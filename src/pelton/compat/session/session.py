@@ -1,4 +1,4 @@
-"""A model behind ONNX Runtime's interface: built when it is first met, found again on disk from then on."""
+"""InferenceSession: a model behind ONNX Runtime's interface, built on first use and cached on disk from then on."""
 
 from __future__ import annotations
 
@@ -12,39 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from pelton import progress
-from pelton.system.cache import opened
+from pelton.backends.arrays import fit
 from pelton.engine import sizes
 from pelton.engine.model import numpy_dtype
-from pelton.system.forks import survives_fork
-from pelton.errors import BuildError, Cancelled, InputError, ModelAbsent, ModelError
-from pelton.options import Options
+from pelton.errors import InputError
 from pelton.runtime import Engine
-from pelton.backends.arrays import fit
 from pelton.runtime.forms import entries
 
-from . import estimate, read
-from .changes import unread
 from .devices import OrtMemoryInfo
-from .engines import Kept, Shapes, may_take, spelled, taken
+from .model_engines import ModelEngines, shapes_of
 from .profile import Profile
-from .providers import CPU, CUDA, Chosen
-from .providers import chosen as choose
+from .providers import CPU, CUDA, ProviderChoice, choose
 from .settings import RunOptions, SessionOptions, check_run, log
-from .engine_cache import Shelf, engine_in, key_of
-from .signature import ModelMetadata, NodeArg, Signature, check_fed, of_engine
+from .signature import ModelMetadata, NodeArg, check_fed
 from .values import IOBinding, OrtValue
 
 
 class InferenceSession:
     """onnxruntime.InferenceSession for a model in a file or in bytes.
 
-    A model whose sizes are all known is built here; one with open sizes when the first arrays are fed, tuned for their
-    sizes and good for all others that the model allows; where it does not, there are several engines, those used last
-    in memory. Engines are kept in the cache directory, so that the next session of the same model loads in
-    milliseconds. A file or bytes of `pelton build` are taken as well, and never built again. Raises ModelError for what
-    is wrong with the model, InputError (a ValueError) for arrays, names and options that do not fit, BuildError and
-    EngineError for the rest; all are RuntimeErrors.
+    A model whose sizes are all known is built here; one with dynamic dimensions at its first run, tuned for the sizes
+    of that run and good for all others that the model allows. Where the model cannot be built for several sizes, there
+    are several engines, the most recently used ones in memory. The engine cache keeps them on disk, so that the next
+    session of the same model loads in milliseconds. A file or bytes of `pelton build` are taken as well, and never
+    built again. Raises ModelError for what is wrong with the model, InputError (a ValueError) for arrays, names and
+    options that do not fit, BuildError and EngineError for the rest; all are RuntimeErrors.
     """
 
     def __init__(
@@ -59,54 +51,28 @@ class InferenceSession:
             raise TypeError(f"a session needs the path of a model or its bytes, got {type(path_or_bytes).__name__}")
         self._model = Path(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else bytes(path_or_bytes)
         self._settings = sess_options or SessionOptions()
-        self._settings.tell()
+        self._settings.apply_logging()
         self._profile = Profile(self._settings.profile_file_prefix) if self._settings.enable_profiling else None
-        self._unlock()
-        survives_fork(self)
         if providers is None and self._settings.has_providers():
             providers = self._settings.providers
         self._begin(choose(providers, provider_options))
 
-    def _begin(self, chosen: Chosen) -> None:
-        """What depends on where the model runs."""
+    def _begin(self, choice: ProviderChoice) -> None:
+        """Sets what depends on where the model runs."""
         begin = time.monotonic_ns()
-        self._chosen, self._entries = chosen, self._settings.read(os.environ, chosen)
-        self._options = self._entries.options
-        self._shelf = Shelf(opened(self._options), chosen.device)
+        self._choice, self._engines = choice, ModelEngines(self._model, self._settings, choice)
+        self._signature = self._engines.signature
+        self._names = {a.name for a in self._signature.inputs}
+        self._output_names = [a.name for a in self._signature.outputs]
+        self._only_tensors = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
         # the one that ran last: mostly, there is one for all sizes
-        self._engine: Engine | None = None
-        self._kept = Kept()
-        try:
-            self._given = engine_in(self._model, chosen.device)
-            self._digests = self._digest() if self._given is None else []
-        except FileNotFoundError as e:
-            raise ModelAbsent(f"{self._called:.200} cannot be read: {e.strerror}", e.filename) from None
-        except OSError as e:
-            raise ModelError(f"{self._called:.200} cannot be read: {e.strerror or e}") from None
-        self._signature = self._known_signature() if self._given is None else of_engine(self._given)
-        self._names, self._output_names = (
-            {a.name for a in self._signature.inputs},
-            [a.name for a in self._signature.outputs],
-        )
-        self._plain = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
-        self._engine = self._given or self._on_shelf(None)
-        if self._engine is None and not self._signature.open:
-            self._engine = self._built({a.name: a.fixed for a in self._signature.ports})
-        on_cpu = self._options.on_cpu if self._given is None else self._given.plain.target.get("arch") != "cuda"
-        if on_cpu != (chosen.target == "cpu"):  # an entry or the engine itself says otherwise
-            self._chosen = replace(chosen, options={CPU: {}} if on_cpu else {CUDA: {}, CPU: {}})
+        self._engine = self._engines.first()
+        on_cpu = self._engines.on_cpu
+        if on_cpu != (choice.target == "cpu"):  # a config entry or a prebuilt engine overrides the providers
+            self._choice = replace(choice, options={CPU: {}} if on_cpu else {CUDA: {}, CPU: {}})
         if self._profile is not None:
             self._profile.add("session_initialization", "Session", begin, time.monotonic_ns())
-        log.debug("session of %s on %s", self._called, ", ".join(self._chosen.names))
-
-    @property
-    def _called(self) -> str:
-        """What messages call the model."""
-        return str(self._model) if isinstance(self._model, Path) else "the given model"
-
-    def _unlock(self) -> None:
-        """No engine is being built: builds of other threads end with a fork, as far as the child is concerned."""
-        self._lock = threading.Lock()
+        log.debug("session of %s on %s", self._engines.name, ", ".join(self._choice.names))
 
     # --- what the model is
 
@@ -128,10 +94,10 @@ class InferenceSession:
 
     def get_providers(self) -> list[str]:
         """What it runs on, first."""
-        return self._chosen.names
+        return self._choice.names
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        return {name: dict(options) for name, options in self._chosen.options.items()}
+        return {name: dict(options) for name, options in self._choice.options.items()}
 
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
@@ -265,7 +231,7 @@ class InferenceSession:
             raise InputError(f"inputs are fed as a dict from their names to arrays, got {type(feed).__name__}")
         if feed.keys() != self._names:
             check_fed(self._signature.inputs, self._signature.overridable, feed)
-        if self._plain and all(type(a) is np.ndarray for a in feed.values()):
+        if self._only_tensors and all(type(a) is np.ndarray for a in feed.values()):
             return feed
         arrays: dict[str, Any] = {}
         for a in self._signature.inputs:
@@ -290,15 +256,19 @@ class InferenceSession:
             try:
                 return self._call(engine, fed, out)
             except InputError:
-                if engine is self._given or not self._signature.open or sizes.takes(engine.plain, _shapes(fed)):
+                if (
+                    engine is self._engines.prebuilt
+                    or not self._signature.open
+                    or sizes.takes(engine.plain, shapes_of(fed))
+                ):
                     raise
-        shapes = _shapes(fed)
+        shapes = shapes_of(fed)
         by_name = {a.name: a for a in self._signature.ports}
         for name, array in fed.items():  # says what is wrong, before anything is built for it
             a = by_name.get(name) or by_name[name.rpartition("[")[0]]
             if array is not None and not isinstance(array, list):
                 fit(replace(a.port(shapes[name]), name=name), array)
-        self._engine = engine = self._for(shapes)
+        self._engine = engine = self._engines.for_shapes(shapes)
         return self._call(engine, fed, out)
 
     def _call(
@@ -310,132 +280,7 @@ class InferenceSession:
             return engine.run(fed, out)
         begin = time.monotonic_ns()
         found, steps = engine.trace(fed, out)
-        profile.add_run(begin, time.monotonic_ns(), steps, fed, found, self._chosen.names[0])
-        return found
-
-    # --- engines
-
-    def _for(self, shapes: Shapes) -> Engine:
-        """The engine that runs these shapes, built where there is none yet."""
-        found = self._kept.find(shapes)
-        if found is None:
-            with self._lock:  # another thread may have built it meanwhile
-                found = self._kept.find(shapes) or self._on_shelf(shapes) or self._built(shapes)
-        return found
-
-    def _on_shelf(self, shapes: Shapes | None) -> Engine | None:
-        """An engine for these shapes, of another session; the one made last where none are given."""
-        for options in self._ways:
-            own = None if shapes is None else self._key(options, shapes)
-            found = None if own is None else self._shelf.engine(own)
-            for key, accepts in self._shelf.listed(self._key(options)) if found is None else ():
-                maybe = self._shelf.engine(key) if shapes is None or may_take(accepts, shapes) else None
-                if maybe is not None and (shapes is None or sizes.takes(maybe.plain, shapes)):
-                    found = maybe
-                    break
-            if found is not None:
-                self._kept.keep(found, shapes)
-                return found
-        return None
-
-    def _built(self, shapes: Shapes) -> Engine:
-        """The engine for these shapes: off the shelf where another process has built it meanwhile, else made and kept.
-        BuildError where it is not to be built."""
-        options = self._ways[-1]
-        with self._shelf.alone(self._key(options)):
-            found = self._on_shelf(shapes)
-            if found is None:
-                if self._entries.on_miss == "error":
-                    raise BuildError(
-                        f"there is no engine of {self._called} for inputs of {spelled(shapes)} in"
-                        f" {self._shelf.folder or 'a cache directory'}, and with pelton.on_miss=error none is built"
-                        " here; make one beforehand by a session and a run on this kind of machine without that entry,"
-                        " or by `pelton build`, whose file a session takes as its model"
-                    )
-                found = self._made(shapes, options)
-                for part in found.parts:
-                    part.start(self._chosen.device)
-                if not isinstance(self._model, bytes) and self._digest() != self._digests:
-                    raise ModelError(f"{self._model} has changed since the session was made; make a new one")
-                key = self._key(options, shapes)
-                self._shelf.keep(key, found)
-                self._shelf.enlist(self._key(options), key, taken(found))
-                self._kept.keep(found, shapes)
-                log.info(
-                    "built for %s, the engine takes %s; the session has %d",
-                    spelled(shapes),
-                    spelled({p.name: p.shape for p in found.inputs}),
-                    len(self._kept),
-                )
-        return found
-
-    def _made(self, shapes: Shapes, options: Options) -> Engine:
-        """A new engine for these shapes, and for as many others as the model allows."""
-        nothing = [
-            a.name for a in self._signature.inputs if a.optional and not {a.name, f"{a.name}[0]"} & shapes.keys()
-        ]
-        options = options.but(values={**(options.values or {}), **dict.fromkeys(nothing)} or None)
-
-        def built(fixed: Shapes | None, optimum: Shapes | None) -> Engine:
-            source = read.opened(self._model, self._settings.sizes, self._settings.changes)
-            with estimate.told(self._shelf, self._called, source.model, options):
-                chosen = options if fixed is None else options.but(shapes=fixed)
-                return read.built(source, chosen, options.optimum or optimum, self._shows)
-
-        if not self._signature.open:
-            return built(None, None)
-        reason: object = "it takes others"
-        try:
-            found = built(None, shapes)
-            if sizes.takes(found.plain, shapes):
-                return found
-        except Cancelled:
-            raise
-        except (ModelError, BuildError) as e:
-            reason = e
-        log.info("no engine for %s and other sizes (%s): one for these alone is built", spelled(shapes), reason)
-        return built(shapes, None)
-
-    @property
-    def _ways(self) -> tuple[Options, ...]:
-        """What engines of this session were built with, best first; a missing one is built with the last."""
-        return (
-            (self._options, self._options.but(level=0))
-            if self._entries.on_miss == "fast" and self._options.level
-            else (self._options,)
-        )
-
-    @property
-    def _shows(self) -> bool:
-        """Whether builds may show their progress."""
-        wanted = self._entries.progress
-        return wanted if wanted is not None else self._settings.log_severity_level < 3 and progress.is_visible()
-
-    def _key(self, options: Options, shapes: Shapes | None = None) -> str:
-        return key_of(self._digests, self._settings.sizes, options, shapes, self._chosen.device)
-
-    def _digest(self) -> list[str]:
-        """Of the model's bytes, and of the files that hold its constants, each with where it is said to lie."""
-        if isinstance(self._model, bytes):
-            from hashlib import sha256
-
-            return [sha256(self._model).hexdigest(), *self._settings.changes.digests()]
-        model = self._model
-        found = [self._shelf.digest(model), *self._settings.changes.digests()]
-        for name in unread(self._shelf.details(found[0], lambda: read.external(model)), self._settings.changes.files):
-            file = model.parent / name
-            # what is missing, the importer reports
-            found += [name, self._shelf.digest(file) if file.is_file() else ""]
-        return found
-
-    def _known_signature(self) -> Signature:
-        key = self._key(self._options)
-        found = self._shelf.signature(key)
-        if found is None:
-            found = read.signature(
-                read.opened(self._model, self._settings.sizes, self._settings.changes), self._options
-            )
-            self._shelf.describe(key, found)
+        profile.add_run(begin, time.monotonic_ns(), steps, fed, found, self._choice.names[0])
         return found
 
 
@@ -467,8 +312,3 @@ def _texts(arg: NodeArg, value: np.ndarray) -> np.ndarray:
                 f"input {arg.name!r} needs texts, given bytes that are no UTF-8, {bytes(v)!r:.50}: {e.reason}"
             ) from None
     return found
-
-
-def _shapes(fed: Mapping[str, Any]) -> Shapes:
-    """An empty sequence has the shape of a number, an optional without a value none."""
-    return {name: () if isinstance(a, list) else np.shape(a) for name, a in fed.items() if a is not None}

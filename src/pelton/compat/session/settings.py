@@ -12,10 +12,10 @@ from typing import Any
 from pelton import __version__
 from pelton.errors import Error, InputError
 
-from . import entries, providers
+from . import config, providers
 from .changes import Changes
-from .entries import Entries
-from .providers import Chosen
+from .config import SessionConfig
+from .providers import ProviderChoice
 from .values import OrtValue
 
 log = logging.getLogger("pelton.session")
@@ -53,7 +53,7 @@ class ExecutionMode(enum.IntEnum):
 class SessionOptions:
     """What ONNX Runtime's class of that name takes. `intra_op_num_threads` is the number of threads, sizes given by
     name or denotation are fixed, constants are replaced, `enable_profiling` traces the runs, and the config entries of
-    `entries.READERS` (`pelton.level`, …) steer the build; what has no meaning here is accepted, with a warning if
+    `config.READERS` (`pelton.level`, …) steer the build; what has no meaning here is accepted, with a warning if
     somebody may wait for its effect."""
 
     enable_cpu_mem_arena: bool = True
@@ -78,7 +78,7 @@ class SessionOptions:
     _providers: list[tuple[str, dict[str, str]]] = field(default_factory=list, init=False)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        entries.check_name(key)
+        config.check_name(key)
         self._entries[key] = str(value)
 
     def get_session_config_entry(self, key: str) -> str:
@@ -147,27 +147,27 @@ class SessionOptions:
         """Those that were added, for sessions that are given none."""
         return self._providers
 
-    def read(self, environment: Mapping[str, str], chosen: Chosen | None = None) -> Entries:
-        """What engines of such sessions are built with, for the target of the provider that was chosen unless an entry
-        names another. InputError for what cannot be read."""
+    def read(self, environment: Mapping[str, str], choice: ProviderChoice | None = None) -> SessionConfig:
+        """The config of a session, for the target of the chosen provider unless an entry names another. InputError for
+        entries that cannot be parsed."""
         more: dict[str, Any] = {}
-        if chosen is not None and chosen.target != "cpu" and "pelton.target" not in self._entries:
+        if choice is not None and choice.target != "cpu" and "pelton.target" not in self._entries:
             more = {
-                "target": chosen.target,
+                "target": choice.target,
                 "threads": None,
-                **({"precision": chosen.precision} if chosen.precision else {}),
+                **({"precision": choice.precision} if choice.precision else {}),
             }
         elif self.intra_op_num_threads:
             more = {"threads": int(self.intra_op_num_threads)}
-        return entries.read(self._entries, environment, **more)
+        return config.read(self._entries, environment, **more)
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """The sizes given by name."""
         return self._sizes
 
-    def tell(self) -> None:
-        """Warns of what was asked for and will not happen, and listens to the level of logging."""
+    def apply_logging(self) -> None:
+        """Sets the level of logging, and warns of options without effect that users may rely on."""
         if self.log_severity_level in SEVERITIES:
             set_default_logger_severity(self.log_severity_level)
         if self.optimized_model_filepath:

@@ -6,17 +6,14 @@ import ctypes
 import math
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from pelton.engine.model import ML_DTYPES_NAMES, NUMPY_NAMES, numpy_dtype
 from pelton.errors import InputError
 
-from .signature import NAMES
-
-if TYPE_CHECKING:
-    from .session import InferenceSession
+from .signature import NAMES, NodeArg
 
 # TensorProto.DataType, the numbers of the ONNX format
 _CODES = {
@@ -213,10 +210,18 @@ def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any =
         other.update_inplace(one)
 
 
-class IOBinding:
-    """What a session reads its inputs from and writes its outputs to, run after run."""
+class HasPorts(Protocol):
+    """What a binding needs of its session."""
 
-    def __init__(self, session: InferenceSession):
+    def get_inputs(self) -> list[NodeArg]: ...
+
+    def get_outputs(self) -> list[NodeArg]: ...
+
+
+class IOBinding:
+    """The arrays that a session reads its inputs from and writes its outputs to, run after run."""
+
+    def __init__(self, session: HasPorts):
         self.session = session
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, np.ndarray | None] = {}  # None: a fresh array in every run

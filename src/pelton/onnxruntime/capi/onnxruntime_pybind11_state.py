@@ -1,68 +1,47 @@
-"""ONNX Runtime's exceptions as kinds of Pelton's, and the names that its native module has besides.
-
-Where ONNX Runtime raises one of these, the stand-in raises one that is caught by the same `except`. Three are Pelton's
-own under other names; what is wrong with a model is an InvalidGraph and a Fail at once, since which of the two ONNX
-Runtime says depends on where it notices.
-"""
+"""The names of ONNX Runtime's native module: its exceptions, and what the package itself has."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pelton.errors import BuildError, EngineError, Error, FormatError, InputError, ModelAbsent, ModelError
+from pelton.onnxruntime.exceptions import (  # noqa: A004  # NotImplemented is ONNX Runtime's
+    DeviceReset,
+    EPFail,
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    ModelLoadCanceled,
+    ModelLoaded,
+    ModelRequiresCompilation,
+    NoModel,
+    NoSuchFile,
+    NotFound,
+    NotImplemented,
+    RuntimeException,
+)
 
-InvalidArgument = InputError
-InvalidProtobuf = FormatError
-NoSuchFile = ModelAbsent
-
-
-class Fail(Error):
-    """Anything that has no kind of its own."""
-
-
-class InvalidGraph(Fail, ModelError):
-    """A model that is inconsistent, or that uses something that cannot be imported."""
-
-
-class NotImplemented(Fail, BuildError, NotImplementedError):
-    """A sound model that cannot be built, or something that ONNX Runtime has and Pelton has not."""
-
-
-class RuntimeException(Fail, EngineError):
-    """A run that ended otherwise than expected."""
-
-
-class EPFail(Fail):
-    """Never raised: there are no execution providers that could fail by themselves."""
-
-
-class NotFound(Fail):
-    """Never raised."""
-
-
-class NoModel(Fail):
-    """Never raised."""
-
-
-class ModelLoaded(Fail):
-    """Never raised."""
-
-
-class ModelLoadCanceled(Fail):
-    """Never raised."""
-
-
-class ModelRequiresCompilation(Fail):
-    """Never raised."""
-
-
-class DeviceReset(Fail):
-    """Never raised."""
+__all__ = [
+    "DeviceReset",
+    "EPFail",
+    "Fail",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "ModelLoadCanceled",
+    "ModelLoaded",
+    "ModelRequiresCompilation",
+    "NoModel",
+    "NoSuchFile",
+    "NotFound",
+    "NotImplemented",
+    "RuntimeException",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pelton.onnxruntime  # which needs the exceptions first
+    import pelton.onnxruntime
 
     return getattr(pelton.onnxruntime, name)

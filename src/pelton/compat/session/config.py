@@ -1,4 +1,4 @@
-"""Config entries of sessions: how the text of each becomes an option of the build."""
+"""Config entries of sessions: parses the text of each as an option of the build."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ON_MISS = ("build", "fast", "error")
 
 
 @dataclass(frozen=True)
-class Entries:
-    """What entries ask for. `on_miss`: what a session does where no engine of its model is kept: build it, build one
-    without timing, or say so as an error. `progress`: whether builds show it; None where a terminal or a notebook
-    does."""
+class SessionConfig:
+    """Options of builds, and of sessions. `on_miss`: what a session does for a model without a cached engine: "build"
+    one, build a "fast" one without timing kernels, or raise an "error". `progress`: whether builds show a progress bar;
+    None: in a terminal or a notebook."""
 
     options: Options
     on_miss: str = "build"
@@ -63,7 +63,7 @@ def _optimum(text: str) -> dict[str, tuple[int, ...]]:
 
 Reader = tuple[Callable[[str], Any], str]
 
-# config entry pelton.NAME, else environment variable PELTON_NAME → how its text is read, and what it should be
+# config entry pelton.NAME, else environment variable PELTON_NAME → (parser of its text, what the text should be)
 READERS: Mapping[str, Reader] = {
     "level": (int, "a whole number"),
     "budget": (float, "a number of seconds"),
@@ -94,7 +94,7 @@ RENAMED = {"optimum": "usual"}  # entry -> its name before, which works with a D
 
 
 def check_name(key: str) -> None:
-    """InputError for an entry that would be Pelton's if there were one of that name."""
+    """InputError for a key of the form pelton.NAME where there is no such entry."""
     kind, _, name = key.partition(".")
     if kind == "pelton" and name not in (*READERS, *RENAMED.values()):
         raise InputError(
@@ -102,11 +102,11 @@ def check_name(key: str) -> None:
         )
 
 
-def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any) -> Entries:
-    """What config entries and, for those that are missing, environment variables ask for; `more` are options that stand
-    before both. InputError, naming the entry, for what cannot be read."""
+def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any) -> SessionConfig:
+    """Parses config entries, and environment variables for missing ones; options in `more` override both. InputError,
+    naming the entry, for text that cannot be parsed."""
     found: dict[str, Any] = {}
-    for name, (reader, wanted) in READERS.items():
+    for name, (reader, expected) in READERS.items():
         key, variable = f"pelton.{name}", f"PELTON_{name.upper()}"
         text = entries.get(key, environment.get(variable))
         if text is None and name in RENAMED:
@@ -120,6 +120,6 @@ def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any
             try:
                 found[name] = reader(text)
             except ValueError:
-                raise InputError(f"{key if key in entries else variable} should be {wanted}, got {text!r}") from None
+                raise InputError(f"{key if key in entries else variable} should be {expected}, got {text!r}") from None
     session = {name: found.pop(name) for name in ("on_miss", "progress") if name in found}
-    return Entries(Options(**{**found, **more}), **session)
+    return SessionConfig(Options(**{**found, **more}), **session)

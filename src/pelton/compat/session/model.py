@@ -1,0 +1,161 @@
+"""The model of a session: its file with the session's changes, its signature, and the build of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from pelton import progress
+from pelton.errors import ModelError, Needs
+from pelton.options import Options
+from pelton.backends.cpu.check import check_runs_here
+
+from .changes import Changes
+from .signature import NAMES, ModelMetadata, NodeArg, Signature
+
+if TYPE_CHECKING:
+    import onnx
+
+    from pelton.importers.onnx.file import Source
+    from pelton.runtime import Engine
+
+_UNKNOWN = "tensor(float)"  # the type of a port of which nothing is known
+
+
+def _compiler() -> ModuleType:
+    """The compiler's part in sessions. BuildError where a package is missing that building needs."""
+    with Needs("a session builds an engine for a model that has none in the engine cache, which"):
+        from pelton.compiler import sessions
+    return sessions
+
+
+def load_model(model: Path | bytes, sizes: Mapping[str, int], changes: Changes | None = None) -> Source:
+    """Reads a model, fixes the dimensions that `sizes` names, and applies `changes`.
+
+    ModelError for what is no model; BuildError where Pelton is installed without what building needs.
+    """
+    source: Source = _compiler().load_model(model, sizes)
+    if changes is not None:
+        changes.apply(source.model)
+    return source
+
+
+def external_files(model: Path | bytes) -> list[str]:
+    """The files in which a model keeps constants, relative to its own."""
+    found: list[str] = _compiler().external_files(load_model(model, {}).model)
+    return found
+
+
+def count_layers(model: onnx.ModelProto) -> int:
+    """The number of different layers that a build tunes one by one."""
+    count: int = _compiler().count_layers(model)
+    return count
+
+
+def read_signature(source: Source, options: Options) -> Signature:
+    """The inputs, outputs and metadata of a model.
+
+    ModelError for what is wrong with the model whatever the sizes of its inputs are and whatever they say.
+    """
+    compiler = _compiler()
+    model, graph = source.model, source.model.graph
+    stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    metadata = ModelMetadata(
+        model.producer_name,
+        graph.name,
+        model.domain,
+        model.doc_string,
+        graph.doc_string,
+        model.model_version,
+        {p.key: p.value for p in model.metadata_props},
+    )
+    inferred: dict[str, NodeArg] = {}
+    constant = set(options.values or ())  # inputs whose values the options give
+    # where an input has no rank, nothing is known before a run
+    declared = [i.type for i in graph.input if i.name not in stored]
+    if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
+        outputs = compiler.infer_outputs(source, options)
+        inferred = {name: NodeArg(name, NAMES[o.dtype], o.shape) for name, o in outputs.items()}
+    fixed = compiler.fixed_sizes(options)
+    inputs = tuple(
+        _fix_sizes(_declared(i, None), fixed.get(i.name, ()))
+        for i in graph.input
+        if i.name not in stored and i.name not in constant
+    )
+    overridable = tuple(
+        _declared(i, None) for i in graph.input if i.name in stored and i.name not in constant and model.ir_version >= 4
+    )
+    by_name = {o.name: o for o in graph.output}
+
+    def output(name: str) -> NodeArg:
+        if name in by_name:
+            return _declared(by_name[name], inferred.get(name))
+        return inferred.get(name) or NodeArg(name, _UNKNOWN, [], False)
+
+    return Signature(inputs, tuple(map(output, options.outputs or by_name)), overridable, metadata)
+
+
+def _fix_sizes(arg: NodeArg, fixed: Sequence[int | None]) -> NodeArg:
+    if len(fixed) != len(arg.shape):
+        return arg
+    return replace(arg, shape=[d if f is None else f for d, f in zip(arg.shape, fixed)])
+
+
+def _declared(value: onnx.ValueInfoProto, inferred: NodeArg | None) -> NodeArg:
+    """A port as the model declares it; what the model leaves out is taken from `inferred`."""
+    kind = value.type.WhichOneof("value")
+    if kind in ("sequence_type", "map_type", "optional_type"):
+        # no tensor, and so no sizes, unless it is an optional one
+        held = value.type.optional_type.elem_type.tensor_type
+        ranked = kind != "optional_type" or held.HasField("shape")
+        return NodeArg(value.name, _format_type(value.type, value.name), _dims(held), ranked)
+    tensor = value.type.tensor_type
+    dtype = _compiler().element_type(tensor.elem_type)
+    if dtype is not None:
+        type = NAMES[dtype]
+    elif inferred is not None:
+        type = inferred.type
+    else:
+        raise ModelError(f"the model does not declare the element type of {value.name!r}; declare it")
+    if not tensor.HasField("shape"):
+        return inferred or NodeArg(value.name, type, [], False)
+    dims = _dims(tensor)
+    known: Sequence[int | str | None] = [None] * len(dims)
+    if inferred is not None and len(inferred.shape) == len(dims):
+        known = inferred.shape
+    return NodeArg(value.name, type, [d if d is not None else k for d, k in zip(dims, known)])
+
+
+def _dims(tensor: onnx.TypeProto.Tensor) -> list[int | str | None]:
+    """The sizes that a model declares; None for unspecified ones, which negative numbers stand for, too."""
+    return [
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in tensor.shape.dim
+    ]
+
+
+def _format_type(type: onnx.TypeProto, name: str) -> str:
+    """A type in ONNX Runtime's notation: seq(map(int64,tensor(float)))."""
+    element_type = _compiler().element_type
+    match type.WhichOneof("value"):
+        case "sequence_type":
+            return f"seq({_format_type(type.sequence_type.elem_type, name)})"
+        case "optional_type":
+            return f"optional({_format_type(type.optional_type.elem_type, name)})"
+        case "map_type" if (key := element_type(type.map_type.key_type)) is not None:
+            key = NAMES[key].removeprefix("tensor(").removesuffix(")")
+            return f"map({key},{_format_type(type.map_type.value_type, name)})"
+        case "tensor_type" if (dtype := element_type(type.tensor_type.elem_type)) is not None:
+            return NAMES[dtype]
+    raise ModelError(f"the model does not declare the element type of what {name!r} holds; declare it")
+
+
+def build_engine(source: Source, options: Options, optimum: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:
+    """Builds an engine for all sizes that `options` leave open, tuned for the shapes of `optimum`; `show`: with a bar."""
+    from pelton.compiler.build import build
+
+    check_runs_here(options.target, "the session")
+    with progress.show_progress(show) as tell:
+        return build(source, options=options, optimum=optimum, progress=tell)

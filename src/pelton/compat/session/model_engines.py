@@ -1,0 +1,201 @@
+"""Finds the engine of a model for given shapes: in memory, in the engine cache, or by building it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pelton import progress
+from pelton.engine import sizes
+from pelton.errors import BuildError, Cancelled, ModelAbsent, ModelError
+from pelton.options import Options
+from pelton.runtime import Engine
+from pelton.system.cache import opened
+from pelton.system.forks import survives_fork
+from pelton.targets import is_gpu
+
+from . import estimate, model as models
+from .changes import unread
+from .engine_cache import EngineCache, engine_in, key_of
+from .pool import EnginePool, Shapes, accepted_sizes, format_shapes, may_accept
+from .providers import ProviderChoice
+from .settings import SessionOptions
+from .signature import Signature, of_engine
+
+log = logging.getLogger("pelton.session")
+
+
+class ModelEngines:
+    """The engines of one model, in a file or in bytes, for one provider and one set of options. Thread-safe.
+
+    `prebuilt`: the engine itself, where the file or the bytes hold one instead of a model; it is never built again.
+    """
+
+    def __init__(self, model: Path | bytes, settings: SessionOptions, choice: ProviderChoice):
+        self._model, self._settings, self._device = model, settings, choice.device
+        self._config = settings.read(os.environ, choice)
+        self._options = self._config.options
+        self._cache = EngineCache(opened(self._options), choice.device)
+        self.pool = EnginePool()
+        self._unlock()
+        survives_fork(self)
+        try:
+            self.prebuilt = engine_in(model, choice.device)
+            self._digests = self._digest() if self.prebuilt is None else []
+        except FileNotFoundError as e:
+            raise ModelAbsent(f"{self.name:.200} cannot be read: {e.strerror}", e.filename) from None
+        except OSError as e:
+            raise ModelError(f"{self.name:.200} cannot be read: {e.strerror or e}") from None
+        self.signature = self._read_signature() if self.prebuilt is None else of_engine(self.prebuilt)
+
+    def _unlock(self) -> None:
+        """No engine is being built: builds of other threads end with a fork, as far as the child is concerned."""
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The model, as messages name it."""
+        return str(self._model) if isinstance(self._model, Path) else "the given model"
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether its engines run on the CPU."""
+        return self._options.on_cpu if self.prebuilt is None else not is_gpu(self.prebuilt.plain.target)
+
+    def first(self) -> Engine | None:
+        """The engine before any run: prebuilt, from the cache, or built where all sizes are known; else None."""
+        found = self.prebuilt or self._cached(None)
+        if found is None and not self.signature.open:
+            found = self._build({a.name: a.fixed for a in self.signature.ports})
+        return found
+
+    def for_shapes(self, shapes: Shapes) -> Engine:
+        """The engine that runs inputs of these shapes, built where there is none yet."""
+        found = self.pool.find(shapes)
+        if found is None:
+            with self._lock:  # another thread may have built it meanwhile
+                found = self.pool.find(shapes) or self._cached(shapes) or self._build(shapes)
+        return found
+
+    def _cached(self, shapes: Shapes | None) -> Engine | None:
+        """An engine in the cache that accepts these shapes; the latest one if shapes are unspecified."""
+        for options in self._acceptable:
+            own = None if shapes is None else self._key(options, shapes)
+            found = None if own is None else self._cache.engine(own)
+            for key, accepted in self._cache.engines_of(self._key(options)) if found is None else ():
+                candidate = self._cache.engine(key) if shapes is None or may_accept(accepted, shapes) else None
+                if candidate is not None and (shapes is None or sizes.takes(candidate.plain, shapes)):
+                    found = candidate
+                    break
+            if found is not None:
+                self.pool.add(found, shapes)
+                return found
+        return None
+
+    def _build(self, shapes: Shapes) -> Engine:
+        """The engine for these shapes: from the cache where another process has built it meanwhile, else built and
+        cached. BuildError where the config forbids to build."""
+        options = self._acceptable[-1]
+        with self._cache.lock(self._key(options)):
+            found = self._cached(shapes)
+            if found is not None:
+                return found
+            if self._config.on_miss == "error":
+                raise BuildError(
+                    f"there is no engine of {self.name} for inputs of {format_shapes(shapes)} in"
+                    f" {self._cache.folder or 'a cache directory'}, and pelton.on_miss=error forbids to build one here;"
+                    " build it beforehand by a session and a run on this kind of machine without that entry, or by"
+                    " `pelton build`, whose file a session takes as its model"
+                )
+            found = self._compile(shapes, options)
+            for part in found.parts:
+                part.start(self._device)
+            if not isinstance(self._model, bytes) and self._digest() != self._digests:
+                raise ModelError(f"{self._model} has changed since the session was made; make a new one")
+            key = self._key(options, shapes)
+            self._cache.put(key, found)
+            self._cache.register(self._key(options), key, accepted_sizes(found))
+            self.pool.add(found, shapes)
+            log.info(
+                "built for %s, the engine accepts %s; the session has %d",
+                format_shapes(shapes),
+                format_shapes({p.name: p.shape for p in found.inputs}),
+                len(self.pool),
+            )
+        return found
+
+    def _compile(self, shapes: Shapes, options: Options) -> Engine:
+        """A new engine for these shapes, and for as many others as the model allows."""
+        absent = [a.name for a in self.signature.inputs if a.optional and not {a.name, f"{a.name}[0]"} & shapes.keys()]
+        options = options.but(values={**(options.values or {}), **dict.fromkeys(absent)} or None)
+
+        def build(fixed: Shapes | None, optimum: Shapes | None) -> Engine:
+            source = models.load_model(self._model, self._settings.sizes, self._settings.changes)
+            with estimate.announce(self._cache, self.name, source.model, options):
+                given = options if fixed is None else options.but(shapes=fixed)
+                return models.build_engine(source, given, options.optimum or optimum, self._shows_progress)
+
+        if not self.signature.open:
+            return build(None, None)
+        reason: object = "it accepts others"
+        try:
+            found = build(None, shapes)
+            if sizes.takes(found.plain, shapes):
+                return found
+        except Cancelled:
+            raise
+        except (ModelError, BuildError) as e:
+            reason = e
+        log.info("no engine for %s and other sizes (%s): building one for these alone", format_shapes(shapes), reason)
+        return build(shapes, None)
+
+    @property
+    def _acceptable(self) -> tuple[Options, ...]:
+        """The options whose engines this session accepts, best first; it builds with the last."""
+        if self._config.on_miss == "fast" and self._options.level:
+            return self._options, self._options.but(level=0)
+        return (self._options,)
+
+    @property
+    def _shows_progress(self) -> bool:
+        if self._config.progress is not None:
+            return self._config.progress
+        return self._settings.log_severity_level < 3 and progress.is_visible()
+
+    def _key(self, options: Options, shapes: Shapes | None = None) -> str:
+        return key_of(self._digests, self._settings.sizes, options, shapes, self._device)
+
+    def _digest(self) -> list[str]:
+        """Digests of the model, of the session's changes, and of each file of external data behind its name."""
+        changes = self._settings.changes
+        if isinstance(self._model, bytes):
+            return [hashlib.sha256(self._model).hexdigest(), *changes.digests()]
+        model = self._model
+        found = [self._cache.digest(model), *changes.digests()]
+        external = self._cache.details(found[0], lambda: models.external_files(model))
+        for name in unread(external, changes.files):
+            file = model.parent / name
+            # the importer reports missing files
+            found += [name, self._cache.digest(file) if file.is_file() else ""]
+        return found
+
+    def _read_signature(self) -> Signature:
+        key = self._key(self._options)
+        found = self._cache.signature(key)
+        if found is None:
+            source = models.load_model(self._model, self._settings.sizes, self._settings.changes)
+            found = models.read_signature(source, self._options)
+            self._cache.put_signature(key, found)
+        return found
+
+
+def shapes_of(fed: Mapping[str, Any]) -> Shapes:
+    """The shapes of arrays by name: () for an empty sequence, nothing for an optional input without a value."""
+    return {name: () if isinstance(a, list) else np.shape(a) for name, a in fed.items() if a is not None}

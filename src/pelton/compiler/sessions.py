@@ -1,0 +1,110 @@
+"""What sessions ask of a model before they build it: its file, its external data, its outputs, and its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import onnx
+
+from pelton.errors import ModelError
+from pelton.importers.imported import parse_shape
+from pelton.importers.onnx import load as importer
+from pelton.importers.onnx.file import Source, read
+from pelton.importers.onnx.names import all_nodes, subgraphs
+from pelton.ir.dims import symbols
+from pelton.ir.imported import OnData, OnSizes
+from pelton.ops.foreign import DTYPES
+from pelton.options import Options
+
+
+class Output(NamedTuple):
+    """The type of an output: Pelton's name of the dtype; per axis a number, a formula in the model's names, or None."""
+
+    dtype: str
+    shape: list[int | str | None]
+
+
+def load_model(model: Path | bytes, sizes: Mapping[str, int]) -> Source:
+    """Reads a model; `sizes` fixes dimensions by the names that the model has for them."""
+    source = read(model)
+    for value in (*source.model.graph.input, *source.model.graph.output, *source.model.graph.value_info):
+        for d in value.type.tensor_type.shape.dim:
+            if d.dim_param in sizes:
+                d.dim_value = sizes[d.dim_param]
+    return source
+
+
+def external_files(model: onnx.ModelProto) -> list[str]:
+    """The files in which a model keeps constants, relative to its own."""
+    names: set[str] = set()
+    for graph in (model.graph, *model.functions):
+        _collect_external(graph, names)
+    return sorted(names)
+
+
+def _collect_external(graph: onnx.GraphProto | onnx.FunctionProto, names: set[str]) -> None:
+    tensors: list[onnx.TensorProto] = []
+    if isinstance(graph, onnx.GraphProto):
+        tensors += graph.initializer
+        tensors += (t for s in graph.sparse_initializer for t in (s.values, s.indices))
+    tensors += (t for node in graph.node for a in node.attribute for t in (a.t, *a.tensors))
+    names.update(e.value for t in tensors for e in t.external_data if e.key == "location")
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _collect_external(inner, names)
+
+
+def element_type(code: int) -> str | None:
+    """Pelton's name of an element type of onnx.TensorProto; None for a number that stands for none."""
+    return DTYPES[code].value if code in DTYPES else None
+
+
+def fixed_sizes(options: Options) -> dict[str, list[int | None]]:
+    """Input to the sizes that options fix, None for a dynamic one. InputError for shapes that cannot be parsed."""
+    given = {name: parse_shape(name, shape) for name, shape in (options.shapes or {}).items()}
+    return {name: [d if isinstance(d, int) else None for d in shape] for name, shape in given.items()}
+
+
+def infer_outputs(source: Source, options: Options) -> dict[str, Output]:
+    """The types of a model's outputs by name, as far as they are known before a run.
+
+    ModelError for what is wrong with the model whatever the sizes of its inputs are and whatever they say.
+    """
+    # warnings come with the build
+    _, found = importer.examine(source, options.shapes, options.outputs, options.values, optimum={})
+    if isinstance(found, (OnData, OnSizes)):
+        return {}
+    if isinstance(found, ModelError):
+        raise found
+    if found.info.assumed:
+        return {}
+    named = {d.dim_param for i in source.model.graph.input for d in i.type.tensor_type.shape.dim}
+
+    def size(d: object) -> int | str | None:
+        if isinstance(d, int):
+            return d
+        return str(d) if {s.name for s in symbols(d)} <= named else None
+
+    return {v.name: Output(v.type.dtype.value, [size(d) for d in v.type.shape]) for v in found.graph.outputs}
+
+
+def count_layers(model: onnx.ModelProto) -> int:
+    """The number of different layers that a build tunes one by one, at least 1.
+
+    A layer is a node with a constant of more than one axis; equal ones count once. Other nodes are fused into the one
+    before them, or cost little.
+    """
+    sizes = {t.name: (t.data_type, *t.dims) for t in model.graph.initializer}
+    for node in all_nodes(model.graph):
+        for a in node.attribute if node.op_type == "Constant" and node.output else ():
+            if a.HasField("t"):
+                sizes[node.output[0]] = (a.t.data_type, *a.t.dims)
+    seen = set()
+    for graph in (model.graph, *model.functions):
+        for node in all_nodes(graph):
+            if any(name in sizes and len(sizes[name]) > 2 for name in node.input):
+                attributes = sorted(a.SerializeToString() for a in node.attribute)
+                seen.add((node.op_type, *attributes, *(sizes.get(name) for name in node.input)))
+    return max(len(seen), 1)
