@@ -195,9 +195,9 @@ def check_accuracy(
 
 def relative_error(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
     """The largest difference, relative to the largest expected value; 0 or 1 for types other than floats."""
-    wide = np.float64 if dtype.is_float else np.complex128 if got.dtype.kind == "c" else None
-    if wide is None:
+    if not dtype.is_float and got.dtype.kind != "c":
         return 0.0 if np.array_equal(got, want) else 1.0
+    wide = np.float64 if dtype.is_float else np.complex128
     with np.errstate(over="ignore"):
         rounded = want.astype(dtype.numpy)  # what is out of the type's range is infinite in it
     finite = np.isfinite(rounded)
@@ -206,5 +206,5 @@ def relative_error(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
     ):
         return float("inf")
     want = want[finite].astype(wide)
-    most = np.abs(got[finite].astype(wide) - want).max(initial=0.0)
-    return float(most / max(np.abs(want).max(initial=0.0), 1e-30)) if most else 0.0
+    largest = np.abs(got[finite].astype(wide) - want).max(initial=0.0)
+    return float(largest / max(np.abs(want).max(initial=0.0), 1e-30)) if largest else 0.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.engine.constants import Unmade, bytes_of
-from pelton.engine.model import Buffer, EnginePlan, Port, DynamicDimension
+from pelton.engine.model import Buffer, DynamicDimension, EnginePlan, Port
 from pelton.engine.program import (
     Action,
     Block,
@@ -25,7 +25,7 @@ from pelton.engine.program import (
 )
 from pelton.errors import BuildError
 from pelton.ir import dims
-from pelton.ir.dims import Dim, Undecided
+from pelton.ir.dims import Dim, Size, Undecided
 from pelton.ir.dims_text import tree
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
@@ -51,7 +51,7 @@ def assemble(
 
     def port(v: Value) -> Port:
         trees.update({str(d): tree(d) for d in v.type.shape if isinstance(d, Dim)})
-        return Port(v.name, v.type.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in v.type.shape))  # type: ignore[misc]
+        return Port(v.name, v.type.dtype.value, tuple(map(_number, v.type.shape)))
 
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
@@ -91,6 +91,11 @@ def assemble(
         options.max_iterations,
         parts.info.called,
     )
+
+
+def _number(size: Size) -> Any:
+    """A size as engines store it: the text of an expression, or a number."""
+    return str(size) if isinstance(size, Dim) else int(size)
 
 
 def _numbered(block: Block, made: Sequence[EnginePlan | Undecided]) -> Block:

@@ -32,7 +32,7 @@ log = logging.getLogger("pelton.build")
 class BuildResult:
     """An engine with what it was made from.
 
-    `scheduled`: what runs each task of `placed`, in the same order. `decisions`: what `save_tactics` records, else None.
+    `scheduled`: what runs each task of `placed`, in the same order. `decisions`: what `save_tactics` records, or None.
     """
 
     engine: Engine

@@ -32,7 +32,7 @@ class Lowered:
     """What the stage "lower" makes of tasks and choices.
 
     `placed`: the tasks as they run; on GPUs, several may have become one. `scheduled`: what runs each of them.
-    `launches`: for people, what was decided about tasks that could be one launch. `code`: the machine code of all kernels.
+    `launches`: for people, what was decided about tasks that could be one launch. `code`: machine code of all kernels.
     """
 
     placed: Placed

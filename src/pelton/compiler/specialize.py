@@ -147,13 +147,9 @@ def _more(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str,
 
 
 def _shape(given: Any) -> Any:
-    return (
-        tuple(map(_shape, given))
-        if isinstance(given, (list, tuple))
-        else np.shape(given)
-        if isinstance(given, np.ndarray)
-        else str(type(given))
-    )
+    if isinstance(given, (list, tuple)):
+        return tuple(map(_shape, given))
+    return np.shape(given) if isinstance(given, np.ndarray) else str(type(given))
 
 
 def _digest(given: Any) -> bytes:

@@ -51,8 +51,8 @@ def start(imported: Imported, options: Options, target: Target | None = None, do
 def run_stages(c: Compilation, to: str) -> Compilation:
     """Runs the stages behind `c.done`, up to and including `to`.
 
-    Raises KeyError for an unknown stage, ModelError and InputError for models that cannot be read (OnData for those that
-    may become a script), BuildError for those that cannot be built, Undecided if a size has to be known that is not.
+    Raises KeyError for an unknown stage, ModelError and InputError for models that cannot be read (OnData for those
+    that may become a script), BuildError for those that cannot be built, Undecided if an unknown size is needed.
     """
     first = NUMBER[c.done] + 1 if c.done else 0
     for stage in STAGES[first : NUMBER[to] + 1]:

@@ -56,13 +56,12 @@ DECOMPOSE: tuple[Pass[Takes], ...] = (
 
 
 def run(graph: Graph, strict: bool = False, observe: Observer | None = None) -> tuple[Graph, Report]:
-    """The optimized graph and what was done to it; `observe` gets it after each pass. The meaning stays, names of inputs
-    and outputs too."""
+    """Runs all passes: the optimized graph, of the same meaning and the same inputs and outputs, and what they did."""
     return apply(PIPELINE, graph, strict, observe)
 
 
 def apply(passes: Iterable[Pass[T]], graph: Graph, known: T, observe: Observer | None = None) -> tuple[Graph, Report]:
-    """Runs passes in order: the graph and what they did. known: given to each pass; observe: called after each."""
+    """Runs passes in order: the graph and what they did. known: given to every pass; observe: called after it."""
     report = Report()
     for name, step in passes:
         done = PassReport(name, before=len(graph.nodes))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Value, symbols
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, templates
-from pelton.plan.layout import Layout
+from pelton.codegen.template import Kernel, Tactic, Target, Template, templates
+from pelton.plan.layout import Layout, Layouts
 from pelton.plan.region import Region, cut
 
 

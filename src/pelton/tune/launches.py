@@ -201,13 +201,12 @@ class _Search:
         for whole in (False, True):
             for warps in WARPS:
                 rest = [p for i in tasks[1:] if (p := self.part(i, warps)) is not None]
-                head = (
-                    self.part(first, warps)
-                    if not whole
-                    else self.alone(first)
-                    if takes(choice.tactic) and choice.tactic["WARPS"] == warps
-                    else None
-                )
+                if not whole:
+                    head = self.part(first, warps)
+                elif takes(choice.tactic) and choice.tactic["WARPS"] == warps:
+                    head = self.alone(first)
+                else:
+                    head = None
                 if (
                     head is not None
                     and len(rest) == len(tasks) - 1

@@ -229,8 +229,10 @@ def _small_enough(
     target: Target,
     times: Mapping[str, Mapping[str, int]],
 ) -> dict[str, tuple[Template, Tactic, packed_weights.Packing]]:
-    """The choices with the packed weights of all tasks bounded by `packed_weights.MAX_PACKED_RATIO` times the model's own. Untimed ways
-    are guessed to take as long as the first guess, so that of them the largest weights go first."""
+    """The choices, with all packed weights together at most `packed_weights.MAX_PACKED_RATIO` times the model's own.
+
+    Untimed candidates count as fast as the first guess, so that among them the largest weights are given up first.
+    """
     weights = {digest: {v: a.nbytes for v, a in tasks[digest].region.body.constants.items()} for digest in best}
     limit = packed_weights.MAX_PACKED_RATIO * sum(
         a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values()

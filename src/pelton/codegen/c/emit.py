@@ -14,13 +14,14 @@ import numpy as np
 from pelton.ir.dims import Dim, Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, DType
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.code import Text, code, join, is_dynamic
 from pelton.codegen.grid import Grid
 from pelton.codegen.tail import Piece, Access, Pointer, Tail, statements
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, source
+from pelton.codegen.template import Kernel, Packed, Tactic, source
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 # element types that vec.h computes in

@@ -25,9 +25,9 @@ from pelton.ir.types import BOOL, STRING, DType
 from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid
 from pelton.codegen.tail import Piece, Access, Pointer, Tail, statements
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
+from pelton.codegen.template import Kernel, Packed, Tactic
 from pelton.ops.words import copy
-from pelton.plan.layout import Strides, span
+from pelton.plan.layout import Layouts, Strides, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 

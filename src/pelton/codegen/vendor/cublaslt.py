@@ -13,8 +13,8 @@ from pelton.ir.graph import Value
 from pelton.ops.words import add, convolution, gelu_tanh, mul, relu
 from pelton.codegen.grid import Grid, scalar_constant
 from pelton.codegen.product import MatrixProduct
-from pelton.codegen.template import Layouts, Packed, gpu_template
-from pelton.plan.layout import Strides, broadcast, dense
+from pelton.codegen.template import Packed, gpu_template
+from pelton.plan.layout import Layouts, Strides, broadcast, dense
 from pelton.plan.region import Region
 
 from .template import LibraryTemplate

@@ -12,7 +12,8 @@ from pelton.ir.types import F32
 from pelton.ops.words import add, convolution, relu
 from pelton.codegen.c.templates.images import window_geometry
 from pelton.codegen.grid import is_constant
-from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
+from pelton.codegen.template import Packed, Tactic, Target, gpu_template
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from .template import LibraryTemplate

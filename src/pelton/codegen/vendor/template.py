@@ -6,7 +6,8 @@ from __future__ import annotations
 from pelton.engine.library import WORK, name
 from pelton.engine.work import CHOICES, KINDS
 from pelton.ir.graph import Value
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 

@@ -43,8 +43,8 @@ class Kind(Protocol):
 class BackEnd(Protocol):
     """Times and compiles kernels for one target.
 
-    `timing`: what times kernels, None if nothing is timed. `alternatives`: how many more tactics engines keep per region.
-    `meta`, `runs_on`: what engines record of how they were tuned, and of where they run.
+    `timing`: what times kernels, None if nothing is timed. `alternatives`: how many more tactics engines keep for a
+    region. `meta`, `runs_on`: what engines record of how they were tuned, and of where they run.
     """
 
     target: Target

@@ -16,7 +16,7 @@ def in_f32(graph: Graph) -> Graph:
     """The same program, its halves in f32 from their first use to their last."""
     if not any(v.type.dtype in HALVES for n in graph.nodes for v in n.outputs):
         return graph
-    draft = _Draft(graph)
+    draft = _FloatDraft(graph)
     for node in graph.nodes:
         draft.add(node)
     for v in dict.fromkeys(graph.outputs):
@@ -25,7 +25,7 @@ def in_f32(graph: Graph) -> Graph:
     return remove_dead_nodes(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
 
 
-class _Draft:
+class _FloatDraft:
     """The nodes and constants of the graph that is being made. `wide`: values in f32; those of them that are in `only`
     are there in no other way."""
 

@@ -27,7 +27,8 @@ def lower_precision(graph: Graph, dtype: DType) -> Graph:
         kept[v] = b.input(v.type, v.name)
     exact = _exact(graph)
     for v, array in graph.constants.items():
-        kept[v] = b.constant(array if v in exact else _narrowed(array, dtype) if v.type.dtype is F32 else array, v.name)
+        rounds = v.type.dtype is F32 and v not in exact
+        kept[v] = b.constant(_round_to(array, dtype) if rounds else array, v.name)
 
     def cast(v: Value, to: DType, name: str = "") -> Value:
         return v if v.type.dtype is to else b.emit(get("cast"), (v,), {"to": to}, names=[name or fresh(v)])[0]
@@ -82,7 +83,7 @@ def _exact(graph: Graph) -> set[Value]:
     return found
 
 
-def _narrowed(array: np.ndarray, dtype: DType) -> np.ndarray:
+def _round_to(array: np.ndarray, dtype: DType) -> np.ndarray:
     if dtype is DType.F16:
         largest = float(np.finfo(np.float16).max)
         array = np.where(np.isfinite(array), np.clip(array, -largest, largest), array)

@@ -20,7 +20,7 @@ def widen(graph: Graph, takes: Callable[[Graph, Node], bool]) -> Graph:
     f32: every tactic of f32 serves it, and what it gives is rounded once, as it would have been. Casts join the
     pointwise code around them; those of constants are done here.
     """
-    draft = _Draft(graph)
+    draft = _WideningDraft(graph)
     for node in graph.nodes:
         concerned = node.op.kind in ("structured", "composite") and any(
             is_narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)
@@ -34,7 +34,7 @@ def widen(graph: Graph, takes: Callable[[Graph, Node], bool]) -> Graph:
     )
 
 
-class _Draft:
+class _WideningDraft:
     """The nodes and constants of the graph that is being made, and what was widened already."""
 
     def __init__(self, graph: Graph):

@@ -82,8 +82,10 @@ class Example:
         for k, v in thing.attrs.items():
             if isinstance(v, Rest):
                 attrs.update((a, given[a]) for a in op.attrs if a in given and a not in thing.attrs)
+            elif v is ANY:
+                attrs[k] = given[k]
             else:
-                attrs[k] = given[k] if v is ANY else given[v.name] if isinstance(v, Attribute) else v
+                attrs[k] = given[v.name] if isinstance(v, Attribute) else v
         return Term(op, tuple(args), attrs)
 
     def graph(self, term: Any) -> Graph:

@@ -13,7 +13,7 @@ def _holds(dtype: DType, other: DType) -> bool:
     if other is BOOL or dtype is other:
         return dtype.is_float or dtype.is_integer or dtype is other
     if other.is_integer:
-        bits, room = int(other.value[1:]), 53 if dtype is F64 else 24 if dtype is F32 else 0
+        bits, room = int(other.value[1:]), {F64: 53, F32: 24}.get(dtype, 0)
         if dtype.is_integer and (dtype.is_signed or not other.is_signed):
             room = int(dtype.value[1:]) - (dtype.is_signed and not other.is_signed)
         return bits <= room

@@ -113,9 +113,9 @@ def _spread(c: Value, x: Value, axis: int) -> Any:
     """A factor or shift of a norm over the last axes, in their shape; what varies elsewhere is none."""
     shape = x.type.shape[axis:]
     when(c.type.rank <= len(shape) and all(d in (1, n) for d, n in zip(reversed(c.type.shape), reversed(shape))))
-    return (
-        np.broadcast_to(array(c), shape) if is_constant(c) else c if c.type.shape == shape else expand(c, shape=shape)
-    )
+    if is_constant(c):
+        return np.broadcast_to(array(c), shape)
+    return c if c.type.shape == shape else expand(c, shape=shape)
 
 
 def _per_channel(c: Value, x: Value) -> Any:

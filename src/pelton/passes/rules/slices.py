@@ -18,17 +18,19 @@ Ints = tuple[Size, ...]
 
 
 class AxisSlice(NamedTuple):
-    """What a slice takes along an axis, as range() counts, but of sizes."""
+    """What a slice takes along one axis: as range(start, end, step), of sizes that may be dynamic."""
 
     start: Size
     end: Size
     step: int = 1
 
     @property
-    def plain(self) -> AxisSlice:
-        """The same with the step 1 where nothing is between two elements."""
+    def canonical(self) -> AxisSlice:
+        """The canonical form: empty slices are 0..0, and a single element has step 1."""
         count = length(*self)
-        return AxisSlice(0, 0) if count == 0 else AxisSlice(self.start, self.start + 1) if count == 1 else self
+        if count == 0:
+            return AxisSlice(0, 0)
+        return AxisSlice(self.start, self.start + 1) if count == 1 else self
 
 
 def full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> list[AxisSlice]:
@@ -44,7 +46,7 @@ def sliced(x: Value, taken: list[AxisSlice]):
     part = [
         (cut.start, cut.end, axis, cut.step)
         for axis, (cut, d) in enumerate(zip(taken, x.type.shape))
-        if cut.plain != AxisSlice(0, d)
+        if cut.canonical != AxisSlice(0, d)
     ]
     if not part:
         return x
@@ -166,7 +168,10 @@ def concat_concat(*xs, axis):
     for x in xs:
         maker = producer_of(x)
         inner = maker is not None and maker.op is concat and maker.attrs["axis"] == axis and uses(x) == 1
-        parts.extend(maker.inputs if maker is not None and inner else (x,) if x.type.shape[axis] else ())
+        if maker is not None and inner:
+            parts.extend(maker.inputs)
+        elif x.type.shape[axis]:
+            parts.append(x)
     when(bool(parts) and parts != list(xs))
     return concat(*parts, axis=axis)
 

@@ -131,10 +131,12 @@ def pointwise_of_squeezed(*xs, node, **attrs):
 
 
 def _among(y: Value, kept: list[int], rank: int):
-    """An operand with axes of one where the others have theirs."""
+    """An operand with an axis of one for each axis that the reshape drops."""
     sizes = dict(zip(kept[len(kept) - y.type.rank :], y.type.shape))
     shape = tuple(sizes.get(axis, 1) for axis in range(min(sizes, default=rank), rank))
-    return elements(y).reshape(shape) if is_constant(y) else y if shape == y.type.shape else reshape(y, shape=shape)
+    if is_constant(y):
+        return elements(y).reshape(shape)
+    return y if shape == y.type.shape else reshape(y, shape=shape)
 
 
 @rule(

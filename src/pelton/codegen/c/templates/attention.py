@@ -9,13 +9,13 @@ import numpy as np
 from pelton.ir.dims import Size, bounds, is_known, optimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, DType
-from pelton.plan.layout import Order, Strides, broadcast, order_of, row_major
+from pelton.plan.layout import Layouts, Order, Strides, broadcast, order_of, row_major
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
 from pelton.codegen.grid import Grid, is_constant, ceil_div, fits_grid, grid_of, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 
 def has_unit_stride(shape: tuple[Size, ...], strides: Strides) -> bool:

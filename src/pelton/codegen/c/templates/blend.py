@@ -5,7 +5,7 @@ from __future__ import annotations
 from pelton.ir import dims
 from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64
-from pelton.plan.layout import Order, Strides
+from pelton.plan.layout import Layouts, Order, Strides
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
@@ -14,7 +14,7 @@ from pelton.codegen.code import join
 from pelton.codegen.grid import Grid, is_computable, ceil_div
 from .moves import MoveTemplate, expand_axis
 from pelton.codegen.sweep import extent, memory_order, task_shape, sweep_grid
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 @template

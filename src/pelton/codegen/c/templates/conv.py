@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, row_major
+from pelton.plan.layout import Layouts, Order, Strides, row_major
 from pelton.plan.region import Region
 
 from .gemm import is_product, pack_panels
 from .images import ChannelsLast, filter_strides, pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel
 from pelton.codegen.grid import ceil_div, is_constant, register_tiles
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 MAX_LOOKUPS = 4096  # offsets of taps that a task with several groups may keep
 # Channels of groups that share their taps' offsets; with more, computing them again costs nothing. Against group by

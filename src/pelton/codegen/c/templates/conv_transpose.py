@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from .depthwise import pack_taps
@@ -11,7 +12,7 @@ from .images import ChannelsLast, filter_strides, pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel
 from .gemm import pack_panels
 from pelton.codegen.grid import ceil_div
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 
 @template

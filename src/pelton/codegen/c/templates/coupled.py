@@ -5,10 +5,11 @@ from __future__ import annotations
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64
 from pelton.ops.labels import ROUNDS
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, memory_type
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 
 @template

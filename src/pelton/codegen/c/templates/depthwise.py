@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir.graph import Value
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from .images import ChannelsLast, pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel
 from pelton.codegen.grid import ceil_div
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 CHAINS = 6  # independent sums from which on a kernel waits for loads rather than for its own last sum
 MAX_UNROLLED = 1536  # multiply-adds that a kernel may unroll for blocks at the edges and between them

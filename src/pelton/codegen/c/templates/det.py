@@ -6,11 +6,12 @@ import math
 
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, memory_type
 from pelton.codegen.grid import Grid
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 
 @template

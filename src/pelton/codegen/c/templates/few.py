@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, broadcast, row_major
+from pelton.plan.layout import Layouts, Order, broadcast, row_major
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.grid import Grid, all_f32, is_constant, ceil_div, fits_grid, tail_rejection
 from pelton.codegen.product import MatrixProduct
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 _MAX_ROWS = 4  # rows: with more, packing the matrix for register tiles pays
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pelton.ir import dims
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import I32, I64
-from pelton.plan.layout import Order, Strides
+from pelton.plan.layout import Layouts, Order, Strides
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, list_macro, macro, memory_type, tail
@@ -13,7 +13,7 @@ from pelton.codegen.c.fold import element_macros
 from pelton.codegen.grid import Grid, ceil_div
 from .moves import MoveTemplate, as_bits, expand_axis
 from pelton.codegen.sweep import extent, memory_order, task_shape, sweep_grid
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 def gathered_axes(node: Node) -> range:

@@ -9,14 +9,14 @@ import numpy as np
 from pelton.ir.dims import bounds
 from pelton.ir.graph import Value
 from pelton.ops.conv import is_product
-from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
+from pelton.plan.layout import Layouts, Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
 from pelton.codegen.grid import Grid, all_f32, is_constant, ceil_div, fits_grid, grid_of, register_tiles, tail_rejection
 from pelton.codegen.product import MatrixProduct
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
 KC = 384  # 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak on Zen 3)
 

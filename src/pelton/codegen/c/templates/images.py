@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from pelton.ir.dims import Size, bounds, is_known
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, channels_last, last_of, row_major
+from pelton.plan.layout import Layouts, Order, Strides, channels_last, last_of, row_major
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import tail
 from pelton.codegen.grid import all_f32, ceil_div, fits_grid, grid_of, is_constant, tail_rejection
 from pelton.codegen.tail import Tail
-from pelton.codegen.template import Layouts, Target, Template
+from pelton.codegen.template import Target, Template
 
 
 class WindowGeometry:

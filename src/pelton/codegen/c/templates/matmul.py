@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
-from pelton.plan.layout import broadcast
+from pelton.plan.layout import Layouts, broadcast
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import element_macros, is_native
 from pelton.codegen.product import MatrixProduct
 from pelton.codegen.grid import Grid, is_constant, ceil_div, fits_grid, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 MR = 4  # rows whose sums stay in registers, even if each of two vectors takes two
 

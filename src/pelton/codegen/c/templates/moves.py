@@ -9,7 +9,7 @@ from pelton.ir.dims import Size, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
 from pelton.ops.resize import axis_taps
-from pelton.plan.layout import Order, Strides
+from pelton.plan.layout import Layouts, Order, Strides
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import MAX_TABLE_ENTRIES, compute_type, constants, kernel, tail
@@ -18,7 +18,7 @@ from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid, is_computable, ceil_div, fits_grid
 from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape, sweep_grid
 from pelton.codegen.tail import Tail
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32
 from pelton.ops import get
-from pelton.plan.layout import Order
+from pelton.plan.layout import Layouts, Order
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
@@ -19,7 +19,7 @@ from pelton.codegen.code import code
 from pelton.codegen.grid import Grid, ceil_div
 from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape
 from pelton.codegen.tail import operands
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 def f32_literal(x: float) -> str:

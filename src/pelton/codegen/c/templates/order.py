@@ -5,7 +5,7 @@ from __future__ import annotations
 from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64, DType
-from pelton.plan.layout import dense
+from pelton.plan.layout import Layouts, dense
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
@@ -13,7 +13,7 @@ from pelton.codegen.c.fold import reduction_macros, is_native
 from pelton.codegen.grid import Grid, ceil_div
 from .reduce import ReductionTemplate
 from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape, sweep_grid
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 def index_type(n: Size) -> DType:

@@ -6,13 +6,13 @@ import math
 
 from pelton.ir.graph import Value
 from pelton.ops.words import copy
-from pelton.plan.layout import Order, broadcast, collapse, is_dense, last_of, order_of, row_major
+from pelton.plan.layout import Layouts, Order, broadcast, collapse, is_dense, last_of, order_of, row_major
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
 from pelton.codegen.grid import Grid, is_computable, ceil_div, scalar_constant
 from pelton.codegen.tail import operands
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 TILE = 16 << 10  # elements per task: enough to hide what it costs to claim one, few enough to balance
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pelton.ir.types import F32
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from .images import ChannelsLast, WindowGeometry, pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel
 from pelton.codegen.c.fold import reduction_macros
 from pelton.codegen.grid import is_computable, ceil_div, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 # columns of the image that are held in registers; beside maxima, two registers hold sums that find NaNs
 MAX_COLUMNS = {"max_pool": 11, "average_pool": 13}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pelton.ir.types import BOOL, F64, I64, DType
-from pelton.plan.layout import Order, Strides
+from pelton.plan.layout import Layouts, Order, Strides
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
@@ -13,7 +13,7 @@ from pelton.codegen.c.fold import reduction_macros
 from pelton.codegen.code import Text
 from pelton.codegen.grid import Grid, ceil_div, fits_grid
 from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape, sweep_grid
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 KINDS = {"reduce_sum": "sum", "reduce_mean": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min"}
 

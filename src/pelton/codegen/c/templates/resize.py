@@ -8,14 +8,14 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16, F32
 from pelton.ops.resize import axis_taps
-from pelton.plan.layout import Order, channels_last
+from pelton.plan.layout import Layouts, Order, channels_last
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import MAX_TABLE_ENTRIES, constants, kernel, tail
 from pelton.codegen.c.fold import element_macros
 from pelton.codegen.grid import Grid, ceil_div, grid_of
 from pelton.codegen.sweep import Sweep, task_shape
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 def table(kind: str, name: str, rows: np.ndarray) -> str:

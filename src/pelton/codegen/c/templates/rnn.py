@@ -9,13 +9,13 @@ import numpy as np
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import F16, F32
-from pelton.plan.layout import Order, row_major
+from pelton.plan.layout import Layouts, Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.c.emit import constants, kernel, memory_type
 from pelton.codegen.grid import all_f32, is_constant, ceil_div
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
 TRIAL_STEPS, MAX_ERROR = 32, 5e-4  # time steps; a quarter of what an output may be off by
 _ERRORS: dict[tuple, float] = {}  # per layer, as templates are asked again and again

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16, F32, I32, I64
-from pelton.plan.layout import Order, channels_last, row_major
+from pelton.plan.layout import Layouts, Order, channels_last, row_major
 from pelton.plan.region import Region
 
 from .images import pixel_tail
 from pelton.codegen.c.emit import constants, kernel, memory_type
 from pelton.codegen.c.fold import element_macros
 from pelton.codegen.grid import fits_grid, grid_of, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 
 @template

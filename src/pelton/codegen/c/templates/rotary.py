@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, broadcast
+from pelton.plan.layout import Layouts, Order, broadcast
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import element_macros
 from pelton.codegen.grid import Grid, ceil_div
 from pelton.codegen.sweep import Sweep, extent, memory_order, task_shape
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 @template

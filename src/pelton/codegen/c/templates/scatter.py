@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64, STRING, DType
-from pelton.plan.layout import Strides, row_major, dense
+from pelton.plan.layout import Layouts, Strides, dense, row_major
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, list_macro, macro, memory_type
 from pelton.codegen.c.fold import element_macros, reduction_macros
 from pelton.codegen.grid import Grid, is_computable
 from pelton.codegen.sweep import TASK_ELEMENTS, extent
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 JOINS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 

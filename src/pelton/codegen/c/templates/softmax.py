@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
@@ -9,7 +10,7 @@ from pelton.codegen.c.fold import element_macros, register_type
 from pelton.codegen.grid import Grid, ceil_div
 from .order import along_or_across
 from pelton.codegen.sweep import Sweep, extent, task_shape
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+from pelton.codegen.template import Kernel, Tactic, Target, template
 
 COST = 4  # what an exponential costs, in elements read
 

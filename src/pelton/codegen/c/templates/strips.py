@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
-from pelton.plan.layout import Order, channels_last
+from pelton.plan.layout import Layouts, Order, channels_last
 from pelton.plan.region import Region, cut
 
 from .depthwise import pack_taps
@@ -16,7 +16,7 @@ from pelton.codegen.code import Text
 from .gemm import is_product, pack_panels
 from .images import WindowGeometry, window_geometry
 from pelton.codegen.grid import all_f32, is_constant, ceil_div, fits_grid, grid_of, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ import numpy as np
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, U8
 from pelton.ops.trees import of_nothing
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, literal, memory_type
 from pelton.codegen.grid import is_constant, ceil_div
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
 # rows of a tile: with thirty features each they and a tree of a thousand nodes are about what L1 holds
 _MAX_ROWS = 128

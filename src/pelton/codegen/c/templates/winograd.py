@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from .images import ChannelsLast, WindowGeometry, pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel
 from pelton.codegen.grid import balanced, balanced_rows, ceil_div
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 MAX_L3 = 32 << 20  # what a few cores can count on: the rest of a server's 300 MB belongs to others
 

@@ -8,8 +8,8 @@ from pelton.codegen.c.templates import attention
 from pelton.codegen.c.templates.attention import Heads
 from pelton.codegen.code import Text, code
 from pelton.codegen.grid import Grid, ceil_div
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
-from pelton.plan.layout import broadcast
+from pelton.codegen.template import Kernel, Tactic, Target, gpu_template
+from pelton.plan.layout import Layouts, broadcast
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import address, function, kernel, place, tail, there, unreadable

@@ -13,8 +13,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
 from pelton.codegen.grid import is_constant, ceil_div
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
-from pelton.plan.layout import Layout, Order, channels_last, dense
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, gpu_template
+from pelton.plan.layout import Layout, Layouts, Order, channels_last, dense
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 

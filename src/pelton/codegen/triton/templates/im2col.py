@@ -8,8 +8,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16
 from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
 from pelton.codegen.grid import is_constant, ceil_div
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
-from pelton.plan.layout import Layout
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, gpu_template
+from pelton.plan.layout import Layout, Layouts
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 

@@ -6,8 +6,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32
 from pelton.codegen.grid import Grid, ceil_div, tail_rejection
 from pelton.codegen.product import MatrixProduct
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
-from pelton.plan.layout import broadcast
+from pelton.codegen.template import Kernel, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Layouts, broadcast
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable

@@ -10,8 +10,8 @@ from pelton.ir.types import F64
 from pelton.codegen.c.templates import blend, moves, scatter
 from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid, ceil_div
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
-from pelton.plan.layout import Strides
+from pelton.codegen.template import Kernel, Tactic, Target, gpu_template
+from pelton.plan.layout import Layouts, Strides
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import TYPES, function, in_registers, index, kernel, memory, place, tail

@@ -9,8 +9,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
 from pelton.codegen.grid import Grid, ceil_div, tail_rejection
 from pelton.codegen.sweep import memory_order
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
-from pelton.plan.layout import Order, dense
+from pelton.codegen.template import Kernel, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Layouts, Order, dense
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable

@@ -12,7 +12,8 @@ from pelton.codegen.c.templates.gather import GatherStrides
 from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid, ceil_div, tail_rejection
 from pelton.codegen.sweep import extent, memory_order
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
+from pelton.codegen.template import Kernel, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import computable, function, in_registers, kernel, movable, place, tail, unreadable

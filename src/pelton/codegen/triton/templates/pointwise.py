@@ -7,7 +7,8 @@ import math
 from pelton.ir.graph import Value
 from pelton.codegen.c.templates import pointwise
 from pelton.codegen.grid import ceil_div
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.codegen.template import Kernel, Tactic, Target, gpu_template
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import computable, kernel, tail, unreadable

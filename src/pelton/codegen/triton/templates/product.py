@@ -13,8 +13,8 @@ from pelton.codegen.c.templates.gemm import is_product
 from pelton.codegen.code import Text
 from pelton.codegen.grid import Grid, is_constant, ceil_div, tail_rejection
 from pelton.codegen.product import MatrixProduct
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
-from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Layouts, Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 

@@ -12,8 +12,8 @@ from pelton.ir.dims import bounds, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, F64, I32, I64, DType
 from pelton.codegen.grid import is_constant, ceil_div
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
-from pelton.plan.layout import Order, row_major
+from pelton.codegen.template import Kernel, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Layouts, Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pelton.ir.graph import Value
 from pelton.codegen.c.templates import roi
 from pelton.codegen.grid import ceil_div
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.codegen.template import Kernel, Tactic, Target, gpu_template
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import kernel, tail, unreadable

@@ -13,8 +13,8 @@ from pelton.codegen.c.templates.norm import split_affine
 from pelton.codegen.c.templates.reduce import KINDS
 from pelton.codegen.grid import Grid, ceil_div, tail_rejection
 from pelton.codegen.sweep import memory_order
-from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
-from pelton.plan.layout import Order
+from pelton.codegen.template import Kernel, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Layouts, Order
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 

@@ -11,8 +11,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, F64
 from pelton.codegen.c.templates.images import window_geometry
 from pelton.codegen.grid import is_constant, ceil_div, tail_rejection
-from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
-from pelton.plan.layout import Order, channels_last, last_of
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Layouts, Order, channels_last, last_of
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
