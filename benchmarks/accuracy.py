@@ -14,6 +14,7 @@ import numpy as np
 import pelton
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Value
 
 PEER = """
 import sys, numpy, onnxruntime
@@ -27,6 +28,14 @@ def off(got, want) -> float:
     return max(float(np.abs(got[k].astype(np.float64) - want[k]).max() / np.abs(want[k]).max()) for k in want)
 
 
+def draw(v: Value, rng: np.random.Generator) -> np.ndarray:
+    """Normal floats, masks of ones, small integers."""
+    shape, dtype = v.type.shape, v.type.dtype.numpy
+    if v.type.dtype.is_float:
+        return rng.standard_normal(shape).astype(dtype)
+    return np.ones(shape, dtype) if "mask" in v.name else rng.integers(0, 1000, shape).astype(dtype)
+
+
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("models", nargs="+")
@@ -37,18 +46,7 @@ def main() -> None:
     for model in a.models:
         graph = importer.load(model).graph
         rng = np.random.default_rng(0)
-        x = {
-            v.name: (
-                rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy)
-                if v.type.dtype.is_float
-                else (
-                    np.ones(v.type.shape, v.type.dtype.numpy)
-                    if "mask" in v.name
-                    else rng.integers(0, 1000, v.type.shape).astype(v.type.dtype.numpy)
-                )
-            )
-            for v in graph.inputs
-        }
+        x = {v.name: draw(v, rng) for v in graph.inputs}
         want = evaluate(graph, x, round=False)
         row = [off(pelton.build(model, level=a.level, strict=strict).run(x), want) for strict in (False, True)]
         if a.peers_python:

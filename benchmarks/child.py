@@ -109,7 +109,9 @@ class Child:
         self._said.seek(self._begun)
         lines = [line.strip() for line in self._said.read().splitlines() if line.strip()]
         ended = f"it ended with status {status}"
-        return ended if not lines else lines[-1][:400] if status == 1 else f"{ended}; {lines[-1][:400]}"
+        if not lines:
+            return ended
+        return lines[-1][:400] if status == 1 else f"{ended}; {lines[-1][:400]}"
 
     def end(self, seconds: float = 0.0) -> int | None:
         """Its exit status, None where it had to be killed after that time."""

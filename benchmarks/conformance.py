@@ -178,7 +178,9 @@ def plain(x):
     """A test's value as the backend takes it."""
     if isinstance(x, list):
         return [plain(i) for i in x]
-    return numpy_helper.to_array(x) if hasattr(x, "data_type") else np.asarray(x) if x is not None else None
+    if x is None:
+        return None
+    return numpy_helper.to_array(x) if hasattr(x, "data_type") else np.asarray(x)
 
 
 def compare(got, want, rtol: float, atol: float) -> None:

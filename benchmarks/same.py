@@ -60,31 +60,28 @@ def built(checkout: Path, model: Path, options: dict, a: argparse.Namespace) -> 
 
 
 def compare(model: Path, a: argparse.Namespace) -> bool:
-    """Prints a line for each way to build a model; whether all of them agree."""
-    ways: dict[str, dict] = {"level 0": {"level": 0}}
+    """Prints a line for each build of a model; whether all of them agree."""
+    builds: dict[str, dict] = {"level 0": {"level": 0}}
     if a.tactics:
         tactics = a.tactics / f"{model.stem}.json"
         if not tactics.exists():
             built(a.old, model, {"level": 3, "budget": a.budget, "save_tactics": str(tactics)}, a)
-        ways["replay"] = {"level": 3, "load_tactics": str(tactics)}
+        builds["replay"] = {"level": 3, "load_tactics": str(tactics)}
     same = True
-    for way, options in ways.items():
+    for build, options in builds.items():
         try:
             old, new = (built(c, model, options, a) for c in (a.old, a.new))
         except Failed as e:
-            print(f"{model.stem}, {way}: {e}", flush=True)
+            print(f"{model.stem}, {build}: {e}", flush=True)
             same = False
             continue
         differ = [k for k in old["outputs"] if old["outputs"][k] != new["outputs"].get(k)]
         same &= not differ
-        steps = (
-            ""
-            if old["tactics"] == new["tactics"]
-            else f", tactics differ ({len(old['tactics'])} and {len(new['tactics'])} steps)"
-        )
-        print(
-            f"{model.stem}, {way}: {'differs in ' + ', '.join(differ) if differ else 'equal bits'}{steps}", flush=True
-        )
+        steps = ""
+        if old["tactics"] != new["tactics"]:
+            steps = f", tactics differ ({len(old['tactics'])} and {len(new['tactics'])} steps)"
+        outputs = f"differs in {', '.join(differ)}" if differ else "equal bits"
+        print(f"{model.stem}, {build}: {outputs}{steps}", flush=True)
     return same
 
 

@@ -166,11 +166,9 @@ def made_up(model: str, shapes: Mapping[str, str]) -> dict[str, np.ndarray]:
     for i in proto.graph.input:
         if i.name not in stored:
             tensor = i.type.tensor_type
-            given: Sequence[int] = (
-                [int(d) for d in shapes[i.name].split("x")]
-                if i.name in shapes
-                else [d.dim_value or (128 if axis else 1) for axis, d in enumerate(tensor.shape.dim)]
-            )
+            given: Sequence[int] = [d.dim_value or (1, 128)[axis > 0] for axis, d in enumerate(tensor.shape.dim)]
+            if i.name in shapes:
+                given = [int(d) for d in shapes[i.name].split("x")]
             dtype = tensor_dtype_to_np_dtype(tensor.elem_type)
             found[i.name] = (r.standard_normal(given) if dtype.kind == "f" else r.integers(0, 2, given)).astype(dtype)
     return found

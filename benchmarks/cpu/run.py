@@ -153,7 +153,9 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
 
 def cell(m: peers.Measured) -> str:
     """A runtime's median in milliseconds."""
-    return "–" if m.why_not else f"{m.median / 1e6:.2f}" if m.right else f"{m.median / 1e6:.2f} (off {m.off:.0e})"
+    if m.why_not:
+        return "–"
+    return f"{m.median / 1e6:.2f}" + ("" if m.right else f" (off {m.off:.0e})")
 
 
 def fitting(shapes: dict[str, str], model: str) -> dict[str, str] | None:

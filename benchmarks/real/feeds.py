@@ -21,32 +21,16 @@ TEXT = (32, 21, 16, 64, 12, 128, 8, 10, 5, 2, 1)
 SOUND = (16000, 512, 1280, 1536, 48000, 8000, 12000, 32000, 160, 24000, 256, 12640)
 FRAMES = (64, 96, 100, 76, 32, 128, 80, 200, 16, 900, 10, 8, 5, 2, 1)
 COUNT = (24, 17, 12, 30, 8, 6, 4, 2, 1)
-SAME = {
-    "Identity",
-    "Cast",
-    "Unsqueeze",
-    "Squeeze",
-    "Reshape",
-    "Flatten",
-    "Transpose",
-    "Slice",
-    "Concat",
-    "Add",
-    "Expand",
-    "Min",
-    "Clip",
-    "Where",
-    "Mul",
-    "Sub",
-}
+SAME = {"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Slice", "Concat"}
+SAME |= {"Add", "Expand", "Min", "Clip", "Where", "Mul", "Sub"}
 VAGUE = re.compile(r"\W*|unk_.*|none|-?\d+|dynamicdimension.*|dim_?\d*|\?.*", re.IGNORECASE)
-PICTURE = (1, 3, 4)  # channels
+IMAGE_CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a model is fed. `keys`: per axis a size, or by what its open size goes; `bound`: indices are below it, as
-    far as tables of the graph say."""
+    """An input of a model. `keys`: per axis a size, or the name of a dynamic one; `bound`: of indices, by the tables of
+    the graph that they read, 0 where unknown."""
 
     name: str
     dtype: np.dtype
@@ -56,16 +40,12 @@ class Input:
 
     @property
     def spatial(self) -> tuple[int, ...]:
-        """The axes of a picture's rows and columns."""
+        """The axes of an image's rows and columns."""
         if len(self.keys) != 4 or self.dtype.kind not in "fu":
             return ()
-        return (
-            (2, 3)
-            if self.keys[1] in PICTURE or isinstance(self.keys[1], str) and self.keys[3] not in PICTURE
-            else (1, 2)
-            if self.keys[3] in PICTURE
-            else ()
-        )
+        if self.keys[1] in IMAGE_CHANNELS or isinstance(self.keys[1], str) and self.keys[3] not in IMAGE_CHANNELS:
+            return (2, 3)
+        return (1, 2) if self.keys[3] in IMAGE_CHANNELS else ()
 
     def called(self, *words: str) -> bool:
         return any(re.search(rf"(?<![a-z]){w}", self.name.lower()) for w in words)
@@ -125,15 +105,12 @@ class Model:
         for axis, d in enumerate(tensor.shape.dim):
             fixed = d.HasField("dim_value") and d.dim_value > 0
             vague = not d.dim_param or VAGUE.fullmatch(d.dim_param)
-            keys.append(d.dim_value if fixed else f"{i.name}[{axis}]" if vague else d.dim_param)
-        dtype = (
-            np.dtype(object)
-            if tensor.elem_type == onnx.TensorProto.STRING
-            else tensor_dtype_to_np_dtype(tensor.elem_type)
-        )
-        return Input(
-            i.name, dtype, tuple(keys), self._bound(i.name), self._thresholds(i.name) if dtype.kind == "f" else None
-        )
+            name = f"{i.name}[{axis}]" if vague else d.dim_param
+            keys.append(d.dim_value if fixed else name)
+        is_string = tensor.elem_type == onnx.TensorProto.STRING
+        dtype = np.dtype(object) if is_string else tensor_dtype_to_np_dtype(tensor.elem_type)
+        thresholds = self._thresholds(i.name) if dtype.kind == "f" else None
+        return Input(i.name, dtype, tuple(keys), self._bound(i.name), thresholds)
 
     def _bound(self, name: str) -> int:
         """The rows of the smallest table that these indices look things up in."""
@@ -289,15 +266,13 @@ def _drawn(
         if i.called(r"\w*len") and len(shape) <= 1:
             return np.full(shape, max(lengths, default=1), i.dtype)
         if i.called("position", "pos"):
-            return np.broadcast_to(np.arange(shape[-1] if shape else 1) if shape else np.array(0), shape).astype(
-                i.dtype
-            )
+            return np.broadcast_to(np.arange(shape[-1]) if shape else np.array(0), shape).astype(i.dtype)
         if i.called("token_type", "segment"):
             return np.zeros(shape, i.dtype)
         if i.dtype == np.uint8:
             return r.integers(0, 256, shape).astype(i.dtype)
-        most = i.bound or 10
-        return r.integers(0, min(most, limit) if limit else most, shape).astype(i.dtype)
+        bound = i.bound or 10
+        return r.integers(0, min(bound, limit) if limit else bound, shape).astype(i.dtype)
     if i.bound:  # indices as floats, as TensorFlow has them
         return r.integers(0, min(i.bound, limit) if limit else i.bound, shape).astype(i.dtype)
     if i.thresholds:

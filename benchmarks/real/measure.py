@@ -194,7 +194,9 @@ def meaning(model: Path, folder: Path, k: int, bench: Bench) -> dict[str, Any]:
             why = str(e)
     if not why and off(files["ort"], files["truth"]) == math.inf:
         why = "of other shapes"
-    judge = "truth" if not why else "plain" if plain else "ort"
+    judge = "truth"
+    if why:
+        judge = "plain" if plain else "ort"
     return {
         "judge": judge,
         "why": why,

@@ -19,7 +19,7 @@ TOLERANCE = 2e-3  # of the largest value of an output
 # ONNX Runtime without its optimizations this far from float64: one of the two reads the model wrongly
 ODD = 5e-2
 SHARE = 0.95  # of the files that nobody had met
-MEAN, LEAST = 1.4, 0.95
+MEAN, MINIMUM = 1.4, 0.95
 SHOWN = 4  # operators by name
 
 
@@ -143,7 +143,7 @@ def gates(files: Sequence[File], timed: Sequence[tuple[File, float]]) -> Iterato
         least = ", ".join(f"{f.package.name} {f.name} {r:.2f}" for f, r in ratios[:3])
         yield (
             f"- as fast as ONNX Runtime times {mean:.2f}, by the geometric mean of {count(len(timed), 'run')}, models"
-            f" with integer products apart (asked for: {MEAN:g}); {sum(r < LEAST for _, r in timed)} under {LEAST:g}"
+            f" with integer products apart (asked for: {MEAN:g}); {sum(r < MINIMUM for _, r in timed)} under {MINIMUM:g}"
             f" (asked for: none); the least: {least}"
         )
 
@@ -152,7 +152,8 @@ def rows_of(file: File) -> Iterator[str]:
     kinds = sorted(file.facts["kinds"].items(), key=lambda kv: -kv[1])
     named = ", ".join(k for k, _ in kinds[:SHOWN]) + (f" and {len(kinds) - SHOWN} more" if len(kinds) > SHOWN else "")
     steps = file.result.get("steps", {})
-    hosted = f"{steps['hosted']} of {steps['steps']}" + (" (script)" if steps["scripts"] else "") if steps else "–"
+    hosted = f"{steps['hosted']} of {steps['steps']}" if steps else "–"
+    hosted += " (script)" if steps and steps["scripts"] else ""
     about = f"{sum(n for _, n in kinds)}: {named}{', quantized' if file.facts['quantized'] else ''}"
     label = f"{file.package.name}: {file.name}, {size(file.facts['bytes'])}"
     for k, (case, row) in enumerate(file.rows):

@@ -93,13 +93,10 @@ def aged(node: NodeProto, opset: int, held: Mapping[str, np.ndarray]) -> NodePro
     if opset < 11 and shapes and op != "OneHot":  # axes are counted from the first one
         rank = len(shapes[0]) + (len(attrs.get("axes", ())) if op == "Unsqueeze" else 0)
         for name in attrs.keys() & {"axis", "axes"}:
-            attrs[name] = (
-                [a % rank for a in attrs[name]]
-                if name == "axes"
-                else attrs[name] + rank
-                if attrs[name] < 0
-                else attrs[name]
-            )
+            if name == "axes":
+                attrs[name] = [a % rank for a in attrs[name]]
+            elif attrs[name] < 0:
+                attrs[name] += rank
     return helper.make_node(op, inputs, list(node.output), node.name, **attrs)
 
 

@@ -65,18 +65,11 @@ def engine_case(engines: list[bytes]):
         if size > RUNS or not _harmless(plain, file.read(original)):
             return "loaded"
         shapes = engine.shapes()
-        feeds = (
-            drawn(engine.inputs, seed)
-            if not engine.symbols
-            else {
-                p.name: (
-                    np.zeros(shapes[p.name], p.numpy_dtype)
-                    if p.dtype != "string"
-                    else np.full(shapes[p.name], "a", object)
-                )
-                for p in engine.inputs
-            }
-        )
+        if engine.symbols:
+            dtypes = {p.name: object if p.dtype == "string" else p.numpy_dtype for p in engine.inputs}
+            feeds = {name: np.full(shapes[name], "a" if t is object else 0, t) for name, t in dtypes.items()}
+        else:
+            feeds = drawn(engine.inputs, seed)
         context.run(feeds)
         return "run"
 

@@ -70,7 +70,8 @@ def unary_integers(g: Graph) -> Proposed:
 @proposes(8)
 def binary(g: Graph) -> Proposed:
     op = g.either("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod", "PRelu", "Sum", "Mean")
-    x = g.pick(*(FLOATS if op in ("Pow", "PRelu", "Mean") else INTEGERS if op == "Mod" else NUMBERS))
+    dtypes = INTEGERS if op == "Mod" else NUMBERS
+    x = g.pick(*(FLOATS if op in ("Pow", "PRelu", "Mean") else dtypes))
     y = g.pick(dtype_of(g, x), like=x)
     return op, [x, y] if op == "PRelu" or g.rng.random() < 0.5 else [y, x], 1, {}
 

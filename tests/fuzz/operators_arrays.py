@@ -94,10 +94,11 @@ def gather(g: Graph) -> Proposed:
     axis = some_axis(g, x)
     size = shape_of(g, x)[axis]
     op = g.either("Gather", "GatherElements")
-    shape = (2, 3) if op == "Gather" else tuple(int(g.rng.integers(1, d + 1)) if d else 0 for d in shape_of(g, x))
-    operands = [x, g.constant(g.rng.integers(-size, size, g.either((), (4,), shape) if op == "Gather" else shape))]
-    attrs = {"axis": axis}
-    return op, operands, 1, attrs
+    if op == "Gather":
+        shape = g.either((), (4,), (2, 3))
+    else:
+        shape = tuple(int(g.rng.integers(1, d + 1)) if d else 0 for d in shape_of(g, x))
+    return op, [x, g.constant(g.rng.integers(-size, size, shape))], 1, {"axis": axis}
 
 
 @proposes()
