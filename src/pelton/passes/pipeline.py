@@ -61,7 +61,7 @@ def run(graph: Graph, strict: bool = False, observe: Observer | None = None) -> 
 
 
 def apply(passes: Iterable[Pass[T]], graph: Graph, known: T, observe: Observer | None = None) -> tuple[Graph, Report]:
-    """Runs passes in order: the graph and what they did. known: given to every pass; observe: called after it."""
+    """Runs passes in order: the graph, and what they did. known: an argument of every pass."""
     report = Report()
     for name, step in passes:
         done = PassReport(name, before=len(graph.nodes))

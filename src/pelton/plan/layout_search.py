@@ -1,9 +1,8 @@
-"""Layouts chosen together: any template that takes a region may be the one whose demands count, and the cheapest way
-through the whole graph is taken.
+"""Layout search: chooses, over the whole graph, the template of each region whose layouts count.
 
-A state is where everything lies that is still to be read. From each state a template leads, by the copies that it asks
-for and the kernel that it brings about, to a state behind the region; ways that meet in one state go on as one. Where
-templates agree there is one way: nothing is multiplied.
+A state is the layout of every value that is still to be read. From each state, every template of the next region leads
+to a state behind the region, at the cost of the copies that it needs and of its kernel. Transitions to the same state
+merge; where all templates ask for the same layouts there is one, and nothing is multiplied.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from .place import Placer, PreferredLayout
 from .placed import LayoutConstraints, Task
 from .region import Region
 
-MAX_STATES = 16  # states side by side; what the first templates lead to comes first
-NEVER = float("inf")
+MAX_STATES = 16  # kept side by side; those that the first templates lead to come first
+NEVER = float("inf")  # the cost of a task that no kernel runs
 
 
 @dataclass(frozen=True, eq=False)
 class Transition:
-    """One way past an item: from a state before it to a state behind it (both by number), as a template demands; the
-    tasks that come of it."""
+    """From a state before an item to a state behind it (by number), in the layouts of a template; the tasks it adds."""
 
     before: int
     after: int
@@ -35,8 +33,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Decision:
-    """A region whose templates demand different layouts: the one that counts, and how much more the whole graph would
-    cost by each of the others."""
+    """The template chosen for a region, and by how much more the whole graph would cost with each of the others."""
 
     region: Region
     by: str
@@ -45,34 +42,33 @@ class Decision:
 
 @dataclass(frozen=True)
 class LayoutSearch:
-    """For every item (None stands for the graph's outputs) the ways past it. The first from a state are what the first
-    templates demand."""
+    """All transitions past every item (None: the outputs of the graph), those of the first templates first."""
 
     items: tuple[Region | Node | None, ...]
     transitions: tuple[tuple[Transition, ...], ...]
 
     def undecided_tasks(self) -> list[Task]:
-        """The tasks whose cost decides: all where there is more than one way."""
-        return list(dict.fromkeys(t for ways in self.transitions if len(ways) > 1 for w in ways for t in w.tasks))
+        """The tasks whose cost decides: those of items with more than one transition."""
+        return list(dict.fromkeys(t for past in self.transitions if len(past) > 1 for p in past for t in p.tasks))
 
     def cheapest(
         self, cost: Callable[[Task], float]
     ) -> tuple[Mapping[Region, LayoutConstraints], tuple[Decision, ...]]:
-        """The template of every region on the cheapest way (NEVER: it cannot be gone), and where there was a choice."""
-        ahead: dict[int, float] = {w.after: 0.0 for w in self.transitions[-1]}
+        """The template of every region on the cheapest path, and the decisions on it. cost: NEVER if it cannot run."""
+        ahead: dict[int, float] = {p.after: 0.0 for p in self.transitions[-1]}  # cost from a state to the end
         totals: list[list[float]] = []
-        for ways in reversed(self.transitions):
+        for past in reversed(self.transitions):
             totals.append(
-                [(sum(map(cost, w.tasks)) if len(ways) > 1 else 0.0) + ahead.get(w.after, NEVER) for w in ways]
+                [(sum(map(cost, p.tasks)) if len(past) > 1 else 0.0) + ahead.get(p.after, NEVER) for p in past]
             )
-            ahead = {w.before: min(t for v, t in zip(ways, totals[-1]) if v.before == w.before) for w in ways}
+            ahead = {p.before: min(t for q, t in zip(past, totals[-1]) if q.before == p.before) for p in past}
         state, chosen, decisions = 0, dict[Region, LayoutConstraints](), []
-        for item, ways, costs in zip(self.items, self.transitions, reversed(totals)):
-            here = [(c, w) for c, w in zip(costs, ways) if w.before == state]
-            least, best = min(here, key=lambda pair: pair[0])  # the first of equals
+        for item, past, costs in zip(self.items, self.transitions, reversed(totals)):
+            here = [(c, p) for c, p in zip(costs, past) if p.before == state]
+            lowest, best = min(here, key=lambda pair: pair[0])  # the first of equals
             if isinstance(item, Region) and best.by is not None:
                 chosen[item] = best.by
-                instead = {w.by.name: c - least for c, w in here if w is not best and w.by is not None and c < NEVER}
+                instead = {p.by.name: c - lowest for c, p in here if p is not best and p.by is not None and c < NEVER}
                 if instead:
                     decisions.append(Decision(item, best.by.name, instead))
             state = best.after
@@ -80,41 +76,43 @@ class LayoutSearch:
 
 
 def explore(
-    fused: Fused, takers: Callable[[Region], Sequence[LayoutConstraints]], preferred: PreferredLayout = lambda v: None
+    fused: Fused,
+    templates_of: Callable[[Region], Sequence[LayoutConstraints]],
+    preferred: PreferredLayout = lambda v: None,
 ) -> LayoutSearch:
-    """All ways through a graph. `takers(region)`: the templates that take it, of which the first is preferred.
-    `preferred`: see `place.place`."""
+    """All transitions through a graph. templates_of: the templates that accept a region, the preferred one first."""
     items = (*fused.items, None)
-    until = _until(fused)
-    states, past = [Placer(fused.graph, preferred)], []
+    last_use = _last_uses(fused)
+    states, transitions = [Placer(fused.graph, preferred)], []
     for k, item in enumerate(items):
-        made = [
-            (before, by, new)
-            for before, placer in enumerate(states)
-            for by, new in _past(item, placer, takers(item) if isinstance(item, Region) else (None,))
+        forks = [
+            (before, by, placer)
+            for before, state in enumerate(states)
+            for by, placer in _place(item, state, templates_of(item) if isinstance(item, Region) else (None,))
         ]
         number: dict[object, int] = {}
-        after = [number.setdefault(_state(new, until, k) if len(made) > 1 else None, len(number)) for _, _, new in made]
-        past.append(
+        after = [
+            number.setdefault(_state(p, last_use, k) if len(forks) > 1 else None, len(number)) for _, _, p in forks
+        ]
+        transitions.append(
             tuple(
-                Transition(before, a, by, tuple(new.result.tasks))
-                for (before, by, new), a in zip(made, after)
+                Transition(before, a, by, tuple(placer.result.tasks))
+                for (before, by, placer), a in zip(forks, after)
                 if a < MAX_STATES
             )
         )
-        states = [made[after.index(a)][2] for a in range(min(len(number), MAX_STATES))]
-    return LayoutSearch(items, tuple(past))
+        states = [forks[after.index(a)][2] for a in range(min(len(number), MAX_STATES))]
+    return LayoutSearch(items, tuple(transitions))
 
 
-def _past(
-    item: Region | Node | None, placer: Placer, takers: Sequence[LayoutConstraints | None]
+def _place(
+    item: Region | Node | None, placer: Placer, templates: Sequence[LayoutConstraints | None]
 ) -> list[tuple[LayoutConstraints | None, Placer]]:
-    """An item placed by each of its templates, as far as they demand different things; the placers hold the tasks of
-    this item alone."""
+    """An item placed by each template, once per distinct result; the placers hold the tasks of this item only."""
     found: dict[object, tuple[LayoutConstraints | None, Placer]] = {}
     placer.result.tasks.clear()
-    for by in takers:
-        new = placer.fork() if len(takers) > 1 else placer
+    for by in templates:
+        new = placer.fork() if len(templates) > 1 else placer
         if isinstance(item, Region) and by is not None:
             new.place_region(item, by)
         elif isinstance(item, Node):
@@ -125,21 +123,20 @@ def _past(
     return list(found.values())
 
 
-def _until(fused: Fused) -> dict[Value, int]:
-    """The last item that it makes a difference to where a value lies: what reads it, or makes it (joins are laid before
-    they come)."""
-    until = {
+def _last_uses(fused: Fused) -> dict[Value, int]:
+    """The last item that depends on the layout of a value: reads it, or makes it (concats are placed early)."""
+    last = {
         v: k
         for k, i in enumerate(fused.items)
         for n in (i.body.nodes if isinstance(i, Region) else (i,))
         for v in (*n.inputs, *n.outputs)
     }
-    return {**until, **dict.fromkeys(fused.graph.outputs, len(fused.items))}
+    return {**last, **dict.fromkeys(fused.graph.outputs, len(fused.items))}
 
 
-def _state(placer: Placer, until: Mapping[Value, int], k: int) -> object:
-    """What makes a difference behind item k."""
+def _state(placer: Placer, last_use: Mapping[Value, int], k: int) -> object:
+    """What items behind item k depend on."""
     return (
-        frozenset((v, at) for v, at in placer.places.items() if until.get(v, -1) > k),
-        frozenset(key for key in placer.copied if until.get(key[0], -1) > k),
+        frozenset((v, at) for v, at in placer.places.items() if last_use.get(v, -1) > k),
+        frozenset(key for key in placer.copied if last_use.get(key[0], -1) > k),
     )

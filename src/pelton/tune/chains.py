@@ -30,9 +30,11 @@ def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, max_
     """The same program with chains as one region where the clock says so; where nothing is timed, where what lies
     between is too large for the L2 of all threads together. Says of each chain what was decided."""
     chains = {
-        run: Task(whole, lying(whole)) for run in found(fused, target, strict) for whole in (joined(fused.graph, run),)
+        run: Task(whole, channels_last_layouts(whole))
+        for run in found(fused, target, strict)
+        for whole in (joined(fused.graph, run),)
     }
-    parts = {r: Task(r, lying(r)) for run in chains for r in run}
+    parts = {r: Task(r, channels_last_layouts(r)) for run in chains for r in run}
     digests = {t: digest(t) for t in (*parts.values(), *chains.values())}
     first = {d: t for t, d in reversed(digests.items())}
     ways: Mapping[str, Found] = {
@@ -51,7 +53,7 @@ def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, max_
     for run, whole in chains.items():
         tasks = [parts[r] for r in run]
         apart, together = _times(whole, tasks, digests, ways, timing) if timing is not None else (None, None)
-        between = most_between(run)
+        between = max_bytes_between(run)
         better = (
             between > target.l2 * target.threads if apart is None or together is None else together < apart * MARGIN
         )
@@ -113,7 +115,7 @@ def _times(
 def found(fused: Fused, target: Target, strict: bool) -> list[Chain]:
     """The chains that a template takes as one region, none of which share a part, with more between their parts than
     one core's L2 holds."""
-    return _apart(fused, target, strict, lambda runs: runs[-1] if most_between(runs[-1]) > target.l2 else None)
+    return _apart(fused, target, strict, lambda runs: runs[-1] if max_bytes_between(runs[-1]) > target.l2 else None)
 
 
 def _apart(fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[Chain]], Chain | None]) -> list[Chain]:
@@ -159,12 +161,12 @@ def joined(graph: Graph, run: Sequence[Region]) -> Region:
     return cut(graph, tuple(n for r in run for n in r.body.nodes), tuple(a for r in run for a in r.anchors))
 
 
-def most_between(run: Chain) -> int:
+def max_bytes_between(run: Chain) -> int:
     """Bytes of the largest value that the parts hand on, at the usual sizes."""
     return max(optimum(r.output.type.bytes) for r in run[:-1])
 
 
-def lying(region: Region) -> Layouts:
+def channels_last_layouts(region: Region) -> Layouts:
     """Where convolutions usually find their operands: channels last."""
     body = region.body
     last = {v: dense(v.type.shape, channels_last(v.type.rank)) for v in (*body.inputs, *body.outputs)}

@@ -70,7 +70,7 @@ def waiting(parts: int, launch: float) -> float:
 @dataclass(frozen=True, eq=False)
 class LaunchChain:
     """Tasks by their numbers, what they are as one, and what runs that; `saved` nanoseconds by the clock, cycles by the
-    model; `told` how it was decided."""
+    model; `told`: how it was decided."""
 
     tasks: tuple[int, ...]
     whole: Task

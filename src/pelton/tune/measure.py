@@ -188,9 +188,9 @@ class CpuBench:
         self._watch: Stopwatch | None = None
 
     @contextmanager
-    def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> Iterator[LoadedCode]:
+    def ready(self, sources: Mapping[str, str], progress: Callable[[int], None]) -> Iterator[LoadedCode]:
         objects = {
-            **self.compiler.objects(sources, told),
+            **self.compiler.objects(sources, progress),
             **self.compiler.objects({TOUCH: source("touch.c").replace("KERNEL", TOUCH)}),
         }
         with load_code(self.compiler.link(objects)) as loaded:

@@ -45,11 +45,11 @@ class GpuBench:
         self._functions: dict[str, Function] = {}
 
     @contextmanager
-    def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> Iterator[dict[str, Cubin]]:
+    def ready(self, sources: Mapping[str, str], progress: Callable[[int], None]) -> Iterator[dict[str, Cubin]]:
         failed: dict[str, BuildError] = {}
         made = self.compiler.cubins(
             {symbol: source for symbol, source in sources.items() if symbol not in LIBRARIES},
-            told,
+            progress,
             failed,
             (self.arch,),
         )

@@ -22,7 +22,7 @@ from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 
 from .chains import rejoin
-from .search import Choice, Found, lying, usual
+from .search import Choice, Found, layout_texts, optimum_texts
 
 VERSION = 1
 AGAIN = "build without load_tactics=, or record the tactics again with save_tactics="
@@ -68,7 +68,7 @@ class Decisions:
         """Of all ways to run a task, the recorded one; BuildError where it is not recorded, or is not possible here."""
         recorded = self.kernels.get(case(task))
         if recorded is None:
-            raise _refusal(task.region, f"is not recorded with operands of the strides {'; '.join(lying(task))}")
+            raise _refusal(task.region, f"is not recorded with operands of the strides {'; '.join(layout_texts(task))}")
         only = [(t, c) for t, c in found if (t.name, c.name) == recorded]
         if not only:
             raise _refusal(task.region, f"was recorded with the tactic {recorded[1]!r}, which is not possible here")
@@ -81,7 +81,7 @@ def _refusal(region: Region, why: str) -> BuildError:
 
 def case(task: Task) -> Case:
     """What a kernel is chosen by."""
-    return task.region.key, lying(task), usual(task)
+    return task.region.key, layout_texts(task), optimum_texts(task)
 
 
 def record(fused: Fused, placed: Placed, choices: Mapping[int, Choice]) -> Decisions:

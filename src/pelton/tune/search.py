@@ -72,10 +72,10 @@ class Choice:
 
 def task_key(task: Task) -> str:
     """Text of what is computed and how its operands lie; equal keys share times."""
-    return "\n".join([task.region.key, ";".join(lying(task)), *usual(task)])
+    return "\n".join([task.region.key, ";".join(layout_texts(task)), *optimum_texts(task)])
 
 
-def lying(task: Task) -> tuple[str, ...]:
+def layout_texts(task: Task) -> tuple[str, ...]:
     """The layouts of a task's inputs, constants and outputs: strides, and whether they are zero-padded."""
     body, layouts = task.region.body, task.layouts
     return tuple(
@@ -84,7 +84,7 @@ def lying(task: Task) -> tuple[str, ...]:
     )
 
 
-def usual(task: Task) -> tuple[str, ...]:
+def optimum_texts(task: Task) -> tuple[str, ...]:
     """The values that a task is tuned for, of sizes that vary."""
     return tuple(f"{name}={size}" for name, size in task.region.optimum_sizes(task.layouts).items())
 
@@ -269,9 +269,9 @@ def _small_enough(
 class Bench(Protocol):
     """What makes kernels run and takes their times."""
 
-    def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> AbstractContextManager[Any]:
-        """All that `race` needs of kernels, symbol → source, for as long as it is held; `told` hears how many are
-        compiled."""
+    def ready(self, sources: Mapping[str, str], progress: Callable[[int], None]) -> AbstractContextManager[Any]:
+        """All that `race` needs of kernels, symbol → source, for as long as it is held; `progress` gets the number
+        compiled so far."""
 
     def race(
         self,
@@ -301,7 +301,7 @@ class Timing:
     ):
         self.target, self.bench, self.cache, self.rounds, self.progress = target, bench, cache, rounds, progress
         self.budget, self.deadline = budget, None if budget is None else time.monotonic() + budget
-        self._told = not budget  # that it was too little; who gives none wants none
+        self._warned = not budget  # that the budget is over; a budget of 0 is no surprise
 
     def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
         """Times tasks by digest: one tactic of every form, then all of the forms near the best. alone: also what has
@@ -309,7 +309,7 @@ class Timing:
         self.measure(tasks, {d: first_few(f) for d, f in found.items()}, "tune", alone)
         self.measure(tasks, {d: near_best(f, self.cache.get(d)) for d, f in found.items()}, "refine", alone)
 
-    def usual(self, task: Task, kernels: list[Kernel]) -> tuple[Task, list[Kernel]]:
+    def at_optimum(self, task: Task, kernels: list[Kernel]) -> tuple[Task, list[Kernel]]:
         """A task and its kernels with the usual values of sizes that vary."""
         sizes, to = task.region.optimum_sizes(task.layouts), dict[Value, Value]()
         return (task.sized(sizes, to), [k.sized(sizes, to) for k in kernels]) if sizes else (task, kernels)
@@ -319,8 +319,8 @@ class Timing:
 
     def _leave(self, stage: str, count: int, of: int) -> None:
         """Says, once, what the budget does not reach."""
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             log.warning(
                 "the budget of %g s is over in stage %s, with kernels of %d of %d layers untimed: they run by the best"
                 " guess, or the best so far; what was timed is kept for the next build",
@@ -353,7 +353,7 @@ class Timing:
                 if self.late():
                     self._leave(stage, len(kernels) - done, len(kernels))
                     break
-                task, timed = self.usual(tasks[d], [k for _, k in ks])
+                task, timed = self.at_optimum(tasks[d], [k for _, k in ks])
                 times = self.bench.race((task,), [(k,) for k in timed], loaded, self.rounds, self.deadline)
                 self._put(d, [n for n, _ in ks], times)
         self.progress(stage, len(kernels), len(kernels))
