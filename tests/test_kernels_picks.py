@@ -219,4 +219,4 @@ def test_trees_that_lead_out_of_their_tables_are_refused(table, place, wrong):
     case = forest(3, 5, 3, 20, 1)
     (v,) = (v for v in case.graph.constants if v.name == table)
     case.graph.constants[v][place] = wrong
-    assert TEMPLATES["trees"].rejection(region_of(case.graph)) == "its tables lead out of themselves"
+    assert TEMPLATES["trees"].rejection(region_of(case.graph)) == "an index in its tables is out of bounds"

@@ -16,8 +16,8 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 MAX_LOOKUPS = 4096  # offsets of taps that a task with several groups may keep
 # Channels of groups that share their taps' offsets; with more, computing them again costs nothing. Against group by
-# group, 3 × 3, 2 threads, AVX-512: four of 16 channels on 112 × 112 with strides of two 613 → 337 µs, 32 of 4 on 56 × 56
-# 1136 → 571, 9 of 16 on 28 × 28 235 → 173, 16 of 32 on 14 × 14 254 → 225.
+# group, 3 × 3, 2 threads, AVX-512: four of 16 channels on 112 × 112 with strides of two 613 → 337 µs, 32 of 4 on
+# 56 × 56 1136 → 571, 9 of 16 on 28 × 28 235 → 173, 16 of 32 on 14 × 14 254 → 225.
 MAX_GROUP_CHANNELS = 128
 
 

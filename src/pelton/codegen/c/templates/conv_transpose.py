@@ -1,4 +1,4 @@
-"""Transposed convolutions, channels-last: gathered phase by phase, and depthwise."""
+"""Transposed convolutions, channels-last: by gathering, one phase of the strides after another, and depthwise."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ class DepthwiseTranspose(ChannelsLast):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window_geometry(region)
+        rows = max(1, min(4, s.n * s.oh // (8 * target.threads)))
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= s.c][:2]:
-            yield Tactic(
-                self.name, target.isa, (("NV", nv), ("RB", max(1, min(4, s.n * s.oh // (8 * target.threads)))))
-            )
+            yield Tactic(self.name, target.isa, (("NV", nv), ("RB", rows)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window_geometry(region)

@@ -17,13 +17,16 @@ from pelton.codegen.c.emit import constants, kernel, memory_type
 from pelton.codegen.grid import all_f32, is_constant, ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
-TRIAL_STEPS, MAX_ERROR = 32, 5e-4  # time steps; a quarter of what an output may be off by
-_ERRORS: dict[tuple, float] = {}  # per layer, as templates are asked again and again
+TRIAL_STEPS = 32
+MAX_ERROR = 5e-4  # a quarter of the error that an output may have
+_ERRORS: dict[tuple, float] = {}  # per layer, since templates are asked repeatedly
+
+Tiles = tuple[tuple[int, int], ...]  # (rows of the batch, vectors of units) in registers
 
 
 def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
-    """[direction, gate · unit, old unit] to [direction, block of units, old unit, gate, unit of the block], units past
-    the last one left as they are."""
+    """Packs [direction, gate · unit, old unit] into [direction, block of units, old unit, gate, unit of the block]; units
+    beyond the last one are left as they are."""
     directions, blocks, hidden, gates, width = out.shape
     gate = r.reshape(directions, gates, hidden, hidden)
     for i in range(blocks):
@@ -31,11 +34,21 @@ def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
         out[:, i, :, :, : part.shape[2]] = part.transpose(0, 3, 1, 2)
 
 
-class Recurrent(Template):
-    """What the recurrent templates share: gates of all steps given, recurrent weights packed at build time or, where
-    they are no constants, in scratch before the first step; states and outputs of any outer strides."""
+def tiles_for(rows: int, one: Tiles, two: Tiles, more: Tiles) -> Tiles:
+    """The register tiles for so many rows of the batch."""
+    if rows == 1:
+        return one
+    return two if rows == 2 else more
 
-    dynamic = True  # the time and the batch; hidden units are as many as the weights have
+
+class Recurrent(Template):
+    """Base of the recurrent templates, which are given the gates of all steps.
+
+    Recurrent weights are packed when the engine is built or, if they are not constant, into scratch memory before the
+    first step. States and outputs may have any outer strides.
+    """
+
+    dynamic = True  # time and batch; the number of hidden units is that of the weights
     without_tail = True
     weights = F32
 
@@ -44,36 +57,32 @@ class Recurrent(Template):
         if not all_f32(*node.inputs, *node.outputs):
             return "not f32"
         if not is_known(*node.inputs[1].type.shape):
-            return "the number of hidden units varies"
+            return "the number of hidden units is dynamic"
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """Time, batch, direction, unit: to join the directions of a time step is then no copy."""
+        """Time, batch, direction, unit: concatenating the directions of a time step is then a view."""
         return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        return (
-            is_constant(region, value)
-            and value is region.anchor.inputs[1]
-            or value.type.shape[-1] == 1
-            or layouts[value][-1] == 1
-        )
+        if is_constant(region, value) and value is region.anchor.inputs[1]:
+            return True  # packed when the engine is built
+        return value.type.shape[-1] == 1 or layouts[value][-1] == 1
 
-    def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
-        """(rows of the batch, vectors of units) worth trying: 8 to 12 sums in flight hide the latency of
-        multiply-adds."""
+    def registers(self, region: Region, rows: int) -> Tiles:
+        """The register tiles worth trying: 8 to 12 sums in flight hide the latency of multiply-adds."""
         raise NotImplementedError
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         _, directions, batch, hidden = region.anchor.outputs[0].type.shape
-        most = ceil_div(hidden, target.lanes)
+        vectors = ceil_div(hidden, target.lanes)
         seen = set()
         for bb in (ceil_div(batch, ceil_div(target.threads, directions)), batch):
             for mr, uv in self.registers(region, bb):
-                mr, uv = min(mr, bb), min(uv, most)
+                mr, uv = min(mr, bb), min(uv, vectors)
                 rows = ceil_div(bb, mr) * mr
                 shares = target.threads // (directions * ceil_div(batch, rows))  # for threads that have no rows
-                for split in (1, max(1, min(shares, ceil_div(most, uv)))):
+                for split in (1, max(1, min(shares, ceil_div(vectors, uv)))):
                     choice = (mr, uv, rows, split)
                     if choice not in seen:
                         seen.add(choice)
@@ -91,9 +100,12 @@ class Recurrent(Template):
         passes: int = 1,
         **sizes: Size,
     ) -> Kernel:
-        """The kernel of a file. roles: field of the kernel's operands → value; what is not in layouts stays a null
-        pointer. states: elements of what a tile holds from step to step. passes: over the units at a step, of which one
-        has to be done before the next."""
+        """The kernel of a file.
+
+        roles: field of the kernel's struct of operands → value; fields of values without a layout are null pointers.
+        states: elements that a tile keeps from step to step. passes: how often a step goes over all units, each time
+        after the time before is done.
+        """
         node = region.anchor
         time, directions, batch, hidden = node.outputs[0].type.shape
         for name, v in roles.items():
@@ -146,8 +158,7 @@ class Recurrent(Template):
 
 
 class HalfWeights(Recurrent):
-    """Recurrent weights in half precision: every step reads them all, out of a cache that gives less than two bytes per
-    operation."""
+    """Recurrent weights in half precision: each step reads all of them, from a cache slower than the arithmetic."""
 
     inexact = True
     weights = F16
@@ -156,25 +167,22 @@ class HalfWeights(Recurrent):
         return 0.1  # its error is a hundred times that of Winograd
 
     def node_rejection(self, region: Region) -> str | None:
-        """Also for weights without a large one: below 2⁻¹⁴ the steps of a half no longer shrink."""
-        reason = super().node_rejection(region)
-        if reason is not None:
+        """Weights need a large one among them: below 2⁻¹⁴ the steps between halves no longer shrink."""
+        if reason := super().node_rejection(region):
             return reason
         if not is_constant(region, region.anchor.inputs[1]):
             return "the recurrent weights are not constant"
         weights = region.body.constants[region.anchor.inputs[1]]
         largest = float(np.abs(weights).max())
         if not 2**-6 <= largest <= 2**15:
-            return f"weights up to {largest:.2g} would lose more than a half's rounding"
+            return f"weights up to {largest:.2g} would lose more than the rounding of halves"
         loss = rounding_error(region.anchor, weights)
-        return (
-            None if loss <= MAX_ERROR else f"what the layer says would be off by {loss:.1e} after {TRIAL_STEPS} steps"
-        )
+        return None if loss <= MAX_ERROR else f"its outputs would be off by {loss:.1e} after {TRIAL_STEPS} steps"
 
 
 def rounding_error(node: Node, weights: np.ndarray) -> float:
-    """How far rounding its recurrent weights to halves takes what a layer says on normal gates, relative to the largest
-    of it: layers that amplify what they remember amplify that, too."""
+    """The error of a layer's outputs, relative to the largest one, for normal gates and recurrent weights rounded to
+    halves: layers that amplify their states amplify the error, too."""
     key = node.op.name, tuple(sorted(node.attrs.items())), weights.shape, zlib.crc32(np.ascontiguousarray(weights).data)
     if key not in _ERRORS:
         directions, width, hidden = weights.shape
@@ -196,8 +204,8 @@ class Lstm(Recurrent):
     name = "lstm"
     anchors = ("lstm_steps",)
 
-    def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
-        return ((1, 2), (1, 3), (1, 1)) if rows == 1 else ((2, 1),) if rows == 2 else ((3, 1), (2, 1))
+    def registers(self, region: Region, rows: int) -> Tiles:
+        return tiles_for(rows, ((1, 2), (1, 3), (1, 1)), ((2, 1),), ((3, 1), (2, 1)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
@@ -238,19 +246,16 @@ class Gru(Recurrent):
     name = "gru"
     anchors = ("gru_steps",)
 
-    def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
+    def registers(self, region: Region, rows: int) -> Tiles:
         if region.anchor.attrs["linear_before_reset"]:
-            return ((1, 3), (1, 4), (1, 2)) if rows == 1 else ((2, 2), (2, 1)) if rows == 2 else ((4, 1), (3, 1))
-        return ((1, 4), (1, 6), (1, 2)) if rows == 1 else ((2, 2), (2, 3)) if rows == 2 else ((3, 2), (6, 1))
+            return tiles_for(rows, ((1, 3), (1, 4), (1, 2)), ((2, 2), (2, 1)), ((4, 1), (3, 1)))
+        return tiles_for(rows, ((1, 4), (1, 6), (1, 2)), ((2, 2), (2, 3)), ((3, 2), (6, 1)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
         gates, r, b, h = node.inputs
-        linear, width, (directions, _, hidden) = (
-            node.attrs["linear_before_reset"],
-            tactic["UV"] * target.lanes,
-            r.type.shape,
-        )
+        linear, width = node.attrs["linear_before_reset"], tactic["UV"] * target.lanes
+        directions, _, hidden = r.type.shape
         array, cut = region.body.constants.get(r), 2 * hidden
         padded = ceil_div(hidden, 2 * width) * 2 * width
         if linear:
@@ -299,8 +304,8 @@ class Rnn(Recurrent):
     name = "rnn"
     anchors = ("rnn_steps",)
 
-    def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
-        return ((1, 8), (1, 12), (1, 4)) if rows == 1 else ((2, 6), (2, 4)) if rows == 2 else ((3, 4), (6, 2))
+    def registers(self, region: Region, rows: int) -> Tiles:
+        return tiles_for(rows, ((1, 8), (1, 12), (1, 4)), ((2, 6), (2, 4)), ((3, 4), (6, 2)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor

@@ -1,5 +1,4 @@
-"""Chains of a 1×1 convolution, a depthwise one and another 1×1, computed depth first: strips of rows whose intermediate
-values never leave the caches."""
+"""Chains of 1×1, depthwise and 1×1 convolutions, depth first: in strips of rows whose intermediates stay in caches."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, te
 
 @dataclass(frozen=True)
 class ConvChain:
-    """A region taken apart: each anchor with the pointwise nodes after it is a region of its own. `expand` or `project`
-    may be missing."""
+    """A region as one region per anchor, each with the pointwise nodes behind it; `expand` or `project` may be absent."""
 
     expand: Region | None
     filter: Region
@@ -38,11 +36,10 @@ def parts(region: Region) -> tuple[Region, ...]:
     after: dict[Value, int] = {}
     nodes: list[list[Node]] = [[] for _ in region.anchors]
     for n in region.body.nodes:
-        k = (
-            region.anchors.index(n)
-            if n in region.anchors
-            else max((after[v] for v in n.inputs if v in after), default=0)
-        )
+        if n in region.anchors:
+            k = region.anchors.index(n)
+        else:
+            k = max((after[v] for v in n.inputs if v in after), default=0)
         nodes[k].append(n)
         after.update(dict.fromkeys(n.outputs, k))
     return tuple(cut(region.body, tuple(own), (a,)) for own, a in zip(nodes, region.anchors))
@@ -59,13 +56,20 @@ def chain(region: Region) -> ConvChain:
     return ConvChain(found[0] if k else None, found[k], found[k + 1] if len(found) > k + 1 else None)
 
 
+def _kind(node: Node) -> str:
+    if is_product(node):
+        return "product"
+    return "depthwise" if is_depthwise(node) else ""
+
+
 @template
 class Strips(Template):
-    """Which chains are worth it is decided by the clock (`tune/chains.py`). Against the kernels of the parts, which
-    write what lies between to L3 and read it back (MobileNetV2, 2 threads, interleaved): expand, filter and project 1.1
-    to 1.5 times as fast down to pictures of 28 × 28, 0.9 to 1.0 times at 14 × 14 and 7 × 7, where all of it fits L2;
-    filter and project at 112 × 112 × 32 1.3 times; expand and filter with SiLU (EfficientNet) 0.8 to 1.05 times: rows
-    that two strips need are computed twice, and there it is arithmetic that takes the time.
+    """A chain of convolutions as one kernel; timing decides which chains are (`tune/chains.py`).
+
+    Against separate kernels, which write intermediates to L3 and read them back (MobileNetV2, 2 threads, interleaved):
+    expand, filter and project 1.1 to 1.5 times as fast down to images of 28 × 28, 0.9 to 1.0 times at 14 × 14 and 7 × 7,
+    where all of it fits L2; filter and project at 112 × 112 × 32 1.3 times; expand and filter with SiLU (EfficientNet)
+    0.8 to 1.05 times: rows that two strips need are computed twice, and there arithmetic takes the time.
     """
 
     name = "strips"
@@ -74,7 +78,7 @@ class Strips(Template):
     def rejection(self, region: Region) -> str | None:
         if len(region.anchors) not in (2, 3) or any(a.op.name != "convolution" for a in region.anchors):
             return "no chain of two or three convolutions"
-        kinds = ["product" if is_product(a) else "depthwise" if is_depthwise(a) else "" for a in region.anchors]
+        kinds = [_kind(a) for a in region.anchors]
         if kinds not in (["product", "depthwise", "product"], ["product", "depthwise"], ["depthwise", "product"]):
             return "not 1×1, depthwise and 1×1 convolutions, or two neighbours of these"
         for a in region.anchors:
@@ -88,10 +92,10 @@ class Strips(Template):
         for part, then in zip(found, found[1:]):
             between = then.anchors[0].inputs[0]
             if part.body.outputs != (between,) or region.body.uses(between) != 1 or not all_f32(between):
-                return "what lies between is more than one value with one reader"
+                return "an intermediate has several readers, or is not the only one"
         s = window_geometry(chain(region).filter)
         if (s.dh, s.dw) != (1, 1) or s.sh > s.kh or s.sw > s.kw or s.pt >= s.kh or s.pl >= s.kw:
-            return "filters with gaps between their elements or their places, or filters all outside of the picture"
+            return "dilated filters, strides larger than the filter, or windows that lie in the padding alone"
         return next(
             (reason for part in found if (reason := tail_rejection(part, part.anchors[0].output.type.shape, 1))), None
         )
@@ -197,7 +201,7 @@ def panels(region: Region, node: Node, nr: int) -> Packed:
 
 
 def scratch(s: WindowGeometry, tactic: Tactic, lanes: int, project: bool) -> Size:
-    """Bytes that a worker holds: the rings, and the rows for the last product."""
+    """Bytes of scratch memory per worker: ring buffers of rows, and the rows for the last product."""
     nr, g = tactic["NV"] * lanes, tactic["G"]
     ring = ((g - 1) * s.sh + s.kh) * ((s.ow - 1) * s.sw + s.kw) * nr
     return 4 * (ceil_div(s.c, nr) * ring + (g * s.ow * ceil_div(s.c, lanes) * lanes if project else 0))

@@ -1,4 +1,4 @@
-"""Decision trees, their nodes packed so that one step reads one place."""
+"""Decision trees, with packed nodes: each step reads one cache line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from pelton.codegen.c.emit import constants, kernel, literal, memory_type
 from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
-# rows of a tile: with thirty features each they and a tree of a thousand nodes are about what L1 holds
-_MAX_ROWS = 128
+_MAX_ROWS = 128  # of a tile: with thirty features each, and a tree of a thousand nodes, they about fill L1
 _JOINS = {"sum": "((a) + (b))", "min": "((b) < (a) ? (b) : (a))", "max": "((b) > (a) ? (b) : (a))"}
 
 
@@ -38,7 +37,7 @@ class Trees(Template):
         return (
             None
             if is_valid(*tables, features=node.inputs[0].type.shape[1], targets=node.attrs["targets"])
-            else "its tables lead out of themselves"
+            else "an index in its tables is out of bounds"
         )
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
@@ -122,19 +121,18 @@ class Trees(Template):
 def _target_of_tree(
     child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, start: np.ndarray, target: np.ndarray
 ) -> np.ndarray | None:
-    """The target of each tree whose leaves hold one weight each, all for that target; None where a tree has other
-    leaves."""
+    """The target of each tree if every leaf has one weight, and all leaves of a tree have the same target; else None."""
     found = np.full(depth.size, -1, np.int32)
     at = tree = np.arange(depth.size)
     for _ in range(int(depth.max(initial=0)) + 1):
         ends = child[at] == at - 1
         held, of = leaf[at[ends]], tree[ends]
-        # nodes that many paths lead to are not gone through path by path
+        # a node may have many parents: give up, instead of following every path
         if at.size > child.size or (start[held + 1] - start[held] != 1).any():
             return None
-        told = target[start[held]]
-        found[of[found[of] < 0]] = told[found[of] < 0]
-        if (found[of] != told).any():
+        targets = target[start[held]]
+        found[of[found[of] < 0]] = targets[found[of] < 0]
+        if (found[of] != targets).any():
             return None
         at, tree = np.concatenate([child[at[~ends]], child[at[~ends]] + 1]), np.tile(tree[~ends], 2)
     return found
@@ -153,7 +151,7 @@ def is_valid(
     features: int,
     targets: int,
 ) -> bool:
-    """Whether every number in the tables of trees points to a place that there is."""
+    """Whether every index in the tables of trees is within bounds."""
     slots, column = threshold.size, np.where(feature < 0, ~feature, feature)
     return bool(
         depth.size <= slots

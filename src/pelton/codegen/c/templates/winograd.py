@@ -113,10 +113,10 @@ def _row(point: float, scale: float) -> list[float]:
 
 
 _A, _B = 0.5**0.5, 2**0.5
-# The transforms of filters, by the size of the output's tile: F(2×2) at the points 0, ±1, ∞ and F(6×6) at 0, ±1, ±2, ±½,
-# ∞ (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015), F(4×4) at 0, ±√½, ±√2, ∞, where the error
-# is a third of that at 0, ±1, ±2, ∞ (on points: Alam et al., "Winograd convolution for deep neural networks: efficient
-# point selection", 2022).
+# The transforms of filters, by the size of the output's tile: F(2×2) at the points 0, ±1, ∞ and F(6×6) at 0, ±1, ±2,
+# ±½, ∞ (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015), F(4×4) at 0, ±√½, ±√2, ∞, where the
+# error is a third of that at 0, ±1, ±2, ∞ (on points: Alam et al., "Winograd convolution for deep neural networks:
+# efficient point selection", 2022).
 G = {
     2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
     4: np.array(
@@ -140,8 +140,8 @@ G = {
 
 
 def transform_filters(w: np.ndarray, f: int, out: np.ndarray) -> None:
-    """Filters [OC, C, 3, 3] as U[point, panel, C, nr], computed in float64 and rounded once; the sums are written out so
-    that every machine computes the same bytes."""
+    """Filters [OC, C, 3, 3] as U[point, panel, C, nr], in float64, rounded once; sums have a fixed order, so that every
+    machine computes the same bytes."""
     g, (panels, _, nr) = G[f], out.shape[1:]
     e = len(g)
     for p in range(panels):  # one at a time: intermediate results stay in the caches
