@@ -96,7 +96,7 @@ def test_every_tactic(case):
     assert check(TEMPLATES["strips"], case, most=100) >= 4
 
 
-def lying(region):
+def dense_layouts(region):
     return {
         v: dense(v.type.shape, ORDER if v.type.rank == 4 else None)
         for v in (*region.body.inputs, *region.body.constants, *region.body.outputs)
@@ -108,34 +108,33 @@ def test_what_a_worker_holds_stays_in_its_share_of_the_cache():
     template = TEMPLATES["strips"]
     for l2 in (256 << 10, 512 << 10, 2 << 20):
         target = Target(l2=l2, threads=2)
-        kernels = [
-            template.emit(region, lying(region), t, target) for t in template.tactics(region, lying(region), target)
-        ]
+        layouts = dense_layouts(region)
+        kernels = [template.emit(region, layouts, t, target) for t in template.tactics(region, layouts, target)]
         assert kernels and all(k.scratch <= l2 for k in kernels)
-    assert not list(template.tactics(region, lying(region), Target(l2=32 << 10)))
+    assert not list(template.tactics(region, dense_layouts(region), Target(l2=32 << 10)))
 
 
-def test_pictures_of_a_batch_are_strips_enough():
+def test_images_of_a_batch_are_strips_enough():
     tactics = [
-        list(TEMPLATES["strips"].tactics(r, lying(r), TARGET))
+        list(TEMPLATES["strips"].tactics(r, dense_layouts(r), TARGET))
         for r in (region_of(chained((n, 8, 16, 16), 24, 8).graph) for n in (1, 8))
     ]
     assert [t[0]["RB"] for t in tactics] == [4, 16]
 
 
 @pytest.mark.parametrize(
-    "why, case",
+    "reason, case",
     [
-        ("gaps", chained((1, 4, 9, 9), 8, 8, kernel=3, stride=4)),
-        ("outside", chained((1, 4, 9, 9), 8, 8, kernel=3, pads=(3, 0, 0, 0))),
-        ("one reader", chained((1, 8, 9, 9), 8, 8, last=[("out", "add", "p ea")])),
-        ("one reader", chained((1, 8, 9, 9), 8, 0, last=[("out", "add", "fa ea")])),
+        ("strides larger than the filter", chained((1, 4, 9, 9), 8, 8, kernel=3, stride=4)),
+        ("in the padding alone", chained((1, 4, 9, 9), 8, 8, kernel=3, pads=(3, 0, 0, 0))),
+        ("an intermediate has several readers", chained((1, 8, 9, 9), 8, 8, last=[("out", "add", "p ea")])),
+        ("an intermediate has several readers", chained((1, 8, 9, 9), 8, 0, last=[("out", "add", "fa ea")])),
         (
-            "one reader",
+            "an intermediate has several readers",
             Case("kept", (g := chained((1, 8, 9, 9), 8, 8).graph).replace(outputs=(*g.outputs, g.nodes[1].output))),
         ),
     ],
 )
-def test_what_is_no_chain_is_refused(why, case):
-    assert why in TEMPLATES["strips"].rejection(region_of(case.graph))
+def test_what_is_no_chain_is_rejected(reason, case):
+    assert reason in TEMPLATES["strips"].rejection(region_of(case.graph))
     assert evaluate(case.graph, {v.name: np.zeros(v.type.shape, np.float32) for v in case.graph.inputs})
