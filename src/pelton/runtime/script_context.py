@@ -1,0 +1,342 @@
+"""Runs scripts: a context of each engine, and the arrays that have names."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.backends.arrays import (
+    Look,
+    all_hosted,
+    check_apart,
+    check_names,
+    check_out,
+    fit,
+    hosted,
+    looks,
+    refuse_mapping,
+)
+from pelton.backends.cpu import describe
+from pelton.backends.device import Stamped
+from pelton.engine import sizes
+from pelton.engine.model import Step
+from pelton.engine.program import (
+    Action,
+    Block,
+    HostAction,
+    IfAction,
+    LoopAction,
+    RunAction,
+    ScanAction,
+    blocks_in,
+)
+from pelton.errors import EngineError, InputError
+from pelton.system import memory
+from pelton.system.forks import survives_fork
+
+from .context import ENTERED, Context
+from .script_values import StackedRows, address_range, as_output, size_operand, write_output
+
+if TYPE_CHECKING:
+    from .program import ScriptEngine
+
+log = logging.getLogger("pelton.runtime")
+REMEMBERED = 1024  # shapes that an engine in a loop keeps ready
+
+
+class Names(dict[str, Any]):
+    """Name → array, list or None in a block; names that it does not define are looked up in the block around it."""
+
+    __slots__ = ("outer",)
+
+    def __init__(self, outer: Mapping[str, Any]):
+        self.outer = outer
+
+    def __missing__(self, name: str) -> Any:
+        return self.outer[name]
+
+
+class ScriptContext(Context):
+    """Runs a script: a context of each engine, and the names."""
+
+    def __init__(self, engine: ScriptEngine, threads: int | None = None):
+        self.engine = engine
+        self.owner = engine
+        self._names = {p.name for p in engine.script.inputs}
+        self.contexts = [e.context(threads) for e in engine.engines]
+        for context in self.contexts:
+            context.remembered = REMEMBERED
+        self.threads = max((c.threads for c in self.contexts), default=threads or 1)
+        self._room = memory.installed() // 2
+        # while tracing: what has run, with its steps
+        self._traced: list[tuple[Action, Sequence[Stamped]]] | None = None
+        self._turns = 0  # of all loops of the run
+        # shapes of the inputs → what the inputs then have to be
+        self._ports: dict[tuple[tuple[int, ...], ...], list[Look]] = {}
+        self._one = None if engine.script.symbols else looks(engine.ports({}))  # the same where there is but one way
+        self._unlock()
+        survives_fork(self)
+
+    @property
+    def machine(self) -> str:
+        return next((c.machine for c in self.contexts), describe()["model"])
+
+    @property
+    def stream(self) -> None:
+        """Not one but those of the engines' contexts: a script looks at what they give."""
+
+    def synchronize(self) -> None:
+        """Nothing goes on when `run` has returned."""
+
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the
+        shape that the data gives."""
+        with self._lock:  # as `_alone` does it, in half the time
+            if self._busy:
+                raise InputError(ENTERED)
+            self._busy = True
+            try:
+                return self._run(inputs, out)
+            finally:
+                self._busy = False
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
+        """Every step with the nanoseconds it took in all its runs; steps between the engines include what they run."""
+        with self._alone():
+            inside = [
+                [(s, 0) for s in sizes.at(e.plain, sizes.optimum_sizes(e.plain)).steps] for e in self.owner.engines
+            ]
+            outside = {id(a): 0 for a in between(self.owner.script.main)}
+            for action, steps in self._trace(inputs, None)[1]:
+                if isinstance(action, RunAction):
+                    inside[action.engine] = [
+                        (s, so_far + end - begin) for (_, so_far), (s, begin, end) in zip(inside[action.engine], steps)
+                    ]
+                elif id(action) in outside:  # not what ran instead of an engine
+                    outside[id(action)] += sum(end - begin for _, begin, end in steps)
+            return [
+                *(t for times in inside for t in times),
+                *((step_of(a), outside[id(a)]) for a in between(self.owner.script.main)),
+            ]
+
+    def trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], list[Stamped]]:
+        """Outputs by name, and all that ran, as often as it did; steps between the engines include what they run."""
+        with self._alone():
+            results, found = self._trace(inputs, out)
+            return results, [t for _, steps in found for t in steps]
+
+    def _trace(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
+    ) -> tuple[dict[str, np.ndarray], list[tuple[Action, Sequence[Stamped]]]]:
+        """Outputs by name, and what ran with its steps, in the order in which it ended."""
+        self._traced = []
+        try:
+            return self._run(inputs, out), self._traced
+        finally:
+            self._traced = None
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Does nothing: which shapes the engines of a script meet, only the data says."""
+
+    def watch(self, inputs: Mapping[str, Any], see: Callable[..., None]) -> dict[str, np.ndarray]:
+        raise InputError("a script has no one memory to look into; watch the runs of its engines")
+
+    def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+        script = self.owner.script
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
+            refuse_mapping(script.inputs, inputs)
+        if inputs.keys() != self._names:
+            check_names("input", script.inputs, inputs, all_of_them=True)
+        if out is not None:
+            check_out(script.outputs, out)
+        inputs = all_hosted(inputs)
+        names = Names(self.owner.arrays)
+        for port, name, dtype, shape in self._one or self._for_shapes(inputs):
+            array = inputs[name]
+            if (
+                type(array) is not np.ndarray
+                or array.dtype != dtype
+                or array.shape != shape
+                or dtype.hasobject
+                or not (array.flags.c_contiguous and array.flags.aligned)
+            ):
+                array = fit(port, array)
+            names[name] = array
+        if out:
+            places = (hosted(out.get(p.name), f"out[{p.name!r}]") for p in script.outputs)
+            spans = [address_range(a) for a in (*(names[p.name] for p in script.inputs), *places)]
+            check_apart(script.inputs, script.outputs, spans, out)
+        self._turns = 0
+        lent = self.owner.lent.union(map(id, names.values()))
+        found = self._block(script.main, names)
+        results = {p.name: as_output(p, value, id(value) in lent) for p, value in zip(script.outputs, found)}
+        # when all are made: what they are made of may lie where one goes
+        if out:
+            results.update(
+                (p.name, write_output(p, results[p.name], out[p.name])) for p in script.outputs if p.name in out
+            )
+        return results
+
+    def _for_shapes(self, inputs: Mapping[str, Any]) -> list[Look]:
+        """What the inputs have to be, given the shapes that they have."""
+        script = self.owner.script
+        shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
+        key = tuple(shapes.values())
+        if key not in self._ports:
+            for port in script.inputs:
+                if len(shapes[port.name]) != len(port.shape):
+                    fit(port, inputs[port.name])  # says what is wrong
+            if len(self._ports) >= REMEMBERED:
+                self._ports.clear()
+            self._ports[key] = looks(self.owner.ports(sizes.solve(script, shapes)))
+        return self._ports[key]
+
+    def _block(self, block: Block, names: Names) -> list[Any]:
+        traced = self._traced
+        for run, action, outputs, dead in self.owner.plans[id(block)]:
+            begin = time.monotonic_ns() if traced is not None else 0
+            names.update(zip(outputs, run(self, action, names)))  # one that has no name is looked at by nobody
+            if traced is not None and not isinstance(action, RunAction):
+                traced.append((action, [(step_of(action), begin, time.monotonic_ns())]))
+            for name in dead:
+                names.pop(name, None)
+        return [names[name] for name in block.outputs]
+
+    def _engine(self, action: RunAction, names: Names) -> Iterable[Any]:
+        context = self.contexts[action.engine]
+        ready = context._latest
+        try:
+            feeds = {
+                name: names[f.name] if f.source == "array" else size_operand(f, names[f.name])
+                for name, f in self.owner.feeds[id(action)]
+            }
+            if self._traced is None:
+                # nobody else runs this context
+                found = ready.call(feeds) if ready is not None and ready.call is not None else None
+                return (context.run(feeds) if found is None else found).values()
+            results, steps = context.trace(feeds)
+        except InputError as e:
+            if action.otherwise is None:
+                raise
+            level = logging.DEBUG if action.engine in self.owner.warned else logging.WARNING
+            self.owner.warned.add(action.engine)
+            log.log(
+                level,
+                "the data makes sizes that engine %d of %r does not take (%s): for them its %d layers run on the host,"
+                " by their reference",
+                action.engine,
+                self.owner.called,
+                e,
+                len(action.otherwise.steps),
+            )
+            return self._block(action.otherwise, Names(names))
+        self._traced.append((action, steps))
+        return results.values()
+
+    def _host(self, action: HostAction, names: Names) -> Iterable[Any]:
+        given = [names[name] if name else None for name in action.inputs]
+        if action.call == "list":
+            return [given]
+        if action.call == "none":
+            return [None]
+        found = self.owner.calls[id(action)](*given)
+        if len(found) < len(action.outputs):
+            raise EngineError(f"step {action.name!r} gave {len(found)} results, expected {len(action.outputs)}")
+        return [v if v is None or isinstance(v, (list, dict)) else np.asarray(v) for v in found]
+
+    def _if(self, action: IfAction, names: Names) -> Sequence[Any]:
+        condition = names[action.condition]
+        return self._block(
+            action.then if (condition.item() if condition.size == 1 else condition.all()) else action.other,
+            Names(names),
+        )
+
+    def _loop(self, action: LoopAction, names: Names) -> Sequence[Any]:
+        trips = int(names[action.trips].reshape(-1)[0]) if action.trips else None
+        go = bool(np.all(names[action.condition])) if action.condition else True
+        carried, most = [names[name] for name in action.carried], self.owner.script.iterations
+        rows = StackedRows(len(action.stacked), self._room)
+        i = 0
+        while go and (trips is None or i < trips):
+            if self._turns >= most:
+                raise EngineError(
+                    f"the loops of {self.owner.called!r} have not ended after {most} iterations; if they should go on, "
+                    f"build with a larger max_iterations= (it was the one that makes {', '.join(action.outputs)})"
+                )
+            self._turns += 1
+            inner = Names(names)
+            inner.update(zip(action.body.inputs, (np.array(i, np.int64), np.array(go), *carried)))
+            condition, *found = self._block(action.body, inner)
+            go, carried = bool(np.all(condition)), found[: len(carried)]
+            rows.add(found[len(carried) :])
+            i += 1
+        return (*carried, *(rows.stack(k, 0, False, *kind) for k, kind in enumerate(action.stacked)))
+
+    def _scan(self, action: ScanAction, names: Names) -> Sequence[Any]:
+        carried, scanned = [names[name] for name in action.carried], [names[name] for name in action.scanned]
+        if any(axis >= x.ndim for x, axis in zip(scanned, action.axes)):
+            raise EngineError(f"a scan along axes {list(action.axes)} got arrays of {[x.ndim for x in scanned]} axes")
+        lengths = {x.shape[axis] for x, axis in zip(scanned, action.axes)}
+        if len(lengths) > 1:
+            raise InputError(
+                f"a scan needs inputs of one length, got {' and '.join(map(str, sorted(lengths)))} for"
+                f" {', '.join(action.scanned)}"
+            )
+        rows, (length,) = StackedRows(len(action.stacked), self._room), lengths
+        for i in range(length):
+            at = [
+                x[(slice(None),) * axis + (length - 1 - i if back else i,)]
+                for x, axis, back in zip(scanned, action.axes, action.back)
+            ]
+            inner = Names(names)
+            inner.update(zip(action.body.inputs, (*carried, *map(np.asarray, at))))
+            found = self._block(action.body, inner)
+            carried = found[: len(carried)]
+            rows.add(found[len(carried) :])
+        kinds = zip(action.into, action.reversed, action.stacked)
+        return (*carried, *(rows.stack(k, into, back, *kind) for k, (into, back, kind) in enumerate(kinds)))
+
+
+# what runs a step: called with the context, the step and the names, gives the values of its outputs
+RUNNERS: dict[type, Callable[..., Iterable[Any]]] = {
+    RunAction: ScriptContext._engine,
+    HostAction: ScriptContext._host,
+    IfAction: ScriptContext._if,
+    LoopAction: ScriptContext._loop,
+    ScanAction: ScriptContext._scan,
+}
+
+
+def between(block: Block) -> list[Action]:
+    """The steps that are no runs of engines, outer ones first; what runs only where an engine's sizes do not fit is
+    left out."""
+    found: list[Action] = []
+    for action in block.steps:
+        if not isinstance(action, RunAction):
+            found.append(action)
+            for inner in blocks_in(action):
+                found += between(inner)
+    return found
+
+
+def step_of(action: Action) -> Step:
+    """How a step of a script shows among the steps of engines."""
+    kind = action.name if isinstance(action, HostAction) else f"{_kind(action)} → {', '.join(action.outputs)}"
+    return Step(
+        kind,
+        "",
+        tiles=0,
+        host=action.call if isinstance(action, HostAction) else _kind(action).lower(),
+        info={"name": kind, "op": _kind(action).lower(), "tactic": "script", "layers": [kind]},
+    )
+
+
+def _kind(action: Action) -> str:
+    """What users call a step of a script: "Run", "If", "Loop" or "Scan"."""
+    return type(action).__name__.removesuffix("Action")
