@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends.device import backend
@@ -14,7 +13,6 @@ from pelton.engine import program_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.model import DynamicDimension, Port, Step, numpy_dtype, strings_in
 from pelton.engine.program import (
-    Action,
     Block,
     Feed,
     HostAction,
@@ -30,19 +28,9 @@ from pelton.system.memory import aligned
 
 from .context import Context
 from .engine import Engine
-from .script_context import RUNNERS, ScriptContext, between, step_of
+from .script_context import RUNNERS, Call, PlannedAction, ScriptContext, between, step_of
 
-Call = Callable[..., Sequence[Any]]
 NATIVE: dict[str, Call] = {"non_max_suppression": non_max_suppression}  # instead of the functions of `ops.data`
-
-
-class PlannedAction(NamedTuple):
-    """A step of a block: what runs it, its outputs, and the names that nothing reads after it."""
-
-    run: Callable[..., Iterable[Any]]
-    action: Action
-    outputs: tuple[str, ...]
-    dead: tuple[str, ...]
 
 
 class ScriptEngine(Engine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,15 +23,17 @@ from pelton.backends.arrays import (
 from pelton.backends.cpu import describe
 from pelton.backends.device import Stamped
 from pelton.engine import sizes
-from pelton.engine.model import Step
+from pelton.engine.model import Port, Step
 from pelton.engine.program import (
     Action,
     Block,
+    Feed,
     HostAction,
     IfAction,
     LoopAction,
     RunAction,
     ScanAction,
+    Script,
     blocks_in,
 )
 from pelton.errors import EngineError, InputError
@@ -39,13 +41,39 @@ from pelton.system import memory
 from pelton.system.forks import survives_fork
 
 from .context import ENTERED, Context
+from .engine import Engine
 from .script_values import StackedRows, address_range, as_output, size_operand, write_output
-
-if TYPE_CHECKING:
-    from .program import ScriptEngine
 
 log = logging.getLogger("pelton.runtime")
 REMEMBERED = 1024  # shapes that an engine in a loop keeps ready
+Call = Callable[..., Sequence[Any]]
+
+
+class PlannedAction(NamedTuple):
+    """A step of a block: what runs it, its outputs, and the names that nothing reads after it."""
+
+    run: Callable[..., Iterable[Any]]
+    action: Action
+    outputs: tuple[str, ...]
+    dead: tuple[str, ...]
+
+
+class ScriptOwner(Protocol):
+    """What a context asks of the engine whose script it runs. Per block, by `id`: `plans`; per action: `calls`, the
+    functions of host steps, and `feeds`, what the inputs of its engine get."""
+
+    script: Script
+    engines: list[Engine]
+    arrays: dict[str, Any]
+    plans: dict[int, list[PlannedAction]]
+    calls: dict[int, Call]
+    feeds: dict[int, list[tuple[str, Feed]]]
+    warned: set[int]
+    lent: set[int]
+
+    @property
+    def called(self) -> str: ...
+    def ports(self, values: Mapping[str, int]) -> tuple[Port, ...]: ...
 
 
 class Names(dict[str, Any]):
@@ -63,7 +91,7 @@ class Names(dict[str, Any]):
 class ScriptContext(Context):
     """Runs a script: a context of each engine, and the names."""
 
-    def __init__(self, engine: ScriptEngine, threads: int | None = None):
+    def __init__(self, engine: ScriptOwner, threads: int | None = None):
         self.engine = engine
         self.owner = engine
         self._names = {p.name for p in engine.script.inputs}
