@@ -1,12 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what builds take at every level, with empty caches, and writes what sessions estimate from until a machine
-has builds of its own.
-
-    python benchmarks/builds.py [--levels 0,1,2,3,4,5] [--output src/pelton/data/builds.json]
-
-Two models say it: the network that comes with Pelton, and a single product, which is what a build takes whatever it
-builds.
-"""
+"""Measures build times at every level, with empty caches, and writes the defaults of sessions' estimates."""
 
 from __future__ import annotations
 

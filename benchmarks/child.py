@@ -1,8 +1,7 @@
-"""An object in a process of its own, asked by lines of JSON: what crashes there, or loses a GPU, is that process's
-alone.
+"""An object in a process of its own, asked by lines of JSON: a crash or a lost GPU ends only that process.
 
-    python -m benchmarks.child MODULE CLASS ARGUMENTS     makes it, then calls its methods: {"call": NAME, "with": {…}}
-    → {"gave": …}
+python -m benchmarks.child MODULE CLASS ARGUMENTS     makes it, then calls its methods: {"call": NAME, "with": {…}}
+→ {"gave": …}
 """
 
 from __future__ import annotations
@@ -31,9 +30,11 @@ class Failed(Exception):
 
 
 class Child:
-    """The object at the other end. `before`: words in front of the command, for a program that watches over it. `said`:
-    the file that gets what the process says besides answers, behind what is there. `python`: that of another venv, in
-    which the module has what it needs."""
+    """The object in the other process.
+
+    `before`: a prefix of the command, for a program that watches over it. `said`: the file to which the process's other
+    output is appended. `python`: that of another venv, which has the module's requirements.
+    """
 
     def __init__(
         self,
@@ -76,8 +77,7 @@ class Child:
         return json.loads(said)["gave"]
 
     def _line(self, end: float) -> bytes:
-        """The next answer; nothing where there is none any more. What watches over the process may say something
-        between them."""
+        """The next answer, or nothing at the end; a program that watches the process may write lines in between."""
         assert self._process.stdout is not None
         line = b""
         with selectors.DefaultSelector() as ready:
@@ -95,8 +95,7 @@ class Child:
         return line
 
     def _kill(self) -> None:
-        """With all processes that it started and that are still there: they would take time from what is measured
-        next."""
+        """Kills all processes that it started, which would slow down what is measured next."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

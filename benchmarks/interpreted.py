@@ -32,8 +32,7 @@ HEAD = "| model | target | precision | launches | off, of the largest output | m
 def rows(
     models: Sequence[Path], targets: Sequence[str], precisions: Sequence[str], jobs: int, seed: int = 0
 ) -> Iterator[tuple[str, float, float]]:
-    """For each model, target and precision: what to say of them, how far its outputs are off, and how far they may
-    be."""
+    """For each model, target and precision: a label, the error of its outputs, and the error that is allowed."""
     if str(ROOT / "tests") not in sys.path:
         sys.path.insert(0, str(ROOT / "tests"))
     import triton_interpreter

@@ -110,9 +110,10 @@ def fill_light(name: str, path: Path, batch: int) -> None:
 
 
 def settle(model: onnx.ModelProto) -> None:
-    """Sets the statistics of each batch norm, in order, to those of its operand for one random input, and scales
-    weights and biases of products without a batch norm so that their results are normalized for that input. Nodes run
-    one by one: the whole graph would have to be loaded again for each of them."""
+    """Sets batch norms to the statistics of one random input, in order, and normalizes other products alike.
+
+    Nodes run one by one: the whole graph would have to be loaded again for each of them.
+    """
     import onnxruntime
 
     stored = {w.name: w for w in model.graph.initializer}
@@ -164,8 +165,7 @@ def settle(model: onnx.ModelProto) -> None:
 
 
 def change(path: Path) -> float:
-    """By how much two random inputs change the first output, relative to its largest value; SystemExit where they hardly
-    do."""
+    """The change of the first output between two random inputs, relative to its maximum; SystemExit if too small."""
     import onnxruntime
 
     def draw(port, rng: np.random.Generator) -> np.ndarray:

@@ -35,8 +35,7 @@ class UNet(nn.Module):
 
 
 class Detector(nn.Module):
-    """ResNet-18, a feature pyramid joined by nearest upsampling and concatenation, and a head at three scales (as in
-    the YOLO family)."""
+    """ResNet-18, a feature pyramid, and a head at three scales (as in the YOLO family)."""
 
     def __init__(self, classes: int = 80, width: int = 128):
         super().__init__()
@@ -164,8 +163,7 @@ def mobilenet_v2() -> nn.Module:
 
 
 class YoloV2(nn.Module):
-    """Redmon and Farhadi 2016: Darknet-19 without its head, a passthrough of its finer half, and 5 boxes for each of 13
-    × 13 cells (VOC)."""
+    """Redmon and Farhadi 2016: Darknet-19 without its head, a passthrough, and 5 boxes for each of 13 × 13 cells."""
 
     # (channels, kernel) of convolutions; () is a pool
     EARLY = ((32, 3), (), (64, 3), (), (128, 3), (64, 1), (128, 3), (), (256, 3), (128, 1), (256, 3), ())

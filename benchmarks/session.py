@@ -1,16 +1,5 @@
 #!/usr/bin/env python3
-"""Times how a script starts: import, session, first run, each in a process of its own, with Pelton cold and warm and
-beside ONNX Runtime.
-
-    python benchmarks/session.py MODEL_OR_FOLDER … [--peers-python PYTHON] [--threads N] [--level N] [--runs N] [--cold
-    N] [--shapes x=1x3x224x224]
-
-The script is the same for both, but for the name of the module. Cold is the first session of a model, which builds its
-engine into an empty cache; warm are all later ones, which find it there. Measurements take turns, and medians are
-shown, in milliseconds since the process was started; files are in memory, and Python's modules compiled, by then for
-both. ONNX Runtime may live in a venv of its own, of which --peers-python names the Python. `benchmarks/models.py`
-writes models to measure.
-"""
+"""Times the start of a script with Pelton, cold and warm, and ONNX Runtime: import, session, first run."""
 
 from __future__ import annotations
 

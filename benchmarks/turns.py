@@ -171,8 +171,7 @@ def measure(model: Path, old: Checkout, new: Checkout, a: argparse.Namespace) ->
 
 
 def apart(old: Path, new: Path) -> float:
-    """The largest difference between outputs in two files, relative to the largest value of each; infinite where their
-    number or sizes differ."""
+    """The largest difference between outputs in two files, relative to each maximum; infinite where shapes differ."""
     import numpy as np
 
     with np.load(old) as a, np.load(new) as b:

@@ -1,5 +1,4 @@
-"""The networks of torch and JAX that benchmarks/gpu times beside Pelton compute what the programs do that they were
-made of."""
+"""The networks of torch and JAX that benchmarks/gpu times compute what the programs do that they come from."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ def needs(name: str, how: str):
 
 
 def windows() -> Any:
-    """What torch spells differently: pools and convolutions with more padding behind than before, local response, an
-    LSTM."""
+    """Operators that torch names differently: pools and convolutions padded more at the end, LRN, an LSTM."""
     rng = np.random.default_rng(2)
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["a"], pads=[0, 1, 2, 1], strides=[1, 2]),
@@ -84,8 +82,7 @@ def test_networks_of_torch_are_the_same(make):
 
 
 def small_resnet() -> Any:
-    """A stem, and blocks with and without a convolution on their side, whose strides lie in the first or the middle of
-    their convolutions."""
+    """A stem, and blocks with and without a side convolution, strided in their first or middle convolution."""
     rng = np.random.default_rng(6)
     nodes, constants = [], {}
 
@@ -136,8 +133,7 @@ def test_resnet_in_jax_is_the_same():
 
 
 def small_bert(layers: int = 2, width: int = 12, heads: int = 3, words: int = 1000, rows: int = 7) -> Any:
-    """An encoder as torch exports it: three products for Q, K and V, a mask made of numbers, GELU by its error
-    function."""
+    """An encoder as torch exports it: three products for Q, K and V, an additive mask, GELU by its error function."""
     from onnx import TensorProto
 
     rng = np.random.default_rng(7)

@@ -1,5 +1,4 @@
-"""Times Pelton beside other runtimes on ONNX files, in turns and each in a process of its own, and writes a table in
-Markdown.
+"""Times Pelton and other runtimes on ONNX files, in turns, each in its own process, and writes a Markdown table.
 
     python benchmarks/cpu/run.py MODEL_OR_FOLDER … [--vs onnxruntime,openvino,mnn,ncnn] [--peers-python PYTHON]
     [--threads N] [--level N] [--strict]
@@ -83,8 +82,7 @@ def groups(given: Sequence[str]) -> list[list[str]]:
 
 @dataclass
 class Row:
-    """A model: the cells of its line, by how much the best other runtime is slower, and whether Pelton's outputs were
-    right."""
+    """A model: the cells of its line, the ratio to the best other runtime, and whether Pelton's outputs were right."""
 
     cells: list[str]
     lead: float = math.nan

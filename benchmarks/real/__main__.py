@@ -1,5 +1,4 @@
-"""The command: fetches packages, runs every model in them through Pelton and ONNX Runtime, and writes the page of what
-became of them.
+"""The command: fetches packages, runs all their models in Pelton and ONNX Runtime, and writes a page of results.
 
     python -m benchmarks.real [NAME …] [--level N] [--threads N] [--seconds S] [--rounds N] [--no-times] [--again]
     [--page PAGE.md] [--room FOLDER]

@@ -1,5 +1,4 @@
-"""Inputs for models that nobody describes: sizes and values guessed from names, types and the graph, of which ONNX
-Runtime says whether they fit."""
+"""Inputs for models without a description, guessed from names, types and the graph; ONNX Runtime checks them."""
 
 from __future__ import annotations
 
@@ -29,8 +28,11 @@ IMAGE_CHANNELS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a model. `keys`: per axis a size, or the name of a dynamic one; `bound`: of indices, by the tables of
-    the graph that they read, 0 where unknown."""
+    """An input of a model.
+
+    `keys`: per axis a size, or the name of a dynamic one; `bound`: of indices, by the tables of the graph that they
+    read, 0 where unknown.
+    """
 
     name: str
     dtype: np.dtype
@@ -236,8 +238,10 @@ class Model:
         return {i.name: tuple(k if isinstance(k, int) else sizes[k] for k in i.keys) for i in self.inputs}
 
     def draw(self, sizes: Mapping[str, int], hints: Mapping[str, Any], limit: int = 0) -> dict[str, np.ndarray]:
-        """Arrays for all inputs. `hints` are values, or ranges as pairs, by names of inputs; `limit` bounds indices
-        further than tables do."""
+        """Arrays for all inputs.
+
+        `hints` are values, or ranges as pairs, by names of inputs; `limit` bounds indices further than tables do.
+        """
         r = np.random.default_rng(0)
         shapes = self.shapes(sizes)
         lengths = [

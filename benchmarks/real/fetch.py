@@ -1,5 +1,4 @@
-"""Packages into a folder: downloaded once, by the registries' own clients, and unpacked; nothing of them is installed,
-imported or run."""
+"""Downloads and unpacks packages by the registries' own clients; nothing of them is installed, imported or run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One model file: inputs that it takes, what it means for them, what Pelton and ONNX Runtime give, and how long both
-take, in turns."""
+"""Measures one model file: its inputs, its results in float64, in Pelton and in ONNX Runtime, and times in turns."""
 
 from __future__ import annotations
 
@@ -33,8 +32,11 @@ VERSION = 3  # of what is kept; of another one, it is made again
 
 @dataclass(frozen=True)
 class Bench:
-    """How models are run. `seconds`: for each runtime and shape in all, 0 for no times; `patience`: seconds for a
-    build, `exact`: for an evaluation in float64; `memory`: GB for each process."""
+    """How models are run.
+
+    `seconds`: for each runtime and shape in all, 0 for no times; `patience`: seconds for a build, `exact`: for an
+    evaluation in float64; `memory`: GB for each process.
+    """
 
     room: Path
     peers: str
@@ -77,8 +79,10 @@ def digest(model: Path) -> str:
 
 
 def examined(model: Path, hints: Mapping[str, Any], bench: Bench, tell: Any) -> dict[str, Any]:
-    """Facts of a file and up to two cases, each with the inputs, what they give in float64 and by ONNX Runtime in files
-    of a folder. Kept once found."""
+    """Facts of a file and up to two cases, each with its inputs and its results in float64 and in ONNX Runtime.
+
+    Arrays are in files of a folder, and kept once found.
+    """
     folder = bench.room / "cases" / digest(model)
     kept = folder / "cases.json"
     if kept.exists():
@@ -174,8 +178,7 @@ def found_sizes(
 
 
 def meaning(model: Path, folder: Path, k: int, bench: Bench) -> dict[str, Any]:
-    """How far ONNX Runtime is off with and without its optimizations, and from what: float64 where that can be had in
-    time, else itself without them."""
+    """Errors of ONNX Runtime with and without its optimizations, against float64, or itself if that takes too long."""
     files = {name: folder / f"{k}.{name}.npz" for name in ("ort", "plain", "truth")}
     feeds, plain, why = str(folder / f"{k}.npz"), False, ""
     with bench.runtime("onnxruntime", model, plain=True) as child:
@@ -206,8 +209,10 @@ def meaning(model: Path, folder: Path, k: int, bench: Bench) -> dict[str, Any]:
 
 
 def off(got: Path, want: Path, least: float = 1e-9) -> float:
-    """The largest difference over all outputs, each relative to its largest value (or `least`, where that is larger);
-    infinite where shapes, texts, or what is no number, differ."""
+    """The largest difference over all outputs, each relative to its maximum (or `least`, where that is larger).
+
+    Infinite where shapes, texts, infinities or NaN differ.
+    """
     with np.load(got) as a, np.load(want) as b:
         if len(a.files) != len(b.files):
             return math.inf

@@ -1,5 +1,4 @@
-"""Which packages' models are run: chosen by what their summaries and lists of files say, before any of the files was
-run; none is dropped for how it did.
+"""The packages whose models are run: chosen by summaries and lists of files, none dropped for its results.
 
 A package counts with every .onnx file in it that ONNX Runtime loads. Versions are pinned, so that the page can be made
 again.
@@ -12,8 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Package:
-    """One package of a registry, and what its models are for. `known`: met while Pelton was written; the others were
-    not."""
+    """One package of a registry, and the purpose of its models. `known`: seen while Pelton was written."""
 
     name: str
     version: str

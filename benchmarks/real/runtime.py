@@ -17,8 +17,10 @@ import numpy as np
 
 
 class Runtime:
-    """A model in `pelton` or `onnxruntime`. `level` is Pelton's; `plain` is ONNX Runtime without its optimizations;
-    `memory` in GB, of addresses."""
+    """A model in `pelton` or `onnxruntime`.
+
+    `level` is Pelton's; `plain` is ONNX Runtime without its optimizations; `memory` in GB, of addresses.
+    """
 
     def __init__(
         self, module: str, model: str, threads: int, memory: int, level: int | None = None, plain: bool = False

@@ -1,5 +1,4 @@
-"""What a model means, in float64: its program by reference, in a process of its own, as that may take long and much
-memory."""
+"""Evaluates a model in float64 by its ops' references, in a process of its own, for it takes time and memory."""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""Fuzzing: models, graphs and engine files nobody would write, each run in a child process that may neither crash,
-hang, nor eat memory."""
+"""Fuzzing with damaged models, random graphs and damaged engines in child processes that may not crash or hang."""

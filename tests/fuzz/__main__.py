@@ -1,5 +1,4 @@
-"""Fuzzing for as long as one likes: python -m fuzz [--runs N] [--seed S] [--kind KIND] [--keep FOLDER]; its status is 1
-where something was found."""
+"""The fuzzer: python -m fuzz [--runs N] [--seed S] [--kind KIND] [--keep FOLDER]; exits with 1 on findings."""
 
 from __future__ import annotations
 

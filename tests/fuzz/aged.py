@@ -56,8 +56,7 @@ _CAME: dict[tuple[str, str], tuple[int, object]] = {
 
 
 def aged(node: NodeProto, opset: int, held: Mapping[str, np.ndarray]) -> NodeProto:
-    """The node for an opset before 21, the same in what it means; LookupError where that opset has no such thing. held:
-    arrays by name."""
+    """The node for an opset before 21, with the same meaning; LookupError if there is none. held: arrays by name."""
     if node.domain or opset >= NOW:
         return node
     op, inputs = node.op_type, list(node.input)
@@ -108,8 +107,7 @@ def require(holds: bool) -> None:
 def agreed(
     node: NodeProto, opset: int, held: Mapping[str, np.ndarray], codes: Mapping[str, int], constants: Collection[str]
 ) -> None:
-    """LookupError where the onnx package does not agree that there is such a node in that opset. Its later inputs have
-    to be constants."""
+    """Raises LookupError where the onnx package has no such node in that opset. Later inputs have to be constants."""
     if opset >= NOW or node.domain:
         return
     require(all(not n or n in constants for n in node.input[1:]) or node.op_type not in _WERE_ATTRIBUTES)

@@ -64,8 +64,7 @@ def damaged(seed: int, corpus: tuple[bytes, ...]) -> bytes:
 
 
 def model_case(corpus: tuple[bytes, ...], cache: Path):
-    """The case of damaged models: "planned", or "right" where one was also built, run and compared with its meaning;
-    for scripts "script", or "script run"."""
+    """The case of damaged models: "planned", "right" where built and compared; for scripts "script", "script run"."""
 
     def case(seed: int) -> str:
         data = damaged(seed, corpus)
@@ -219,8 +218,10 @@ def on_cpu(cache: Path) -> Run:
 
 
 def graph_case(run: Run):
-    """The case of random graphs: built, run and compared with the onnx package's reference; what fails is made small
-    before it is told. With fixed sizes a refusal is a failure, too."""
+    """The case of random graphs: built, run, compared with the onnx package's reference, and shrunk where they fail.
+
+    With fixed sizes a refusal is a failure, too.
+    """
 
     def problem(made: graphs.Program, nodes: Sequence[onnx.NodeProto], seed: int) -> str:
         m, feeds, outputs = made.model(nodes)

@@ -1,5 +1,4 @@
-"""Damage to engine files: bytes changed as a disk would, and headers and plans changed by somebody who makes all hashes
-right again."""
+"""Damage to engine files: bytes changed as by a disk, and headers and plans changed with hashes made right again."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ RUNS = 1 << 24  # bytes of inputs and outputs up to which a damaged engine is ru
 
 
 def originals(cache: Path) -> list[bytes]:
-    """Engines with kernels, with sizes that a run decides, with host steps, with strings; and scripts over engines,
-    some with blocks in them."""
+    """Engines with kernels, dynamic dimensions, host steps or strings, and scripts over engines, some with blocks."""
     models = (
         one_node("Equal", "string[3]", "string[3]", opset=19),
         one_node("Sum", "f32[n, 3]", "f32[3]"),
@@ -49,8 +47,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def engine_case(engines: list[bytes]):
-    """The case of damaged engine files: "run", or "loaded" where what native code would do is no longer what it was
-    compiled for."""
+    """The case of damaged engines: "run", or "loaded" where kernels would get arguments they were not built for."""
 
     def case(seed: int) -> str:
         rng = random.Random(seed)
@@ -91,8 +88,7 @@ def run_script(found: Script, original: Script, seed: int) -> str:
 
 
 def _harmless(plain: EnginePlan, original: EnginePlan) -> bool:
-    """Whether machine code would meet nothing that it was not made for: an engine is trusted like a program in what its
-    kernels are told."""
+    """Whether kernels get only arguments that they were built for: an engine is trusted like a program in these."""
     if not any(s.symbol for s in plain.steps):
         return True
 

@@ -1,5 +1,4 @@
-"""Random graphs as engines for GPUs, without one: interpreted on the memory of a device that is none, or compiled for
-some architecture."""
+"""Random graphs as engines for GPUs, without one: interpreted on a fake device, or compiled for an architecture."""
 
 from __future__ import annotations
 

@@ -69,8 +69,10 @@ class Program:
         return self.arrays[name]
 
     def pick(self, *dtypes: str, rank: int | None = None, like: str = "") -> str:
-        """A value of one of these types; `like`: one that broadcasts with that one. Recent ones are likelier; where there
-        is none, an input or a constant is added."""
+        """A value of one of these types; `like`: one that broadcasts with that one.
+
+        Recent ones are likelier; where there is none, an input or a constant is added.
+        """
         dtype = self.either(*dtypes)
         names = [
             n
@@ -143,8 +145,7 @@ class Program:
     # --- graphs within this one
 
     def inner(self, count: int, given: Mapping[str, np.ndarray]) -> Program:
-        """A graph within this one, grown by `count` nodes from its values and from inputs of its own, `given` with their
-        first arrays."""
+        """A graph within this one, grown by `count` nodes from its values and `given` inputs with first arrays."""
         self.bodies += 1
         inside = Program(
             self.rng,
@@ -241,8 +242,11 @@ class Program:
         return True
 
     def shake(self, a: np.ndarray, lost: float | np.ndarray = 0.0, away: np.ndarray | None = None) -> np.ndarray:
-        """The same, rounded differently. lost: the largest magnitude that cancels out in it. away: the array that was moved
-        to this one, which is moved further."""
+        """The same, rounded differently.
+
+        lost: the largest magnitude that cancels out in it. away: the array that was moved to this one, which is moved
+        further.
+        """
         step = STEPS.get(a.dtype.name)
         if step is None:
             return a
@@ -254,8 +258,10 @@ class Program:
         return np.asarray(wide + (np.abs(wide) + lost) * step * sign).astype(a.dtype)
 
     def again(self, name: str, free: bool) -> np.ndarray:
-        """A value rounded differently once more, if it may be. free: constants, too, for an operator whose arithmetic is
-        not specified step by step."""
+        """A value rounded differently once more, if it may be.
+
+        free: constants, too, for an operator whose arithmetic is not specified step by step.
+        """
         a, moved = self.arrays[name], self.shaken[name]
         if not (free and name in self.constants) and all(np.array_equal(a, s) for s in moved):
             return a
@@ -272,8 +278,10 @@ class Program:
     def model(
         self, nodes: Sequence[onnx.NodeProto] | None = None
     ) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[str]]:
-        """These nodes as a model, its feeds, and its outputs: values without readers, and some intermediate ones. Results
-        of nodes that are left out are inputs."""
+        """These nodes as a model, its feeds, and its outputs.
+
+        Outputs are values without readers, and some intermediate ones; results of nodes that are left out are inputs.
+        """
         nodes = self.nodes if nodes is None else nodes
         nodes = [aged.aged(n, self.opset, self.arrays) for n in nodes]
         made, read = {o for n in nodes for o in n.output}, set().union(*map(read_by, nodes))
@@ -328,8 +336,11 @@ def numpy_type(dtype: str) -> np.dtype:
 
 
 def program(seed: int) -> Program:
-    """The random graph of a seed: 5 to 40 nodes; every third one is dynamic, every fourth one has shapes or branches that
-    data decides, every fourth one is of an older opset, and every fourth one of a newer."""
+    """The random graph of a seed, of 5 to 40 nodes.
+
+    Every third one is dynamic, every fourth one has shapes or branches that data decides, every fourth one is of an
+    older opset, and every fourth one of a newer.
+    """
     rng = np.random.default_rng(seed)
     count = int(rng.integers(5, 41))
     old = int(rng.integers(aged.OLDEST, aged.NOW))

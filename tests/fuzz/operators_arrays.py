@@ -1,4 +1,4 @@
-"""Operators of random graphs: views, moves, indices, sizes, and what came after them."""
+"""Operators of random graphs: views, moves, indices, sizes, and some others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Operators of random graphs of which the data decides what runs or how much there is: counts, places, suppression,
-sizes by computed numbers, control flow."""
+"""Operators of random graphs whose data decides shapes or branches: counts, suppression, control flow."""
 
 from __future__ import annotations
 

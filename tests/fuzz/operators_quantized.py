@@ -1,5 +1,4 @@
-"""More operators that random graphs are made of: integers with scales, and what ONNX Runtime and the classical
-estimators add."""
+"""Operators of random graphs: quantized ones, ONNX Runtime's, and classical estimators."""
 
 from __future__ import annotations
 

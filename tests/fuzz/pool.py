@@ -1,5 +1,4 @@
-"""Children that carry out cases, and the parent that watches them: how each case ended, whatever it did to its
-process."""
+"""Child processes that run cases, and the parent that watches them: how each case ended, even by a crash."""
 
 from __future__ import annotations
 
@@ -35,8 +34,10 @@ Case = Callable[[int], str]  # a seed → in a word how it ended well; raises a 
 
 @dataclass(frozen=True)
 class Ending:
-    """What became of a case. `how` is a word of the case's own, "refused", or what went wrong: "wrong", "raised",
-    "crash", "hang", "memory"."""
+    """How a case ended.
+
+    `how` is a word of the case's own, "refused", or what went wrong: "wrong", "raised", "crash", "hang", "memory".
+    """
 
     kind: str
     seed: int
@@ -132,8 +133,7 @@ class _Child:
 def run(
     cases: dict[str, Case], asked: Iterable[tuple[str, int]], children: int = 2, seconds: float = SECONDS
 ) -> Iterator[Ending]:
-    """Carries out (kind, seed) after (kind, seed), several at a time; endings come as they happen. seconds: CPU time
-    that each may take."""
+    """Runs (kind, seed) pairs, several at a time, and yields endings as they come. seconds: CPU time for each."""
     todo, free, busy = iter(asked), [], {}
     try:
         while True:

@@ -45,8 +45,11 @@ def build_model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
 
 
 def by_importer(node: onnx.NodeProto) -> bool:
-    """Whether the importer's meaning of a node is its reference: where the onnx package has none, ignores attributes,
-    sums the wrong channels, mixes up the pads of two axes, or picks a neighbouring pixel where a coordinate is rounded."""
+    """Whether the importer's meaning of a node is its reference.
+
+    Where the onnx package has none, ignores attributes, sums the wrong channels, mixes up the pads of two axes, or picks a
+    neighbouring pixel where a coordinate is rounded.
+    """
     attrs = {a.name: a.ints for a in node.attribute}
     swaps = (
         node.op_type == "MaxPool"
@@ -65,16 +68,17 @@ def by_importer(node: onnx.NodeProto) -> bool:
 
 
 def is_slow(node: onnx.NodeProto) -> bool:
-    """Whether the onnx package's reference writes a function anew for every run of the node: half a second in loops
-    within loops."""
+    """Whether the onnx package's reference expands a function again in every run, half a second in nested loops."""
     return not node.domain and onnx.defs.get_schema(node.op_type).has_context_dependent_function
 
 
 def reference(
     node: onnx.NodeProto, constants: Sequence[str], opset: int
 ) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:
-    """A function of feeds that gives one node's outputs: by the onnx package's reference (with a corrected Erf), or by
-    the importer's meaning of the operator, in float64; None where the reference fails."""
+    """A function of feeds that gives one node's outputs, or None where the reference fails.
+
+    By the onnx package's reference (with a corrected Erf), or by the importer's meaning of the operator, in float64.
+    """
 
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
         held = [numpy_helper.from_array(np.asarray(a), n) for n, a in feeds.items() if n in constants]

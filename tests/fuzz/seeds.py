@@ -1,5 +1,4 @@
-"""Models to start from: this repository's one-node cases and small networks, and the models that the onnx package tests
-back ends with."""
+"""Models to damage: one-node cases and small networks of these tests, and the backend tests of the onnx package."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ from script_models import MODELS
 
 @cache
 def small() -> tuple[bytes, ...]:
-    """What takes no time to make: the importer's cases, our networks, graphs with graphs and functions in them, models
-    of which the data decides what runs, and the files of the onnx package."""
+    """Models that are built at once: cases of the importer, networks, subgraphs, functions, decisions by data."""
     cases = [one_node(op, *operands, **attrs) for op, *operands, attrs in CASES]
     data = Path(onnx.__file__).parent / "backend" / "test" / "data"
     decided = [make()[0] for make in MODELS.values()]
