@@ -443,14 +443,14 @@ def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
 
 
 def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, monkeypatch):
-    real, first = triton_compile.cubin_of, built_on(None, timing_cache=None).steps[0]
+    real, first = triton_compile.compile_cubin, built_on(None, timing_cache=None).steps[0]
 
-    def cubin_of(symbol, text, arch):
+    def compile_cubin(symbol, text, arch):
         if symbol == first.symbol:
             raise BuildError("out of registers")
         return real(symbol, text, arch)
 
-    monkeypatch.setattr(triton_compile, "cubin_of", cubin_of)
+    monkeypatch.setattr(triton_compile, "compile_cubin", compile_cubin)
     monkeypatch.setattr(triton_compile.TritonCompiler, "_known", lambda self, text, arch: None)
     monkeypatch.setattr(targets.cuda.cpu, "default_threads", lambda: 1)
     with caplog.at_level(logging.WARNING, "pelton.build"):
@@ -462,6 +462,8 @@ def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, mon
     )
     (step,) = built_on(None, timing_cache=None, level=0).steps  # also where none is carried
     assert step.symbol not in (first.symbol, "cublaslt") and not step.alternatives
-    monkeypatch.setattr(triton_compile, "cubin_of", lambda symbol, text, arch: cubin_of(first.symbol, text, arch))
+    monkeypatch.setattr(
+        triton_compile, "compile_cubin", lambda symbol, text, arch: compile_cubin(first.symbol, text, arch)
+    )
     with pytest.raises(BuildError, match="out of registers"):
         built_on(None, timing_cache=None, level=0)

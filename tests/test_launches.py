@@ -27,8 +27,8 @@ from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
-from pelton.codegen.triton.chain import chained, takes  # noqa: E402
-from pelton.codegen.triton.toolchain import TritonCompiler, compiled  # noqa: E402
+from pelton.codegen.triton.chain import chain_kernels, is_chainable  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler, compile_source  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
 from pelton.compiler.stages import run_stages, start  # noqa: E402
@@ -234,7 +234,7 @@ def test_chains_compile_without_spilling_and_wait_between_their_parts(arch, tmp_
         assert m.spilled <= SPILLED and m.cubin.scratch == 0 and m.cubin.clusters == 1, m
     assert {counts(run) for run in some} == {True, False}
     for run in some:
-        asm = compiled(run.choice.kernel.symbol, run.choice.kernel.source, arch).asm
+        asm = compile_source(run.choice.kernel.symbol, run.choice.kernel.source, arch).asm
         pieces = re.split(r"gpu\.barrier|ttg\.barrier", asm["ttir"])
         assert len(pieces) == len(run.tasks) and all("tt.store" in p and "tt.load" in p for p in pieces)
         assert asm["ptx"].count("bar.sync") >= len(run.tasks) - 1 and asm["ptx"].count("gpu.acq_rel") == counts(run)
@@ -246,7 +246,7 @@ def test_tactics_whose_programs_count_each_other_are_no_parts():
     dense_lying = {v: (256, 1) for v in (*region.body.inputs, *region.body.outputs)}
     tactics = list(GPU_TEMPLATES["gemm"].tactics(region, dense_lying, TARGET))
     assert {bool(t["DESCRIBED"] or t["PERSISTENT"]) for t in tactics} == {True, False}
-    assert all(takes(t) == (not t["DESCRIBED"] and not t["PERSISTENT"]) for t in tactics)
+    assert all(is_chainable(t) == (not t["DESCRIBED"] and not t["PERSISTENT"]) for t in tactics)
 
 
 def twice(data, sources, feeds):
@@ -331,7 +331,7 @@ def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path
     assert whole.steps[0].info["layers"] == [name for s in plain.steps for name in s.info["layers"]]
 
     def broken(kernels):
-        kernel = chained(kernels)
+        kernel = chain_kernels(kernels)
         return type(kernel)(
             kernel.source.replace("tl.debug_barrier()", "tl.static_assert(False)"),
             kernel.symbol,
@@ -339,7 +339,7 @@ def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path
             kernel.tiles,
         )
 
-    monkeypatch.setattr(launches, "chained", broken)
+    monkeypatch.setattr(launches, "chain_kernels", broken)
     with caplog.at_level("WARNING", "pelton.build"):
         made = build_detailed(m, options).engine
     assert (

@@ -18,8 +18,8 @@ from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
-from pelton.codegen.triton.toolchain import TritonCompiler, compiled, made_of  # noqa: E402
-from pelton.codegen.triton.emit import lying  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler, compile_source, extract_cubin  # noqa: E402
+from pelton.codegen.triton.emit import with_alignment  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
 SPILLED = 64  # bytes per thread that a first guess may spill
@@ -109,13 +109,13 @@ def stem(dtype: str) -> Case:
 def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dtype, compiler):
     for arch, instruction in ((80, "mma.sync"), (90, "wgmma.mma_async")):
         ((about, kernel),) = kernels(name, case(dtype), Target(isa=f"sm_{arch}", lanes=32, threads=132))
-        found = compiled(kernel.symbol, kernel.source, arch)
+        found = compile_source(kernel.symbol, kernel.source, arch)
         asm = found.asm["ptx"]
         assert instruction in asm and ("cp.async.bulk.tensor" in asm) == (
             "DESCRIBED=1" in about or "PICTURES=1" in about
         ), about
         assert name != "gemm" or ("DESCRIBED=1" in about) == (arch == 90 and dtype != "f32"), about
-        spilled = made_of(found, kernel.source, arch).spilled
+        spilled = extract_cubin(found, kernel.source, arch).spilled
         assert spilled <= SPILLED, f"{about} spills {spilled} bytes"
 
 
@@ -136,23 +136,23 @@ def test_products_of_tf32_take_one_each(name, case, arch, instruction, compiler)
         "PRECISION=2" not in about for about, _ in kernels(name, case("f32"), replace(target, tf32=False), most=1000)
     )
     about, kernel = found[0]
-    made = compiled(kernel.symbol, kernel.source, arch)
+    made = compile_source(kernel.symbol, kernel.source, arch)
     asm = made.asm
     dots = re.findall(r"inputPrecision = (\w+)", asm["ttgir"])
     # how a product of warps spells it
     assert re.search(instruction, asm["ptx"]) and dots and set(dots) <= {"tf32", "0"}, about
-    spilled = made_of(made, kernel.source, arch).spilled
+    spilled = extract_cubin(made, kernel.source, arch).spilled
     assert spilled <= SPILLED, f"{about} spills {spilled} bytes"
 
 
 def test_pixels_of_many_pictures_are_fetched_as_boxes_and_go_to_the_tensor_cores_as_they_are():
     about, kernel = next((t, k) for t, k in kernels("conv", many_pictures("f16"), most=1000) if "PICTURES=1" in t)
-    made = compiled(kernel.symbol, kernel.source, 90)
+    made = compile_source(kernel.symbol, kernel.source, 90)
     loop = made.asm["ttgir"].partition("scf.for")[2]
     assert "cp.async.bulk.tensor.4d" in made.asm["ptx"] and "cp.async.bulk.tensor.2d" in made.asm["ptx"], about
     assert "ttg.local_load" not in loop, f"{about} takes its operands through registers"
-    again = lying(kernel, [False] + [True] * (len(kernel.operands) - 1))
-    assert "cp.async.bulk.tensor" not in compiled(again.symbol, again.source, 90).asm["ptx"]
+    again = with_alignment(kernel, [False] + [True] * (len(kernel.operands) - 1))
+    assert "cp.async.bulk.tensor" not in compile_source(again.symbol, again.source, 90).asm["ptx"]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,9 @@ def test_pixels_of_many_pictures_are_fetched_as_boxes_and_go_to_the_tensor_cores
 )
 def test_few_channels_are_fetched_in_the_widest_pieces_that_lie_together(case):
     ((about, kernel),) = kernels("conv", case)
-    loop = compiled(kernel.symbol, kernel.source, 90).asm["ttgir"].partition("scf.for")[2].partition("scf.yield")[0]
+    loop = (
+        compile_source(kernel.symbol, kernel.source, 90).asm["ttgir"].partition("scf.for")[2].partition("scf.yield")[0]
+    )
     assert loop.count("ttg.async_copy_global_to_local") == 2 and "tt.load" not in loop, about
 
 
@@ -184,7 +186,7 @@ def test_operands_of_the_tensor_cores_are_copied_ahead_sixteen_bytes_at_a_time(n
     shared = [k for k in found if "STREAM=" in k[0] and "STREAM=0@" not in k[0] and "DESCRIBED=1" not in k[0]]
     for about, kernel in (found[0], *shared[:1]):
         for loop in re.findall(
-            r"scf\.for .*?scf\.yield", compiled(kernel.symbol, kernel.source, arch).asm["ttgir"], re.S
+            r"scf\.for .*?scf\.yield", compile_source(kernel.symbol, kernel.source, arch).asm["ttgir"], re.S
         ):
             steps = loop.rpartition("scf.for")[2]  # the innermost one
             if "dot" in steps:
@@ -199,7 +201,7 @@ def test_operands_of_the_tensor_cores_are_copied_ahead_sixteen_bytes_at_a_time(n
 def test_pixels_stay_in_the_threads_that_read_them():
     """Where a depthwise convolution has filters elsewhere, every tap waits for a barrier."""
     for about, kernel in kernels("window", conv("f16", (1, 384, 14, 14), 384, (3, 3), pads=1, group=384), most=12):
-        assert compiled(kernel.symbol, kernel.source, 90).asm["ptx"].count("bar.sync") < 4, about
+        assert compile_source(kernel.symbol, kernel.source, 90).asm["ptx"].count("bar.sync") < 4, about
 
 
 def test_operands_are_read_in_pieces_of_sixteen_bytes():
@@ -208,7 +210,7 @@ def test_operands_are_read_in_pieces_of_sixteen_bytes():
         ("rows", one("wide", ("y", "softmax", "a", dict(axis=1)), a="f16[64, 2048]")),
     ):
         ((_, kernel),) = kernels(name, case)
-        asm = compiled(kernel.symbol, kernel.source, 80).asm["ptx"]
+        asm = compile_source(kernel.symbol, kernel.source, 80).asm["ptx"]
         assert "ld.global.v4.b32" in asm and "ld.global.b16" not in asm, name
 
 
@@ -218,7 +220,7 @@ def test_parameters_are_the_operands_then_sizes_then_two_pointers_of_tritons_own
     lay = laid(template, region, case, 0)
     tactic = next(iter(template.tactics(region_of(case.graph), laid(template, region_of(case.graph), case, 0), TARGET)))
     kernel = template.emit(region, lay, tactic, TARGET)
-    asm = compiled(kernel.symbol, kernel.source, 90).asm["ptx"]
+    asm = compile_source(kernel.symbol, kernel.source, 90).asm["ptx"]
     params = [
         line.split()[1] for line in asm.splitlines() if line.strip().startswith(".param") and kernel.symbol in line
     ]

@@ -22,7 +22,7 @@ from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.codegen.template import Tactic, Target  # noqa: E402
 from pelton.codegen.triton import cost  # noqa: E402
-from pelton.codegen.triton.toolchain import compiled  # noqa: E402
+from pelton.codegen.triton.toolchain import compile_source  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan import place  # noqa: E402
@@ -166,7 +166,7 @@ def test_rows_go_to_the_tensor_cores_as_boxes(preferred, tmp_path):
     m = network(n=16, channels=64, pads=[1] * 4)
     made = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path))
     (kernel,) = (c.kernel for c in made.scheduled if c.kernel is not None and "FLAT=1" in c.info["tactic"])
-    asm = compiled(kernel.symbol, kernel.source, 90).asm
+    asm = compile_source(kernel.symbol, kernel.source, 90).asm
     assert (
         "wgmma.mma_async" in asm["ptx"] and "cp.async.bulk.tensor.2d" in asm["ptx"] and "cp.async.cg" not in asm["ptx"]
     )

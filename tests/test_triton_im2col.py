@@ -28,8 +28,15 @@ from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.codegen.template import Tactic  # noqa: E402
-from pelton.codegen.triton.toolchain import GLUON, TritonCompiler, compiled, fetched, made_of, release  # noqa: E402
-from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
+from pelton.codegen.triton.toolchain import (
+    GLUON,
+    TritonCompiler,
+    compile_source,
+    read_tensor_maps,
+    extract_cubin,
+    release,
+)  # noqa: E402
+from pelton.codegen.triton.emit import TYPES, with_alignment  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.backends.cuda.tune import agreed  # noqa: E402
@@ -85,7 +92,7 @@ def shared_by(monkeypatch, programs: int) -> None:
     def tactics(region, lay, target, of=TEMPLATE.tactics):
         for t in of(region, lay, target):
             kernel = TEMPLATE.emit(region, lay, t, target)
-            (filters,) = (m for m in fetched(kernel.source) if not m.lower)
+            (filters,) = (m for m in read_tensor_maps(kernel.source) if not m.lower)
             if not t["STREAM"] and kernel.tiles * -(-filters.sizes[0] // filters.box[0]) >= 2 * programs:
                 yield Tactic(t.template, t.isa, tuple({**dict(t.params), "STREAM": programs}.items()))
 
@@ -177,10 +184,10 @@ def large(dtype: str) -> list[Case]:
 def test_pixels_are_gathered_by_units_that_copy_and_go_to_the_tensor_cores_as_they_are(dtype):
     for case in (*large(dtype), *(c for c in CASES[NAME] if c.name.partition("-")[0] == dtype)):
         for about, kernel in kernels(NAME, case, replace(HERE, threads=132), most=4):
-            found = compiled(kernel.symbol, kernel.source, 90)
-            made, ptx = made_of(found, kernel.source, 90), found.asm["ptx"]
+            found = compile_source(kernel.symbol, kernel.source, 90)
+            made, ptx = extract_cubin(found, kernel.source, 90), found.asm["ptx"]
             assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
-            assert made.cubin.maps == fetched(kernel.source) and {m.kind for m in made.cubin.maps} == {
+            assert made.cubin.maps == read_tensor_maps(kernel.source) and {m.kind for m in made.cubin.maps} == {
                 6 if dtype == "f16" else 9
             }
             assert not any(m.wrong() for m in made.cubin.maps)
@@ -226,7 +233,7 @@ def test_every_pointwise_op_compiles_behind_it():
 @needs_gluon
 def test_operands_that_begin_elsewhere_are_not_compiled():
     ((_, kernel),) = kernels(NAME, CASES[NAME][0], HERE)
-    again = lying(kernel, [False] + [True] * (len(kernel.operands) - 1))
+    again = with_alignment(kernel, [False] + [True] * (len(kernel.operands) - 1))
     with pytest.raises(BuildError, match="do not begin at multiples of 16 bytes"):
         TritonCompiler((90,)).cubins({again.symbol: again.source})
 

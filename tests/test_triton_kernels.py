@@ -19,7 +19,7 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Tactic  # noqa: E402
-from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
+from pelton.codegen.triton.emit import TYPES, with_alignment  # noqa: E402
 from pelton.ops import get  # noqa: E402
 
 RNG = np.random.default_rng(5)
@@ -753,7 +753,7 @@ def test_products_by_descriptors(tactic, turned):
     assert {t["DESCRIBED"] for t in template.tactics(region, lay, TARGET)} == {0, 1}
     kernel, inputs = template.emit(region, lay, way, TARGET), drawn(case)
     assert kernel.tiles == TARGET.threads and "descriptor" in kernel.source
-    for k in (kernel, lying(kernel, [True, False, True, True])):
+    for k in (kernel, with_alignment(kernel, [True, False, True, True])):
         (got,) = interpreted(region, k, lay, inputs, way.name).values()
         assert_close(got, evaluate(case.graph, inputs, round=False)["z"].astype(np.float16))
 

@@ -245,14 +245,14 @@ def test_what_does_not_compile_ends_no_build(tmp_path, monkeypatch, caplog):
         s.symbol for s in build_detailed(small_cnn(), options).engine.steps if s.info["op"].startswith("convolution")
     }
     monkeypatch.setattr("pelton.backends.cpu.default_threads", lambda: 1)  # in this process
-    compiled = triton_compile.cubin_of
+    compiled = triton_compile.compile_cubin
 
-    def cubin_of(symbol, text, arch):
+    def compile_cubin(symbol, text, arch):
         if symbol in bad or not bad:
             raise BuildError(f"{symbol} is more than the compiler holds")
         return compiled(symbol, text, arch)
 
-    monkeypatch.setattr(triton_compile, "cubin_of", cubin_of)
+    monkeypatch.setattr(triton_compile, "compile_cubin", compile_cubin)
     with caplog.at_level("WARNING", "pelton.build"):
         engine = build_detailed(small_cnn(), options.but(cache_dir=tmp_path / "b")).engine
     assert (

@@ -26,7 +26,7 @@ from pelton.ir.graph import Value, optimum_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402
 from pelton.codegen.template import Tactic, Target  # noqa: E402
 from pelton.codegen.triton.templates import recurrent  # noqa: E402
-from pelton.codegen.triton.toolchain import TritonCompiler, compiled  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler, compile_source  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 
@@ -172,7 +172,7 @@ def test_weights_stay_in_registers(op, dtype, batch, hidden, attrs, arch, thread
     assert kernels and all(k.tiles <= threads for k in kernels)
     for made in TritonCompiler((arch,), Cache(tmp_path)).cubins({k.symbol: k.source for k in kernels}).values():
         assert made.spilled <= SPILLED and made.cubin.phased == 2 and made.registers * 32 * made.cubin.warps <= 1 << 16
-    ptx = compiled(kernels[0].symbol, kernels[0].source, arch).asm["ptx"]
+    ptx = compile_source(kernels[0].symbol, kernels[0].source, arch).asm["ptx"]
     assert ptx.count("ld.volatile.global") >= 2 and "atom.global.gpu.relaxed.exch.b64" in ptx and "fence" not in ptx
 
 

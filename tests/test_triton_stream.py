@@ -21,8 +21,8 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
-from pelton.codegen.triton.toolchain import TritonCompiler, compiled  # noqa: E402
-from pelton.codegen.triton.emit import lying  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler, compile_source  # noqa: E402
+from pelton.codegen.triton.emit import with_alignment  # noqa: E402
 from pelton.ops import get  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
 
@@ -265,7 +265,7 @@ def test_parts_of_reductions_whose_sizes_a_run_decides(rows, parts):
 def test_parts_of_reductions_compile(arch):
     for case in REDUCED:
         _, _, kernel = emitted(case, reduction(9))
-        stored, _, rest = compiled(kernel.symbol, kernel.source, arch).asm["ptx"].partition("atom.")
+        stored, _, rest = compile_source(kernel.symbol, kernel.source, arch).asm["ptx"].partition("atom.")
         assert (
             "bar.sync" in stored.rpartition("st.global")[2]
             and rest.startswith("global.gpu.acq_rel")
@@ -306,7 +306,7 @@ def test_streams_by_descriptors():
     region, lay, kernel = emitted(case, way(64, 64, 32, 20, described=1))
     inputs = drawn(case)
     want = evaluate(case.graph, inputs, round=False)["z"].astype(np.float16)
-    for k in (kernel, lying(kernel, [True, False, True, True, True, True])):
+    for k in (kernel, with_alignment(kernel, [True, False, True, True, True, True])):
         (got,) = interpreted(region, k, lay, inputs, "described").values()
         assert_close(got, want)
 
@@ -381,7 +381,7 @@ def test_streams_of_convolutions_compile(dtype, arch, case):
     lay = laid(template, region, case, 0)
     t = next(t for t in template.tactics(region, lay, target) if t["STREAM"])
     kernel = template.emit(region, lay, t, target)
-    asm = compiled(kernel.symbol, kernel.source, arch).asm["ptx"]
+    asm = compile_source(kernel.symbol, kernel.source, arch).asm["ptx"]
     assert (
         ("wgmma.mma_async" in asm) == (arch == 90 and t["BM"] >= 64)
         and ("cp.async.bulk.tensor" in asm) == bool(t["PICTURES"])
@@ -410,7 +410,7 @@ def test_streams_compile(arch, dtype):
     assert found and (len({t["DESCRIBED"] for t in ways}) == 2 or arch == 80 or dtype == "f32" or ways[0]["DESCRIBED"])
     for t in ways:
         kernel = GEMM.emit(region, lay, t, target)
-        made = compiled(kernel.symbol, kernel.source, arch)
+        made = compile_source(kernel.symbol, kernel.source, arch)
         asm = made.asm["ptx"]
         assert ("wgmma.mma_async" if arch == 90 else "mma.sync") in asm and ("cp.async.bulk.tensor" in asm) == bool(
             t["DESCRIBED"]

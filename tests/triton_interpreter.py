@@ -20,7 +20,7 @@ import pelton
 from pelton.backends.cuda.null import NullDevice
 from pelton.compiler.build import BuildResult
 from pelton.engine import file
-from pelton.codegen.triton.toolchain import fetched, load, phased
+from pelton.codegen.triton.toolchain import read_tensor_maps, load, read_phased
 from pelton.passes.precision import tf32
 
 LIBRARY = {
@@ -296,7 +296,7 @@ def launch(source: str, symbol: str, words: Sequence[int], tiles: int) -> None:
             for w, t in zip(words, signature, strict=True)
         ],
         tiles,
-        phased(source) == 2 and words[-1] - words[-2] > 1,
+        read_phased(source) == 2 and words[-1] - words[-2] > 1,
     )
 
 
@@ -339,10 +339,12 @@ def _run(
     together: bool,
 ) -> list[np.ndarray]:
     given = [*(Tensor(a[first:], name) for a, name, first in arrays), *dims]
-    if not phased(source):
+    if not read_phased(source):
         _call(source, symbol, given, tiles)
     else:
-        for begin, end in [(0, phases)] if together and phased(source) == 2 else [(p, p + 1) for p in range(phases)]:
+        for begin, end in (
+            [(0, phases)] if together and read_phased(source) == 2 else [(p, p + 1) for p in range(phases)]
+        ):
             _call(source, symbol, [*given, begin, end], tiles, end - begin > 1)
     return [a for a, _, _ in arrays]
 
@@ -350,7 +352,7 @@ def _run(
 def _call(source: str, symbol: str, arguments: Sequence[Any], tiles: int, at_once: bool = False) -> None:
     # products of bf16 are of their bits there
     text = re.sub(r"\btl\.dot\((\w+), (\w+)", r"tl.dot(\1.to(tl.float32), \2.to(tl.float32)", source)
-    if maps := fetched(source):
+    if maps := read_tensor_maps(source):
         import gluon_emulation
 
         text = re.sub(r"^import triton\.experimental\S* as", "import gluon_emulation as", text, flags=re.M)

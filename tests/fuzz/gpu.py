@@ -25,14 +25,14 @@ def _prepare() -> None:
     """From now on, this process interprets all of Triton, compiles nothing, and has a GPU that is none."""
     import triton_interpreter
 
-    from pelton.codegen.triton.toolchain import TritonCompiler, Cubin, CompiledCubin, phased
+    from pelton.codegen.triton.toolchain import TritonCompiler, Cubin, CompiledCubin, read_phased
     from pelton.backends.cuda import backend
 
     def cubins(self, sources, told=None, failed=None, archs=None):
         _sources.update(sources)
         return {
             (s, arch): CompiledCubin(
-                Cubin(symbol=s, arch=arch, image=b"none", shared=0, warps=4, phased=phased(text)), None, 0
+                Cubin(symbol=s, arch=arch, image=b"none", shared=0, warps=4, phased=read_phased(text)), None, 0
             )
             for s, text in sources.items()
             for arch in archs or self.archs

@@ -9,7 +9,7 @@ from itertools import islice
 
 from pelton.ir.graph import Graph, Value
 from pelton.codegen.template import Kernel, Tactic, Target, Template
-from pelton.codegen.triton.chain import TritonChain, chained, takes
+from pelton.codegen.triton.chain import TritonChain, chain_kernels, is_chainable
 from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
@@ -163,7 +163,7 @@ class _Search:
             return None
         whole, made = together(self.placed, tasks), dict[Tactic, tuple[Kernel, Sequence[ChainPart]]]()
         for warps, parts in ways:
-            kernel = chained([p.kernel for p in parts])
+            kernel = chain_kernels([p.kernel for p in parts])
             params = ("PARTS", len(tasks)), ("PROGRAMS", int(kernel.tiles)), ("WARPS", warps)
             made.setdefault(Tactic(TritonChain.name, self.target.isa, params), (kernel, parts))
         times: dict[str, int] = {}
@@ -203,7 +203,7 @@ class _Search:
                 rest = [p for i in tasks[1:] if (p := self.part(i, warps)) is not None]
                 if not whole:
                     head = self.part(first, warps)
-                elif takes(choice.tactic) and choice.tactic["WARPS"] == warps:
+                elif is_chainable(choice.tactic) and choice.tactic["WARPS"] == warps:
                     head = self.alone(first)
                 else:
                     head = None
@@ -241,7 +241,7 @@ class _Search:
             ways = (
                 w
                 for w in candidates(task.region, task.layouts, one, self.strict, 1 << 30)
-                if takes(w[1]) and w[1]["WARPS"] == warps
+                if is_chainable(w[1]) and w[1]["WARPS"] == warps
             )
             tiles = {
                 (t, tactic): t.emit(task.region, task.layouts, tactic, one).tiles for t, tactic in islice(ways, LOOKS)

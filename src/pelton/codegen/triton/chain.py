@@ -13,7 +13,7 @@ from pelton.ir.types import DType
 from pelton.codegen.template import Kernel, Packed, Tactic, Template
 from pelton.plan.workspace import KernelWorkspace
 
-from .emit import named
+from .emit import with_symbol
 
 HEAD = re.compile(r"^SIGNATURE, WARPS, STAGES = (.*)\nMULTIPLES = (.*)\n", re.M)
 IMPORTS = "import triton\nimport triton.language as tl\nfrom triton.language.extra.cuda import libdevice\n"
@@ -30,13 +30,13 @@ class TritonChain(Template):
         return "chains are made of what others take"
 
 
-def takes(tactic: Tactic) -> bool:
+def is_chainable(tactic: Tactic) -> bool:
     """Whether kernels of a tactic may be part of a chain: not those of libraries, which have no warps to speak of."""
     chosen = dict(tactic.params)
     return "WARPS" in chosen and not any(chosen.get(name) for name in ALONE)
 
 
-def chained(kernels: Sequence[Kernel]) -> Kernel:
+def chain_kernels(kernels: Sequence[Kernel]) -> Kernel:
     """One kernel that does what these do, in this order. All have as many warps, and sizes that are known.
 
     Programs are those of the first kernel. Each says by an atomic sum that it is done, in a counter that is zero before
@@ -86,7 +86,7 @@ def chained(kernels: Sequence[Kernel]) -> Kernel:
         f"MULTIPLES = {tuple(begins for _, begins in operands.values())}\n{IMPORTS}\n\n"
         + "\n\n\n".join([*parts, "@triton.jit\ndef KERNEL(a):\n    " + "\n    ".join(calls) + "\n"])
     )
-    return named(Kernel(source, "KERNEL", tuple(operands), programs))
+    return with_symbol(Kernel(source, "KERNEL", tuple(operands), programs))
 
 
 def _part(kernel: Kernel, i: int) -> str:

@@ -82,12 +82,12 @@ def movable(dtype: DType) -> bool:
     return computable(dtype) or dtype is not STRING and dtype.size <= 8
 
 
-def memory(dtype: DType) -> str:
+def memory_type(dtype: DType) -> str:
     """What Triton calls an element in memory: what kernels do not compute with is so many bits."""
     return TYPES[dtype.value][1] if computable(dtype) else f"u{8 * dtype.size}"
 
 
-def computed(dtype: DType) -> str:
+def register_type(dtype: DType) -> str:
     """The Triton type of a value in registers: narrow floats are computed in f32."""
     return "tl.float32" if dtype.value in ("f16", "bf16") else f"tl.{TYPES[dtype.value][0]}"
 
@@ -103,12 +103,12 @@ def literal(x, dtype: DType) -> str:
     """A number of an element type."""
     if dtype.is_float:
         x = float(x)
-        if math.isfinite(x) and not np.isfinite(np.float32(x)) and computed(dtype) == "tl.float32":
+        if math.isfinite(x) and not np.isfinite(np.float32(x)) and register_type(dtype) == "tl.float32":
             x = math.copysign(math.inf, x)
         text = repr(x) if math.isfinite(x) else f'float("{x}")'
     else:
         text = repr(bool(x) if dtype is BOOL else int(x))
-    return f"tl.full([], {text}, {computed(dtype)})"
+    return f"tl.full([], {text}, {register_type(dtype)})"
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,12 @@ class TritonDialect:
         if to.value in ("f16", "bf16"):
             return f"{text}.to(tl.{TYPES[to.value][0]}).to(tl.float32)"
         if given.is_float and to.is_integer and to.bits < 32:  # what 32 bits hold wraps, as on the CPU
-            return f"{text}.to(tl.int32).to({computed(to)})"
+            return f"{text}.to(tl.int32).to({register_type(to)})"
         if given.is_float and to is DType.U64:  # what is below 0 wraps, too
             return f"tl.where({text} < 0, {text}.to(tl.int64).to(tl.uint64), {text}.to(tl.uint64))"
         if given.is_float and to is DType.U32:
             return f"{text}.to(tl.int64).to(tl.uint32)"
-        return text if computed(given) == computed(to) else f"{text}.to({computed(to)})"
+        return text if register_type(given) == register_type(to) else f"{text}.to({register_type(to)})"
 
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
         return f"tl.where({mask}, {a}, {b})"
@@ -144,7 +144,8 @@ class TritonDialect:
     def call(self, fn: str, dtype: DType, args: Sequence[str]) -> str:
         if fn in _OPERATORS:
             return f"({args[0]} {_OPERATORS[fn]} {args[1]})"
-        if fn in ("div", "sqrt") and computed(dtype) == "tl.float32":  # `/` and tl.sqrt: not rounded as in IEEE 754
+        # `/` and tl.sqrt are not rounded as IEEE 754 says
+        if fn in ("div", "sqrt") and register_type(dtype) == "tl.float32":
             return f"tl.{fn}_rn({', '.join(args)})"
         if fn == "div":
             return f"({args[0]} / {args[1]})" if dtype.is_float else f"quotient({args[0]}, {args[1]})"
@@ -159,7 +160,7 @@ class TritonDialect:
         return f"{f'libdevice.{fn}' if fn in _LIBRARY else _CORE.get(fn, fn)}({', '.join(args)})"
 
     def load(self, place: Access) -> Text:
-        mask = there(place.varying)
+        mask = coordinate_mask(place.varying)
         text = code("tl.load(a[{}] + ({}){})", str(place.pointer.slot), place.at, mask and f", mask={mask}, other=0")
         return in_registers(text, place.pointer.dtype)
 
@@ -170,11 +171,11 @@ class TritonDialect:
         return code("{} += {}", name, text)
 
     def store(self, place: Access, name: str) -> Text:
-        return _stored(place.pointer, place.at, name, "inside")
+        return _store(place.pointer, place.at, name, "inside")
 
     def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
         return [
-            _stored(
+            _store(
                 p.pointer,
                 p.grid.address(p.strides, self.over, c=f"(c - {p.start})"),
                 name,
@@ -184,12 +185,12 @@ class TritonDialect:
         ]
 
 
-def _stored(pointer: Pointer, where: Text, name: str, mask: Text) -> Text:
+def _store(pointer: Pointer, where: Text, name: str, mask: Text) -> Text:
     value = f"({name}).to(tl.int8)" if pointer.dtype is BOOL else name
     return code("tl.store(a[{}] + (at + {}), {}, mask={})", str(pointer.slot), where, value, mask)
 
 
-def unreadable(nodes: Sequence[Node]) -> str | None:
+def nodes_rejection(nodes: Sequence[Node]) -> str | None:
     """Why pointwise nodes have no Triton reading; None where they have."""
     for node in nodes:
         for v in (*node.inputs, node.output):
@@ -208,16 +209,16 @@ def index(grid: Grid, axis: int) -> Text:
     return grid.index(axis, TritonDialect.over)
 
 
-def there(moving: str) -> str:
+def coordinate_mask(moving: str) -> str:
     """The mask of the elements that an offset leads to: of each coordinate only where it makes a difference."""
     return " & ".join(["rows"] * ("r" in moving) + ["cols"] * ("c" in moving))
 
 
-def place(name: str, grid: Grid, strides: Strides) -> Text:
+def emit_offset(name: str, grid: Grid, strides: Strides) -> Text:
     """A device function that gives the offset in elements of (b, r, c), of blocks a block: where all elements of these
     lie in one place, too."""
     where = address(grid, strides)
-    if not there(grid.varying(strides)):
+    if not coordinate_mask(grid.varying(strides)):
         where = where + " + (r + c) * 0"
     return function(name, "b, r, c, a", code("return {}", where))
 
@@ -274,20 +275,18 @@ def kernel(
 
     written = code("{}", block).render(spell)
     known = _constants({k: v for k, v in sizes.items() if is_known(v)})
-    text = _filled(source(file), "region", f"{known}\n\n{written}")
+    text = _fill(source(file), "region", f"{known}\n\n{written}")
     varying = {name: spell(size) for name, size in sizes.items() if not is_known(size)}
     if varying:
         text = re.sub(rf"\b({'|'.join(varying)})\b", lambda name: varying[name[0]], text)
     chosen = dict(tactic.params)
     ends = {"PHASE": len(operands) + len(slots)} if chosen.get("PHASED") else {}
-    text = _filled(
-        text, "tactic", _constants({k: v for k, v in (chosen | ends).items() if k not in ("WARPS", "STAGES")})
-    )
+    text = _fill(text, "tactic", _constants({k: v for k, v in (chosen | ends).items() if k not in ("WARPS", "STAGES")}))
     large = bool(slots) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
-    types = [f"*{memory(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands]
+    types = [f"*{memory_type(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands]
     types += ["i64"] * (len(slots) + 2 * len(ends))
     whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in slots] + [False, False] * len(ends)
-    text = _in_gluon(_with_scalars(text)) if maps else _with_scalars(text)
+    text = _to_gluon(_with_scalars(text)) if maps else _with_scalars(text)
     head = (
         f'"""{region.title()} by {tactic.name}."""\n'
         f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES ="
@@ -296,16 +295,16 @@ def kernel(
     text = head + text.partition('"""\n')[2].replace(
         "INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})"
     )
-    return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(slots), phases=phases))
+    return with_symbol(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(slots), phases=phases))
 
 
-def named(kernel: Kernel) -> Kernel:
+def with_symbol(kernel: Kernel) -> Kernel:
     """A kernel whose name stands for its source."""
     symbol = "k_" + hashlib.sha256(kernel.source.encode()).hexdigest()[:16]
     return replace(kernel, source=kernel.source.replace("KERNEL", symbol), symbol=symbol)
 
 
-def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
+def with_alignment(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
     """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it
     loads one element after the other, and describes none to the units that fetch boxes of memory."""
     if all(aligned) or kernel.symbol in LIBRARIES:
@@ -316,7 +315,7 @@ def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
 
     source = re.sub(r"^MULTIPLES = (.*)$", lies, kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
     source = re.sub(r"^DESCRIBED = .*$", "DESCRIBED = tl.constexpr(0)", source, flags=re.M)
-    return named(replace(kernel, source=source))
+    return with_symbol(replace(kernel, source=source))
 
 
 def _reach(x: Value | Packed | KernelWorkspace, layouts: Layouts) -> Size:
@@ -354,14 +353,14 @@ def _with_scalars(text: str) -> str:
     )
 
 
-def _in_gluon(text: str) -> str:
+def _to_gluon(text: str) -> str:
     """The same in Gluon, where blocks that are made of nothing have to say how they lie."""
     return text.replace("tl.zeros(inside.shape, tl.int32)", "inside.to(tl.int32) * 0").replace(
         "tl.full([], ", "gl.full([], "
     )
 
 
-def _filled(text: str, mark: str, new: str) -> str:
+def _fill(text: str, mark: str, new: str) -> str:
     parts = re.split(rf"# </?{mark}>\n", text)
     if len(parts) != 3:
         raise ValueError(f"a kernel file needs one block '{mark}'")

@@ -72,12 +72,12 @@ def load(text: str, name: str) -> dict[str, Any]:
     return names
 
 
-def phased(text: str) -> int:
+def read_phased(text: str) -> int:
     """What a kernel's source says of its phases: see `Cubin.phased`."""
     return int((re.findall(r"^PHASED = tl\.constexpr\((\d)\)$", text, re.M) or [0])[0])
 
 
-def fetched(text: str) -> tuple[TensorMap, ...]:
+def read_tensor_maps(text: str) -> tuple[TensorMap, ...]:
     """What a kernel's source says of the operands that it takes by maps."""
     found = re.search(r"^MAPS = (.*)$", text, re.M)
     return tuple(map(TensorMap.of, ast.literal_eval(found[1]))) if found else ()
@@ -131,13 +131,13 @@ class TritonCompiler:
                 failed.setdefault(w[0], e)
 
         if self.jobs > 1 and len(missing) > 1:
-            with workers.pool(min(self.jobs, len(missing)), cubin_of) as submit:
+            with workers.pool(min(self.jobs, len(missing)), compile_cubin) as submit:
                 running = {w: submit(w[0], sources[w[0]], w[1]) for w in missing}
                 for w, job in running.items():
                     keep(w, job.result)
         else:
             for w in missing:
-                keep(w, partial(cubin_of, w[0], sources[w[0]], w[1]))
+                keep(w, partial(compile_cubin, w[0], sources[w[0]], w[1]))
         return {w: out[w] for w in wanted if w in out}
 
     def _key(self, text: str, arch: int) -> str:
@@ -171,7 +171,7 @@ class TritonCompiler:
         return made
 
 
-def compiled(symbol: str, text: str, arch: int) -> Any:
+def compile_source(symbol: str, text: str, arch: int) -> Any:
     """What Triton makes of a source (`asm` holds its stages). BuildError where it fails, or does not keep to the
     options."""
     from triton import compile, knobs
@@ -179,7 +179,7 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     from triton.compiler import ASTSource
     from triton.errors import TritonError
 
-    maps = {m.operand: m for m in fetched(text)}
+    maps = {m.operand: m for m in read_tensor_maps(text)}
     if maps and release() < GLUON:
         newer = f"{GLUON // 10000}.{GLUON // 100 % 100}"
         raise BuildError(
@@ -212,12 +212,12 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     return made
 
 
-def cubin_of(symbol: str, text: str, arch: int) -> CompiledCubin:
-    """The cubin of a kernel for an architecture. BuildError as `compiled`."""
-    return made_of(compiled(symbol, text, arch), text, arch)
+def compile_cubin(symbol: str, text: str, arch: int) -> CompiledCubin:
+    """The cubin of a kernel for an architecture. BuildError as `compile_source`."""
+    return extract_cubin(compile_source(symbol, text, arch), text, arch)
 
 
-def made_of(found: Any, text: str, arch: int) -> CompiledCubin:
+def extract_cubin(found: Any, text: str, arch: int) -> CompiledCubin:
     """The cubin in what Triton made of a source. BuildError where no GPU of that architecture would take it."""
     about, image = found.metadata, found.asm["cubin"]
     if about.shared > typical(arch).block:
@@ -234,7 +234,7 @@ def made_of(found: Any, text: str, arch: int) -> CompiledCubin:
         clusters=about.num_ctas,
         scratch=about.global_scratch_size,
         align=max(1, about.global_scratch_align),
-        phased=phased(text),
+        phased=read_phased(text),
         maps=_maps(text, about),
     )
     return CompiledCubin(cubin, *_resources(image))
@@ -242,7 +242,7 @@ def made_of(found: Any, text: str, arch: int) -> CompiledCubin:
 
 def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:
     """The maps that a compiled kernel takes, as it was compiled for them. BuildError where it was for others."""
-    wanted = fetched(text)
+    wanted = read_tensor_maps(text)
     for m, told in zip(wanted, about.tensordesc_meta or (), strict=True):
         if (tuple(reversed(told["block_size"])), told["swizzle"], told["is_im2col"]) != (
             m.box,

@@ -39,17 +39,17 @@ class CublasLt(LibraryTemplate, MatrixTemplate):
     name = MatmulDescriptor.symbol
 
     def sizes_rejection(self, region: Region) -> str | None:
-        reason = super().sizes_rejection(region) or ending(region)
+        reason = super().sizes_rejection(region) or epilogue(region)
         return reason if isinstance(reason, str) else None
 
-    def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
-        found, end, p = described(region, layouts), ending(region), product(region, layouts)[0]
+    def describe(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
+        found, end, p = descriptor_fields(region, layouts), epilogue(region), product(region, layouts)[0]
         if found is None or isinstance(end, str):
             return None
         return found, (p.a, p.b, *(v for v in (end.bias, end.added) if v is not None), region.output)
 
 
-def ending(region: Region) -> CublasLtEpilogue | str:
+def epilogue(region: Region) -> CublasLtEpilogue | str:
     """What comes after the sums; why a library could not do that."""
     if region.pieces or len(region.body.outputs) != 1:
         return "several outputs"
@@ -72,7 +72,7 @@ def ending(region: Region) -> CublasLtEpilogue | str:
             node.op is add
             and len(others) == 1
             and number is None
-            and (into := _added(others[0], grid))
+            and (into := _operand_role(others[0], grid))
             and getattr(found, into) is None
         ):
             found, scaled = (
@@ -94,7 +94,7 @@ def ending(region: Region) -> CublasLtEpilogue | str:
     return found
 
 
-def _added(v: Value, grid: Grid) -> str | None:
+def _operand_role(v: Value, grid: Grid) -> str | None:
     """What a value is that is added to a matrix: a bias, one number for each column, or as large as it."""
     if v.type.shape == tuple(grid.shape):
         return "added"
@@ -103,16 +103,16 @@ def _added(v: Value, grid: Grid) -> str | None:
     return "bias" if along and [d for d in v.type.shape if d != 1] == [grid.shape[a] for a in grid.c] else None
 
 
-def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
+def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None:
     """What a library has to be told, version and choice aside; None where an operand does not lie as it wants."""
-    end, (p, grid, batch, m) = ending(region), product(region, layouts)
+    end, (p, grid, batch, m) = epilogue(region), product(region, layouts)
     if isinstance(end, str) or not is_known(batch, m, p.n, p.k):
         return None
     found: dict[str, Sequence[Size] | None] = {
-        "a": _lies_a(p, grid, layouts),
-        "b": _lies_b(p, grid, layouts),
-        "d": _lies(grid, layouts[region.output]),
-        "c": (p.n, 0, 0) if end.added is None else _lies(grid, layouts[end.added]),
+        "a": _layout_a(p, grid, layouts),
+        "b": _layout_b(p, grid, layouts),
+        "d": _matrix_layout(grid, layouts[region.output]),
+        "c": (p.n, 0, 0) if end.added is None else _matrix_layout(grid, layouts[end.added]),
     }
     kind, out = (KINDS.index(v.type.dtype.value) for v in (p.a, region.output))
     told = dict(
@@ -140,26 +140,26 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
     return told if MatmulDescriptor(0, 0, **told).wrong() is None else None
 
 
-def _lies_a(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
+def _layout_a(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
     conv = p.node.op is convolution
     shape = p.a.type.shape if conv else (*grid.shape[:-1], p.k)
     strides, within = (
         broadcast(p.a.type.shape, layouts[p.a], shape),
         Grid(shape, grid.b, grid.r, (1,) if conv else (len(shape) - 1,)),
     )
-    return _lies(within, strides)
+    return _matrix_layout(within, strides)
 
 
-def _lies_b(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
+def _layout_b(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
     if p.node.op is convolution:
-        return _lies(Grid(p.b.type.shape, (), (1,), (0,)), layouts[p.b])
+        return _matrix_layout(Grid(p.b.type.shape, (), (1,), (0,)), layouts[p.b])
     shape = (*grid.shape[:-2], p.k, p.n)
-    return _lies(
+    return _matrix_layout(
         Grid(shape, grid.b, (len(shape) - 2,), (len(shape) - 1,)), broadcast(p.b.type.shape, layouts[p.b], shape)
     )
 
 
-def _lies(grid: Grid, strides: Strides) -> Sequence[Size] | None:
+def _matrix_layout(grid: Grid, strides: Strides) -> Sequence[Size] | None:
     """How matrices lie whose rows are r, their columns c: (elements from line to line, whether lines are columns,
     elements from matrix to matrix)."""
     runs = [grid.runs(axes, strides) for axes in (grid.b, grid.r, grid.c)]

@@ -54,29 +54,33 @@ class CuDnn(LibraryTemplate, TritonConvolution):
             and not any(node.attrs["pads"])
         ):
             return "a product"
-        reason = ending(region)
+        reason = epilogue(region)
         return reason if isinstance(reason, str) else super().sizes_rejection(region)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         if target.tf32 or region.anchor.inputs[0].type.dtype is not F32:
             yield from super().tactics(region, layouts, target)
 
-    def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
-        found, end = described(region, layouts), ending(region)
+    def describe(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
+        found, end = descriptor_fields(region, layouts), epilogue(region)
         if found is None or isinstance(end, str):
             return None
-        operands = filters(region, layouts).operand, *(v for v in (end.bias, end.added) if v is not None), region.output
+        operands = (
+            packed_filters(region, layouts).operand,
+            *(v for v in (end.bias, end.added) if v is not None),
+            region.output,
+        )
         return found, (region.anchor.inputs[0], *operands)
 
 
-def filters(region: Region, layouts: Layouts) -> PackedFilters:
+def packed_filters(region: Region, layouts: Layouts) -> PackedFilters:
     """The filters as our own kernels have them, so that one can stand in for the other."""
     return PackedFilters(
         region, layouts, Tactic(TritonConvolution.name, "", (("BK", DEEP), ("PICTURES", 0), ("FLAT", 0)))
     )
 
 
-def ending(region: Region) -> CudnnEpilogue | str:
+def epilogue(region: Region) -> CudnnEpilogue | str:
     """What comes after the sums; why a library could not do that. It has no kernel for more than the sums that adds no
     bias: then one of zeros is as good."""
     if region.pieces or len(region.body.outputs) != 1:
@@ -102,9 +106,9 @@ def ending(region: Region) -> CudnnEpilogue | str:
     return CudnnEpilogue(None if none else bias, added, end)
 
 
-def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
+def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None:
     """What the library has to be told, version and choice aside; None where an operand does not lie as it wants."""
-    node, s, end = region.anchor, window_geometry(region), ending(region)
+    node, s, end = region.anchor, window_geometry(region), epilogue(region)
     if isinstance(end, str) or not is_known(s.n, s.c, s.h, s.w, s.oh, s.ow):
         return None
     x, y, z = (None if v is None else layouts[v] for v in (node.inputs[0], region.output, end.added))
@@ -134,7 +138,7 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
         left=left,
         bottom=bottom,
         right=right,
-        w_step=filters(region, layouts).step,
+        w_step=packed_filters(region, layouts).step,
     )
     for of, strides in (("x", x), ("y", y), ("z", z or (0, 1, 0, 0))):
         assert strides is not None

@@ -17,13 +17,13 @@ class LibraryTemplate(Template):
     dynamic = False
     timed_only = True
 
-    def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
+    def describe(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
         """What the library has to be told, version and choice aside, and the operands; None where one does not lie as
         it wants."""
         raise NotImplementedError
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        if self.told(region, layouts) is not None:
+        if self.describe(region, layouts) is not None:
             for choice in range(CHOICES):
                 yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.version(self.name))))
 
@@ -34,7 +34,7 @@ class LibraryTemplate(Template):
         return True
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        found = self.told(region, layouts)
+        found = self.describe(region, layouts)
         if found is None:
             raise AssertionError(f"{self.name} does not take {region.title()}")
         told = dict(found[0])

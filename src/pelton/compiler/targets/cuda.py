@@ -136,7 +136,7 @@ def _lying(placed: Placed, kernel: Kernel) -> Kernel:
         at = placed.places[x].offset * x.type.dtype.size if isinstance(x, Value) else 0
         return at // emit.ALIGNED * emit.ALIGNED == at
 
-    return emit.lying(kernel, [begins(x) for x in kernel.operands])
+    return emit.with_alignment(kernel, [begins(x) for x in kernel.operands])
 
 
 def check_requirements(options: Options) -> None:

@@ -12,7 +12,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, gpu_template
 from pelton.plan.layout import Layouts, broadcast
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import address, function, kernel, place, tail, there, unreadable
+from pelton.codegen.triton.emit import address, function, kernel, emit_offset, tail, coordinate_mask, nodes_rejection
 from .pointwise import power_of_two
 from .product import TF32, precisions
 from pelton.codegen.triton.cost import BYTES, STEP, products, waves
@@ -47,7 +47,7 @@ class TritonAttention(attention.Attention):
         h = Heads(region)
         return (
             super().node_rejection(region)
-            or unreadable(region.tail)
+            or nodes_rejection(region.tail)
             or (f"heads of more than {WIDEST}" if max(h.d, h.dv) > WIDEST // (2 if self.wide(h) else 1) else None)
         )
 
@@ -111,10 +111,12 @@ class TritonAttention(attention.Attention):
         block: Text = f"SCALE, CAUSAL, MASKED, ROUND = (tl.constexpr(x) for x in {settings!r})\n\n\n"
         for name, v in (("q_at", h.q), ("k_at", h.k), ("v_at", h.v)):
             shape = (*h.lead, *v.type.shape[-2:])
-            block += place(name, Grid(shape, h.grid.b, h.grid.r, h.grid.c), broadcast(v.type.shape, layouts[v], shape))
+            block += emit_offset(
+                name, Grid(shape, h.grid.b, h.grid.r, h.grid.c), broadcast(v.type.shape, layouts[v], shape)
+            )
         if h.masked:
             strides = broadcast(h.mask.type.shape, layouts[h.mask], h.scores.shape)
-            mask = there(h.scores.varying(strides))
+            mask = coordinate_mask(h.scores.varying(strides))
             known = f", mask={mask}, other=0" if mask else ""
             load = code("return tl.load(a[3] + ({}){}).to(tl.float32)", address(h.scores, strides), known)
             block += function("mask_at", "b, r, c, rows, cols, a", load)

@@ -19,7 +19,7 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import ALIGNED, kernel, tail
-from .product import TensorCoreTemplate, likely, pixels, rounded, streams, tiles, workspaces
+from .product import TensorCoreTemplate, keep_likely, pixel_grid, tf32_rounding, stream_counts, tiles, workspaces
 from pelton.codegen.triton.cost import cycles
 
 MANY = 64  # pictures: rows that the tensor cores of an H100 take at once
@@ -183,11 +183,12 @@ class TritonConvolution(TensorCoreTemplate):
         phases = s.sh * s.sw if node.op.name == "conv_transpose" else 1
         boxes = described(region, layouts, target)
         padded = group == 1 and is_constant(region, node.inputs[1])
-        rows = flat(region, layouts) if boxes else None
+        rows = padded_extent(region, layouts) if boxes else None
         yield from (
             t
             for _, t in sorted(
-                guesses(s, s.oc // group, group, phases, f32, boxes, rows, padded, target), key=lambda pair: pair[0]
+                estimate_tactics(s, s.oc // group, group, phases, f32, boxes, rows, padded, target),
+                key=lambda pair: pair[0],
             )
         )
 
@@ -204,7 +205,7 @@ class TritonConvolution(TensorCoreTemplate):
         ):
             return None
         s, group = window_geometry(region), node.attrs["group"]
-        behind, beside = around(s)
+        behind, beside = zero_margin(s)
         wide = s.w + beside
         layout = Layout(((s.h + behind) * wide * s.c, 1, wide * s.c, s.c), zero_padded=True)
         layouts = Layouts({}).moved({x: layout.strides}, layout.zero_padded)
@@ -212,10 +213,10 @@ class TritonConvolution(TensorCoreTemplate):
             return None
 
         def least(rows: tuple[int, int] | None) -> float:
-            found = guesses(s, s.oc // group, group, 1, False, True, rows, group == 1, target)
+            found = estimate_tactics(s, s.oc // group, group, 1, False, True, rows, group == 1, target)
             return min((cycles for cycles, _ in found), default=math.inf)
 
-        return layout if least(flat(region, layouts)) < least(None) else None
+        return layout if least(padded_extent(region, layouts)) < least(None) else None
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (*super().family(tactic), tactic["PICTURES"], tactic["FLAT"], int(tactic["STREAM"] > 0))
@@ -225,8 +226,8 @@ class TritonConvolution(TensorCoreTemplate):
         x, _, bias = node.inputs
         rows, columns = (ceil_div(s.oh, s.sh), ceil_div(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
         if tactic["FLAT"]:
-            rows, columns = flat(region, layouts)
-        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
+            rows, columns = padded_extent(region, layouts)
+        end = tail(region, layouts, pixel_grid(node.output.type.shape), (node.output,), first=2, add=bias)
         boxes = bool(tactic["PICTURES"] or tactic["FLAT"]) and described(region, layouts, target)
         operands: tuple[Value | Packed | KernelWorkspace, ...] = (x, f.operand, *end.operands)
         sizes = dict(
@@ -238,7 +239,7 @@ class TritonConvolution(TensorCoreTemplate):
             ARRIVED=len(operands) + 1,
             **f.sizes(),
             **s.sizes(layouts[x]),
-            **rounded(region, tactic, x, node.inputs[1]),
+            **tf32_rounding(region, tactic, x, node.inputs[1]),
         )
         sizes["PL"] += f.before
         if x.type.rank == 3:
@@ -256,7 +257,7 @@ class TritonConvolution(TensorCoreTemplate):
         return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
 
 
-def guesses(
+def estimate_tactics(
     s: WindowGeometry,
     out: int,
     group: int,
@@ -284,13 +285,13 @@ def guesses(
             k = taps * deep if pictures or flat or deep <= WASTE * c else ceil_div(taps * c, t["BK"]) * t["BK"]
             ways = (
                 Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("FLAT", flat), ("STREAM", n)))
-                for n in (0, *streams(count, k // t["BK"], target))
+                for n in (0, *stream_counts(count, k // t["BK"], target))
             )
-            found += likely([(cycles(way, count, k, f32, bool(pictures or flat), target), way) for way in ways])
+            found += keep_likely([(cycles(way, count, k, f32, bool(pictures or flat), target), way) for way in ways])
     return found
 
 
-def around(s: WindowGeometry) -> tuple[int, int]:
+def zero_margin(s: WindowGeometry) -> tuple[int, int]:
     """How many zeros behind each picture and each row are met by the taps of a convolution without strides, or stand
     where it has more pixels."""
     return (
@@ -299,7 +300,7 @@ def around(s: WindowGeometry) -> tuple[int, int]:
     )
 
 
-def flat(region: Region, layouts: Layouts) -> tuple[int, int] | None:
+def padded_extent(region: Region, layouts: Layouts) -> tuple[int, int] | None:
     """The rows and columns of a picture with its zero padding, where that is enough for taps to be the same pixels
     further on; None where it is not."""
     node, s = region.anchor, window_geometry(region)
@@ -312,7 +313,7 @@ def flat(region: Region, layouts: Layouts) -> tuple[int, int] | None:
     ):
         return None
     n, _, h, w = strides
-    behind, beside = around(s)
+    behind, beside = zero_margin(s)
     if min(n, h, w) < 1 or h % w or n % h or (behind or beside) and x not in layouts.zero_padded:
         return None
     return (n // h, h // w) if n // h >= s.h + behind and h // w >= s.w + beside else None

@@ -16,7 +16,7 @@ from pelton.plan.workspace import KernelWorkspace
 from pelton.codegen.triton.toolchain import GLUON
 from .conv import SUMS, WASTE, TritonConvolution, PackedFilters, described
 from pelton.codegen.triton.emit import kernel, tail
-from .product import likely, pixels, streams, tiles, workspaces
+from .product import keep_likely, pixel_grid, stream_counts, tiles, workspaces
 from pelton.codegen.triton.cost import BOXES, cycles
 
 KIND = {F16: 6, BF16: 9}  # what maps call element types
@@ -66,10 +66,12 @@ class TritonIm2col(TritonConvolution):
             count = group * ceil_div(s.n * s.oh * s.ow, t["BM"]) * ceil_div(out, t["BN"])
             # more spill up to 288 bytes
             shared = (
-                streams(count, taps * deep // t["BK"], target) if t["BM"] * t["BN"] <= SUMS * 32 * t["WARPS"] else ()
+                stream_counts(count, taps * deep // t["BK"], target)
+                if t["BM"] * t["BN"] <= SUMS * 32 * t["WARPS"]
+                else ()
             )
             ways = (Tactic(t.template, t.isa, (*t.params, ("STREAM", n))) for n in (0, *shared))
-            found += likely([(cycles(way, count, taps * deep, False, True, target) - BOXES, way) for way in ways])
+            found += keep_likely([(cycles(way, count, taps * deep, False, True, target) - BOXES, way) for way in ways])
         yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
@@ -78,7 +80,7 @@ class TritonIm2col(TritonConvolution):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s, f = region.anchor, window_geometry(region), PackedFilters(region, layouts, tactic)
         x, _, bias = node.inputs
-        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, pixel_grid(node.output.type.shape), (node.output,), first=2, add=bias)
         kind, size, (n, _, h, w) = KIND[x.type.dtype], x.type.dtype.size, layouts[x]
         (bm, bn, bk), strides = (tactic[name] for name in ("BM", "BN", "BK")), (w * size, h * size, n * size)
         swizzle = next(k for k, row in SWIZZLES.items() if row == bk * size)

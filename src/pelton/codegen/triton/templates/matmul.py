@@ -10,7 +10,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, Template, gpu_templa
 from pelton.plan.layout import Layouts, broadcast
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import computable, register_type, kernel, emit_offset, tail, nodes_rejection
 
 
 @gpu_template
@@ -26,7 +26,7 @@ class TritonMatMul(Template):
             return f"{dtype.value}, for which there are faster products, or none"
         if min(v.type.rank for v in node.inputs) < 2:
             return "an operand is a vector"
-        return tail_rejection(region, node.output.type.shape) or unreadable(region.tail)
+        return tail_rejection(region, node.output.type.shape) or nodes_rejection(region.tail)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
@@ -40,10 +40,10 @@ class TritonMatMul(Template):
         grid = p.grid
         a_shape, b_shape = (*grid.shape[:-1], p.k), (*grid.shape[:-2], p.k, p.n)
         a, b = broadcast(p.a.type.shape, layouts[p.a], a_shape), broadcast(p.b.type.shape, layouts[p.b], b_shape)
-        block = place("a_at", Grid(a_shape, grid.b, grid.r, ()), a) + place(
+        block = emit_offset("a_at", Grid(a_shape, grid.b, grid.r, ()), a) + emit_offset(
             "b_at", Grid(b_shape, grid.b, (), grid.c), b
         )
-        block = f"KIND = tl.constexpr({computed(p.node.output.type.dtype)})\n\n\n" + block
+        block = f"KIND = tl.constexpr({register_type(p.node.output.type.dtype)})\n\n\n" + block
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
         return kernel(
             "matmul.py",

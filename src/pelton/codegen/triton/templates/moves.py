@@ -14,10 +14,10 @@ from pelton.codegen.template import Kernel, Tactic, Target, gpu_template
 from pelton.plan.layout import Layouts, Strides
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import TYPES, function, in_registers, index, kernel, memory, place, tail
-from .picks import ElementTemplate, extents, held
+from pelton.codegen.triton.emit import TYPES, function, in_registers, index, kernel, memory_type, emit_offset, tail
+from .picks import ElementTemplate, grid_extents, emit_held
 from .rows import JOINED
-from .window import joining
+from .window import emit_join
 
 # of elements in memory
 NAMES = {short: f"tl.{'uint8' if long == 'int1' else long}" for long, short in TYPES.values()}
@@ -31,10 +31,10 @@ class TritonMove(ElementTemplate, moves.Move):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, to = node.inputs[0], node.output.type.dtype
-        rows, cols = extents(grid)
+        rows, cols = grid_extents(grid)
         filled = node.op.name == "pad" and node.attrs["mode"] == "constant"
         operands = (x, node.inputs[1]) if filled else (x,)
-        same = f"x.to({NAMES[memory(to)]}, bitcast=True)" if node.op.name == "bit_cast" else "x"
+        same = f"x.to({NAMES[memory_type(to)]}, bitcast=True)" if node.op.name == "bit_cast" else "x"
         block = f"FILLED = tl.constexpr({filled})\n\n\n" + self._source(region, layouts[x], grid)
         block += function("held", "x", code("return {}", in_registers(same, to)))
         end = tail(region, layouts, grid, (node.output,), first=len(operands))
@@ -83,9 +83,9 @@ class TritonBlend(ElementTemplate, blend.Blend):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, indices, weights = node.inputs
-        rows, cols = extents(grid)
+        rows, cols = grid_extents(grid)
         axis, walked = node.attrs["axis"], self.operand_strides(region, layouts)
-        block = join("", [place(f"{name}_at", grid, strides) for name, strides in zip("xiw", walked)])
+        block = join("", [emit_offset(f"{name}_at", grid, strides) for name, strides in zip("xiw", walked)])
         sizes = dict(
             ROWS=rows,
             COLS=cols,
@@ -123,7 +123,7 @@ class TritonScatter(ElementTemplate, scatter.Scatter):
         node, grid = region.anchor, self.grid(region, layouts)
         x, indices, updates = node.inputs
         shape, ids, new = x.type.shape, layouts[indices], layouts[updates]
-        rows, cols = extents(grid)
+        rows, cols = grid_extents(grid)
         if node.op.name == "scatter_nd":
             lead, depth = indices.type.shape[:-1], indices.type.shape[-1]
             i_at, u_at, steps = (0,) * len(shape), (*[0] * depth, *new[len(lead) :]), (ids[:-1], new[: len(lead)])
@@ -144,13 +144,15 @@ class TritonScatter(ElementTemplate, scatter.Scatter):
                 if k != axis and n != shape[k]
             ]
         counted = Grid(lead, (), tuple(range(len(lead))), ())
-        block = place("x_at", grid, layouts[x]) + place("i_at", grid, i_at) + place("u_at", grid, u_at)
-        block += place("i_step", counted, steps[0]) + place("u_step", counted, steps[1])
+        block = (
+            emit_offset("x_at", grid, layouts[x]) + emit_offset("i_at", grid, i_at) + emit_offset("u_at", grid, u_at)
+        )
+        block += emit_offset("i_step", counted, steps[0]) + emit_offset("u_step", counted, steps[1])
         block += function("meets", "i, r, c, inside, a", code("return {}", join(" & ", found or ["(r >= 0)"])))
         block += function("known", "r, c, a", code("return {}", join(" & ", known or ["(r >= 0)"])))
-        block += held(x.type.dtype)
+        block += emit_held(x.type.dtype)
         reduction = node.attrs["reduction"]
-        block += joining("y" if reduction == "none" else JOINED[scatter.JOINS[reduction]][0])
+        block += emit_join("y" if reduction == "none" else JOINED[scatter.JOINS[reduction]][0])
         end = tail(region, layouts, grid, (node.output,), first=3)
         return kernel(
             "scatter.py",

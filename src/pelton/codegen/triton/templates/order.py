@@ -13,7 +13,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, Template, gpu_templa
 from pelton.plan.layout import Layouts, Order, dense
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import computable, register_type, kernel, emit_offset, tail, nodes_rejection
 from .pointwise import power_of_two
 
 MOST = 1024  # elements that are sorted at once
@@ -49,7 +49,7 @@ class TritonScan(AxisTemplate):
         node = region.anchor
         if not computable(node.output.type.dtype) or node.output.type.dtype is BOOL:
             return f"{node.op.name} of {node.output.type.dtype.value}"
-        return tail_rejection(region, node.output.type.shape) or unreadable(region.tail)
+        return tail_rejection(region, node.output.type.shape) or nodes_rejection(region.tail)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         rows, cols = self.sizes(region, layouts)
@@ -65,7 +65,7 @@ class TritonScan(AxisTemplate):
         block = (
             f"PRODUCTS, EXCLUSIVE = tl.constexpr({node.op.name == 'cumprod'}),"
             f" tl.constexpr({node.attrs['exclusive']})\nREVERSE, KIND = tl.constexpr({node.attrs['reverse']}),"
-            f" tl.constexpr({computed(x.type.dtype)})\n\n\n"
+            f" tl.constexpr({register_type(x.type.dtype)})\n\n\n"
         )
         end = tail(region, layouts, grid, (node.output,), first=1)
         return kernel(
@@ -73,7 +73,7 @@ class TritonScan(AxisTemplate):
             region,
             tactic,
             dict(ROWS=rows, COLS=cols),
-            block + place("x_at", grid, layouts[x]) + end.text,
+            block + emit_offset("x_at", grid, layouts[x]) + end.text,
             (x, *end.operands),
             ceil_div(rows, tactic["RB"]),
             layouts,
@@ -113,8 +113,8 @@ class TritonTopK(AxisTemplate):
         lies = {v: layouts[v] if v in layouts else dense(v.type.shape) for v in node.outputs}
         block = (
             f"COUNT, SMALLEST = tl.constexpr({node.attrs['k']}), tl.constexpr({not node.attrs['largest']})\n"
-            f"KIND = tl.constexpr({computed(x.type.dtype)})\n\n\n"
-            + place("x_at", self.grid(region, layouts, x), layouts[x])
+            f"KIND = tl.constexpr({register_type(x.type.dtype)})\n\n\n"
+            + emit_offset("x_at", self.grid(region, layouts, x), layouts[x])
         )
         end = tail(region, layouts.moved(lies), grid, node.outputs, first=1)
         return kernel(

@@ -16,7 +16,16 @@ from pelton.codegen.template import Kernel, Tactic, Target, Template, gpu_templa
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import computable, function, in_registers, kernel, movable, place, tail, unreadable
+from pelton.codegen.triton.emit import (
+    computable,
+    function,
+    in_registers,
+    kernel,
+    movable,
+    emit_offset,
+    tail,
+    nodes_rejection,
+)
 from .pointwise import power_of_two
 
 
@@ -31,7 +40,7 @@ class ElementTemplate(Template):
         for v in (*region.anchor.inputs, *region.anchor.outputs):
             if not holds(v.type.dtype):
                 return f"{v.type.dtype.value} is not held by kernels"
-        return tail_rejection(region, region.anchor.output.type.shape) or unreadable(region.tail)
+        return tail_rejection(region, region.anchor.output.type.shape) or nodes_rejection(region.tail)
 
     def moves(self, region: Region) -> bool:
         """Whether nothing is computed with the elements."""
@@ -47,7 +56,7 @@ class ElementTemplate(Template):
         return Grid(y.type.shape, (), order[:-1], order[-1:])
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
-        rows, cols = extents(self.grid(region, layouts))
+        rows, cols = grid_extents(self.grid(region, layouts))
         for size, warps in ((1024, 4), (512, 4), (2048, 8)):
             cb = power_of_two(cols, 1, size)
             yield Tactic(
@@ -55,12 +64,12 @@ class ElementTemplate(Template):
             )
 
 
-def extents(grid: Grid) -> tuple[Size, Size]:
+def grid_extents(grid: Grid) -> tuple[Size, Size]:
     """How many rows and columns a grid has."""
     return extent(grid, grid.r), extent(grid, grid.c)
 
 
-def held(dtype: DType) -> Text:
+def emit_held(dtype: DType) -> Text:
     """A device function that gives what was loaded as registers hold it."""
     return function("held", "x", code("return {}", in_registers("x", dtype)))
 
@@ -70,13 +79,13 @@ class TritonGather(ElementTemplate, gather.Gather):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, p, grid = region.anchor, GatherStrides(region, layouts), self.grid(region, layouts)
         x, indices = node.inputs
-        rows, cols = extents(grid)
+        rows, cols = grid_extents(grid)
         terms = [
             code(f"pick(i + {k} * {{}}, inside, {{}}, {{}})", p.between, size, step)
             for k, (size, step) in enumerate(zip(p.sizes, p.steps))
         ]
-        block = place("x_at", grid, p.x) + place("i_at", grid, p.indices)
-        block += function("picked", "i, inside, a", code("return {}", join(" + ", terms))) + held(x.type.dtype)
+        block = emit_offset("x_at", grid, p.x) + emit_offset("i_at", grid, p.indices)
+        block += function("picked", "i, inside, a", code("return {}", join(" + ", terms))) + emit_held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=2)
         return kernel(
             "gather.py",

@@ -11,7 +11,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, gpu_template
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import computable, kernel, tail, unreadable
+from pelton.codegen.triton.emit import computable, kernel, tail, nodes_rejection
 
 
 def power_of_two(n: int, least: int = 1, most: int = 1 << 20) -> int:
@@ -26,7 +26,7 @@ class TritonPointwise(pointwise.Pointwise):
     def rejection(self, region: Region) -> str | None:
         if any(v.type.size == 1 and not computable(v.type.dtype) for v in region.body.constants):
             return "a number in the code of a type that kernels do not hold"
-        return super().rejection(region) or unreadable(region.body.nodes)
+        return super().rejection(region) or nodes_rejection(region.body.nodes)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True

@@ -18,7 +18,7 @@ from pelton.plan.layout import Layouts, Order, broadcast, channels_last, last_of
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
-from pelton.codegen.triton.emit import kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import kernel, emit_offset, tail, nodes_rejection
 from .pointwise import power_of_two
 from pelton.codegen.triton.cost import cycles
 
@@ -83,14 +83,16 @@ def precisions(f32: bool, target: Target) -> tuple[int, ...]:
     return ((TF32,) if target.tf32 else (1, 0)) if f32 else (0,)
 
 
-def rounded(region: Region, tactic: Tactic, a: Value, b: Value) -> dict[str, Size]:
+def tf32_rounding(region: Region, tactic: Tactic, a: Value, b: Value) -> dict[str, Size]:
     """Which factors a kernel has to round to TF32: constant ones are."""
     return {
         name: tactic["PRECISION"] == TF32 and not is_constant(region, v) for name, v in (("ROUND_A", a), ("ROUND_B", b))
     }
 
 
-def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
+def estimate_tactics(
+    m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: Target
+) -> list[tuple[float, Tactic]]:
     """Tactics for products with the cycles that they may take. boxes: whether the operands can be fetched as such."""
     found = []
     for t in tiles("gemm", k, k, f32, target):
@@ -102,20 +104,20 @@ def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: 
                     t.isa,
                     (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", int(by_tma and not n)), ("STREAM", n)),
                 )
-                for n in (0, *streams(count, ceil_div(k, t["BK"]), target))
+                for n in (0, *stream_counts(count, ceil_div(k, t["BK"]), target))
             )
-            found += likely([(cycles(way, count, k, f32, bool(by_tma), target), way) for way in ways])
+            found += keep_likely([(cycles(way, count, k, f32, bool(by_tma), target), way) for way in ways])
     return found
 
 
-def likely(found: list[tuple[float, Tactic]]) -> list[tuple[float, Tactic]]:
+def keep_likely(found: list[tuple[float, Tactic]]) -> list[tuple[float, Tactic]]:
     """The first, by which each program has a tile of its own, and the best of the others, by which programs share them,
     where it may be faster."""
     best = min(found[1:], key=lambda pair: pair[0], default=None)
     return [found[0]] if best is None or best[0] > LIKELY * found[0][0] else [found[0], best]
 
 
-def streams(count: int, steps: int, target: Target) -> list[int]:
+def stream_counts(count: int, steps: int, target: Target) -> list[int]:
     """Numbers of programs that may share the steps of so many tiles, each of two and more: parts of the tiles, all
     alike, or as many as there is room for."""
     most = min(2 * target.threads, count * steps // 2)
@@ -134,7 +136,7 @@ def workspaces(tactic: Tactic) -> tuple[KernelWorkspace, KernelWorkspace]:
     )
 
 
-def convolves(node: Node) -> bool:
+def is_convolution(node: Node) -> bool:
     return node.op.name.startswith("conv")
 
 
@@ -148,13 +150,13 @@ class TensorCoreTemplate(Template):
         kinds = {v.type.dtype for v in node.inputs}
         if len(kinds) != 1 or not kinds <= {F32, F16, BF16}:
             return "not in one of f32, f16 and bf16"
-        conv = convolves(node)
+        conv = is_convolution(node)
         if conv and node.inputs[0] in node.inputs[1:]:
             return "the picture is its own filter"
         return (
             self.sizes_rejection(region)
             or tail_rejection(region, node.output.type.shape, 1 if conv else node.output.type.rank - 1)
-            or unreadable(region.tail)
+            or nodes_rejection(region.tail)
         )
 
     def sizes_rejection(self, region: Region) -> str | None:
@@ -162,12 +164,12 @@ class TensorCoreTemplate(Template):
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
-        return channels_last(rank) if convolves(region.anchor) else row_major(rank)
+        return channels_last(rank) if is_convolution(region.anchor) else row_major(rank)
 
     def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
         if (
-            not convolves(region.anchor)
+            not is_convolution(region.anchor)
             or value in region.anchor.inputs[1:]
             and not any(value in n.inputs for n in region.tail)
         ):
@@ -176,7 +178,7 @@ class TensorCoreTemplate(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node, shape, strides = region.anchor, value.type.shape, layouts[value]
-        if convolves(node):
+        if is_convolution(node):
             if value in node.inputs[2:] and value.type.size != 1 and strides != (1,):
                 return False
             # few channels gain nothing by lying together
@@ -194,7 +196,7 @@ class TensorCoreTemplate(Template):
         return tactic["PRECISION"] == 0
 
 
-def pixels(shape: tuple[int, ...]) -> Grid:
+def pixel_grid(shape: tuple[int, ...]) -> Grid:
     """All pixels of all pictures × channels."""
     return Grid(tuple(shape), (), (0, *range(2, len(shape))), (1,))
 
@@ -204,25 +206,25 @@ def product(region: Region, layouts: Layouts | None = None) -> tuple[MatrixProdu
     p = MatrixProduct(region, layouts)
     if p.node.op.name != "convolution":
         return p, p.grid, p.batch, p.m
-    return p, pixels(p.node.output.type.shape), 1, p.batch * p.m
+    return p, pixel_grid(p.node.output.type.shape), 1, p.batch * p.m
 
 
-def a_at(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
+def offsets_a(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
     """Where the rows of A begin, and its stride along what is summed."""
     if p.node.op.name == "convolution":
-        return place("a_at", Grid(p.a.type.shape, (), grid.r, ()), layouts[p.a]), layouts[p.a][1]
+        return emit_offset("a_at", Grid(p.a.type.shape, (), grid.r, ()), layouts[p.a]), layouts[p.a][1]
     shape = (*grid.shape[:-1], p.k)
     strides = broadcast(p.a.type.shape, layouts[p.a], shape)
-    return place("a_at", Grid(shape, grid.b, grid.r, ()), strides), strides[-1]
+    return emit_offset("a_at", Grid(shape, grid.b, grid.r, ()), strides), strides[-1]
 
 
-def b_at(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
+def offsets_b(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
     """The same of the columns of B."""
     if p.node.op.name == "convolution":
-        return place("b_at", Grid(p.b.type.shape, (), (), (0,)), layouts[p.b]), layouts[p.b][1]
+        return emit_offset("b_at", Grid(p.b.type.shape, (), (), (0,)), layouts[p.b]), layouts[p.b][1]
     shape = (*grid.shape[:-2], p.k, p.n)
     strides = broadcast(p.b.type.shape, layouts[p.b], shape)
-    return place("b_at", Grid(shape, grid.b, (), grid.c), strides), strides[-2]
+    return emit_offset("b_at", Grid(shape, grid.b, (), grid.c), strides), strides[-2]
 
 
 class MatrixTemplate(TensorCoreTemplate):
@@ -237,12 +239,12 @@ class MatrixTemplate(TensorCoreTemplate):
         return "an operand is a vector" if min(v.type.rank for v in node.inputs) < 2 else None
 
 
-def lies_turned(region: Region, p: MatrixProduct) -> bool:
+def is_packable(region: Region, p: MatrixProduct) -> bool:
     """Whether B is one constant matrix, which may lie as the kernel likes it."""
     return is_constant(region, p.b) and p.b.type.size == p.n * p.k
 
 
-def turned(rows: np.ndarray, out: np.ndarray) -> None:
+def pack_rows(rows: np.ndarray, out: np.ndarray) -> None:
     """Rows along which sums run; what is past them stays as it is."""
     out[:, : rows.shape[1]] = rows
 
@@ -264,7 +266,7 @@ class TritonSkinnyGemm(MatrixTemplate):
         rows = power_of_two(m)
         for size, warps in ((8192, 8), (4096, 4), (2048, 4), (16384, 8)):
             # pieces of 64 bytes and more then, along the columns
-            across = layouts[p.b][-1] == 1 and not lies_turned(region, p)
+            across = layouts[p.b][-1] == 1 and not is_packable(region, p)
             # one in a chain: it should make as few tiles as it can
             programs = 4 * target.threads if target.threads > 1 else 1
             bn = (
@@ -285,13 +287,13 @@ class TritonSkinnyGemm(MatrixTemplate):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, grid, batch, m = product(region, layouts)
-        (left, ak), (right, bk) = a_at(p, grid, layouts), b_at(p, grid, layouts)
+        (left, ak), (right, bk) = offsets_a(p, grid, layouts), offsets_b(p, grid, layouts)
         matrix: Value | Packed = p.b
-        if lies_turned(region, p):
+        if is_packable(region, p):
             step, array = ceil_div(p.k, 8) * 8, region.body.constants[p.b]  # rows begin at multiples of 16 bytes
             rows = array.reshape(p.n, p.k) if p.node.op.name == "convolution" else array.reshape(p.k, p.n).T
-            matrix = Packed((p.b,), f"turned{step}", (p.n, step), lambda out: turned(rows, out), p.b.type.dtype)
-            right, bk = place("b_at", Grid(matrix.shape, (), (), (0,)), (step, 1)), 1
+            matrix = Packed((p.b,), f"turned{step}", (p.n, step), lambda out: pack_rows(rows, out), p.b.type.dtype)
+            right, bk = emit_offset("b_at", Grid(matrix.shape, (), (), (0,)), (step, 1)), 1
         tactic = Tactic(
             tactic.template, tactic.isa, tuple({**dict(tactic.params), "ROWS": power_of_two(bounds(m)[1])}.items())
         )
@@ -318,7 +320,7 @@ class TritonGemm(MatrixTemplate):
         yield from (
             t
             for _, t in sorted(
-                guesses(m, p.n, p.k, batch, p.a.type.dtype is F32, boxes, target), key=lambda pair: pair[0]
+                estimate_tactics(m, p.n, p.k, batch, p.a.type.dtype is F32, boxes, target), key=lambda pair: pair[0]
             )
         )
 
@@ -350,7 +352,7 @@ class TritonGemm(MatrixTemplate):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, grid, batch, m = product(region, layouts)
-        (left, ak), (right, bk) = a_at(p, grid, layouts), b_at(p, grid, layouts)
+        (left, ak), (right, bk) = offsets_a(p, grid, layouts), offsets_b(p, grid, layouts)
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
         even = is_known(p.k) and p.k % tactic["BK"] == 0
         steps = self.described(region, layouts) if tactic["DESCRIBED"] else None
@@ -368,7 +370,7 @@ class TritonGemm(MatrixTemplate):
             EVEN=even,
             SUMS=len(operands),
             ARRIVED=len(operands) + 1,
-            **rounded(region, tactic, p.a, p.b),
+            **tf32_rounding(region, tactic, p.a, p.b),
             **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)),
         )
         count = batch * ceil_div(m, tactic["BM"]) * ceil_div(p.n, tactic["BN"])

@@ -17,7 +17,7 @@ from pelton.plan.layout import Layouts, Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
-from pelton.codegen.triton.emit import computed, kernel
+from pelton.codegen.triton.emit import register_type, kernel
 from .pointwise import power_of_two
 from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES, NEAR
 
@@ -248,7 +248,7 @@ class TritonRecurrent(Template):
             f"{name} = tl.constexpr({value!r})\n"
             for name, value in (*places.items(), *((k, bool(v)) for k, v in flags.items()))
         )
-        block += f"WHAT, KIND = tl.constexpr({what!r}), tl.constexpr({computed(dtype)})\n"
+        block += f"WHAT, KIND = tl.constexpr({what!r}), tl.constexpr({register_type(dtype)})\n"
         block += (
             "GATES, EACH, USED, PASSES = (tl.constexpr(x) for x in"
             f" {(form.gates, form.each, form.used, form.passes)})\n"

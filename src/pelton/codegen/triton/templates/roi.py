@@ -9,15 +9,15 @@ from pelton.codegen.template import Kernel, Tactic, Target, gpu_template
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import kernel, tail, unreadable
+from pelton.codegen.triton.emit import kernel, tail, nodes_rejection
 from .pointwise import power_of_two
-from .product import pixels
+from .product import pixel_grid
 
 
 @gpu_template
 class TritonRois(roi.RoiPool):
     def node_rejection(self, region: Region) -> str | None:
-        return super().node_rejection(region) or unreadable(region.tail)
+        return super().node_rejection(region) or nodes_rejection(region.tail)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
@@ -55,7 +55,7 @@ class TritonRois(roi.RoiPool):
             RC=layouts[rois][1],
             BN=layouts[batch][0],
         )
-        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=3)
+        end = tail(region, layouts, pixel_grid(node.output.type.shape), (node.output,), first=3)
         bins = batch.type.shape[0] * attrs["height"] * attrs["width"]
         return kernel(
             "roi.py",

@@ -18,10 +18,10 @@ from pelton.plan.layout import Layouts, Order
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
-from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import computable, register_type, kernel, emit_offset, tail, nodes_rejection
 from .pointwise import power_of_two
 from pelton.codegen.triton.cost import AWAY, BYTES, NEAR, waves
-from .window import joining, number
+from .window import emit_join, float_literal
 
 HELD = 4096  # elements of a row that registers hold; longer ones are read again
 SECTOR = 32  # bytes: less than that is not read at once
@@ -54,7 +54,7 @@ class TritonRows(Template):
             return f"{node.op.name} of {x.dtype.value}"
         if node.op.name.startswith("arg") and (x.dtype is BOOL or bounds(x.shape[node.attrs["axis"]])[1] >= 1 << 31):
             return f"{node.op.name} of {x.dtype.value} along {x.shape[node.attrs['axis']]}"
-        return tail_rejection(region, node.output.type.shape) or unreadable(split_affine(region)[0].tail)
+        return tail_rejection(region, node.output.type.shape) or nodes_rejection(split_affine(region)[0].tail)
 
     def along(self, region: Region) -> tuple[int, ...]:
         """The axes that a row runs along."""
@@ -156,15 +156,15 @@ class TritonRows(Template):
             if op.endswith("softmax") or op in REDUCES
             else JOINED["sum"]
         )
-        kind = "tl.uint8" if dtype is BOOL else computed(dtype)
+        kind = "tl.uint8" if dtype is BOOL else register_type(dtype)
         epsilon = float(op == "reduce_mean") if reduces else node.attrs.get("epsilon", 0.0)
         block = (
             f"WHAT, EPSILON = tl.constexpr({('reduce' if reduces else 'arg' if op in REDUCES else op)!r}),"
-            f" tl.constexpr({epsilon!r})\nNEUTRAL, KIND = tl.constexpr({number(neutral(dtype))}),"
+            f" tl.constexpr({epsilon!r})\nNEUTRAL, KIND = tl.constexpr({float_literal(neutral(dtype))}),"
             f" tl.constexpr({kind})\nLEAST, LAST = tl.constexpr({least}),"
             f" tl.constexpr({node.attrs.get('select_last_index', False)})\n\n\n"
-            + place("x_at", there, layouts[x])
-            + joining(join)
+            + emit_offset("x_at", there, layouts[x])
+            + emit_join(join)
         )
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         one = is_known(cols) and cols <= tactic["CB"]

@@ -15,9 +15,9 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, gp
 from pelton.plan.layout import Layouts, Order, channels_last, last_of
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import computable, register_type, kernel, emit_offset, tail, nodes_rejection
 from .pointwise import power_of_two
-from .product import pixels
+from .product import pixel_grid
 
 # elements that could be moved in the time that a program takes for anything else
 SMALL = 4096
@@ -25,12 +25,12 @@ SMALL = 4096
 AT_ONCE = 9
 
 
-def number(x: float) -> str:
+def float_literal(x: float) -> str:
     """A constant that may be infinite."""
     return repr(x) if math.isfinite(x) else f'float("{x}")'
 
 
-def joining(expression: str) -> str:
+def emit_join(expression: str) -> str:
     """The device function that makes one element of two."""
     return f"@triton.jit\ndef join(x, y):\n    return {expression}\n\n\n"
 
@@ -70,7 +70,7 @@ class TritonWindow(ChannelsLastTemplate):
                 return "the picture is its own filter"
         if node.op.name != "max_pool" and x.dtype not in (F64, F32, F16, BF16) or not computable(x.dtype):
             return f"{node.op.name} of {x.dtype.value}"
-        return tail_rejection(region, node.output.type.shape, 1) or unreadable(region.tail)
+        return tail_rejection(region, node.output.type.shape, 1) or nodes_rejection(region.tail)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node = region.anchor
@@ -108,9 +108,9 @@ class TritonWindow(ChannelsLastTemplate):
             bias = None
             pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
             counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
-        block = f"NEUTRAL = tl.constexpr({number(x.type.dtype.lowest) if kind == 'max_pool' else '0.0'})\n"
-        block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else computed(x.type.dtype)})\n\n\n"
-        block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
+        block = f"NEUTRAL = tl.constexpr({float_literal(x.type.dtype.lowest) if kind == 'max_pool' else '0.0'})\n"
+        block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else register_type(x.type.dtype)})\n\n\n"
+        block += emit_join("maximum(x, y)" if kind == "max_pool" else "x + y")
         at_once = max(n for n in range(1, AT_ONCE + 1) if s.kh * s.kw % n == 0) if is_known(s.kh, s.kw) else 1
         each = s.oc // s.c if kind == "convolution" else 1
         sizes = dict(
@@ -127,7 +127,9 @@ class TritonWindow(ChannelsLastTemplate):
             FILTERED=kind == "convolution",
             **s.sizes(layouts[x]),
         )
-        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias)
+        end = tail(
+            region, layouts, pixel_grid(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias
+        )
         return kernel(
             "window.py",
             region,
@@ -149,7 +151,7 @@ class TritonLocalResponse(ChannelsLastTemplate):
         node = region.anchor
         if node.output.type.dtype not in (F32, F16, BF16):
             return f"not in {node.output.type.dtype.value}"
-        return tail_rejection(region, node.output.type.shape, 1) or unreadable(region.tail)
+        return tail_rejection(region, node.output.type.shape, 1) or nodes_rejection(region.tail)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
@@ -161,7 +163,7 @@ class TritonLocalResponse(ChannelsLastTemplate):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, attrs = region.anchor, region.anchor.attrs
-        x, grid = node.inputs[0], pixels(node.output.type.shape)
+        x, grid = node.inputs[0], pixel_grid(node.output.type.shape)
         rows, cols = math.prod(d for axis, d in enumerate(x.type.shape) if axis != 1), x.type.shape[1]
         block = (
             f"SIZE, BEFORE = tl.constexpr({attrs['size']}), tl.constexpr({(attrs['size'] - 1) // 2})\nSCALE, BETA, BIAS"
@@ -174,7 +176,7 @@ class TritonLocalResponse(ChannelsLastTemplate):
             region,
             tactic,
             dict(ROWS=rows, COLS=cols, XC=layouts[x][1]),
-            block + place("x_at", grid, layouts[x]) + end.text,
+            block + emit_offset("x_at", grid, layouts[x]) + end.text,
             (x, *end.operands),
             ceil_div(rows, tactic["RB"]) * ceil_div(cols, tactic["CB"]),
             layouts,
