@@ -600,7 +600,7 @@ def test_tables_say_how_long_an_open_size_may_be():
     )
     assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
     assert load(m, {"x": "1x1..16..64"}).info.symbols == {"n": (1, 16, 64)}
-    with pytest.raises(ModelError, match=r"whether n = min\(64, n\) depends on sizes that only a run decides.*Add → y"):
+    with pytest.raises(ModelError, match=r"whether n = min\(64, n\) depends on dynamic dimensions.*Add → y"):
         load(m, {"x": "1x1..16..65"})
 
 
