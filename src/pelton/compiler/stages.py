@@ -207,32 +207,40 @@ def _preferred_layout(c: Compilation) -> place.PreferredLayout:
 
 
 STAGES = (
-    Stage("import", "the model's file as a program; sizes that nobody gave stay open where they can", _import, True),
+    Stage(
+        "import", "reads the model's file as a program; unspecified sizes stay dynamic where they can", _import, True
+    ),
     Stage(
         "optimize",
-        "rewrite rules and folding; before that, quantized ops become arithmetic in f32, and on CPUs "
-        "models in half precision models in f32, which rules and kernels are made for",
+        "rewrite rules and folding; before them, quantized ops become arithmetic in f32, and on CPUs f16 and bf16"
+        " become f32, for which rules and kernels are made",
         _optimize,
         True,
     ),
     Stage(
         "precision",
-        "what values are kept in, how products round, and what is computed in f32 after all; on GPUs "
-        "recurrent layers are decomposed here, so that their products round as others do",
+        "chooses the element types of values, how products round, and what is computed in f32 after all; on GPUs"
+        " recurrent layers are decomposed here, so that their products round as others do",
         _precision,
         True,
     ),
     Stage(
         "decompose",
-        "what no kernel takes as it is, in ops that say the same; parts in narrow floats may become f32",
+        "expands ops that no kernel takes into simpler ones; parts in narrow floats may become f32",
         _decompose,
         True,
     ),
-    Stage("fuse", "regions, each for one kernel; chains of them as one where that is faster", _fuse),
-    Stage("layout", "which template of each region decides where its operands lie", _layout),
-    Stage("place", "every value's place in memory: views, joins, and copies where nothing else will do", _place),
-    Stage("tune", "a template and its tactic for every region, by the clock or guessed", _tune),
-    Stage("lower", "the machine code of all kernels; before that, on GPUs, runs of small ones as one launch", _lower),
-    Stage("link", "places, steps, constants and code as one engine", _link),
+    Stage(
+        "fuse", "cuts the program into regions, one per kernel; chains of them become one where that is faster", _fuse
+    ),
+    Stage("layout", "chooses the template of each region that decides the layouts of its operands", _layout),
+    Stage("place", "places every value in memory: views, concats, and copies where nothing else will do", _place),
+    Stage("tune", "chooses a template and its tactic for every region, by timing or by a guess", _tune),
+    Stage(
+        "lower",
+        "generates the machine code of all kernels; on GPUs, runs of small ones become one launch first",
+        _lower,
+    ),
+    Stage("link", "assembles placements, steps, constants and code as one engine", _link),
 )
 NUMBER: Mapping[str, int] = {stage.name: number for number, stage in enumerate(STAGES)}

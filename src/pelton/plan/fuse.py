@@ -1,5 +1,4 @@
-"""From nodes to regions: each structured node that a template claims takes the pointwise nodes after it along, and the
-slices that are joined elsewhere."""
+"""Fusion: a structured node and the pointwise nodes behind it become one region, with slices that concats read."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from .region import Region, cut
 
 @dataclass(frozen=True)
 class RejectedFusion:
-    """A fusion that was refused, and why."""
+    """A fusion that was rejected, and why."""
 
     node: str
     reason: str
@@ -22,24 +21,25 @@ class RejectedFusion:
 
 @dataclass(frozen=True)
 class Fused:
-    """A graph cut up: in executable order, regions and the single nodes that are views or host steps."""
+    """A graph cut, in executable order, into regions and single nodes, which are views or host steps.
+
+    `chains`: for people, what was decided about regions that could be one; `joined`: the regions that were several.
+    """
 
     graph: Graph
     items: tuple[Region | Node, ...]
     notes: tuple[RejectedFusion, ...]
-    # what was decided about regions that could be one
     chains: tuple[str, ...] = ()
-    joined: tuple[Region, ...] = ()  # those of the items that were several
+    joined: tuple[Region, ...] = ()
 
 
 def is_view(node: Node) -> bool:
-    """Whether it is strides and offsets, or a copy where that cannot be."""
+    """Whether a node only changes strides and offsets, or copies where that is impossible."""
     return node.op.view
 
 
-def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
-    """Cuts a graph into regions. `claim(region)` is None where some template takes the region, else the reason of the
-    refusals."""
+def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
+    """Cuts a graph into regions. rejection: why no template accepts a region, None if one does."""
     group: dict[Node, list[Node]] = {}
     notes: list[RejectedFusion] = []
     position = {n: k for k, n in enumerate(graph.nodes)}
@@ -67,7 +67,7 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
         if is_view(node):
             continue
         if node.op.scalar is None:
-            if claim(region([node])) is None:
+            if rejection(region([node])) is None:
                 group[node] = [node]
             continue
         joined = False
@@ -80,7 +80,7 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
             if any(reaches(p, nodes) for p in others):
                 notes.append(RejectedFusion(node.name or node.op.name, "another operand depends on the same region"))
                 continue
-            reason = claim(region([*nodes, node]))
+            reason = rejection(region([*nodes, node]))
             if reason is not None:
                 notes.append(RejectedFusion(node.name or node.op.name, reason))
                 continue
@@ -88,12 +88,12 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
             group[node] = nodes
             joined = True
             break
-        if not joined and claim(region([node])) is None:
+        if not joined and rejection(region([node])) is None:
             group[node] = [node]
 
     for value in dict.fromkeys(v for n in group for v in n.outputs):
         nodes, pieces = group[graph.producer[value]], _pieces(graph, value)
-        if pieces and claim(region([*nodes, *pieces])) is None:
+        if pieces and rejection(region([*nodes, *pieces])) is None:
             nodes += pieces
             group.update(dict.fromkeys(pieces, nodes))
 
@@ -116,7 +116,7 @@ def _pieces(graph: Graph, value: Value) -> list[Node]:
 
 
 def _ordered(graph: Graph, group: dict[Node, list[Node]]) -> tuple[Region | Node, ...]:
-    """Groups as units, in an order in which everything is made before it is read."""
+    """Groups of nodes as units, in topological order."""
     units: dict[int, Node] = {}
     stands: dict[Node, Region | Node] = {}
     for node in graph.nodes:

@@ -1,5 +1,4 @@
-"""Keeps an engine's packed weights within a bound: where the fastest kernels together want more, the cheapest change
-per byte saved is made first."""
+"""Bounds the packed weights of an engine: trades speed for size where that costs the least time per byte saved."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ MAX_PACKED_RATIO = 2.0  # packed weights, of the model's own
 
 @dataclass(frozen=True)
 class PackedCandidate:
-    """One way to run a task: nanoseconds (a guess where nothing was timed) and bytes of packed weights."""
+    """A candidate for a task: its time (a guess if it was not timed) and its bytes of packed weights."""
 
     template: Template
     tactic: Tactic
@@ -33,10 +32,10 @@ class Packing:
     saved: float
 
 
-def packing(ways: list[PackedCandidate], chosen: int, own: int) -> Packing:
-    way = ways[chosen]
-    lean = [w.ns for w in ways if w.bytes <= own and w.ns]
-    return Packing(own, way.bytes, min(lean) - way.ns if way.bytes > own and lean else 0.0)
+def packing(candidates: list[PackedCandidate], chosen: int, own: int) -> Packing:
+    candidate = candidates[chosen]
+    lean = [w.ns for w in candidates if w.bytes <= own and w.ns]
+    return Packing(own, candidate.bytes, min(lean) - candidate.ns if candidate.bytes > own and lean else 0.0)
 
 
 def packed_bytes(kernel: Kernel, weights: Mapping[Value, int]) -> int:
@@ -49,23 +48,23 @@ def packed_bytes(kernel: Kernel, weights: Mapping[Value, int]) -> int:
 
 
 def limit_packed_weights(
-    ways: Mapping[str, list[PackedCandidate]], first: Mapping[str, int], shared: Mapping[str, int], limit: float
+    candidates: Mapping[str, list[PackedCandidate]], first: Mapping[str, int], shared: Mapping[str, int], limit: float
 ) -> dict[str, int]:
-    """Task → index of its way, so that all bytes together stay within the limit where that can be.
+    """Task → index of its candidate, with all bytes together within the limit if possible.
 
-    first: the ways chosen for speed alone. shared: how many copies of a task's weights the engine holds. Greedy: of all
-    changes to a way with fewer bytes, the one that costs the least time per byte saved, until the sum fits or nothing
-    smaller is left.
+    first: the candidates chosen for speed alone. shared: how many copies of a task's weights the engine holds.
+    Greedy: takes the change to fewer bytes that costs the least time per byte saved, until the sum fits or no smaller
+    candidate is left.
     """
     chosen = dict(first)
-    total = sum(ways[d][k].bytes * shared[d] for d, k in chosen.items())
+    total = sum(candidates[d][k].bytes * shared[d] for d, k in chosen.items())
     heap: list[tuple[float, str, int, int]] = []
 
     def offer(d: str) -> None:
-        now = ways[d][chosen[d]]
+        now = candidates[d][chosen[d]]
         rates = [
             ((w.ns - now.ns) * shared[d] / ((now.bytes - w.bytes) * shared[d]), k)
-            for k, w in enumerate(ways[d])
+            for k, w in enumerate(candidates[d])
             if w.bytes < now.bytes
         ]
         if rates:
@@ -78,7 +77,7 @@ def limit_packed_weights(
         _, d, before, k = heapq.heappop(heap)
         if chosen[d] != before:
             continue
-        total -= (ways[d][before].bytes - ways[d][k].bytes) * shared[d]
+        total -= (candidates[d][before].bytes - candidates[d][k].bytes) * shared[d]
         chosen[d] = k
         offer(d)
     return chosen

@@ -1,5 +1,4 @@
-"""What is different about building for CPUs and for NVIDIA GPUs: what code is made for, what it is timed on, and how
-kernels become an engine's code."""
+"""What differs between targets (CPUs, NVIDIA GPUs): their description, and how kernels are timed and compiled."""
 
 from __future__ import annotations
 
@@ -24,14 +23,16 @@ __all__ = ["back_end", "check_requirements", "describe_target", "progress_report
 
 
 def target_kind(options: Options) -> Kind:
-    """What builds for the target of these options."""
+    """The module that builds for the target of these options."""
     return cpu if options.on_cpu else cuda
 
 
 @contextmanager
 def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
-    """What builds a program with so many bytes of weights for the target of these options. BuildError where a compiler
-    is missing, or new times cannot be kept."""
+    """The back end for a program with `weights` bytes of constants.
+
+    BuildError if a compiler is missing or new times cannot be stored.
+    """
     kept = opened(options)
     try:
         with target_kind(options).back_end(options, weights, kept) as found:
@@ -41,8 +42,10 @@ def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
 
 
 def check_requirements(options: Options) -> None:
-    """Whatever can be known of a build before the model is read: InputError for a target that there is not, BuildError
-    for a compiler that is missing, and for a file of times or tactics that cannot be used."""
+    """Checks, before a model is read, what a build needs.
+
+    InputError for an unknown target, BuildError for a missing compiler and for unusable files of times or tactics.
+    """
     opened(options)
     target_kind(options).check_requirements(options)
     if options.timing_cache is not None:
@@ -69,5 +72,5 @@ def check_requirements(options: Options) -> None:
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
-    """(what code is made for, what engines say about where they run)"""
+    """(what code is generated for, what engines record of where they run)"""
     return target_kind(options).describe_target(options)

@@ -1,4 +1,4 @@
-"""What kinds of targets share: what a build asks of one, progress, and the times of kernels."""
+"""What targets have in common: the interface that a build uses, progress, and the timing cache."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Choices = Mapping[int, search.Choice]
 
 
 class Kind(Protocol):
-    """What builds for one kind of target: the module `cpu`, or `cuda`."""
+    """The interface of the modules `cpu` and `cuda`, which build for one kind of target."""
 
     def check_requirements(self, options: Options) -> None:
-        """InputError for a target that there is not, BuildError for a missing compiler: before the model is read."""
+        """Before a model is read: InputError for an unknown target, BuildError for a missing compiler."""
 
     def describe_target(self, options: Options) -> tuple[Target, Mapping[str, Any]]:
-        """(what code is made for, what engines say about where they run)"""
+        """(what code is generated for, what engines record of where they run)"""
 
     def precision(self, options: Options) -> frozenset[str]:
-        """The names of the passes of `pelton.passes.precision` that its kernels and these options ask for."""
+        """The names of the passes of `pelton.passes.precision` that are to run."""
 
     def back_end(self, options: Options, weights: int, kept: Cache) -> AbstractContextManager[BackEnd]:
-        """What times and compiles kernels for a program with so many bytes of weights."""
+        """A back end for a program with so many bytes of weights."""
 
 
 class BackEnd(Protocol):
@@ -54,17 +54,17 @@ class BackEnd(Protocol):
     runs_on: Mapping[str, Any]
 
     def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
-        """The same with some tasks as one; and what was decided of each."""
+        """Makes several tasks one launch where that is faster; also says, for people, what was decided of each."""
 
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
-        """The code of all kernels, and the choices that it has kernels for."""
+        """Compiles all kernels: the choices whose kernels could be compiled, and the code."""
 
     def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
-        """The engine without kernels that were seen to give something else than those which stand in for them."""
+        """Drops kernels whose results differ from those of their alternatives."""
 
 
 def progress_reporter(options: Options) -> Callable[[str, int, int], None]:
-    """Tells of progress; Cancelled where whoever hears of it wants no more."""
+    """A function that reports progress to the callback of the options; raises Cancelled if that returns False."""
 
     def tell(stage: str, done: int, total: int) -> None:
         if options.progress is not None and options.progress(stage, done, total) is False:
@@ -75,8 +75,8 @@ def progress_reporter(options: Options) -> Callable[[str, int, int], None]:
 
 @contextmanager
 def open_timing_cache(options: Options, machine: str, kept: Cache) -> Iterator[TimingCache]:
-    """The times of a machine, new ones kept in the end. Where the user named a file, a failure is an error; in the
-    common cache it only costs time."""
+    """The timing cache of a machine, saved in the end. BuildError for a file named by the user that cannot be used; a
+    failure of the common cache only costs time."""
     if options.timing_cache is not None:
         with named(options):
             found = TimingCache(machine, options.timing_cache)
@@ -96,7 +96,7 @@ def open_timing_cache(options: Options, machine: str, kept: Cache) -> Iterator[T
 
 
 def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
-    """The times in the common cache; none where it cannot be read, or is damaged."""
+    """The times in the common cache; none if it cannot be read or is damaged."""
     try:
         try:
             found = TimingCache(machine, path)
@@ -114,7 +114,7 @@ def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
 
 @contextmanager
 def named(options: Options) -> Iterator[None]:
-    """BuildError where the file of times that the user named cannot be read or written."""
+    """Turns an OSError into a BuildError that names the user's timing cache."""
     try:
         yield
     except OSError as e:

@@ -1,5 +1,4 @@
-"""The engine of a build with every region run by its reference instead of a kernel: for the device
-`backends/reference`."""
+"""An engine whose regions run by their references instead of kernels, for the device `backends/reference`."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from pelton.plan.placed import Placed
 
 
 def by_reference(plain: EnginePlan, placed: Placed, chosen: Sequence[ScheduledTask]) -> EnginePlan:
-    """The engine that was made of these tasks, each as it lies in memory, but with the text of its body as a host step.
-    Nothing of its kernels is in it."""
+    """The engine of these tasks, in the same layouts, with every body as the text of a host step and no kernels."""
     steps = [replace(c, kernel=None, alternatives=()) for c in chosen]
     target = {"os": sys.platform, "arch": "reference", "isa": "", "features": []}
     return lower(
