@@ -36,8 +36,10 @@ KINDS = {
 RANDOM = ("test_bernoulli",)
 PAGE = """# Conformance
 
-The tests of back ends of the onnx {onnx} package, all of them, through `pelton.onnx_backend`: a test passes where every output has the type, the shape and,
-within the tolerances that the test states, the numbers that it expects (what is random by specification: type, shape and range). Without a host step means
+The tests of back ends of the onnx {onnx} package, all of them, through `pelton.onnx_backend`: a test passes where every \
+output has the type, the shape and,
+within the tolerances that the test states, the numbers that it expects (what is random by specification: type, shape \
+and range). Without a host step means
 that all that ran was compiled; host steps are steps of numpy or of the onnx package.
 
 | kind | tests | passed | without a host step | refused with a reason | failed |
@@ -92,8 +94,8 @@ def main() -> None:
                 flush=True,
             )
     if a.json:
-        told = {"onnx": onnx.__version__, "kinds": {k: asdict(c) for k, c in counts.items()}, "failures": failures}
-        a.json.write_text(json.dumps(told, indent=1) + "\n")
+        results = {"onnx": onnx.__version__, "kinds": {k: asdict(c) for k, c in counts.items()}, "failures": failures}
+        a.json.write_text(json.dumps(results, indent=1) + "\n")
     if a.page:
         a.page.write_text(page(counts, failures))
 
@@ -162,8 +164,10 @@ def page(counts: dict[str, Count], failures: dict[str, str]) -> str:
         f" {c.failed:,} |"
         for kind, c in (*counts.items(), *([("all", every)] if len(counts) > 1 else []))
     ]
-    told = "".join(f"- {name}: {reason}\n" for name, reason in failures.items())
-    return PAGE.format(onnx=onnx.__version__, rows="\n".join(rows), refused=f"Not passed:\n\n{told}\n" if told else "")
+    listed = "".join(f"- {name}: {reason}\n" for name, reason in failures.items())
+    return PAGE.format(
+        onnx=onnx.__version__, rows="\n".join(rows), refused=f"Not passed:\n\n{listed}\n" if listed else ""
+    )
 
 
 def drawn(got, want) -> None:

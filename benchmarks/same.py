@@ -29,7 +29,8 @@ model, options, shapes = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.ar
 engine, r, feeds = pelton.build(model, shapes or None, **options), np.random.default_rng(0), {}
 for port in engine.inputs:
     shape = [d if isinstance(d, int) else 2 for d in port.shape]
-    feeds[port.name] = (r.standard_normal(shape) if port.numpy_dtype.kind == "f" else r.integers(0, 2, shape)).astype(port.numpy_dtype)
+    drawn = r.standard_normal(shape) if port.numpy_dtype.kind == "f" else r.integers(0, 2, shape)
+    feeds[port.name] = drawn.astype(port.numpy_dtype)
 out = engine.run(feeds)
 tactics = [s.info.get("tactic") for s in engine.steps] if hasattr(engine, "steps") else []
 print(json.dumps({"outputs": {k: hashlib.sha256(np.ascontiguousarray(v).tobytes()).hexdigest() for k, v in out.items()},

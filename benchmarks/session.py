@@ -145,7 +145,7 @@ def attempt(kind: str, start: Any, cache: Path, times: dict[str, list[list[float
 
 
 def made_up(model: str, shapes: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Arrays for the inputs of a model; sizes that nobody gives are 1, those behind the first 128."""
+    """Arrays for the inputs of a model; unspecified dimensions are 1, but 128 behind the first axis."""
     import onnx
     from onnx.helper import tensor_dtype_to_np_dtype
 

@@ -42,9 +42,10 @@ path, threads, seconds, saved = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]
 engine, r, feeds = pelton.load(path), np.random.default_rng(0), {}
 for port in engine.inputs:
     if not all(isinstance(d, int) for d in port.shape):
-        sys.exit(f"input {port.name!r} has open sizes {tuple(map(str, port.shape))}: give them with --shapes")
+        sys.exit(f"input {port.name!r} has dynamic dimensions {tuple(map(str, port.shape))}: give sizes with --shapes")
     dtype = port.numpy_dtype
-    feeds[port.name] = (r.standard_normal(port.shape) if dtype.kind == "f" else r.integers(0, 2, port.shape)).astype(dtype)
+    drawn = r.standard_normal(port.shape) if dtype.kind == "f" else r.integers(0, 2, port.shape)
+    feeds[port.name] = drawn.astype(dtype)
 context, clock = engine.context(threads=threads), time.perf_counter_ns
 end = clock() + int(0.3e9 * min(seconds, 1))
 while True:

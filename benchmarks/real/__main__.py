@@ -29,7 +29,7 @@ from .measure import Bench, digest, examined, measured
 from .packages import HINTS, PACKAGES, Package
 from .page import File, page, problem
 
-LEVEL = 3  # of sessions that nobody told otherwise
+LEVEL = 3  # the default of sessions
 
 
 def main() -> int:

@@ -156,7 +156,7 @@ class Model:
 
     @property
     def open(self) -> dict[str, tuple[Input, int]]:
-        """What open sizes go by → the input and the axis where each stands first."""
+        """The name of each dynamic dimension → the input and the axis where it occurs first."""
         found: dict[str, tuple[Input, int]] = {}
         for i in self.inputs:
             for axis, key in enumerate(i.keys):
@@ -165,7 +165,7 @@ class Model:
         return found
 
     def sizes(self, key: str) -> tuple[int, ...]:
-        """What to try for an open size, the likeliest first."""
+        """Sizes to try for a dynamic dimension, the likeliest first."""
         i, axis = self.open[key]
         name = key.lower()
         if axis in i.spatial:

@@ -141,14 +141,14 @@ class Asked:
             return {"failed": str(e)}
 
     def takes(self, feeds: Path, keep: Path) -> str:
-        """What it says against these inputs; nothing where it runs."""
+        """The reason for which it rejects these inputs; empty where it runs."""
         try:
-            told = self.child.ask("run", RUN, feeds=str(feeds), keep=str(keep))
+            reply = self.child.ask("run", RUN, feeds=str(feeds), keep=str(keep))
         except Failed as e:
-            told = {"failed": str(e)}
+            reply = {"failed": str(e)}
             self.child.end()
             self._start()
-        self.refused = told.get("failed", "")
+        self.refused = reply.get("failed", "")
         return self.refused
 
 
@@ -168,7 +168,8 @@ def found_sizes(
             continue
         for limit in (0, 10, 2, 1):  # indices into what the graph computes: below its size
             arrays = about.draw(sizes, hints, limit)
-            np.savez(feeds, **{n: a.astype(str) if a.dtype.kind == "O" else a for n, a in arrays.items()})  # type: ignore[arg-type]
+            stored: dict[str, Any] = {n: a.astype(str) if a.dtype.kind == "O" else a for n, a in arrays.items()}
+            np.savez(feeds, **stored)
             wrong = asked.takes(feeds, feeds.with_name(f"{feeds.stem}.ort.npz"))
             if not wrong:
                 return {"sizes": sizes, "shapes": {n: list(a.shape) for n, a in arrays.items()}}

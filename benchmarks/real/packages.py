@@ -59,6 +59,6 @@ PACKAGES = (
     Package("atspm-detector", "1.1.0", "tables and sequences: what a traffic detector counts (LightGBM, PyTorch)"),
 )
 
-# What only somebody who knows a model can say of its inputs: (package, file) → input → a value, or a range as a pair.
+# Inputs that only the documentation of a model describes: (package, file) → input → a value, or a range as a pair.
 # All else is guessed and tried.
 HINTS: dict[tuple[str, str], dict[str, object]] = {}

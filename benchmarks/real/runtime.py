@@ -59,10 +59,10 @@ class Runtime:
         def work() -> None:
             self._outputs = self._session.run(None, self._feeds)
 
-        told = self._tried(work)
-        if keep and "failed" not in told:
+        reply = self._tried(work)
+        if keep and "failed" not in reply:
             np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves(self._outputs))})  # type: ignore[arg-type]
-        return told
+        return reply
 
     def time(self, seconds: float) -> list[int]:
         """Nanoseconds of runs on the arrays that were fed last."""

@@ -77,7 +77,7 @@ def run_script(found: Script, original: Script, seed: int) -> str:
     engine = ScriptEngine(found)
     shapes = engine.shapes()
     ports = [replace(p, shape=shapes[p.name]) for p in engine.inputs]
-    if any(d < 0 for p in ports for d in p.shape):  # sizes that somebody made up: no array has them
+    if any(d < 0 for p in ports for d in p.shape):  # damaged sizes: no array has them
         return "script loaded"
     if sum(p.nbytes for p in ports) > RUNS or found.iterations > 1000 or len(found.engines) != len(original.engines):
         return "script loaded"

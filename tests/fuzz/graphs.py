@@ -1,4 +1,4 @@
-"""Random typed graphs, the reference of their values and how far rounding may move those, and their minimal failing part."""
+"""Random typed graphs, with the reference of their values and how far rounding may move it, and their shrinking."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEWEST = 26
 SHAKES = 2
 # for integers, which are the same however floats are rounded, or near a tie
 MORE = 6
-# operators whose result is a small difference of larger numbers: x · (1 + tanh …) far out, gates, cubic curves, logarithms
+# results that are small differences of larger numbers: x · (1 + tanh …) far out, gates, cubic curves, logarithms
 CANCELS = {"Gelu", "BiasGelu", "FastGelu", "LSTM", "GRU", "RNN", "Resize", "LogSoftmax"}
 LESS_ONE = {"Elu", "Celu", "Selu"}  # exp(x) - 1
 # where a sum cancels out, the rounding of its products remains, which are as large as other sums

@@ -114,7 +114,7 @@ def cast(g: Graph) -> Proposed:
         and a.size
         and not np.iinfo(to).min <= float(a.min()) <= float(a.max()) <= np.iinfo(to).max
     ):
-        raise LookupError  # what that gives is nobody's promise
+        raise LookupError  # ONNX leaves that undefined
     return "Cast", [x], 1, {"to": CODES[to]}
 
 

@@ -21,7 +21,7 @@ from pelton.errors import Error
 SECONDS = 10.0
 LATEST = 120.0
 ROOM = 192 << 20  # bytes that a case of models this small may take, its engine and the reference included
-ADDRESSES = 6 << 30  # bytes of addresses for all of a child: what asks for more is told that there is none
+ADDRESSES = 6 << 30  # bytes of address space of a child; further allocations fail
 CASES = 300  # cases after which a child makes room for a new one
 DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -69,7 +69,7 @@ def carry_out(kind: str, case: Case, seed: int) -> Ending:
             how = "memory"
     except AssertionError as e:
         how, detail = "wrong", "".join(traceback.format_exception(e)[-6:])
-    except (Exception, RecursionError) as e:  # the one place where everything is caught: to be told
+    except (Exception, RecursionError) as e:  # the one place where everything is caught: to be reported
         how, detail = "raised", "".join(traceback.format_exception(e)[-8:])
     taken = _resident() - before
     if taken > ROOM and how not in ("wrong", "raised"):
@@ -87,7 +87,7 @@ def _resident(reset: bool = False) -> int:
 
 
 def _serve(pipe: Connection, cases: dict[str, Case]) -> None:
-    """What a child does until it is told nothing more."""
+    """The loop of a child: runs cases until the parent sends None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)  # whatever ends the parent
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
