@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from models import model
 from onnx import TensorProto, helper
@@ -195,3 +196,19 @@ def test_every_sentence_that_names_an_option_is_translated():
                         rf"(?<![-\w])({names})=(?!\{{'x': \(\)\}})|Options\.({names})", arguments.spoken(said)
                     ), (path, said)
     assert found > 5
+
+
+def test_explain_takes_no_tactics_without_a_build(refused, cnn):
+    for option in ("--load-tactics", "--save-tactics"):
+        said = refused("explain", str(cnn), option, "tactics.json")
+        assert option in said and "add --error" in said
+
+
+def test_check_asks_whether_inputs_fit_in_memory(capsys, tmp_path):
+    value = helper.make_tensor_value_info("x", 1, [1 << 30]), helper.make_tensor_value_info("y", 1, [1 << 30])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", value[:1], value[1:])
+    path = tmp_path / "large.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    assert main(["check", str(path), "--memory", "1"]) == 1
+    assert "input 'x'" in capsys.readouterr().out
+    assert main(["check", str(path), "--memory", "100"]) == 0

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs/onnxruntime.md"
-CASES = ("test_onnxruntime_runs", "test_onnxruntime_rest")
+CASES = [f"test_onnxruntime_{subject}" for subject in ("runs", "rest", "mlops", "iobinding")]
 GPU = {
     "test_set_providers",
     "test_set_providers_with_options",

@@ -1,5 +1,4 @@
-"""Cases of docs/onnxruntime.md: options, values, devices, and bindings as in onnxruntime_test_python_iobinding.py, on
-the CPU."""
+"""Cases of docs/onnxruntime.md: options, values and devices."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ def test_forked_children_do_not_wait_for_threads_of_the_parent():
     held, done = threading.Event(), threading.Event()
 
     def build():
-        with session._lock, constants.lock:
+        with session._engines._lock, constants.lock:
             held.set()
             done.wait()
 
@@ -314,7 +314,7 @@ def test_forked_children_do_not_wait_for_threads_of_the_parent():
     held.wait()
     child = os.fork()
     if not child:
-        os._exit(0 if session._lock.acquire(timeout=5) and constants.lock.acquire(timeout=5) else 1)
+        os._exit(0 if session._engines._lock.acquire(timeout=5) and constants.lock.acquire(timeout=5) else 1)
     done.set()
     builder.join()
     assert os.waitpid(child, 0)[1] == 0

@@ -86,7 +86,7 @@ def model_case(corpus: tuple[bytes, ...], cache: Path):
 def assert_check_agrees(data: bytes) -> None:
     """`check` says that a model can be built if and only if a build of it comes as far as to the compiler."""
     try:
-        said = support.diagnose(data).ok
+        said = support.diagnose(data, memory=OPTIONS.memory).ok
     except Error:
         said = False
     why = ""

@@ -131,12 +131,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="return these tensors, inner ones too, instead of the model's outputs (repeat)",
     )
-    group.add_argument(
-        "--memory",
-        type=whole(1, 1 << 20, "gigabytes"),
-        metavar="GB",
-        help="refuse what takes more for a run, weights included (what the machine has, if not given)",
-    )
+    add_memory(group)
     group.add_argument(
         "--max-iterations",
         type=whole(0, 1 << 40, "iterations"),
@@ -161,6 +156,15 @@ def add_build(command: argparse.ArgumentParser) -> None:
         "--cache-dir",
         metavar="DIR",
         help="compiled kernels and times are kept here (PELTON_CACHE_DIR, else ~/.cache/pelton, if not given)",
+    )
+
+
+def add_memory(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--memory",
+        type=whole(1, 1 << 20, "gigabytes"),
+        metavar="GB",
+        help="reject a model whose runs take more, weights included (default: what this machine has)",
     )
 
 

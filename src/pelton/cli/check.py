@@ -41,6 +41,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
     arguments.add_target(command)
+    arguments.add_memory(command)
     command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
     command.add_argument(
         "--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)"
@@ -51,11 +52,11 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> int:
     with Needs("checking models"):
         from pelton.diagnose.support import diagnose
-    more = {
-        name: value for name, value in (("target", args.target), ("precision", args.precision)) if value is not None
-    }
+    memory = args.memory and args.memory * 10**9
+    given = {"target": args.target, "precision": args.precision, "memory": memory}
+    given = {name: value for name, value in given.items() if value is not None}
     outputs = tuple(args.outputs) or None
-    found = diagnose(args.model, arguments.shapes(args) or None, outputs, strict=args.strict, **more)
+    found = diagnose(args.model, arguments.shapes(args) or None, outputs, strict=args.strict, **given)
     print(json.dumps(found.json(), indent=1) if args.json else "\n".join(lines(found)))
     return 0 if found.ok else 1
 

@@ -78,6 +78,11 @@ def main(args: argparse.Namespace) -> None:
         return
     if args.input or args.top:
         raise InputError("--input and --top say on what and how --error measures; give --error, too")
+    for option in ("load_tactics", "save_tactics"):
+        if getattr(args, option) is not None:
+            raise InputError(
+                f"{option}= decides builds, and explain builds only with --error; leave it out, or add --error"
+            )
     found = explain(args.model, **arguments.build_options(args))
     if not isinstance(found, ScriptExplanation):
         print("\n".join(told(found, args)))

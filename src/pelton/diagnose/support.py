@@ -82,11 +82,13 @@ def diagnose(
     strict: bool = False,
     target: str = "cpu",
     precision: str = "fp32",
+    memory: int | None = None,
 ) -> Coverage:
-    """Takes a model as far as to the kernels of a target. ModelError where the file cannot be read at all, InputError
-    for shapes and outputs that do not fit, and for a target or precision that there is not."""
+    """Takes a model as far as to the kernels of a target, whose runs may take `memory` bytes (by default, what this
+    machine has). ModelError where the file cannot be read at all, InputError for shapes and outputs that do not fit,
+    and for a target or precision that is not available."""
     named = None if outputs is None else tuple(outputs)
-    options = Options(shapes=shapes, outputs=named, strict=strict, target=target, precision=precision)
+    options = Options(shapes=shapes, outputs=named, strict=strict, target=target, precision=precision, memory=memory)
     seen = importers.examine(model, shapes, outputs)
     found = seen.found
     if isinstance(found, OnData):
