@@ -114,7 +114,7 @@ def tail_rejection(region: Region, shape: tuple[int, ...], axis: int | None = No
             return f"{node.op.name} gives {node.output.type}, the anchor {list(shape)}"
         for v in (*node.inputs, node.output):
             if not is_computable(v.type.dtype):
-                return f"{v.type.dtype.value} is not held by kernels"
+                return f"{v.type.dtype.value} is no type that kernels compute in"
     return None
 
 
@@ -143,7 +143,7 @@ def ceil_div(a: Size, b: Size) -> Size:
 
 
 def balanced(size: int, goal: int, unit: int) -> int:
-    """A multiple of `unit` near the goal that cuts `size` into similar blocks: 49 tiles as 18, 18, 13, not 24, 24, 1."""
+    """A multiple of `unit` near the goal that cuts `size` evenly: 49 tiles as 18, 18, 13, not as 24, 24, 1."""
     return ceil_div(ceil_div(size, ceil_div(size, goal)), unit) * unit
 
 
@@ -155,8 +155,8 @@ def balanced_rows(size: Size, limit: int) -> int:
 def register_tiles(columns: int, rows: Size, target: Target) -> tuple[tuple[int, int], ...]:
     """(rows, vectors of columns) of a product's register tile, the best guess first.
 
-    Twelve rows of one vector load more than they compute: they took 17 % longer or more in all of 166 tasks, and are left
-    for widths that two and three vectors would pad.
+    Twelve rows of one vector load more than they compute: they took 17 % longer or more in all of 166 tasks, and are
+    left for widths that two and three vectors would pad.
     """
     vectors = ceil_div(columns, target.lanes)
     if vectors == 1:

@@ -22,7 +22,7 @@ def memory_order(shape: Sequence[int], strides: Strides) -> Order:
 
 
 def sweep_grid(region: Region, layouts: Layouts, others: Iterable[Strides] = (), without: Sequence[int] = ()) -> Grid:
-    """The output's index space as rows × columns: columns are the innermost axes that every operand has one stride along.
+    """The output's index space as rows × columns: the innermost axes that every operand has one stride along.
 
     others: strides, over the output's axes, of what is read besides the tail's operands. without: axes that may not be
     columns.
@@ -45,8 +45,10 @@ def extent(grid: Grid, axes: Sequence[int]) -> int:
 
 
 def task_shape(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
-    """(rows, columns) per task, where each element of the output reads `cost` elements. Columns are a multiple of `step`
-    even where there are fewer: a kernel for dynamic sizes may meet more."""
+    """(rows, columns) per task, where each element of the output reads `cost` elements.
+
+    Columns are a multiple of `step` even where there are fewer: a kernel for dynamic sizes may meet more.
+    """
     goal = max(1, min(TASK_ELEMENTS, ceil_div(rows * columns * cost, 4 * target.threads)) // cost)
     if columns <= max(goal, step):
         return max(1, min(rows, goal // columns)), ceil_div(columns, step) * step
@@ -62,7 +64,7 @@ class Sweep(Template):
         node = region.anchor
         for v in (*node.inputs, *node.outputs):
             if not self.is_supported(region, v):
-                return f"{v.type.dtype.value} is not held by kernels"
+                return f"{v.type.dtype.value} is no type that kernels load and store"
         return tail_rejection(region, node.outputs[0].type.shape)
 
     def is_supported(self, region: Region, value: Value) -> bool:

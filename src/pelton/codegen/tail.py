@@ -152,9 +152,9 @@ def statements(
 ) -> Statements:
     """The statements that compute the pointwise nodes from the anchor's results at (b, r, c), and store the outputs.
 
-    made: the anchor's results, named x0, x1, … in order. bias: a vector along c that is added to x0 first. first: the slot
-    of the first pointer. flat: layouts are strides over the grid, not over the values' own axes. stored: whether to store
-    the outputs. Raises ValueError if the language needs a single stride along c and an operand has none.
+    made: the anchor's results, named x0, x1, … in order. bias: a vector along c that is added to x0 first. first: the
+    slot of the first pointer. flat: layouts are strides over the grid, not over the values' own axes. stored: whether
+    to store the outputs. Raises ValueError if the language needs a single stride along c and an operand has none.
     """
     walk = _Walk(language, region, layouts, grid, made, first, flat)
     if bias is not None:

@@ -107,8 +107,10 @@ class Kernel:
         )
 
     def traffic(self, region: Region, layouts: Layouts) -> Size:
-        """The bytes that it has to read and write at least: each element once, broadcast ones too, and of a gather's input
-        the elements that are gathered."""
+        """The bytes that it has to read and write at least.
+
+        Each element counts once, broadcast ones too; of a gather's input, those that are gathered.
+        """
         anchor = region.anchor
         gathered = anchor.inputs[0] if anchor is not None and anchor.op.moves and anchor.op.indexed else None
 
@@ -181,8 +183,7 @@ class Template:
         return not self.inexact
 
     def margin(self, tactic: Tactic) -> float:
-        """The part of the time of the fastest tactic of a smaller margin that this one has to save to be worth its error;
-        0 for exact tactics."""
+        """The part of the fastest time of smaller margins that it has to save to be worth its error; 0 if exact."""
         return 0.02 if self.inexact else 0.0
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:

@@ -177,8 +177,8 @@ def tail(
 ) -> Tail:
     """The C function `finish`: `statements` on the anchor's results at (b, r, c), n lanes along c.
 
-    unit: c is a multiple of it and n at most that; None if they may be any numbers. inner: the name of a function instead
-    of `finish` that returns the only output as a vector, for use in the same kernel.
+    unit: c is a multiple of it and n at most that; None if they may be any numbers. inner: the name of a function
+    instead of `finish` that returns the only output as a vector, for use in the same kernel.
     """
     done = statements(CLanguage(unit), region, layouts, grid, made, first=first, bias=bias, flat=flat, stored=not inner)
     lines = list(done.lines)

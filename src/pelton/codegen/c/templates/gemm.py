@@ -111,9 +111,12 @@ class Gemm(Template):
         yield from sorted(choices, key=lambda c: self._cycles(p, target, *c))
 
     def _cycles(self, p: MatrixProduct, target: Target, mr: int, nv: int, mb: int, nb: int, kc: int) -> float:
-        """A rough model of what a core waits for: products, starts of tiles and tasks, panels of B that do not fit L1,
-        blocks of A that do not fit L2. Of 65 products, by both register tiles, the first choice took 15 % longer than the
-        best of all, the better of two 4 %, the best of four 1 % (Zen 3, 2 threads)."""
+        """A rough model of what a core waits for.
+
+        Products, starts of tiles and tasks, panels of B that do not fit L1, blocks of A that do not fit L2. Of 65
+        products, by both register tiles, the first choice took 15 % longer than the best of all, the better of two 4 %,
+        the best of four 1 % (Zen 3, 2 threads).
+        """
         nr = nv * target.lanes
         panels, blocks = ceil_div(p.n, nr), ceil_div(p.m, mb)
         tiles, splits, kn = panels * blocks * ceil_div(mb, mr), ceil_div(panels * nr, nb), min(kc, p.k)

@@ -36,8 +36,8 @@ def float_rejection(region: Region) -> str | None:
 def split_affine(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Value]]:
     """The region with scale and bias as pointwise nodes behind the anchor, which belong to the tail.
 
-    spread: they are one number per channel, and the tail reads them as [C, 1, …]. Also returns the values that stand for
-    them then, each with the value that it stands for.
+    spread: they are one number per channel, and the tail reads them as [C, 1, …]. Also returns the values that stand
+    for them then, each with the value that it stands for.
     """
     node = region.anchor
     x, *factors = node.inputs

@@ -104,7 +104,7 @@ class CumSum(Sweep):
 
 
 def along_or_across(region: Region, layouts: Layouts, axis: int) -> Grid:
-    """The grid of an op on one axis, which is c if it is innermost (then there is no r), else r; b is the other rows."""
+    """The grid of an op on an axis, which is c if it is innermost (there is no r then), else r; b is the rest."""
     x = region.anchor.inputs[0]
     shape = region.output.type.shape
     moving = [a for a in memory_order(shape, layouts[region.output]) if shape[a] != 1]

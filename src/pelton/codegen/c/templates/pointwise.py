@@ -101,7 +101,7 @@ class Pointwise(Template):
                 return "outputs of different shapes"
             for v in (*node.inputs, node.output):
                 if not is_computable(v.type.dtype):
-                    return f"{v.type.dtype.value} is not held by kernels"
+                    return f"{v.type.dtype.value} is no type that kernels compute in"
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:

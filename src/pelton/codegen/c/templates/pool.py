@@ -53,7 +53,7 @@ class Pool(ChannelsLast):
         if x.rank not in (3, 4):
             return "not one or two spatial axes"
         if not is_computable(x.dtype):
-            return f"{x.dtype.value} is not held by kernels"
+            return f"{x.dtype.value} is no type that kernels compute in"
         return tail_rejection(region, region.anchor.output.type.shape, 1)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

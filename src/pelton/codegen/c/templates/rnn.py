@@ -25,8 +25,10 @@ Tiles = tuple[tuple[int, int], ...]  # (rows of the batch, vectors of units) in 
 
 
 def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
-    """Packs [direction, gate · unit, old unit] into [direction, block of units, old unit, gate, unit of the block]; units
-    beyond the last one are left as they are."""
+    """Packs [direction, gate · unit, old unit] into [direction, block, old unit, gate, unit of the block].
+
+    Units beyond the last one are left as they are.
+    """
     directions, blocks, hidden, gates, width = out.shape
     gate = r.reshape(directions, gates, hidden, hidden)
     for i in range(blocks):
@@ -181,8 +183,10 @@ class HalfWeights(Recurrent):
 
 
 def rounding_error(node: Node, weights: np.ndarray) -> float:
-    """The error of a layer's outputs, relative to the largest one, for normal gates and recurrent weights rounded to
-    halves: layers that amplify their states amplify the error, too."""
+    """The error of a layer's outputs, relative to the largest, with recurrent weights rounded to halves.
+
+    On normal gates: layers that amplify their states amplify the error, too.
+    """
     key = node.op.name, tuple(sorted(node.attrs.items())), weights.shape, zlib.crc32(np.ascontiguousarray(weights).data)
     if key not in _ERRORS:
         directions, width, hidden = weights.shape

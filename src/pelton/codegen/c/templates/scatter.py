@@ -64,7 +64,7 @@ class Scatter(Template):
             return f"indices in {indices.type.dtype.value}"
         dtype = x.type.dtype
         if node.attrs["reduction"] == "none":
-            return f"{dtype.value} is not held by kernels" if dtype is STRING or dtype.size > 8 else None
+            return f"{dtype.value} is no type that kernels load and store" if dtype is STRING or dtype.size > 8 else None
         return f"{dtype.value} is not reduced by kernels" if dtype is BOOL or not is_computable(dtype) else None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:

@@ -20,7 +20,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, te
 
 @dataclass(frozen=True)
 class ConvChain:
-    """A region as one region per anchor, each with the pointwise nodes behind it; `expand` or `project` may be absent."""
+    """A region as one region per anchor, with the pointwise nodes behind it; `expand` or `project` may be absent."""
 
     expand: Region | None
     filter: Region
@@ -67,9 +67,9 @@ class Strips(Template):
     """A chain of convolutions as one kernel; timing decides which chains are (`tune/chains.py`).
 
     Against separate kernels, which write intermediates to L3 and read them back (MobileNetV2, 2 threads, interleaved):
-    expand, filter and project 1.1 to 1.5 times as fast down to images of 28 × 28, 0.9 to 1.0 times at 14 × 14 and 7 × 7,
-    where all of it fits L2; filter and project at 112 × 112 × 32 1.3 times; expand and filter with SiLU (EfficientNet)
-    0.8 to 1.05 times: rows that two strips need are computed twice, and there arithmetic takes the time.
+    expand, filter and project 1.1 to 1.5 times as fast down to images of 28 × 28, 0.9 to 1.0 times at 14 × 14 and
+    7 × 7, where all of it fits L2; filter and project at 112 × 112 × 32 1.3 times; expand and filter with SiLU
+    (EfficientNet) 0.8 to 1.05 times: rows that two strips need are computed twice, and there arithmetic takes the time.
     """
 
     name = "strips"

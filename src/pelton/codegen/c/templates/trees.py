@@ -121,7 +121,7 @@ class Trees(Template):
 def _target_of_tree(
     child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, start: np.ndarray, target: np.ndarray
 ) -> np.ndarray | None:
-    """The target of each tree if every leaf has one weight, and all leaves of a tree have the same target; else None."""
+    """The target of each tree if every leaf has one weight, all of a tree for the same target; else None."""
     found = np.full(depth.size, -1, np.int32)
     at = tree = np.arange(depth.size)
     for _ in range(int(depth.max(initial=0)) + 1):

@@ -39,15 +39,20 @@ class Winograd(ChannelsLast):
         return (tactic["F"],)
 
     def margin(self, tactic: Tactic) -> float:
-        """F(6×6) has four times the error of F(4×4) for at most 15 % fewer products: in YOLOv2, two layers with it
-        tripled the error of the network and saved 0.5 % of its time."""
+        """Higher for F(6×6), which has four times the error of F(4×4) for at most 15 % fewer products.
+
+        In YOLOv2, two layers with it tripled the error of the network and saved 0.5 % of its time.
+        """
         return 0.05 if tactic["F"] == 6 else super().margin(tactic)
 
     def _blocks(self, s: WindowGeometry, f: int, target: Target):
-        """Tiles and output channels per task, by a rough model of what a core waits for: products or weights, which the
-        first block reads from memory and the others from L3; blocks that do not fit L2; pixels that every share of the
-        channels transforms again. Of 72 layers the first choice took 13 % longer than the best of all, the better of
-        two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3, 2 threads)."""
+        """Tiles and output channels per task, by a rough model of what a core waits for.
+
+        Products or weights, which the first block reads from memory and the others from L3; blocks that do not fit L2;
+        pixels that every share of the channels transforms again. Of 72 layers the first choice took 13 % longer than
+        the best of all, the better of two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3,
+        2 threads).
+        """
         nr, points, tiles = 2 * target.lanes, (f + 2) ** 2, ceil_div(s.oh, f) * ceil_div(s.ow, f)
         wide = target.registers >= 32
         unit = 1 if wide else 6
@@ -140,8 +145,10 @@ G = {
 
 
 def transform_filters(w: np.ndarray, f: int, out: np.ndarray) -> None:
-    """Filters [OC, C, 3, 3] as U[point, panel, C, nr], in float64, rounded once; sums have a fixed order, so that every
-    machine computes the same bytes."""
+    """Transforms filters [OC, C, 3, 3] to U[point, panel, C, nr], in float64, rounded once.
+
+    Sums are written out, so that every machine computes the same bytes.
+    """
     g, (panels, _, nr) = G[f], out.shape[1:]
     e = len(g)
     for p in range(panels):  # one at a time: intermediate results stay in the caches
