@@ -64,7 +64,8 @@ class Scatter(Template):
             return f"indices in {indices.type.dtype.value}"
         dtype = x.type.dtype
         if node.attrs["reduction"] == "none":
-            return f"{dtype.value} is no type that kernels load and store" if dtype is STRING or dtype.size > 8 else None
+            is_stored = dtype is not STRING and dtype.size <= 8
+            return None if is_stored else f"{dtype.value} is no type that kernels load and store"
         return f"{dtype.value} is not reduced by kernels" if dtype is BOOL or not is_computable(dtype) else None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
