@@ -193,7 +193,7 @@ def test_every_size_has_one_slot_behind_the_pointers():
         "#define SIZES {SIZE2, 2LL}\n" in k.source
     )
     way = Tactic("pointwise", "sm_90", (("RB", 1), ("CB", 16), ("WARPS", 4)))
-    block = triton.place("x_at", Grid((N, 5), (), (0,), (1,)), (N * M, 1))
+    block = triton.emit_offset("x_at", Grid((N, 5), (), (0,), (1,)), (N * M, 1))
     lay = {v: (1,) for v in region.body.inputs}
     k = triton.kernel("pointwise.py", region, way, dict(ROWS=M, COLS=5), block, region.body.inputs, N, lay)
     assert k.dims == (N * M, M)
