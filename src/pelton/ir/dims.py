@@ -1,7 +1,7 @@
 """Dynamic dimensions: integer expressions over named sizes with bounds, in a canonical form.
 
-A size is an int where it is known, else a Dim: a polynomial with integer coefficients over atoms, which are named sizes,
-and quotients, maxima and minima that do not simplify (a remainder is written with a quotient). Equal expressions
+A size is an int where it is known, else a Dim: a polynomial with integer coefficients over atoms, which are named
+sizes, and quotients, maxima and minima that do not simplify (a remainder is written with a quotient). Equal expressions
 compare and hash equal; unequal ones are *not known to be equal*. Comparisons that the bounds do not decide raise
 Undecided, and so does everything that needs a number (`range`, `int`, numpy): no size is silently taken to be a number.
 """
@@ -28,7 +28,7 @@ class Undecided(ValueError):
 
 
 class Dim(Whole):
-    """A size known only at run time, built from symbols by arithmetic; arithmetic returns an int where it is constant."""
+    """A size known only at run time, built from symbols by arithmetic, which returns an int where it is constant."""
 
     __slots__ = ("terms", "_hash", "_bounds")
 
@@ -150,7 +150,8 @@ def symbol(name: str, minimum: int = 1, optimum: int = 1, maximum: int = UNBOUND
         raise ValueError(f"{name!r} is no name for a size; use letters, digits and _, without a digit in front")
     if not 0 <= minimum <= optimum <= maximum:
         raise ValueError(
-            f"the bounds of {name} should rise from minimum over optimum to maximum, got {minimum}..{optimum}..{maximum}"
+            f"the bounds of {name} should rise from minimum over optimum to maximum, got"
+            f" {minimum}..{optimum}..{maximum}"
         )
     return minimum if minimum == maximum else Dim((((Symbol(name, minimum, optimum, maximum),), 1),))
 

@@ -1,4 +1,4 @@
-"""What an op is, and which there are by name: `pelton.ops` declares them, programs and their texts find them here."""
+"""What an op is, and the registry of ops by name, which `pelton.ops` fills."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from .dims import Undecided
 from .types import DType, TensorType, broadcast_shapes
 
 REGISTRY: dict[str, "Op"] = {}
-FAMILIES: list[Callable[[str], "Op | None"]] = []  # ops without end, made by their names: those of other packages
-# what expansions are made of: a Value, a Term, a number, an array (and type checkers take an applied op for what it no
-# longer is)
-TermLike = Any
+FAMILIES: list[Callable[[str], "Op | None"]] = []  # build ops from names that are not in the registry
+TermLike = Any  # an operand of an expansion: a Value, a Term, a number or an array
 
 
 class Untyped(ValueError):
-    """The types of what an op gives cannot be told before its data is there."""
+    """The types of an op's outputs depend on its data."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """An op applied to things: a pattern where they are variables, a program where they are values."""
+    """An op applied to operands: a pattern where these are variables, a program where they are values."""
 
     op: "Op"
     args: tuple
@@ -34,40 +32,67 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """A word of the program representation. `kind` is "pointwise", "structured", "composite", "nested" or "foreign".
+    """An operation of the program representation, and all that the compiler has to know of it.
 
-    What passes, plans and importers have to know of a class of ops is a fact here, declared with each of them.
+    name, kind: `kind` is "pointwise", "structured", "composite", "nested" (graphs as attributes) or "foreign" (an
+    operator of another package, which runs on the host).
+    onnx: the operators of ai.onnx that are read as this op where no reader function reads them.
+    attrs: attribute → default, REQUIRED where it has none.
+    onnx_names: attribute → its name in ONNX, where that differs.
+
+    Functions, of which a pointwise op has `scalar`, a composite op `expand`, and others `infer` and `reference`:
+
+    infer(*TensorType, **attrs): the type of the output, or a tuple of types; raises ValueError with a reason where the
+    operands do not fit, Undecided where that depends on dynamic dimensions.
+    reference(*ndarray, **attrs): the output as numpy computes it, or a tuple of arrays. Floats come as float64, which
+    the caller rounds.
+    scalar(*Scalar, **attrs): the element of the output as a scalar expression of the operands' elements.
+    expand(*Value, **attrs): the op in terms of others, as a Term or a tuple of them; ops that are not composite may
+    return None where there is no such expansion.
+    flops(*TensorType, **attrs): the number of operations.
+
+    For tests: examples are (type text, …, attrs dict) each; random floats are drawn from domain (low, high).
+
+    Facts, which passes, plans and importers ask for instead of an op's name:
+
+    commutative: the two operands may be exchanged.
+    moves: the output holds elements of the operands, or zeros, unchanged; attributes and integers say which.
+    view: the output can share the operand's memory with other strides and offsets (or the operands the output's).
+    indexed: integers in operand 1 say which elements of operand 0 are read or replaced.
+    bits: reads the bits of its operand as they are stored, so that no wider type may replace it.
+    product: sums products of its first two operands, which GPUs may multiply as TF32.
+    recurrent: a layer over time steps, which `expand` splits into one matrix product and the steps.
+    dequantizes: its output stands for numbers stored in few bits; where the operands are constants and a heavy op reads
+    the output, it is not folded.
+    stepwise: is defined by its expansion, with every value in it rounded.
+    heavy: slow by reference, or different between machines (BLAS), and therefore never folded.
+    position_operand: the operand that holds positions or angles, which must not be computed in lower precision.
     """
 
     name: str
     kind: str
-    onnx: tuple[str, ...] = ()  # operators of ai.onnx, read as it where no reader is
-    attrs: Mapping[str, Any] = field(default_factory=dict)  # name → default; REQUIRED where there is none
-    onnx_names: Mapping[str, str] = field(default_factory=dict)  # attributes that ONNX names otherwise: ours → ONNX's
-    # (*TensorType, **attrs) → TensorType or a tuple of them
+    onnx: tuple[str, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    onnx_names: Mapping[str, str] = field(default_factory=dict)
     infer: Callable | None = None
-    reference: Callable | None = None  # (*ndarray, **attrs) → ndarray or a tuple of them
-    scalar: Callable | None = None  # pointwise: (*Scalar, **attrs) → Scalar
-    # composite: (*Value, **attrs) → Term or a tuple of them; of others it may give None
+    reference: Callable | None = None
+    scalar: Callable | None = None
     expand: Callable | None = None
-    flops: Callable | None = None  # (*TensorType, **attrs) → operations
-    examples: tuple = ()  # (type text, …, attrs dict) each
+    flops: Callable | None = None
+    examples: tuple = ()
     commutative: bool = False
-    domain: tuple[float, float] = (-3.0, 3.0)  # where tests draw random floats from
+    domain: tuple[float, float] = (-3.0, 3.0)
     doc: str = ""
-    moves: bool = False  # elements of its operands or zeros, unchanged; attributes and integers say which
-    view: bool = False  # strides and offsets can say where its output lies in its operand, or they in it
-    indexed: bool = False  # integers in operand 1 say where in operand 0 elements are taken from, or put to
-    bits: bool = False  # reads the bits of its operand as they are stored: no wider type can stand in
-    product: bool = False  # sums products of its first two operands, which GPUs may compute as TF32
-    recurrent: bool = False  # a layer over time steps, which `expand` splits into one product and the steps
-    # stands for numbers in few bits: of constants, it is not folded on the way to a heavy op
+    moves: bool = False
+    view: bool = False
+    indexed: bool = False
+    bits: bool = False
+    product: bool = False
+    recurrent: bool = False
     dequantizes: bool = False
-    stepwise: bool = False  # means its expansion, with every value of that rounded
-    heavy: bool = False  # slow by reference, or different between machines (BLAS): never folded
-    position_operand: int | None = (
-        None  # the operand that holds places or angles: rounded to a few digits they are others
-    )
+    stepwise: bool = False
+    heavy: bool = False
+    position_operand: int | None = None
 
     def __call__(self, *args, **attrs) -> Term:
         return Term(self, args, attrs)
@@ -79,21 +104,18 @@ class Op:
         """The attributes with defaults filled in; TypeError for an unknown or a missing one."""
         if self.kind == "foreign":
             return dict(attrs)
-        unknown, missing = (
-            attrs.keys() - self.attrs.keys(),
-            [k for k, v in self.attrs.items() if v is REQUIRED and k not in attrs],
-        )
-        if unknown or missing:
-            raise TypeError(
-                f"{self.name} has no attribute {sorted(unknown)}"
-                if unknown
-                else f"{self.name} needs attribute {missing}"
-            )
+        if unknown := attrs.keys() - self.attrs.keys():
+            raise TypeError(f"{self.name} has no attribute {sorted(unknown)}")
+        if missing := [k for k, v in self.attrs.items() if v is REQUIRED and k not in attrs]:
+            raise TypeError(f"{self.name} needs attribute {missing}")
         return {k: attrs.get(k, v) for k, v in self.attrs.items()}
 
     def infer_types(self, types: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
-        """Output types; ValueError or TypeError with a reason where the inputs do not fit, Undecided where that depends
-        on sizes of a run."""
+        """The output types.
+
+        Raises ValueError or TypeError with a reason where the inputs do not fit, Undecided where that depends on
+        dynamic dimensions, and Untyped where the types depend on data.
+        """
         if self.scalar is None and self.infer is None:
             raise TypeError(f"{self.name} does not say what types it gives")
         try:
@@ -107,13 +129,11 @@ class Op:
         except Undecided as e:
             raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.relation) from None
         except (TypeError, ValueError, IndexError) as e:
-            kind = (
-                TypeError
-                if self.infer is None and isinstance(e, TypeError)
-                else Untyped
-                if isinstance(e, Untyped)
-                else ValueError
-            )
+            kind: type[Exception] = ValueError
+            if self.infer is None and isinstance(e, TypeError):
+                kind = TypeError
+            elif isinstance(e, Untyped):
+                kind = Untyped
             raise kind(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
         return found if isinstance(found, tuple) else (found,)
 

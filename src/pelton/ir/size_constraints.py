@@ -1,4 +1,4 @@
-"""What becomes of sizes that nobody gave, where a model cannot be read for all of them: bounds, multiples, numbers."""
+"""Constraints on unspecified sizes, where a model cannot be read for all of them: bounds, multiples, numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .dims import UNBOUNDED, Atom, SizeFunction, Dim, Size, Symbol, Undecided
 from .dims_text import parse as parse_size
 from .graph import unique
 
-MAX_MINIMUM = 1024  # what no such size has to be larger than for a model to be read
-MAX_STEP = 1024  # what a size may have to be a multiple of
-MAX_ATTEMPTS = 12  # times that a node may want to know more of open sizes before they are taken as numbers
+MAX_MINIMUM = 1024  # largest lower bound that is tried for a size
+MAX_STEP = 1024  # largest number of which a size may have to be a multiple
+MAX_ATTEMPTS = 12  # questions of one node about unspecified sizes, after which they become numbers
 
 
 class Range(NamedTuple):
@@ -33,8 +33,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class UndecidedNode:
-    """Where an import could not go on: the sizes that the node observed, and what it wanted to know of them, if it was
-    that."""
+    """A node that could not be read: where it is, the symbols in its operands, and the question that was undecided."""
 
     where: str
     symbols: tuple[Symbol, ...]
@@ -43,30 +42,27 @@ class UndecidedNode:
 
 @dataclass(frozen=True)
 class SizeConstraint:
-    """What a size that nobody gave had to become: narrower bounds, a number, or an expression of others; and the node
-    that wanted it. With a `step`, it is that many times another size, which goes by `multiple`."""
+    """What an unspecified size had to become: narrower bounds, a number, or an expression of others; and which node
+    required it. With a `step`, it is that many times another size, whose name is `multiple(name, step)`."""
 
     size: Range | int | str
     why: str
-    given_up: bool = False  # whether any other size might have done, had it been known
+    given_up: bool = False  # whether the number is arbitrary: another one might have done, too
     step: int = 1
 
 
 def identifier(text: str, taken: Container[str]) -> str:
     """A name for a symbol, as close to the text as possible."""
     hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
-    hint = (
-        f"n_{hint}"
-        if hint[0].isdigit()
-        else f"{hint}_"
-        if keyword.iskeyword(hint) or hint in ("max", "min", "mod")
-        else hint
-    )
+    if hint[0].isdigit():
+        hint = f"n_{hint}"
+    elif keyword.iskeyword(hint) or hint in ("max", "min", "mod"):
+        hint = f"{hint}_"
     return unique(hint, taken)
 
 
 def multiple(name: str, step: int) -> str:
-    """The name of the size of which a size has to be so many."""
+    """The name of the size of which `name` is `step` times as large."""
     return f"{name}_by_{step}"
 
 
@@ -76,9 +72,12 @@ def constrain(
     observed: Collection[str] = (),
     numbers: bool = False,
 ) -> dict[str, SizeConstraint]:
-    """What is to become of open sizes, so that an import gets further than where it was stuck: bounds that decide the
-    question, what makes two sizes equal, a multiple, else the usual number. Nothing where it would not help. `observed`:
-    those whose usual size is the one that a run has: it has to remain possible. `numbers`: nothing but numbers."""
+    """Symbol → constraint, so that an import gets beyond its undecided nodes; empty where none would help.
+
+    A constraint is bounds that decide the question, what makes two sizes equal, or a multiple, else the optimum as a
+    number. open: the unspecified sizes. observed: those whose optimum is the size of a run, which has to remain
+    possible. numbers: constrain to numbers only.
+    """
     for s in stuck:
         q, asked = s.question, list[Symbol]()
         found: Mapping[str, SizeConstraint] = {}
@@ -114,13 +113,11 @@ def _answered(
             or _multiples(difference, asked, observed, where)
             or {name: SizeConstraint(size, where) for name, size in _pinned(difference, asked, observed).items()}
         )
-    holds = (
-        _unequal
-        if q.relation == "="
-        else _not_below
-        if q.relation and not (known and dims.optimum(q.difference) < 0)
-        else _signed
-    )
+    holds = _signed
+    if q.relation == "=":
+        holds = _unequal
+    elif q.relation and not (known and dims.optimum(q.difference) < 0):
+        holds = _not_below
     return {name: SizeConstraint(size, where) for name, size in _narrowed(q.difference, asked, holds, observed).items()}
 
 

@@ -18,7 +18,7 @@ from .types import DType
 
 @dataclass(frozen=True)
 class SizeFraction:
-    """A size numerator a number, where that is no integer. Floats computed from sizes are fractions until they are rounded."""
+    """A size over a number, not an integer. Floats computed from sizes are fractions until they are rounded."""
 
     numerator: Size
     denominator: int
