@@ -165,7 +165,7 @@ def test_the_clock_decides_and_a_little_faster_is_not_enough(together, parts):
     clock = Clock(together)
     _, _, found = runs(dense(1, 40, 30, 20, 10), timing=clock)
     assert [len(run.tasks) for run in found] == parts and clock.asked >= 3
-    assert all("apart" in run.told and run.choice.times for run in found)
+    assert all("apart" in run.explanation and run.choice.times for run in found)
 
 
 def test_what_is_not_timed_stays_apart_where_a_clock_was_asked():

@@ -127,7 +127,7 @@ def run_stepwise(
 ) -> dict[str, np.ndarray]:
     """Outputs by name; `see` is called after every step of the run. `chosen`: as `sized` gives it. InputError for
     inputs that do not fit."""
-    order = lower.running(chosen)
+    order = lower.in_step_order(chosen)
     read: dict[Value, np.ndarray] = {}
 
     def look(done: int, ready: Ready) -> None:

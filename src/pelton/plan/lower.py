@@ -1,4 +1,4 @@
-"""From placed tasks and chosen kernels to the plain-data engine: buffers, arguments, waves, packed constants."""
+"""Lowers scheduled tasks to the plain data of an engine: buffers, arguments, waves, packed constants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .workspace import KernelWorkspace
 
 
 class KernelInterface(Protocol):
-    """What lowering needs of a kernel: where its pointers come from and how its work is cut."""
+    """What lowering needs to know of a kernel: its operands, its sizes, and how its work is cut into tiles."""
 
     @property
     def symbol(self) -> str: ...
@@ -50,8 +50,10 @@ class KernelInterface(Protocol):
 
 @dataclass(frozen=True)
 class ScheduledTask:
-    """A task with the kernel that runs it (None for a host step), what is told about it, and what else could run it:
-    tactics with their kernels."""
+    """A task with its kernel (None for a host step) and its wave.
+
+    `info`: what the engine records of it, for people. `alternatives`: names of other tactics, with their kernels.
+    """
 
     task: Task
     kernel: KernelInterface | None
@@ -61,7 +63,7 @@ class ScheduledTask:
 
 
 class Blob:
-    """Constants one after another, each at a multiple of 64 bytes; what is asked for twice is stored once."""
+    """Constants one after another, each aligned to 64 bytes; equal keys are stored once."""
 
     def __init__(self) -> None:
         self.fillers: list[Callable[[np.ndarray], None]] = []
@@ -73,8 +75,7 @@ class Blob:
     def add(
         self, key: object, kind: str, dtype: np.dtype, shape: Sequence[int], fill: Callable[[np.ndarray], None]
     ) -> int:
-        """The number of a piece, which `fill` puts into an array of zeros of this type and shape when all are put
-        down."""
+        """The number of a piece; `fill` will write it into a zeroed array of this type and shape."""
         if key not in self.index:
             nbytes = math.prod(shape) * dtype.itemsize
             self.index[key] = len(self.fillers)
@@ -89,7 +90,7 @@ class Blob:
         return Unmade(self.size, self._fill)
 
     def _fill(self, out: np.ndarray) -> Iterator[int]:
-        """Puts all pieces down, on all cores; the ends of what is done, in order."""
+        """Writes all pieces, on all cores; yields the end of each, in order."""
 
         def put(i: int) -> int:
             at, nbytes = self.offsets[i]
@@ -101,12 +102,12 @@ class Blob:
 
 
 def _kind(dtype: DType) -> str:
-    """What an engine calls constants of this type: integers may be addresses, which are verified at every load."""
+    """The kind of buffer for constants of this type; integers may be addresses, which every load verifies."""
     return "table" if dtype.numpy.kind in "iub" else "constant"
 
 
 def strings(array: np.ndarray) -> np.ndarray:
-    """Strings as the bytes of a JSON list."""
+    """Encodes strings as the bytes of a JSON list."""
     return np.frombuffer(json.dumps(array.reshape(-1).tolist()).encode(), np.uint8)
 
 
@@ -122,34 +123,33 @@ def lower(
     file: str = "",
 ) -> EnginePlan:
     """Assembles the engine. Buffers: inputs, outputs, strings, zeros, arena, then constants, in that order."""
-    graph, made = placed.graph, _Assembly(placed)
-    arena = made.room(chosen)
-    steps = tuple(made.step(c) for c in running(chosen))
-    meta = {**meta, "constants": [made.sources[i] for i in range(len(made.blob.fillers))]}
+    graph, assembly = placed.graph, _Assembly(placed)
+    arena = assembly.allocate(chosen)
+    steps = tuple(assembly.step(c) for c in in_step_order(chosen))
+    meta = {**meta, "constants": [assembly.sources[i] for i in range(len(assembly.blob.fillers))]}
     engine = EnginePlan(
         name=name,
-        inputs=tuple(made.port(v, v.name) for v in graph.inputs),
-        outputs=tuple(made.port(v, n) for v, n in zip(graph.outputs, output_names)),
+        inputs=tuple(assembly.port(v, v.name) for v in graph.inputs),
+        outputs=tuple(assembly.port(v, n) for v, n in zip(graph.outputs, output_names)),
         buffers=(
-            *made.buffers,
-            *(Buffer(kind, at, size) for (at, size), kind in zip(made.blob.offsets, made.blob.kinds)),
+            *assembly.buffers,
+            *(Buffer(kind, at, size) for (at, size), kind in zip(assembly.blob.offsets, assembly.blob.kinds)),
         ),
         steps=steps,
         arena=arena,
-        constants=made.blob.constants(),
+        constants=assembly.blob.constants(),
         code=code,
         target=dict(target),
         meta=meta,
         symbols=tuple(DynamicDimension(s.name, s.minimum, s.optimum, s.maximum) for s in symbols(graph)),
-        sizes=made.trees,
+        sizes=assembly.trees,
         file=file,
     )
     return replace(engine, arena=sizes.at(engine, sizes.optimum_sizes(engine)).arena) if engine.symbols else engine
 
 
 class _Assembly:
-    """What the parts of an engine refer to while it is put together: buffers, constants, and sizes that a run
-    decides."""
+    """What the parts of an engine refer to while it is assembled: buffers, constants, and dynamic sizes."""
 
     def __init__(self, placed: Placed):
         self.placed, self.places = placed, placed.places
@@ -161,20 +161,20 @@ class _Assembly:
         for kind, values in (("input", placed.graph.inputs), ("output", placed.outputs)):
             for i, v in enumerate(values):
                 self._buffer(v, Buffer(kind, i, self.number(v.type.bytes)))
-        for v, told in placed.sizes.items():
+        for v, numbers in placed.sizes.items():
             self._buffer(
                 v,
                 Buffer(
-                    "sizes" if told is not None else "iota",
+                    "sizes" if numbers is not None else "iota",
                     0,
                     self.number(v.type.bytes),
-                    self.shape(told or ()),
+                    self.shape(numbers or ()),
                     v.type.dtype.value,
                 ),
             )
 
-    def room(self, chosen: Sequence[ScheduledTask]) -> int:
-        """Buffers for everything between the steps; the size of the arena, 0 where a run decides it."""
+    def allocate(self, chosen: Sequence[ScheduledTask]) -> int:
+        """Creates buffers for all values between steps; returns the size of the arena, 0 if it is dynamic."""
         lives: dict[Value | KernelWorkspace, Lifetime] = {}
         for c in chosen:
             for v in (*c.task.reads, *c.task.writes):
@@ -195,7 +195,7 @@ class _Assembly:
                     else Lifetime(whole, c.wave, c.wave)
                 )
         shared = self._workspaces(chosen, lives)
-        # then all is laid out when the sizes are known
+        # with dynamic sizes, the runtime lays out memory when it knows them
         varies = symbols(self.placed.graph)
         offsets, arena = (dict.fromkeys(lives, 0), 0) if varies else assign(lives)
         for what, life in lives.items():
@@ -252,7 +252,7 @@ class _Assembly:
                 host=text,
                 inputs=inputs,
                 outputs=outputs,
-                info=self.told(info),
+                info=self.format_info(info),
             )
         step = self.kernel(c.kernel, name, c.wave, info)
         return replace(
@@ -288,7 +288,7 @@ class _Assembly:
             wave=wave,
             scratch=self.number(k.scratch),
             phases=self.number(k.phases),
-            info=self.told(info),
+            info=self.format_info(info),
         )
 
     def port(self, v: Value, label: str) -> Port:
@@ -321,7 +321,7 @@ class _Assembly:
         self.trees[str(x)] = tree(x)
         return str(x)
 
-    def told(self, info: Mapping[str, object]) -> dict[str, object]:
+    def format_info(self, info: Mapping[str, object]) -> dict[str, object]:
         return {k: self.number(v) if isinstance(v, Dim) else v for k, v in info.items()}
 
     def shape(self, xs: Sequence[Size]) -> tuple[Number, ...]:
@@ -336,16 +336,18 @@ class _Assembly:
         return Slice(len(self.buffers) + piece, offset)
 
 
-def running(chosen: Sequence[ScheduledTask]) -> list[ScheduledTask]:
+def in_step_order(chosen: Sequence[ScheduledTask]) -> list[ScheduledTask]:
     """Tasks in the order of the engine's steps."""
     return sorted(chosen, key=lambda c: c.wave)
 
 
 def waves(placed: Placed) -> list[int]:
-    """The wave of every task: as early as what it reads allows, so that independent branches run side by side; host
-    steps stand alone."""
+    """The wave of every task: the earliest that its operands allow, so that branches run in parallel.
+
+    A host step has a wave of its own.
+    """
     level: list[int] = []
-    for earlier in before(placed):
+    for earlier in dependences(placed):
         level.append(1 + max((level[k] for k in earlier), default=-1))
     order = sorted(range(len(level)), key=lambda i: (level[i], not isinstance(placed.tasks[i].what, Region), i))
     out, wave, last = [0] * len(level), -1, None
@@ -358,10 +360,10 @@ def waves(placed: Placed) -> list[int]:
     return out
 
 
-def before(placed: Placed) -> list[set[int]]:
-    """Of every task the numbers of those that write what it reads."""
+def dependences(placed: Placed) -> list[set[int]]:
+    """Per task, the numbers of the tasks that write what it reads."""
     found: list[set[int]] = []
-    # root → what was written of it, each with its task
+    # root → the ranges written so far, each with its task
     written: dict[Value, list[tuple[tuple[int, int] | None, int]]] = {}
     for i, task in enumerate(placed.tasks):
         reads = [(placed.places[v].root, _extent(placed, v)) for v in task.reads]
@@ -372,8 +374,7 @@ def before(placed: Placed) -> list[set[int]]:
 
 
 def _extent(placed: Placed, v: Value) -> tuple[int, int] | None:
-    """The first element that a value has of its root's buffer, and the one past its last; None where a run decides
-    them."""
+    """The range of elements (first, end) that a value occupies in its root's buffer; None if it is dynamic."""
     at = placed.places[v]
     if not is_known(at.offset, *v.type.shape, *at.strides) or v.type.size == 0:
         return None

@@ -22,10 +22,10 @@ from .candidates import candidates
 from .search import Choice, Timing, digest
 
 MARGIN = 0.97  # one launch must take this much less time than those of the parts
-LONGEST = 6  # regions of a chain: all runs of so many are looked at
+MAX_CHAIN = 6  # regions of a chain: all runs of so many are looked at
 WARPS = (8, 4)  # of a chain's program, the first where nothing is timed
 # tactics of a template that are looked at for the one that makes the fewest tiles
-LOOKS = 6
+MAX_LOOKS = 6
 # bytes that a program of eight warps has asked for at a time: 32 for each thread
 HELD = 8 << 10
 # programs for each multiprocessor that a chain may begin with: another launch is nothing beside more
@@ -45,24 +45,24 @@ class ChainPart:
     def bytes(self) -> int:
         return int(self.kernel.traffic(self.task.region, self.task.layouts))
 
-    def least(self) -> float:
+    def min_cycles(self) -> float:
         """Cycles at best: its tiles wait for memory one after the other, and a multiprocessor gets so much from the L2
         cache, and computes so much."""
         return max(int(self.kernel.tiles) * AWAY, self.bytes / BYTES, self.task.region.flops() / OPERATIONS)
 
-    def begun(self, cycles: float) -> float:
+    def cycles_as_first(self, cycles: float) -> float:
         """What all of it takes as the first part of a chain, where each tile has a program; the last of several hears
         of it after two ways to memory."""
         tiles = int(self.kernel.tiles)
         return cycles / tiles + (2 * AWAY if tiles > 1 else 0)
 
-    def most(self) -> float:
+    def max_cycles(self) -> float:
         """Cycles at worst: each tile begins when the one before is done, all is read from memory, with few bytes on
         their way, then computed."""
         return int(self.kernel.tiles) * AWAY + self.bytes * AWAY / HELD + self.task.region.flops() / OPERATIONS
 
 
-def waiting(parts: int, launch: float) -> float:
+def launch_cycles(parts: int, launch: float) -> float:
     """Cycles that launches of so many parts take at least, without the start of the first."""
     return (parts - 1) * launch + parts * AWAY
 
@@ -70,13 +70,13 @@ def waiting(parts: int, launch: float) -> float:
 @dataclass(frozen=True, eq=False)
 class LaunchChain:
     """Tasks by their numbers, what they are as one, and what runs that; `saved` nanoseconds by the clock, cycles by the
-    model; `told`: how it was decided."""
+    model; `explanation`: how it was decided."""
 
     tasks: tuple[int, ...]
     whole: Task
     choice: Choice
     saved: float
-    told: str
+    explanation: str
 
     def title(self) -> str:
         return "+".join(self.whole.region.layers) or self.whole.region.title()
@@ -110,7 +110,7 @@ class _Search:
         self, placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool
     ):
         self.placed, self.choices, self.target, self.timing, self.strict = placed, choices, target, timing, strict
-        self.before = lower.before(placed)
+        self.before = lower.dependences(placed)
         self.above: list[int] = []  # all that a task waits for, as the bits of a number
         self.readers: list[list[int]] = [[] for _ in placed.tasks]
         for i, earlier in enumerate(self.before):
@@ -138,7 +138,7 @@ class _Search:
             there = all(self.above[first] >> k & 1 for k in self.before[i].difference(line))
             return i in self.choices and i not in taken and there and any(self.part(i, warps) for warps in WARPS)
 
-        while len(line) < LONGEST and (then := next(filter(fits, self.readers[line[-1]]), None)) is not None:
+        while len(line) < MAX_CHAIN and (then := next(filter(fits, self.readers[line[-1]]), None)) is not None:
             line = (*line, then)
         return line
 
@@ -169,7 +169,7 @@ class _Search:
         times: dict[str, int] = {}
         if self.timing is None:
             tactic = max(made, key=lambda tactic: self.sure(made[tactic][1]))
-            saved, told = self.sure(made[tactic][1]), "not timed, all small"
+            saved, explanation = self.sure(made[tactic][1]), "not timed, all small"
             if saved <= 0:
                 return None
         else:
@@ -183,7 +183,7 @@ class _Search:
             tactic = min(made, key=lambda tactic: times.get(tactic.name, 1 << 62))
             if apart not in times or tactic.name not in times or times[tactic.name] >= times[apart] * MARGIN:
                 return None
-            saved, told = (
+            saved, explanation = (
                 times[apart] - times[tactic.name],
                 f"{times[tactic.name] / 1e3:.1f} µs, apart {times[apart] / 1e3:.1f} µs",
             )
@@ -192,7 +192,7 @@ class _Search:
         packing = packed_weights.Packing(
             sum(self.choices[i].packing.own for i in tasks), packed_weights.packed_bytes(kernel, weights), 0.0
         )
-        return LaunchChain(tasks, whole, Choice(TritonChain(), tactic, kernel, packing, times), saved, told)
+        return LaunchChain(tasks, whole, Choice(TritonChain(), tactic, kernel, packing, times), saved, explanation)
 
     def possible(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[ChainPart]]]:
         """Warps and the parts of a chain that may be faster in one launch: those with few tiles, then those whose first
@@ -210,14 +210,19 @@ class _Search:
                 if (
                     head is not None
                     and len(rest) == len(tasks) - 1
-                    and head.begun(head.least()) + sum(p.least() for p in rest) < waiting(len(tasks), BEGIN)
+                    and head.cycles_as_first(head.min_cycles()) + sum(p.min_cycles() for p in rest)
+                    < launch_cycles(len(tasks), BEGIN)
                 ):
                     yield warps, [head, *rest]
 
     def sure(self, parts: Sequence[ChainPart]) -> float:
         """The cycles that they save in one launch of one program even at worst; what programs lose that count each
         other, only a clock can say."""
-        return waiting(len(parts), BEGIN - AWAY) - sum(p.most() for p in parts) if parts[0].kernel.tiles == 1 else -1.0
+        return (
+            launch_cycles(len(parts), BEGIN - AWAY) - sum(p.max_cycles() for p in parts)
+            if parts[0].kernel.tiles == 1
+            else -1.0
+        )
 
     def alone(self, i: int) -> ChainPart | None:
         """A task as it would be by itself, where a chain may begin with that."""
@@ -244,14 +249,15 @@ class _Search:
                 if is_chainable(w[1]) and w[1]["WARPS"] == warps
             )
             tiles = {
-                (t, tactic): t.emit(task.region, task.layouts, tactic, one).tiles for t, tactic in islice(ways, LOOKS)
+                (t, tactic): t.emit(task.region, task.layouts, tactic, one).tiles
+                for t, tactic in islice(ways, MAX_LOOKS)
             }
             self.ways[key] = min(tiles, key=lambda way: tiles[way], default=None)
         way = self.ways[key]
         if way is None:
             return None
         part = ChainPart(task, way[0].emit(task.region, task.layouts, way[1], one))
-        return part if part.least() < BEGIN else None
+        return part if part.min_cycles() < BEGIN else None
 
 
 def together(placed: Placed, tasks: Sequence[int]) -> Task:

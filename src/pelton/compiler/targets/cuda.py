@@ -74,7 +74,7 @@ class GpuCompilation:
             log.warning("some regions are not one launch: %s", why)
         runs = [run for run, k in zip(runs, kernels) if k.symbol not in failed]
         return *launches.joined(placed, choices, runs), [
-            f"{run.title()}: {len(run.tasks)} in one launch ({run.told})" for run in runs
+            f"{run.title()}: {len(run.tasks)} in one launch ({run.explanation})" for run in runs
         ]
 
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
