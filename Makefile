@@ -38,7 +38,7 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m ""
 
-GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu.py tests/test_launches.py)
+GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu*.py tests/test_launches.py)
 
 gpu-venv:
 	test -x build/gpu/bin/python || $(PYTHON) -m venv build/gpu

@@ -3,10 +3,8 @@ come together."""
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
-import math
 import subprocess
 import sys
 import time
@@ -21,116 +19,12 @@ from models import small_cnn
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import child, interpreted  # noqa: E402
-from benchmarks.gpu import page, parts, results, suite  # noqa: E402
+from benchmarks import child  # noqa: E402
+from benchmarks.gpu import page, parts, suite  # noqa: E402
 from benchmarks.gpu.runtimes import Runtime  # noqa: E402
 
-import pelton  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
-from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
-
-# ---- checks of kernels, interpreted
-
-
-def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
-    """In a process where all of Triton is interpreted: one case as `checks.Templates` runs it, by the kernels as they
-    are or by damaged ones."""
-    import triton_harness
-    import triton_interpreter
-    from benchmarks.gpu.checks import Templates, found_cases
-
-    from pelton.engine.cubin import Cubin
-    from pelton.backends.cuda.null import NullDevice
-    from pelton.codegen.template import GPU_TEMPLATES
-
-    checks = object.__new__(Templates)
-    checks.harness, checks.templates, checks.seed, checks.target = (
-        triton_harness,
-        GPU_TEMPLATES,
-        seed,
-        triton_harness.TARGET,
-    )
-    name = ("pointwise", "rows")[at % 2]
-    checks.cases = [(name, found_cases()[name][0])]
-    kernels = {k.symbol: k for k, _, _ in triton_harness.tried(GPU_TEMPLATES[name], checks.cases[0][1], 3)}
-
-    def kernel(symbol: str) -> Any:
-        def run(programs: int, words: np.ndarray) -> None:
-            if kind == "lazy":
-                return
-            triton_interpreter.launch(kernels[symbol].source, symbol, words.tolist(), programs)
-            if kind == "careless":  # behind the last operand, which is written
-                ctypes.c_uint8.from_address(int(words[-1]) + 3500).value = 7
-
-        return run
-
-    checks.device = NullDevice(kernels={s: kernel(s) for s in kernels})
-    checks.cubins = {s: Cubin(s, 90, b"none", 0, 4) for s in kernels}
-    return checks.check(0)
-
-
-@pytest.mark.parametrize("at", [0, 1])
-def test_templates_are_checked_on_a_device(at, apart):
-    said = apart.submit(checked, "right", at, 11).result()
-    assert said["launched"] >= 2 and "wrong" not in said
-    assert "NaN" in apart.submit(checked, "lazy", at, 11).result()["wrong"]
-    assert "beside an array" in apart.submit(checked, "careless", at, 11).result()["wrong"]
-
-
-def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """In such a process: what `checks.Networks` makes of an engine."""
-    import triton_interpreter
-    from benchmarks.gpu.checks import Networks
-
-    from pelton.engine import file
-
-    networks = object.__new__(Networks)
-    return networks.run(pelton.Engine(file.read(data)).start(triton_interpreter.device(sources)), feeds)
-
-
-def test_networks_are_checked_on_a_device(apart, tmp_path):
-    import triton_interpreter
-
-    from pelton.compiler.build import build_detailed
-    from pelton.options import Options
-
-    graph = importer.load(small_cnn(size=12)).graph
-    feeds = suite.drawn(suite.ports(graph), 3)
-    made = build_detailed(small_cnn(size=12), Options(target="cuda:sm_90", precision="fp16", cache_dir=tmp_path))
-    got = apart.submit(ran, made.engine.tobytes(), triton_interpreter.sources(made), feeds).result()
-    want = evaluate(graph, feeds, round=False)
-    assert suite.off(got, want) <= suite.TOLERANCE["fp16"]
-    assert suite.off({"y": got["y"] * np.nan}, want) == suite.off({}, want) == math.inf
-
-
-def test_engines_are_interpreted_at_full_size(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = tmp_path / "small.onnx"
-    path.write_bytes(small_cnn(size=12).SerializeToString())
-    given = [str(path), "--precision", "fp16", "--target", "cuda:sm_80", "cuda:sm_90", "--jobs", "2"]
-    assert interpreted.main(given) == 0
-    head, _, *rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == 2 and {row.count("|") for row in rows} == {head.count("|")}
-    assert all(row.startswith(f"| small | cuda:sm_{arch} | fp16 | ") for row, arch in zip(rows, (80, 90)))
-    monkeypatch.setitem(suite.TOLERANCE, "fp16", 1e-6)
-    assert interpreted.main(given) == 1
-
-
-def test_outputs_have_to_follow_the_inputs():
-    """Also where rounding is nearly as much as what an input changes."""
-    rng = np.random.default_rng(0)
-    large, noise = 10 * rng.standard_normal(1000), 0.4 * rng.standard_normal((2, 1000))
-    want = [{"y": large + rng.standard_normal(1000)} for _ in range(2)]
-    assert suite.follows([{"y": w["y"] + n} for w, n in zip(want, noise)], want) > suite.FOLLOWS
-    assert suite.follows(want, want) == pytest.approx(1)
-    assert (
-        suite.follows([{"y": large + n} for n in noise], want) < 0.2
-        and suite.follows(want[:1] * 2, want) == 0
-        and suite.follows(want[::-1], want) < 0
-    )
-
 
 # ---- processes
 
@@ -414,125 +308,3 @@ def test_models_that_cannot_be_written_leave_nothing(monkeypatch, tmp_path):
     ]
     generator.unlink()
     assert suite.generated(entry, room).read_text() == "whole"
-
-
-# ---- results
-
-
-def told(ms: float, off: float = 1e-3, **more: Any) -> dict[str, Any]:
-    return {"passes": [{"ms": ms, "spread": 1.02, "host_ms": ms}] * 2, "off": off, **more}
-
-
-def some() -> dict[str, Any]:
-    """Results of most parts, as good as they have to be."""
-    engine = dict(start_s=0.1, engine_bytes=60_000_000, weight_bytes=51_000_000, build_s=9.0, steps=60, alone_ms=0.4)
-    found: dict[str, Any] = {
-        f"networks-{m}": {"fp32": {"off": 1e-6}, "fp16": {"off": 1e-3}, "bf16": {"off": 1e-2}, "wrong": {}}
-        for m in suite.MODELS
-    }
-    times = {"resnet50": 0.3, "resnet50_b128": 4.0, "bert_base": 0.4, "bert_base_b32": 1.5}
-    for e in suite.ENTRIES:
-        ms = times.get(e, 1.0)
-        found[e] = {
-            "batch": suite.ENTRIES[e].batch,
-            "flops": 700_000_000_000,
-            "wrong": {},
-            "runtimes": {
-                "pelton": told(ms, **engine),
-                "torch": told(2 * ms),
-                "torch.compile": told(1.2 * ms),
-                "jax": told(ms / 2, off=0.5),
-            },
-        }
-    found["ceilings"] = {
-        "f16": [{"TFLOP_per_s": 780.0, "spread": 1.0}] * 2,
-        "copy": [{"TB_per_s": 4.3, "spread": 1.0}] * 2,
-        "starts": {"launch_us": 3.0},
-    }
-    return {"gpu": "NVIDIA H200", "machine": {"driver": "580"}, "parts": found}
-
-
-def test_gates_hold_as_they_should():
-    found = some()
-    # what is wrong does not count
-    assert all(g.holds for g in results.gates(found)) and results.lead(found["parts"]["lstm"]) == pytest.approx(1.2)
-    # nor does it where it is Pelton's
-    assert math.isnan(results.ms({"runtimes": {"pelton": told(0.1, off=0.5)}}))
-    found["parts"]["googlenet"]["runtimes"]["torch"] = told(0.8)
-    found["parts"]["networks-lstm"]["fp32"]["off"] = 3e-3
-    del found["parts"]["resnet50_b128"], found["parts"]["ceilings"]
-    known = {g.what.split(":")[0]: g.holds for g in results.gates(found)}
-    assert (
-        known["best other runtime / Pelton"] is False
-        and known["all six models right in fp32"] is False
-        and known["all six models right in fp16"] is True
-    )
-    assert known["resnet50, batch 128"] is known["bert_base, 32 × 128"] is None
-    assert {g.holds for g in results.gates({"parts": {}})} == {None}
-
-
-def test_results_come_together_part_by_part(tmp_path, monkeypatch):
-    assert [results.file_name(n) for n in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Fake 0")] == [
-        "h200",
-        "a100-sxm4-80gb",
-        "fake-0",
-    ]
-    results.write(some(), tmp_path)
-    monkeypatch.setitem(
-        parts.PARTS, "ceilings", lambda run, found: found.update(copy=[{"TB_per_s": 5.0, "spread": 1.0}])
-    )
-    calls = []
-
-    def half(run: parts.Run, found: dict[str, Any]) -> None:
-        calls.append(run.seed)
-        found["fp32"] = {"off": 1e-6}
-        raise child.Failed("the GPU is lost")
-
-    monkeypatch.setitem(parts.PARTS, "networks-lstm", half)
-    from benchmarks.gpu import __main__ as command
-
-    monkeypatch.setattr(command, "describe", lambda: {"model": "NVIDIA H200", "isa": "sm_90"})
-    monkeypatch.setattr(command, "versions", lambda gpu: {"driver": "581"})
-
-    def run(*given: str) -> int:
-        monkeypatch.setattr(
-            sys, "argv", ["benchmarks.gpu", "--output", str(tmp_path), "--room", str(tmp_path / "room"), *given]
-        )
-        return command.main()
-
-    assert (
-        run("--only", "ceilings") == 0
-        and json.loads((tmp_path / "h200.json").read_text())["parts"]["ceilings"]["copy"][0]["TB_per_s"] == 4.3
-    )
-    assert run("--only", "ceilings", "--only", "networks-lstm", "--again", "--seed", "5") == 1 and calls == [5]
-    found = json.loads((tmp_path / "h200.json").read_text())
-    assert found["parts"]["ceilings"]["copy"][0]["TB_per_s"] == 5.0 and found["machine"] == {"driver": "581"}
-    assert found["parts"]["networks-lstm"]["fp32"] and found["parts"]["networks-lstm"]["error"] == "the GPU is lost"
-    assert {g["gate"].split(":")[0]: g["holds"] for g in found["gates"]}["resnet50, batch 1"] is True
-    text = (tmp_path / "h200.md").read_text()
-    assert (
-        "networks-lstm: the GPU is lost" in text
-        and "| resnet50_b128 | 4.000 / 4.000 (±1%)" in text
-        and "off 5e-01" in text
-    )
-    assert run("--only", "networks-lstm") == 1 and len(calls) == 2  # what failed is tried again
-    assert run("--only", "ceilings") == 0
-
-    def strange(run: parts.Run, found: dict[str, Any]) -> None:
-        calls.append(0)
-        raise KeyError("strange")
-
-    monkeypatch.setitem(parts.PARTS, "sanitizer", strange)
-    # the new one first
-    assert run("--only", "networks-lstm", "--only", "sanitizer") == 1 and calls[2] == 0 and len(calls) == 4
-    found = json.loads((tmp_path / "h200.json").read_text())["parts"]
-    assert found["sanitizer"]["error"] == "KeyError: 'strange'" and found["networks-lstm"]["error"]
-    # no part begins that has no time left
-    assert run("--only", "networks-lstm", "--seconds", "1") == 1 and len(calls) == 4
-    with pytest.raises(SystemExit):
-        run("--only", "everything")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["h200.json", "h200.md", "room"]
-
-
-def test_a_page_of_nothing_says_so():
-    assert "not measured" in page.page({"gpu": "NVIDIA H200", "machine": {}, "parts": {}})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from handmade import expected
-from test_cuda_runtime import F32, Interface, branches, dynamic, equal, made
+from test_cuda_interop import Interface
+from test_cuda_runtime import F32, branches, dynamic, equal, made
 
 from pelton.errors import InputError
 from pelton.backends.cuda import arrays as device_arrays

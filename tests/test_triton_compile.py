@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
 from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E402
-from test_triton_kernels import CASES, HALF, SCALARS, attention, constant, conv, one  # noqa: E402
+from test_triton_kernels import CASES, SCALARS  # noqa: E402
+from triton_cases import HALF, attention, constant, conv, one  # noqa: E402
 
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402

@@ -12,7 +12,7 @@ from onnx_models import draw, model
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
-from test_triton_kernels import conv  # noqa: E402
+from triton_cases import conv  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.backends.cuda.null import seen  # noqa: E402

@@ -18,7 +18,7 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 from triton.runtime.errors import InterpreterError  # noqa: E402
 from test_triton_compile import SPILLED, kernels  # noqa: E402
-from test_triton_kernels import constant, conv  # noqa: E402
+from triton_cases import constant, conv  # noqa: E402
 from triton_harness import TARGET, check, nhwc, tried  # noqa: E402
 
 import pelton  # noqa: E402

@@ -9,7 +9,7 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
 from kernel_harness import Case  # noqa: E402
 from test_triton_compile import kernels  # noqa: E402
-from test_triton_kernels import attention, blend, conv, one, picks, pool, scatters, steps, up  # noqa: E402
+from triton_cases import attention, blend, conv, one, picks, pool, scatters, steps, up  # noqa: E402
 from triton_harness import check  # noqa: E402
 
 from pelton.system.cache import Cache  # noqa: E402

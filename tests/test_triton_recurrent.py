@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import test_triton_networks as networks  # noqa: E402
 import triton_harness  # noqa: E402
 import triton_interpreter  # noqa: E402
-from test_triton_kernels import BOTH, steps  # noqa: E402
+from triton_cases import BOTH, steps  # noqa: E402
 from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, checked  # noqa: E402
 

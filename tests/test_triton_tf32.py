@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
 from compare import assert_close  # noqa: E402
 from kernel_harness import drawn, region_of  # noqa: E402
-from test_triton_kernels import RELU, attention, constant, conv, one  # noqa: E402
+from triton_cases import RELU, attention, constant, conv, one  # noqa: E402
 from triton_harness import TARGET, interpreted, tried  # noqa: E402
 
 from pelton.ir.evaluate import evaluate  # noqa: E402
