@@ -36,7 +36,8 @@ KINDS = {
 RANDOM = ("test_bernoulli",)
 PAGE = """# Conformance
 
-The tests of back ends of the onnx {onnx} package, all of them, through `pelton.onnx_backend`: a test passes where every \
+The tests of back ends of the onnx {onnx} package, all of them, through `pelton.onnx_backend`: a test \
+passes where every \
 output has the type, the shape and,
 within the tolerances that the test states, the numbers that it expects (what is random by specification: type, shape \
 and range). Without a host step means

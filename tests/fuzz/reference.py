@@ -47,8 +47,8 @@ def build_model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
 def by_importer(node: onnx.NodeProto) -> bool:
     """Whether the importer's meaning of a node is its reference.
 
-    Where the onnx package has none, ignores attributes, sums the wrong channels, mixes up the pads of two axes, or picks
-    a neighbouring pixel where a coordinate is rounded.
+    Where the onnx package has none, ignores attributes, sums the wrong channels, mixes up the pads of two axes, or
+    picks a neighbouring pixel where a coordinate is rounded.
     """
     attrs = {a.name: a.ints for a in node.attribute}
     swaps = (

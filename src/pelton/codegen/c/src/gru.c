@@ -121,11 +121,7 @@ AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx
     const idx s = (phase - 1) / PASSES, at = d == 1 || REVERSE ? TIME - 1 - s : s;
     float *h = states + (s & 1) * BB * HP, *next = states + (~s & 1) * BB * HP;
     const rows_of o = { .gates = all->gates + at * GATES_T + b * GATES_B + d * 3 * H,
-                        .b = all->b + d * B_D,
-                        .h = h,
-                        .next = next,
-                        .z = z,
-                        .reset = reset,
+                        .b = all->b + d * B_D, .h = h, .next = next, .z = z, .reset = reset,
                         .y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0 };
     if (LINEAR || (phase - 1) % PASSES == 0)
         for (idx k = first; k < last; k++) {

@@ -12,14 +12,8 @@ enum : idx { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 
 typedef float weight;
 typedef struct { const weight *r; const float *gates, *h, *c, *p; float *y, *last_h, *last_c, *own; } operands;
 AI operands open(const args *a) {
-    return (operands){ .r = a[0].p,
-                       .gates = a[1].p,
-                       .h = a[2].p,
-                       .c = a[3].p,
-                       .p = a[4].p,
-                       .y = a[5].p,
-                       .last_h = a[6].p,
-                       .last_c = a[7].p };
+    return (operands){ .r = a[0].p, .gates = a[1].p, .h = a[2].p, .c = a[3].p, .p = a[4].p,
+                       .y = a[5].p, .last_h = a[6].p, .last_c = a[7].p };
 }
 // </region>
 // <tactic>
