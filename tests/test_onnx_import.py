@@ -129,7 +129,7 @@ READ = [
 
 @pytest.mark.parametrize("name, operator, op, types, attrs", READ, ids=[e[0] for e in READ])
 def test_what_an_op_declares_is_read_as_it(name, operator, op, types, attrs):
-    """Its examples as ONNX spells them become that op again. `test_ops.py` compares what it means."""
+    """Its examples as ONNX spells them become that op again. `test_ops_onnx.py` compares what it means."""
     how = {op.onnx_names.get(k, k): v for k, v in attrs.items()}
     how |= {"opset": onnx.defs.onnx_opset_version(), "outputs": len(op.infer_types(types, attrs))}
     graph = load(one_node(operator, *map(str, types), **how)).graph
