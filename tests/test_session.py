@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -343,105 +340,3 @@ def test_options(caplog, monkeypatch):
         providers=[("CUDAExecutionProvider", {"device_id": 0}), "CPUExecutionProvider"],
     )
     assert all(text in caplog.text for text in ("nothing is written to model.onnx", "no CUDAExecutionProvider"))
-
-
-# --- engines on disk
-
-
-def engines(cache: Path) -> list[Path]:
-    return sorted((cache / "sessions").glob("*.pelton"))
-
-
-def run(model, x) -> list[np.ndarray]:
-    return ort.InferenceSession(model).run(None, {"x": x})
-
-
-def test_an_engine_is_found_again_by_the_model_and_its_constants(tmp_path, cache, builds):
-    x = RNG.standard_normal((2, 4)).astype(np.float32)
-    path = tmp_path / "net.onnx"
-    onnx.save(network(2), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
-    os.utime(path, (1, 1))
-    for _ in range(2):
-        assert close(run(path, x), x)
-    assert len(builds) == len(engines(cache)) == 1
-    (tmp_path / "weights.bin").write_bytes((2 * W).tobytes())  # the model's own bytes are the same
-    assert close(run(path, x), 2 * x) and len(builds) == 2
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    ort.InferenceSession(path, options)
-    assert len(builds) == 3
-
-
-def test_what_is_damaged_is_built_again(cache, builds, caplog):
-    x, model = RNG.standard_normal((2, 4)).astype(np.float32), network(2).SerializeToString()
-    run(model, x)
-    (kept,) = engines(cache)
-    whole = kept.read_bytes()
-    for damaged in (whole[:1000], whole[:100] + b"!" + whole[101:], b""):
-        kept.write_bytes(damaged)
-        for other in (cache / "sessions").glob("*.json"):
-            other.write_bytes(b'{"inputs": 3}')
-        caplog.clear()
-        assert close(run(model, x), x) and "built again" in caplog.text
-        assert kept.read_bytes() == whole
-    assert len(builds) == 4
-
-
-def test_what_nobody_asks_for_is_forgotten(cache, builds):
-    ort.InferenceSession(network(2).SerializeToString())
-    (old,) = engines(cache)
-    os.utime(old, (1, 1))
-    ort.InferenceSession(network(2).SerializeToString())  # asked for again
-    ort.InferenceSession(network(3).SerializeToString())
-    assert len(engines(cache)) == 2 and len(builds) == 2
-    os.utime(old, (1, 1))
-    (cache / "size.txt").write_text("0 0")  # a day passes
-    ort.InferenceSession(network(4).SerializeToString())
-    assert len(engines(cache)) == 2 and old not in engines(cache)
-
-
-def test_a_folder_that_others_can_write_to_is_not_used(cache, builds, caplog):
-    (cache / "sessions").mkdir(parents=True)
-    (cache / "sessions").chmod(0o777)
-    for _ in range(2):
-        ort.InferenceSession(network(2).SerializeToString())
-    assert len(builds) == 2 and not engines(cache) and "others can write to it" in caplog.text
-
-
-SCRIPT = """
-import sys, numpy as np
-{before}
-import pelton as ort
-session = ort.InferenceSession(sys.argv[1])
-x = np.ones((2, 4), np.float32)
-print(session.run(None, {{"x": x}})[0].sum())
-"""
-
-
-def spawn(path: Path, before: str = "") -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(before=before), str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_two_processes_build_one_engine_and_the_next_needs_no_compiler(tmp_path, cache):
-    path = tmp_path / "net.onnx"
-    onnx.save(network(), path)
-    os.utime(path, (1, 1))
-    both = [spawn(path), spawn(path)]
-    for process in both:
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0 and float(out) == pytest.approx(2), err
-    assert len(engines(cache)) == 1 and not list(cache.rglob("*.part"))
-    later = spawn(
-        path,
-        "\n".join(
-            f"sys.modules[{name!r}] = None"
-            for name in ("onnx", "ml_dtypes", "ziglang", "rich", "pelton.build", "pelton.ops")
-        ),
-    )
-    out, err = later.communicate(timeout=60)
-    assert later.returncode == 0 and float(out) == pytest.approx(2) and not err, err
