@@ -257,7 +257,7 @@ def test_exceptions_say_where_they_come_from(ort):
         ort.InferenceSession(network(op="Nonsense").SerializeToString())
     again = pickle.loads(pickle.dumps(caught.value))
     assert type(again) is type(caught.value) and str(again) == str(caught.value) and caught.value.values == ()
-    assert any("importers" in str(entry.path) or entry.path.name == "read.py" for entry in caught.traceback)
+    assert any("importers" in str(entry.path) or entry.path.name == "sessions.py" for entry in caught.traceback)
 
 
 # --- classes made from its own
