@@ -114,7 +114,7 @@ def test_sizes_that_a_run_decides(phased, op, monkeypatch):
 
 def test_rows_without_a_bound_are_not_sent(monkeypatch):
     """Words in which programs send each other states lie in memory of a fixed size."""
-    monkeypatch.setattr(recurrent, "MOST_SENT", 100)
+    monkeypatch.setattr(recurrent, "MAX_SENT", 100)
     assert "PHASED = tl.constexpr(1)\n" in varying(2, steps("lstm", "f32", 3, 2, 9), monkeypatch).source
 
 

@@ -17,7 +17,7 @@ from .device import Device, Launch, Memory, KernelHangs
 log = logging.getLogger("pelton.build")
 
 SPAN_NS = 200_000  # of a replay: much more than it takes to start one
-FIRST_TURNS, MOST_TURNS = 8, 50  # in a graph: of the first, which says how many it takes; at most
+FIRST_TURNS, MAX_TURNS = 8, 50  # in a graph: of the first, which says how many it takes; at most
 PATIENCE = 60.0  # seconds for a replay, of which most take less than one thousandth
 # after so many rounds, what takes so many times the best one's time is out
 DROPS = {1: 2.0, 3: 1.25}
@@ -30,7 +30,7 @@ class TimedCandidate:
 
     name: str
     launches: Callable[[int], Sequence[Launch]]
-    turns: int = MOST_TURNS
+    turns: int = MAX_TURNS
 
 
 def endless(name: str, e: KernelHangs) -> KernelHangs:
@@ -77,7 +77,7 @@ class Clock:
             turns = min(way.turns, FIRST_TURNS)
             ready = self._turns(way, turns)
             self._replayed(ready)  # code and activations come in
-            wanted = max(1, min(way.turns, MOST_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
+            wanted = max(1, min(way.turns, MAX_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
             return (ready, turns) if wanted == turns else (self._turns(way, wanted), wanted)
         except KernelHangs as e:
             raise endless(way.name, e) from None

@@ -22,7 +22,7 @@ from ..host import HostStep
 from .device import ALIGN, TRAILING, Launch, Memory, launches
 from .loaded import CudaLoaded
 
-MOST_BLOCKS = (1 << 31) - 1  # along the first axis of a grid
+MAX_BLOCKS = (1 << 31) - 1  # along the first axis of a grid
 
 
 def up(nbytes: int, to: int = ALIGN) -> int:
@@ -52,9 +52,9 @@ def room(loaded: CudaLoaded, resolved: ResolvedPlan) -> MemoryPlan:
         for i in steps:
             function = loaded.functions[i]
             blocks = int(resolved.tiles[i]) * (function.cubin.clusters if function else 0)
-            if blocks > MOST_BLOCKS:
+            if blocks > MAX_BLOCKS:
                 raise EngineError(
-                    f"step {loaded.plan.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MOST_BLOCKS} at"
+                    f"step {loaded.plan.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MAX_BLOCKS} at"
                     " most; use smaller inputs"
                 )
             if function and function.cubin.scratch:

@@ -23,7 +23,7 @@ from ..device import ProgressCallback
 from ..plan import Plan
 from .agree import Trial, groups
 from .bundle import unpack
-from .clock import MOST_TURNS, Clock, TimedCandidate, endless
+from .clock import MAX_TURNS, Clock, TimedCandidate, endless
 from .device import ALIGN, TRAILING, Device, Function, Launch, Memory, KernelHangs, launches
 from .loaded import CudaLoaded, by
 from .prepared import CudaPrepared, up
@@ -147,7 +147,7 @@ class _Bench:
             for s in (step, *step.alternatives)
             if s.symbol not in LIBRARIES or s.symbol in self.device.libraries
         )
-        copies = _Copies(self.device, ready, kernels, MOST_TURNS if self.clock else 1)
+        copies = _Copies(self.device, ready, kernels, MAX_TURNS if self.clock else 1)
         ways, held, own = list[TimedCandidate](), list[Memory](), set[str]()
         for kernel in kernels:
             tactic = kernel.info["tactic"]

@@ -21,7 +21,7 @@ from pelton.codegen.triton.cost import BOXES, cycles
 
 KIND = {F16: 6, BF16: 9}  # what maps call element types
 ROWS = 64  # that four warps hand to the tensor cores of an H100 at once
-MOST_ROW = max(SWIZZLES.values())  # bytes of channels that are fetched at once
+MAX_ROW = max(SWIZZLES.values())  # bytes of channels that are fetched at once
 # pixels from the edge of a picture to where windows begin; from there to a tap
 MOST_CORNER, MOST_OFFSET = 1 << 7, 1 << 8
 
@@ -61,7 +61,7 @@ class TritonIm2col(TritonConvolution):
         taps, c, out, found = s.kh * s.kw, s.c // group, s.oc // group, []
         for t in tiles(self.name, taps * c, c, False, target):
             deep = ceil_div(c, t["BK"]) * t["BK"]
-            if t["BK"] * 2 > MOST_ROW or t["BM"] < ROWS * t["WARPS"] // 4 or deep > WASTE * c or group > 1 and deep > c:
+            if t["BK"] * 2 > MAX_ROW or t["BM"] < ROWS * t["WARPS"] // 4 or deep > WASTE * c or group > 1 and deep > c:
                 continue
             count = group * ceil_div(s.n * s.oh * s.ow, t["BM"]) * ceil_div(out, t["BN"])
             # more spill up to 288 bytes

@@ -16,7 +16,7 @@ from pelton.plan.region import Region
 from pelton.codegen.triton.emit import computable, register_type, kernel, emit_offset, tail, nodes_rejection
 from .pointwise import power_of_two
 
-MOST = 1024  # elements that are sorted at once
+MAX_SORTED = 1024  # elements that are sorted at once
 
 
 class AxisTemplate(Template):
@@ -91,8 +91,8 @@ class TritonTopK(AxisTemplate):
         x, k = node.inputs[0].type, node.attrs["k"]
         if not computable(x.dtype) or x.dtype is BOOL or x.dtype.size > 4:
             return f"top_k of {x.dtype.value}"
-        if not is_known(k) or k > MOST:
-            return f"more than the {MOST} largest"
+        if not is_known(k) or k > MAX_SORTED:
+            return f"more than the {MAX_SORTED} largest"
         return "too long a row" if bounds(x.shape[node.attrs["axis"]])[1] >= 1 << 31 else None
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

@@ -40,11 +40,11 @@ TILES = (
 )
 
 PARTS = (2, 3, 4, 6, 8, 12, 16)  # that sums may be made in
-MANY = 4  # tiles for each multiprocessor: no steps of theirs need be shared
+TILES_PER_MULTIPROCESSOR = 4  # tiles for each multiprocessor: no steps of theirs need be shared
 # times what a tile for each program takes: other ways that may be faster take less
 LIKELY = 1.2
 TF32 = 2  # the precision of products that are made as such
-FEW = 4  # rows that are summed without tensor cores, which take 16 at least
+MAX_SKINNY_ROWS = 4  # rows that are summed without tensor cores, which take 16 at least
 
 
 def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[Tactic]:
@@ -123,7 +123,7 @@ def stream_counts(count: int, steps: int, target: Target) -> list[int]:
     most = min(2 * target.threads, count * steps // 2)
     numbers = (
         {*(parts * count for parts in PARTS), target.threads, 2 * target.threads}
-        if count < MANY * target.threads and steps > 1
+        if count < TILES_PER_MULTIPROCESSOR * target.threads and steps > 1
         else ()
     )
     return sorted(n for n in numbers if n <= most and n != count and count * steps * n < 1 << 30)
@@ -258,7 +258,9 @@ class TritonSkinnyGemm(MatrixTemplate):
 
     def sizes_rejection(self, region: Region) -> str | None:
         reason = super().sizes_rejection(region)
-        return reason or (None if bounds(product(region)[3])[1] <= FEW else f"more than {FEW} rows")
+        return reason or (
+            None if bounds(product(region)[3])[1] <= MAX_SKINNY_ROWS else f"more than {MAX_SKINNY_ROWS} rows"
+        )
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p, _, batch, m = product(region, layouts)

@@ -27,8 +27,8 @@ CACHED = 192 << 10
 HELD = 128 << 10
 WORDS = 64 << 10  # the same for what it receives
 SUMS = 64 << 10  # bytes of registers for what one program sums up
-MOST_SENT = 1 << 20  # words in which programs send each other states
-MOST_UNITS = 2048  # of which one program holds the sums of all gates
+MAX_SENT = 1 << 20  # words in which programs send each other states
+MAX_UNITS = 2048  # of which one program holds the sums of all gates
 # bytes that a multiprocessor reads in a cycle of what stays in its caches
 NEARBY = 64
 LANES = 128  # sums of products of f32 that a multiprocessor makes in a cycle
@@ -112,7 +112,7 @@ class TritonRecurrent(Template):
         weights = node.inputs[1].type.size // directions * dtype.size
         step = CELL + 2 * NEAR * GateProducts.of(node).passes + weights / (NEARBY if weights <= CACHED else BYTES)
         for rank, (bk, warps) in enumerate(((32, 8), (16, 8), (16, 16), (8, 16), (4, 16), (2, 16))):
-            if units <= MOST_UNITS and 4 * units * bk * max(4, dtype.size) <= SUMS:
+            if units <= MAX_UNITS and 4 * units * bk * max(4, dtype.size) <= SUMS:
                 yield (
                     BEGIN + ceil_div(directions * batch, target.threads) * time * step,
                     rank,
@@ -209,7 +209,7 @@ class TritonRecurrent(Template):
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, states = node.inputs[1].type.dtype, directions * batch * hidden
         # a run may have so many rows that the words take more than they save
-        if tactic["PHASED"] == 2 and bounds(2 * states)[1] > MOST_SENT:
+        if tactic["PHASED"] == 2 and bounds(2 * states)[1] > MAX_SENT:
             tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "PHASED": 1}.items()))
         read, written = ROLES[node.op.name]
         roles = {

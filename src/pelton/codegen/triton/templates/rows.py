@@ -27,9 +27,9 @@ HELD = 4096  # elements of a row that registers hold; longer ones are read again
 SECTOR = 32  # bytes: less than that is not read at once
 # elements that a multiprocessor joins in a cycle, with what else there is to do for each
 LANES = 64
-MOST = 8  # tactics of a reduction
-MOST_PARTS = 256  # of a row
-MOST_COUNTED = 1 << 14  # blocks of rows that are made in parts
+MAX_TACTICS = 8  # tactics of a reduction
+MAX_PARTS = 256  # of a row
+MAX_COUNTED = 1 << 14  # blocks of rows that are made in parts
 REDUCES = (*KINDS, "arg_max", "arg_min")
 WHOLE = tuple(name for name in REDUCES if name != "reduce_mean")  # also of integers
 
@@ -115,7 +115,7 @@ class TritonRows(Template):
             for rb in {high >> k for k in range(high.bit_length()) if not across or high >> k >= min(high, 8)}:
                 cb = power_of_two(n, 1, max(1, size // rb))
                 blocks, steps = ceil_div(m, rb), ceil_div(n, cb)
-                for parts in {0, *(min(ceil_div(k * target.threads, blocks), steps // 2, MOST_PARTS) for k in (1, 2))}:
+                for parts in {0, *(min(ceil_div(k * target.threads, blocks), steps // 2, MAX_PARTS) for k in (1, 2))}:
                     if parts < 2 and parts != 0 or parts and target.threads == 1:
                         continue
                     piece = (rb * cb if not across else max(rb, SECTOR // dtype.size) * cb) * dtype.size
@@ -137,7 +137,7 @@ class TritonRows(Template):
                     found[
                         Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", parts), ("WARPS", warps)))
                     ] = took
-        return sorted(found, key=lambda tactic: found[tactic])[:MOST]
+        return sorted(found, key=lambda tactic: found[tactic])[:MAX_TACTICS]
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (int(tactic["PARTS"] > 0),)
@@ -149,17 +149,21 @@ class TritonRows(Template):
         rows, cols = (math.prod(there.shape[a] for a in axes) for axes in (there.r, there.c))
         reduces, least, dtype = op in KINDS, op == "arg_min", x.type.dtype
         whole = split_affine(region)[0] if op.endswith("_norm") else region
-        join, neutral = (
-            JOINED[KINDS[op]]
-            if reduces
-            else JOINED["min" if least else "max"]
-            if op.endswith("softmax") or op in REDUCES
-            else JOINED["sum"]
-        )
+        if reduces:
+            joins = KINDS[op]
+        elif op.endswith("softmax") or op in REDUCES:
+            joins = "min" if least else "max"
+        else:
+            joins = "sum"
+        join, neutral = JOINED[joins]
         kind = "tl.uint8" if dtype is BOOL else register_type(dtype)
         epsilon = float(op == "reduce_mean") if reduces else node.attrs.get("epsilon", 0.0)
+        if reduces:
+            what = "reduce"
+        else:
+            what = "arg" if op in REDUCES else op
         block = (
-            f"WHAT, EPSILON = tl.constexpr({('reduce' if reduces else 'arg' if op in REDUCES else op)!r}),"
+            f"WHAT, EPSILON = tl.constexpr({what!r}),"
             f" tl.constexpr({epsilon!r})\nNEUTRAL, KIND = tl.constexpr({float_literal(neutral(dtype))}),"
             f" tl.constexpr({kind})\nLEAST, LAST = tl.constexpr({least}),"
             f" tl.constexpr({node.attrs.get('select_last_index', False)})\n\n\n"
@@ -171,13 +175,13 @@ class TritonRows(Template):
         operands: tuple[Value | KernelWorkspace, ...] = (x, *end.operands)
         blocks, most = ceil_div(rows, tactic["RB"]), bounds(ceil_div(rows, tactic["RB"]))[1]
         # a run may have so many that nothing is gained
-        if most > MOST_COUNTED:
+        if most > MAX_COUNTED:
             tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "PARTS": 0}.items()))
         sizes, parts = (
             dict(ROWS=rows, COLS=cols, ONE=one, FOUND=len(operands), ARRIVED=len(operands) + 1),
             tactic["PARTS"],
         )
         if parts:
-            held = F32 if dtype in (F16, BF16) else U8 if dtype is BOOL else dtype
+            held = {F16: F32, BF16: F32, BOOL: U8}.get(dtype, dtype)
             operands += KernelWorkspace((parts, rows), held), KernelWorkspace((most,), I32, zero=True)
         return kernel("rows.py", region, tactic, sizes, block + end.text, operands, blocks * max(1, parts), layouts)
