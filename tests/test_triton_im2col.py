@@ -190,7 +190,7 @@ def test_pixels_are_gathered_by_units_that_copy_and_go_to_the_tensor_cores_as_th
             assert made.cubin.maps == read_tensor_maps(kernel.source) and {m.kind for m in made.cubin.maps} == {
                 6 if dtype == "f16" else 9
             }
-            assert not any(m.wrong() for m in made.cubin.maps)
+            assert not any(m.rejection() for m in made.cubin.maps)
             assert (
                 "wgmma.mma_async" in ptx and ".tensor.4d" in ptx and ".im2col." in ptx and "cp.async.cg" not in ptx
             ), about

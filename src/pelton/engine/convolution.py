@@ -11,14 +11,14 @@ from .work import COUNT, ENDS, SAID, TYPES, outside, reach, values
 
 @record(frozen=True)
 class ConvolutionDescriptor:
-    """Y = end(X ∗ W + Z + bias), as ONNX has it, summed in f32: pictures of h×w pixels, whose channels lie side by
-    side. All numbers, as in products.
+    """Y = end(X ∗ W + Z + bias) with ONNX's Conv, accumulated in f32; feature maps of h×w pixels, channels innermost.
+    All fields are whole numbers: they are the dims of a step.
 
-    version, choice: as of products. kind: of all operands. end: of `ENDS`, without GELU. bias: whether there is one,
-    `out` elements side by side; added: whether there is a Z, as large as Y. W has for each of `out` outputs kernel_h ×
-    kernel_w × c / group elements, c / group of them side by side, and `w_step` elements from one output to the next.
-    x_n, x_h, x_w: elements from one picture, row or pixel of X to the next; so for Y and Z. The operands of a step are
-    X, W, the bias, Z and Y, as far as there are such.
+    version, choice: as in `MatmulDescriptor`. kind: element type of all operands. end: of `ENDS`, without GELU. bias:
+    whether there is one, of `out` contiguous elements; added: whether there is a Z, of the shape of Y. W is [out,
+    kernel_h, kernel_w, c / group], contiguous but for the stride `w_step` of its first axis. x_n, x_h, x_w: strides of X
+    along images, rows and columns; y_… and z_… likewise; all in elements. The operands of a step are X, W, bias, Z and
+    Y, without those that are absent.
     """
 
     symbol: ClassVar[str] = "cudnn"
@@ -68,7 +68,7 @@ class ConvolutionDescriptor:
         )
 
     def operands(self) -> list[tuple[str, int]]:
-        """Of each operand its element type, and the elements from its first to past its last."""
+        """Per operand: element type, and elements from its first to one past its last."""
         filters = self.kernel_h * self.kernel_w * (self.c // self.group)
         made = (self.n, *self.space, self.out)
         found = [
@@ -79,7 +79,7 @@ class ConvolutionDescriptor:
         found += [reach(made, (self.z_n, self.z_h, self.z_w, 1))] if self.added else []
         return [(TYPES[self.kind], n) for n in (*found, reach(made, (self.y_n, self.y_h, self.y_w, 1)))]
 
-    def wrong(self) -> str | None:
+    def rejection(self) -> str | None:
         """What no convolution says; None where all is well."""
         counts = (
             "n",

@@ -44,7 +44,7 @@ class TensorMap:
         parts: list[Any] = [tuple(x) if isinstance(x, list) else x for x in row]
         return cls(*parts)
 
-    def wrong(self) -> str | None:
+    def rejection(self) -> str | None:
         """What the driver would not take of it (the driver API reference, "Tensor Map Object Management"); None for
         nothing."""
         axes, corners = len(self.sizes), bool(self.lower or self.upper)

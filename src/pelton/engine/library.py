@@ -25,7 +25,7 @@ def work(symbol: str, dims: Sequence[object]) -> Work:
     found: Work | None = None
     if len(dims) == len(fields(kind)):
         found = kind(*dims)
-    reason = f"it has {len(dims)} dims, expected {len(fields(kind))}" if found is None else found.wrong()
+    reason = f"it has {len(dims)} dims, expected {len(fields(kind))}" if found is None else found.rejection()
     if found is None or reason is not None:
         what = kind.__name__.removesuffix("Descriptor").lower()
         raise EngineError(f"the {what} of a step by {symbol} is impossible: {reason}; build the engine again")

@@ -1,4 +1,4 @@
-"""A product of matrices by cuBLASLt."""
+"""The descriptor of a batched matrix product by cuBLASLt."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .work import COUNT, ENDS, FLAG, KINDS, SAID, TYPES, outside, values
 
 @record(frozen=True)
 class MatmulDescriptor:
-    """D[b] = end(scale · A[b] · B[b] + C[b] + bias), of m×k by k×n elements, summed in f32. All numbers, so that the
-    dims of a step can be these.
+    """D[b] = end(scale · A[b] · B[b] + C[b] + bias), A of m×k and B of k×n elements, accumulated in f32. All fields are
+    whole numbers: they are the dims of a step.
 
-    version: the library's that it was timed with, 0 before that. choice: which algorithm of those that this version
-    proposes for this product. kind: of A and B, out: of all others. bias: whether there is one, n elements side by
-    side; added: whether there is a C. scale: the bits of an f32. Lines of a matrix, whose elements lie side by side,
-    are its rows, or its columns where it is turned: `_line` elements from one line to the next, `_step` from one matrix
-    of the batch to the next, 0 for one and the same. The operands of a step are A, B, the bias, C and D, as far as
-    there are such.
+    version: of the library that it was timed with, 0 before that. choice: index among the algorithms that this version
+    proposes. kind: element type of A and B, out: of C, D and the bias, both indices of `KINDS`. end: the activation, an
+    index of `ENDS`. bias: whether there is one, of n contiguous elements; added: whether there is a C. scale: the bits
+    of an f32. Rows of a matrix are contiguous, or its columns where it is `_transposed`: `_line` is the stride from one
+    row (column) to the next, `_step` from one matrix of the batch to the next, 0 where all share one; both in elements.
+    The operands of a step are A, B, bias, C and D, without those that are absent.
     """
 
     symbol: ClassVar[str] = "cublaslt"
@@ -37,10 +37,10 @@ class MatmulDescriptor:
     n: int
     k: int
     a_line: int
-    a_turned: int
+    a_transposed: int
     a_step: int
     b_line: int
-    b_turned: int
+    b_transposed: int
     b_step: int
     c_line: int
     c_step: int
@@ -51,14 +51,14 @@ class MatmulDescriptor:
         return values(self)
 
     def operands(self) -> list[tuple[str, int]]:
-        """Of each operand its element type, and the elements from its first to past its last."""
+        """Per operand: element type, and elements from its first to one past its last."""
 
         def span(lines: int, length: int, line: int, step: int) -> int:
             return (self.batch - 1) * step + (lines - 1) * line + length
 
         a, b = (
-            (self.k, self.m) if self.a_turned else (self.m, self.k),
-            ((self.n, self.k) if self.b_turned else (self.k, self.n)),
+            (self.k, self.m) if self.a_transposed else (self.m, self.k),
+            ((self.n, self.k) if self.b_transposed else (self.k, self.n)),
         )
         kind, out = TYPES[self.kind], TYPES[self.out]
         found = [(kind, span(*a, self.a_line, self.a_step)), (kind, span(*b, self.b_line, self.b_step))]
@@ -66,14 +66,14 @@ class MatmulDescriptor:
         found += [(out, span(self.m, self.n, self.c_line, self.c_step))] if self.added else []
         return [*found, (out, span(self.m, self.n, self.d_line, self.d_step))]
 
-    def wrong(self) -> str | None:
+    def rejection(self) -> str | None:
         """What no product says; None where all is well."""
         limits = SAID | {
             "out": (0, len(KINDS) - 2),
             "end": (0, len(ENDS) - 1),
             "scale": (0, (1 << 32) - 1),
-            "a_turned": FLAG,
-            "b_turned": FLAG,
+            "a_transposed": FLAG,
+            "b_transposed": FLAG,
             **dict.fromkeys(("batch", "m", "n", "k"), COUNT),
         }
         if reason := outside(self, limits):
@@ -81,8 +81,8 @@ class MatmulDescriptor:
         if TYPES[self.out] not in (TYPES[self.kind], "f32"):
             return f"it makes {KINDS[self.out]} of {KINDS[self.kind]}"
         lengths = {
-            "a": self.m if self.a_turned else self.k,
-            "b": self.k if self.b_turned else self.n,
+            "a": self.m if self.a_transposed else self.k,
+            "b": self.k if self.b_transposed else self.n,
             "d": self.n,
             **({"c": self.n} if self.added else {}),
         }

@@ -1,5 +1,4 @@
-"""What a library computes instead of a kernel of the engine's own, in words that all libraries share: all numbers,
-which are the dims of its step."""
+"""What descriptors of library calls share: their limits, element types and checks."""
 
 from __future__ import annotations
 
@@ -36,26 +35,26 @@ class Work(Protocol):
         """The numbers, in order."""
 
     def operands(self) -> list[tuple[str, int]]:
-        """Of each operand its element type, and the elements from its first to past its last."""
+        """Per operand: element type, and elements from its first to one past its last."""
 
-    def wrong(self) -> str | None:
-        """What no such work says; None where all is well."""
+    def rejection(self) -> str | None:
+        """Why no library could compute this; None where one may."""
 
 
 def reach(counts: Sequence[int], steps: Sequence[int]) -> int:
-    """Elements from the first to past the last of those that lie so far from each other."""
+    """Elements from the first to one past the last, for these counts and strides."""
     return 1 + sum((n - 1) * step for n, step in zip(counts, steps))
 
 
 def values(work: Any) -> tuple[int, ...]:
-    """All of them in order; `astuple` would look for records inside of each."""
+    """All fields in order; `astuple` would recurse into each."""
     return tuple(getattr(work, f.name) for f in fields(work))
 
 
 def outside(work: Any, limits: Mapping[str, tuple[int, int]]) -> str | None:
-    """What is not within limits."""
+    """The first field outside of its limits, in a sentence; None where there is none."""
     for f, value in zip(fields(work), work.dims()):
-        least, most = limits.get(f.name, STEP)
-        if type(value) is not int or not least <= value <= most:
-            return f"{f.name} is {value!r}, expected a whole number from {least} to {most}"
+        low, high = limits.get(f.name, STEP)
+        if type(value) is not int or not low <= value <= high:
+            return f"{f.name} is {value!r}, expected a whole number from {low} to {high}"
     return None

@@ -154,6 +154,6 @@ def _map(symbol: str, row: Any) -> TensorMap:
             f" got {row!r:.80}; build the engine again"
         )
     found = TensorMap.of(row)
-    if (why := found.wrong()) is not None:
+    if (why := found.rejection()) is not None:
         raise EngineError(f"a map of cubin {symbol!r} has {why}, which no GPU takes; build the engine again")
     return found

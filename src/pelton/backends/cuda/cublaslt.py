@@ -149,16 +149,16 @@ class CublasLtPlan:
             _OF_TF32 if KINDS[p.kind] == "tf32" else _SUMS_IN_F32,
             _TYPES["f32"],
         )
-        self._set(self._what, _TRANSA, c_int32(p.b_turned))
-        self._set(self._what, _TRANSB, c_int32(p.a_turned))
+        self._set(self._what, _TRANSA, c_int32(p.b_transposed))
+        self._set(self._what, _TRANSB, c_int32(p.a_transposed))
         self._set(self._what, _EPILOGUE, c_uint32(_ENDS[p.end] & ~1 | 4 if p.bias else _ENDS[p.end]))
         a, b, *more, d = aligned
         if p.bias:
             self._set(self._what, _BIAS_TYPE, c_int32(out))
             # how it is aligned, says the library's manual, is seen by the address
             self._set(self._what, _BIAS, c_uint64(more[0]))
-        self._a = self._layout(kind, (p.m, p.k) if p.a_turned else (p.k, p.m), p.a_line, p.a_step)
-        self._b = self._layout(kind, (p.k, p.n) if p.b_turned else (p.n, p.k), p.b_line, p.b_step)
+        self._a = self._layout(kind, (p.m, p.k) if p.a_transposed else (p.k, p.m), p.a_line, p.a_step)
+        self._b = self._layout(kind, (p.k, p.n) if p.b_transposed else (p.n, p.k), p.b_line, p.b_step)
         self._d = self._layout(out, (p.n, p.m), p.d_line, p.d_step)
         self._c = self._layout(out, (p.n, p.m), p.c_line, p.c_step) if p.added else self._d
         self._scale, self._beta = c_float(struct.unpack("f", struct.pack("I", p.scale))[0]), c_float(p.added)

@@ -250,7 +250,7 @@ def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:
             bool(m.lower),
         ):
             raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {told}")
-        if why := m.wrong():
+        if why := m.rejection():
             raise BuildError(f"kernel {about.name} takes a map with {why}, which no GPU takes")
     return wanted
 

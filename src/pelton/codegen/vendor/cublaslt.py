@@ -130,14 +130,14 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
     for of, lies in found.items():
         if lies is None or not is_known(*lies):
             return None
-        told |= dict(zip((f"{of}_line", f"{of}_turned", f"{of}_step"), map(int, lies)))
-    if told.pop("c_turned") or told.pop("d_turned"):
+        told |= dict(zip((f"{of}_line", f"{of}_transposed", f"{of}_step"), map(int, lies)))
+    if told.pop("c_transposed") or told.pop("d_transposed"):
         return None
     if end.bias not in (None, p.bias) and grid.runs(
         grid.c, broadcast(end.bias.type.shape, layouts[end.bias], grid.shape)
     ) != [(p.n, 1)]:
         return None
-    return told if MatmulDescriptor(0, 0, **told).wrong() is None else None
+    return told if MatmulDescriptor(0, 0, **told).rejection() is None else None
 
 
 def _layout_a(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:

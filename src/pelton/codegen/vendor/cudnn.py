@@ -144,4 +144,4 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
         assert strides is not None
         told |= {f"{of}_n": strides[0], f"{of}_h": strides[2], f"{of}_w": strides[3]}
     found = {what: int(size) for what, size in told.items()}
-    return found if ConvolutionDescriptor(0, 0, **found).wrong() is None else None
+    return found if ConvolutionDescriptor(0, 0, **found).rejection() is None else None
