@@ -85,16 +85,16 @@ def main(args: argparse.Namespace) -> None:
             )
     found = explain(args.model, **arguments.build_options(args))
     if not isinstance(found, ScriptExplanation):
-        print("\n".join(told(found, args)))
+        print("\n".join(format_program(found, args)))
         return
     if args.graph is None and args.why_not is None:
         print("\n".join(script(found)))
     for i, part in enumerate(found.parts):
-        print(f"\nengine {i}\n" + "\n".join(told(part, args)))
+        print(f"\nengine {i}\n" + "\n".join(format_program(part, args)))
 
 
-def told(found: Explanation, args: argparse.Namespace) -> list[str]:
-    """What was asked for of one program."""
+def format_program(found: Explanation, args: argparse.Namespace) -> list[str]:
+    """The lines about one program that the arguments ask for."""
     if args.graph is not None:
         from pelton.ir.text import to_text
 

@@ -129,15 +129,7 @@ def _planned(
     for m in imported_nodes:
         key = (m.domain, m.operator)
         live = [n.name for n in m.written if (n.name, n.op) in alive]
-        kind = m.step or (
-            "host"
-            if on_host.intersection(live)
-            else "constant"
-            if not live
-            else "native"
-            if len(live) == 1
-            else "decomposed"
-        )
+        kind = m.step or _kind(live, on_host)
         counts.setdefault(key, Counter())[kind] += 1
         if kind == "host":
             named.setdefault(key, []).append(m.called)
@@ -152,7 +144,7 @@ def _planned(
         )
         for (domain, op), kinds in sorted(counts.items())
     )
-    return Coverage(name, _spelled(info.opsets), tuple(problems), operators, info.warnings)
+    return Coverage(name, _format_opsets(info.opsets), tuple(problems), operators, info.warnings)
 
 
 def _refused(
@@ -174,14 +166,23 @@ def _refused(
     )
     return Coverage(
         seen.name,
-        _spelled(seen.opsets),
+        _format_opsets(seen.opsets),
         tuple(problems) or (Problem(*_apart(str(error), "")),),
         operators,
         tuple(seen.warnings),
     )
 
 
-def _spelled(opsets: Mapping[str, int]) -> dict[str, int]:
+def _kind(live: Sequence[str], on_host: set[str]) -> str:
+    """What became of an operator, by the names of the nodes that are left of it."""
+    if on_host.intersection(live):
+        return "host"
+    if not live:
+        return "constant"
+    return "native" if len(live) == 1 else "decomposed"
+
+
+def _format_opsets(opsets: Mapping[str, int]) -> dict[str, int]:
     return {domain or "ai.onnx": version for domain, version in sorted(opsets.items())}
 
 
