@@ -25,7 +25,7 @@ DROPS = {1: 2.0, 3: 1.25}
 
 @dataclass(frozen=True)
 class TimedCandidate:
-    """Something to time. `launches` gives those of one turn, in order, which for each turn may read other copies of the
+    """A candidate to time. `launches` gives those of one turn, in order, which for each turn may read other copies of the
     same constants; there are `turns` such copies. `name` is for messages."""
 
     name: str
@@ -34,7 +34,7 @@ class TimedCandidate:
 
 
 def endless(name: str, e: KernelHangs) -> KernelHangs:
-    """What is said where that kernel does not end."""
+    """The error for a kernel that does not end."""
     return KernelHangs(
         f"{name}: {e}. This is a fault of Pelton or of the GPU's software: please report it, and build the engine at a"
         " lower level"
@@ -42,7 +42,7 @@ def endless(name: str, e: KernelHangs) -> KernelHangs:
 
 
 class Clock:
-    """Times ways on a GPU, on a stream of its own. Between two replays, twice what the L2 cache holds passes through
+    """Times candidates on a GPU, on a stream of its own. Between two replays, twice what the L2 cache holds passes through
     it."""
 
     def __init__(self, device: Device):

@@ -118,7 +118,7 @@ class CublasLtLibrary:
             )
 
     def made(self, owner: object, create: str, destroy: str, *arguments: Any) -> c_void_p:
-        """A thing of the library's, given back with its owner."""
+        """Creates a handle of the library, destroyed with its owner."""
         handle = c_void_p()
         self.call(create, byref(handle), *arguments)
         function: Callable[[c_void_p], int] = getattr(self.functions, "cublasLt" + destroy)

@@ -131,7 +131,7 @@ def version() -> int:
 
 
 class Descriptor:
-    """A thing of the library's, given back with its owner; and those that it is made of, as long as it lasts."""
+    """A descriptor of the backend API, destroyed with this object; it keeps the descriptors that it refers to alive."""
 
     def __init__(self, library: CudnnLibrary, kind: int):
         self.library, self.handle, self.held = library, c_void_p(), list[Descriptor]()
@@ -237,7 +237,7 @@ class CudnnPlan:
         self.workspace = int(self._plan.get(402, _I64, 1)[0])
 
     def _on(self, thing: Descriptor, handle: int | None, device: int | None) -> None:
-        """Says what GPU a thing is for."""
+        """Sets the GPU that a descriptor is for."""
         if self.library.device is not None:
             if device is not None:
                 thing.set(device, _DESCRIPTOR, self.library.device)

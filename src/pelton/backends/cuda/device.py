@@ -23,7 +23,7 @@ BEHIND = (4, 4, 8, 8)
 
 
 class KernelHangs(EngineError):
-    """What was launched does not end. The GPU can do nothing more for this process."""
+    """A launched kernel does not end. This process cannot use the GPU any more."""
 
 
 @dataclass(eq=False)

@@ -42,8 +42,7 @@ def device(ordinal: int = 0) -> Gpu:
 
 
 class DriverHandle:
-    """A thing of the driver's, given back when nobody holds it; `source` is what it was made of, and needs as long as
-    it lives."""
+    """A handle of the driver, released when unreferenced; `source` is the object that it needs while it lives."""
 
     def __init__(self, handle: Any, source: Any = None):
         self.handle, self.source = handle, source

@@ -1,5 +1,4 @@
-"""Several kernels as one launch: whichever program is the last of the first kernel makes the tiles of the others, one
-after the other."""
+"""Fuses several kernels into one launch: the program of the first that ends last computes the tiles of the others."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from .emit import with_symbol
 
 HEAD = re.compile(r"^SIGNATURE, WARPS, STAGES = (.*)\nMULTIPLES = (.*)\n", re.M)
 IMPORTS = "import triton\nimport triton.language as tl\nfrom triton.language.extra.cuda import libdevice\n"
-# tactics whose programs know of each other, or need scratch
+# parameters of tactics whose programs communicate, or need scratch memory
 ALONE = ("DESCRIBED", "FLAT", "PARTS", "PERSISTENT", "PHASED", "PICTURES", "STREAM")
 
 
 class TritonChain(Template):
-    """What a chain's kernel comes from. No region is offered to it: chains are made of kernels that there are."""
+    """The template that chained kernels name. It takes no region: chains are built from kernels of other templates."""
 
     name = "chain"
 
@@ -31,7 +30,7 @@ class TritonChain(Template):
 
 
 def is_chainable(tactic: Tactic) -> bool:
-    """Whether kernels of a tactic may be part of a chain: not those of libraries, which have no warps to speak of."""
+    """Whether kernels of a tactic may be part of a chain; those of libraries, which have no warps, may not."""
     chosen = dict(tactic.params)
     return "WARPS" in chosen and not any(chosen.get(name) for name in ALONE)
 
@@ -98,7 +97,7 @@ def _part(kernel: Kernel, i: int) -> str:
 
 
 def _names(text: str) -> Iterator[str]:
-    """What a source defines."""
+    """The names that a source defines at module level."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):
             yield node.name

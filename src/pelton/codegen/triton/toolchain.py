@@ -43,7 +43,7 @@ class CompiledCubin:
 
 
 def version() -> str:
-    """What stands for the compiler in cache keys; BuildError where it is missing."""
+    """The compiler's name and version, for cache keys; BuildError where it is missing."""
     try:
         import triton
     except ImportError:
@@ -73,12 +73,12 @@ def load(text: str, name: str) -> dict[str, Any]:
 
 
 def read_phased(text: str) -> int:
-    """What a kernel's source says of its phases: see `Cubin.phased`."""
+    """The PHASED constant of a kernel's source, 0 where it has none: see `Cubin.phased`."""
     return int((re.findall(r"^PHASED = tl\.constexpr\((\d)\)$", text, re.M) or [0])[0])
 
 
 def read_tensor_maps(text: str) -> tuple[TensorMap, ...]:
-    """What a kernel's source says of the operands that it takes by maps."""
+    """The tensor maps that a kernel's source declares for its operands."""
     found = re.search(r"^MAPS = (.*)$", text, re.M)
     return tuple(map(TensorMap.of, ast.literal_eval(found[1]))) if found else ()
 

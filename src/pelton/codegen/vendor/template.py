@@ -1,5 +1,4 @@
-"""What templates share that a library computes: where it is installed and the clock prefers it; no Triton, but a tactic
-like any other."""
+"""The base of templates that a vendor library computes: tactics like any others, chosen only where timed as faster."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ class LibraryTemplate(Template):
     timed_only = True
 
     def describe(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
-        """What the library has to be told, version and choice aside, and the operands; None where one does not lie as
-        it wants."""
+        """The fields of the library's descriptor, without version and choice, and the operands; None where the library
+        does not support the layout of one."""
         raise NotImplementedError
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

@@ -41,7 +41,7 @@ TILES = (
 
 PARTS = (2, 3, 4, 6, 8, 12, 16)  # that sums may be made in
 TILES_PER_MULTIPROCESSOR = 4  # tiles for each multiprocessor: no steps of theirs need be shared
-# times what a tile for each program takes: other ways that may be faster take less
+# candidates that share tiles are kept up to this multiple of the time of one tile per program
 LIKELY = 1.2
 TF32 = 2  # the precision of products that are made as such
 MAX_SKINNY_ROWS = 4  # rows that are summed without tensor cores, which take 16 at least
@@ -141,7 +141,7 @@ def is_convolution(node: Node) -> bool:
 
 
 class TensorCoreTemplate(Template):
-    """What they share: element types, and that any operand may lie anywhere."""
+    """The base of products on tensor cores: their element types; operands may have any offset."""
 
     dynamic = True
 
@@ -152,7 +152,7 @@ class TensorCoreTemplate(Template):
             return "not in one of f32, f16 and bf16"
         conv = is_convolution(node)
         if conv and node.inputs[0] in node.inputs[1:]:
-            return "the picture is its own filter"
+            return "the image is its own filter"
         return (
             self.sizes_rejection(region)
             or tail_rejection(region, node.output.type.shape, 1 if conv else node.output.type.rank - 1)

@@ -31,7 +31,7 @@ def float_literal(x: float) -> str:
 
 
 def emit_join(expression: str) -> str:
-    """The device function that makes one element of two."""
+    """The device function `join`, which combines two elements into one."""
     return f"@triton.jit\ndef join(x, y):\n    return {expression}\n\n\n"
 
 
@@ -41,7 +41,7 @@ def channel_filters(w: np.ndarray, out: np.ndarray) -> None:
 
 
 class ChannelsLastTemplate(Template):
-    """What reads and writes channels last, and takes sizes that a run decides."""
+    """The base of templates that read and write channels last, and take dynamic dimensions."""
 
     dynamic = True
 
@@ -67,7 +67,7 @@ class TritonWindow(ChannelsLastTemplate):
             if w.type.shape[1] != 1 or not is_constant(region, w):
                 return "not one constant filter for each channel"
             if node.inputs[0] in node.inputs[1:]:
-                return "the picture is its own filter"
+                return "the image is its own filter"
         if node.op.name != "max_pool" and x.dtype not in (F64, F32, F16, BF16) or not computable(x.dtype):
             return f"{node.op.name} of {x.dtype.value}"
         return tail_rejection(region, node.output.type.shape, 1) or nodes_rejection(region.tail)
