@@ -74,7 +74,7 @@ def test_forged_products_are_refused():
         dict(added=1),
         dict(scale=1 << 32),
         dict(a_line=1 << 50),
-        dict(b_turned=1),
+        dict(b_transposed=1),
         dict(version=-1),
     ):
         with pytest.raises(EngineError, match="is damaged"):

@@ -28,7 +28,7 @@ class Plan:
     installed.
 
     texts, tables: buffers of these kinds, by number. made: the numbers of those that are made for every set of sizes.
-    template: all numbers of the plan, with gaps that sizes fill. host: the host steps for the usual sizes.
+    template: all numbers of the plan, with gaps that sizes fill. host: the host steps for the optimum sizes.
     """
 
     _populated = False

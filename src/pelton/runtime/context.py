@@ -40,8 +40,8 @@ class Owner(Protocol):
 class Context:
     """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run side by side.
 
-    Where the engine leaves sizes open, memory and steps are laid out when a shape is first met, and kept for the shapes
-    met last.
+    With dynamic dimensions, memory and steps are laid out when a shape is first run, and kept for the most recently
+    used shapes.
     """
 
     def __init__(self, engine: Owner, threads: int | None = None):
@@ -179,8 +179,9 @@ class Context:
         return results[0] if len(results) == 1 else results
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Lays out memory and steps for inputs of these shapes, unless that has been done: the next run on such inputs
-        finds all of it ready."""
+        """Lays out memory and steps for inputs of these shapes (by name), so that the next such run need not.
+
+        InputError for names, ranks or sizes that the engine does not take."""
         check_names("input", self.engine.inputs, shapes, all_of_them=True)
         with self._alone():
             empty = {}
@@ -193,8 +194,8 @@ class Context:
                 check_shape(port, empty[port.name].shape, f"input {port.name!r} needs {port}")
 
     def warmup(self) -> None:
-        """Runs once on zeros of the usual shapes: memory is touched, threads are started, so that the next run takes
-        what runs take."""
+        """Runs once on zeros of the optimum shapes, which touches memory and starts threads, so that the next run takes
+        no longer than others."""
         shapes = self.engine.shapes()
         self.run(
             {

@@ -64,12 +64,11 @@ class Engine:
 
     @property
     def symbols(self) -> tuple[DynamicDimension, ...]:
-        """The sizes that the inputs of a run decide, with their bounds."""
+        """The dynamic dimensions, with their bounds."""
         return self.plain.symbols
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
-        """Input name → shape, for these values of symbols; the usual one, which the engine was tuned for, where a
-        symbol has none."""
+        """Input name → shape, for these values of dynamic dimensions; the optimum for those that are left out."""
         return {p.name: p.shape for p in sizes.ports(self.plain, {**sizes.optimum_sizes(self.plain), **(values or {})})}
 
     @property
