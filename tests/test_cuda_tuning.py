@@ -140,7 +140,7 @@ def test_options_without_an_effect_are_refused_or_said(monkeypatch, caplog, tmp_
         targets.back_end(Options(target="cuda", budget=3.0, cache_dir=tmp_path), 0) as back,
     ):
         assert (
-            back.clock is None
+            back.timing is None
             and back.target.isa == "sm_80,sm_90"
             and back.meta == {"multiprocessors": 108, "gpu": None}
         )
