@@ -70,16 +70,12 @@ def _emit(builder: Builder, thing, memo: dict) -> tuple[Value, ...]:
     if id(thing) not in memo:
         typed = {i: _emit(builder, a, memo)[0] for i, a in enumerate(thing.args) if isinstance(a, (Value, Term))}
         dtype = next((v.type.dtype for v in typed.values() if v.type.dtype is not DType.BOOL), F32)
-        args = [
-            (
-                typed[i]
-                if i in typed
-                else builder.constant(
-                    a if isinstance(a, np.ndarray) and a.dtype != np.float64 else np.asarray(a, dtype.numpy)
-                )
-            )
-            for i, a in enumerate(thing.args)
-        ]
+
+        def constant(a) -> Value:
+            keeps_type = isinstance(a, np.ndarray) and a.dtype != np.float64
+            return builder.constant(a if keeps_type else np.asarray(a, dtype.numpy))
+
+        args = [typed[i] if i in typed else constant(a) for i, a in enumerate(thing.args)]
         memo[id(thing)] = builder.emit(thing.op, args, thing.attrs)
     return memo[id(thing)]
 

@@ -271,7 +271,8 @@ def _narrowed(
         *((xs, max(x.minimum for x in xs)) for xs in each),
     ]:
         if possible(xs, lowered(xs, far)) and decided(lowered(xs, far)):
-            return lowered(xs, -_first(lambda n, xs=xs: decided(lowered(xs, -n)), -dims.UNBOUNDED, -far))  # type: ignore[misc]
+            largest = -_first(lambda n, xs=xs: decided(lowered(xs, -n)), -dims.UNBOUNDED, -far)  # type: ignore[misc]
+            return lowered(xs, largest)
     return {}
 
 

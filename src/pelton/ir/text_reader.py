@@ -19,7 +19,8 @@ from .types import DType, TensorType
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)|(?P<value>%(?:[A-Za-z0-9_./]+|"(?:[^"\\]|\\.)*"))|(?P<string>"(?:[^"\\]|\\.)*")"""
-    r"""|(?P<bounds>\d+\.\.\d+\.\.\d*)|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf\b|nan\b))|(?P<word>[A-Za-z_]\w*)|(?P<mark>//|[()\[\]{},:=+*-])"""
+    r"""|(?P<bounds>\d+\.\.\d+\.\.\d*)|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf\b|nan\b))"""
+    r"""|(?P<word>[A-Za-z_]\w*)|(?P<mark>//|[()\[\]{},:=+*-])"""
 )
 
 

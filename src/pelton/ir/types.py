@@ -1,4 +1,4 @@
-"""Element types and tensor types: what a value is, independent of how it lies in memory."""
+"""Element types and tensor types: what a value is, whatever its layout in memory."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class DType(enum.Enum):
 
     @property
     def size(self) -> int:
-        """Bytes per element in memory (what is smaller than a byte takes one)."""
+        """Bytes per element in memory; types of less than eight bits take one byte."""
         return self.numpy.itemsize
 
     @property
     def bits(self) -> int:
-        """Bits that a number of this type has, however many it takes in memory."""
+        """Bits of a number of this type, however many it takes in memory."""
         return 1 if self is DType.BOOL else int(re.findall(r"\d+", self.value)[0])
 
     @property
@@ -77,13 +77,15 @@ class DType(enum.Enum):
 
     @property
     def lowest(self) -> float:
-        """The lowest of its numbers, -∞ for floats."""
-        return -math.inf if self.is_float else -(1 << self.bits - 1) if self.value[0] == "i" else 0
+        """The lowest number of this type, -∞ for floats."""
+        if self.is_float:
+            return -math.inf
+        return -(1 << self.bits - 1) if self.is_signed else 0
 
     @property
     def highest(self) -> float:
-        """The highest of its numbers, ∞ for floats."""
-        return math.inf if self.is_float else 1 if self is DType.BOOL else (1 << self.bits - (self.value[0] == "i")) - 1
+        """The highest number of this type, ∞ for floats."""
+        return math.inf if self.is_float else (1 << self.bits - self.is_signed) - 1
 
     @classmethod
     def of(cls, array_or_dtype) -> "DType":
@@ -151,7 +153,7 @@ F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, STRING = (
 
 @dataclass(frozen=True)
 class TensorType:
-    """dtype and logical shape; prints as `f32[1, 3, 224, 224]`, or `f32[2*batch, 3]` where a run decides a size."""
+    """dtype and logical shape; prints as `f32[1, 3, 224, 224]`, or `f32[2*batch, 3]` with a dynamic dimension."""
 
     dtype: DType
     shape: tuple[Size, ...] = ()
@@ -198,8 +200,8 @@ class TensorType:
 
 
 def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The shape that numpy's broadcasting gives; ValueError where the shapes do not fit, Undecided where that
-    depends."""
+    """The shape that numpy's broadcasting gives; raises ValueError if the shapes do not fit, Undecided if dynamic
+    dimensions decide that."""
     rank = max(map(len, shapes), default=0)
     out = []
     for axis in range(-rank, 0):
@@ -208,7 +210,7 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
             if equal(a, b):
                 continue
             for d in (a, b):
-                equal(d, 1)  # Undecided where a run may find it so
+                equal(d, 1)  # raises Undecided where the dimension may be 1 at run time
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
         out.append(dims[0] if dims else 1)
     return tuple(out)

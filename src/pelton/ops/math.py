@@ -247,4 +247,6 @@ def is_inf(x, *, positive=True, negative=True):
     """Whether x is infinite, of the signs asked for."""
     if positive and negative:
         return sc.isinf(x)
-    return sc.isinf(x) & (x > 0 if positive else x < 0 if negative else sc.isnan(x))
+    if positive:
+        return sc.isinf(x) & (x > 0)
+    return sc.isinf(x) & (x < 0 if negative else sc.isnan(x))

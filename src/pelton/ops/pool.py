@@ -49,7 +49,7 @@ def _flops(
 def _pad_to_windows(
     x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, sizes: Ints, value
 ) -> np.ndarray:
-    """x padded as asked, and behind that as far as the last window of ceil_mode reaches."""
+    """x padded by `pads`, and at its ends as far as the last window of ceil_mode reaches."""
     spatial = len(kernel)
     reach = [
         (n - 1) * s + (k - 1) * d + 1 - pads[i] - x.shape[2 + i]
@@ -61,8 +61,8 @@ def _pad_to_windows(
 def _by_depth(
     op: TermLike, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more
 ) -> TermLike:
-    """More than two spatial axes: fold_depth are pooled, then what became of them along the first of the axes. Means are
-    means of means, as what counts is the product of what counts along each axis."""
+    """Pools more than two spatial axes as two ops: over all but the first, with that folded into the batch, then over
+    the first. Means are means of means: the number of elements counted is the product of those along each axis."""
     if x.type.rank <= 4:
         return None
     n, c, d = x.type.shape[:3]
@@ -117,16 +117,15 @@ class max_pool:
     flops = _flops
 
 
-def _places(shape: Ints, column_major: bool) -> list[int]:
-    """What one step along each axis is worth in the index of an element: fold_depth one after the other, each row by row
-    or column by column."""
+def _index_strides(shape: Ints, column_major: bool) -> list[int]:
+    """What one step along each axis adds to the index of an element; images are row-major or column-major."""
     space = shape[2:]
     steps = [math.prod(space[:i] if column_major else space[i + 1 :]) for i in range(len(space))]
     return [math.prod(shape[1:]), math.prod(space), *steps]
 
 
-def _better(a: tuple[TermLike, TermLike], b: tuple[TermLike, TermLike] | None = None) -> tuple[TermLike, TermLike]:
-    """What is larger and where, the first of equals."""
+def _larger(a: tuple[TermLike, TermLike], b: tuple[TermLike, TermLike] | None = None) -> tuple[TermLike, TermLike]:
+    """The pair (value, index) of the larger value, the first of equals."""
     if b is None:
         return a
     better = greater(b[0], a[0])
@@ -140,7 +139,7 @@ def _better(a: tuple[TermLike, TermLike], b: tuple[TermLike, TermLike] | None = 
     )
 )
 class max_pool_places:
-    """Where in X the largest element of each window lies (the first of equals), as an index into its elements."""
+    """The index into the elements of X of the largest element of each window (the first of equals)."""
 
     def infer(
         x: TensorType,
@@ -156,7 +155,7 @@ class max_pool_places:
 
     def reference(x, *, kernel, strides, pads, dilations, ceil_mode=False, column_major=False):
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
-        steps = _places(x.shape, column_major)
+        steps = _index_strides(x.shape, column_major)
         index = sum(
             np.arange(d).reshape(-1, *[1] * (x.ndim - 1 - i)) * step for i, (d, step) in enumerate(zip(x.shape, steps))
         )
@@ -176,31 +175,30 @@ class max_pool_places:
         shape, spatial = x.type.shape, len(kernel)
         if not is_known(*shape) or math.prod(kernel) > MAX_TERMS:
             return None
-        sizes, steps = (
-            window_sizes(shape[2:], kernel, strides, pads, dilations, ceil_mode),
-            _places(shape, column_major),
-        )
+        sizes = window_sizes(shape[2:], kernel, strides, pads, dilations, ceil_mode)
+        steps = _index_strides(shape, column_major)
         reach = [
             (n - 1) * s + (k - 1) * d + 1 - before - size
             for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])
         ]
         lowest = np.asarray(x.type.dtype.lowest, x.type.dtype.numpy)
         wide = pad(x, lowest, pads=(0, 0, *pads[:spatial], 0, 0, *map(max, pads[spatial:], reach)))
-        each: list[tuple[TermLike, TermLike]] = []  # (what is met there, where)
+        each: list[tuple[TermLike, TermLike]] = []  # (elements, index) per tap
         for at, (_, *window) in zip(
             np.ndindex(*kernel), (window for _, window in taps(kernel, strides, dilations, sizes))
         ):
-            met = slice_(
+            elements = slice_(
                 wide,
                 starts=tuple(w.start for w in window),
                 ends=tuple(w.stop for w in window),
                 axes=tuple(range(2, 2 + spatial)),
                 steps=strides,
             )
-            each.append((met, np.asarray(sum(k * d * step for k, d, step in zip(at, dilations, steps[2:])), np.int32)))
-        # in pairs: chains of hundreds of taps would be as deep
+            offset = sum(k * d * step for k, d, step in zip(at, dilations, steps[2:]))
+            each.append((elements, np.asarray(offset, np.int32)))
+        # in pairs: a chain would be as deep as there are taps
         while len(each) > 1:
-            each = [_better(*each[i : i + 2]) for i in range(0, len(each), 2)]
+            each = [_larger(*each[i : i + 2]) for i in range(0, len(each), 2)]
         ((_, found),) = each
         first = [np.arange(d) * step for d, step in zip(shape[:2], steps)]
         first += [(np.arange(n) * s - before) * step for n, s, before, step in zip(sizes, strides, pads, steps[2:])]
@@ -216,8 +214,7 @@ class max_pool_places:
     "AveragePool", examples=(*_WINDOWS, *((*types, dict(attrs, count_include_pad=True)) for *types, attrs in _WINDOWS))
 )
 class average_pool:
-    """The mean of each window; `count_include_pad` counts the padding asked for as zeros, what ceil_mode adds never
-    counts."""
+    """The mean of each window. `count_include_pad` counts `pads` as zeros; what ceil_mode adds never counts."""
 
     def infer(
         x: TensorType,

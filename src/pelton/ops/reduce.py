@@ -64,7 +64,7 @@ class reduce_mean:
         return _summed(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
-        wide = x.dtype if x.dtype.kind == "f" else np.uint64 if x.dtype.kind == "u" else np.int64
+        wide = {"f": x.dtype, "u": np.uint64}.get(x.dtype.kind, np.int64)
         total = np.sum(x, axes, dtype=wide, keepdims=keepdims)
         return sc.apply("div", total, total.dtype.type(math.prod(x.shape[a] for a in axes))).astype(x.dtype)
 

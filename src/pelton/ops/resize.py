@@ -374,9 +374,9 @@ class resize:
             else:
                 y = blend(y, indices, (weights.astype(exact.numpy) if known else cast(weights, to=exact)), axis=axis)
         outside = _outside(x.type.shape, shape, roi) if roi else np.zeros(())
-        return (
-            where(outside, np.asarray(extrapolation, x.type.dtype.numpy), y) if outside.any() else None if y is x else y
-        )
+        if outside.any():
+            return where(outside, np.asarray(extrapolation, x.type.dtype.numpy), y)
+        return None if y is x else y
 
     def flops(
         x: TensorType, *, shape: tuple[int, ...], scales: tuple[float, ...], mode: str = "nearest", **others

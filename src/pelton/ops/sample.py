@@ -143,7 +143,8 @@ def taps(
         below = math.prod(space[axis + 1 :])
         place = place if axis == len(space) - 1 else mul(place, number(below, counted))
         index = place if index is None else add(index, place)
-        weight = by if weight is None else mul(weight, by) if by is not None else weight
+        if by is not None:
+            weight = by if weight is None else mul(weight, by)
     return index, weight if weight is not None else add(mul(cast(index, to=dtype), 0.0), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What ops mean on sizes, which importers compute with as they do with numbers: exact, also where a size is dynamic."""
+"""Ops on sizes, with which importers compute as with numbers: exact, with dynamic dimensions, too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from pelton.ir.dims import maximum, minimum
 from pelton.ir.op import get
 from pelton.ir.sizes import divided, floor, is_below, is_equal, negative, product, quotient, total, whole_number
 from pelton.ir.types import DType
+
+
+def _sign(x: Any) -> int:
+    if is_equal(x, 0):
+        return 0
+    return -1 if is_below(x, 0) else 1
+
 
 POINTWISE: dict[str, Callable] = {
     "add": total,
@@ -30,7 +37,7 @@ POINTWISE: dict[str, Callable] = {
     "where": lambda c, a, b: a if c else b,
     "floor": floor,
     "ceil": lambda x: -floor(negative(x)),
-    "sign": lambda x: 0 if is_equal(x, 0) else -1 if is_below(x, 0) else 1,
+    "sign": _sign,
 }
 REDUCTIONS: dict[str, Callable] = {
     "reduce_sum": total,

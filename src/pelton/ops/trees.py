@@ -11,9 +11,10 @@ from .op import expect, structured
 _JOINS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
-def of_nothing(join: str) -> float:
-    """What a target is that no leaf says anything of: finite, whatever the type of the weights."""
-    return 0.0 if join == "sum" else float(np.finfo(np.float32).max if join == "min" else np.finfo(np.float32).min)
+def initial_value(join: str) -> float:
+    """The value of a target that no leaf contributes to: finite, whatever the type of the weights."""
+    limits = np.finfo(np.float32)
+    return {"sum": 0.0, "min": float(limits.max), "max": float(limits.min)}[join]
 
 
 @structured(
@@ -98,7 +99,7 @@ class trees:
         for _ in range(depth.max(initial=0)):
             v = x[rows, columns[at]]
             at = child[at] + ~((v <= threshold[at]) | (np.isnan(v) & (feature[at] < 0)))
-        y = np.full((parts, x.shape[0], targets), of_nothing(join), weight.dtype)
+        y = np.full((parts, x.shape[0], targets), initial_value(join), weight.dtype)
         first = start[leaf[at]]
         count = start[leaf[at] + 1] - first
         for k in range(count.max(initial=0)):

@@ -8,7 +8,7 @@ import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, U8
-from pelton.ops.trees import of_nothing
+from pelton.ops.trees import initial_value
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
@@ -105,7 +105,7 @@ class Trees(Template):
         )
         block += f"typedef {memory_type(x.type.dtype)} element;\ntypedef {memory_type(weight.type.dtype)} value;\n"
         block += (
-            f"#define START {literal(of_nothing(join), weight.type.dtype).partition('(')[2][:-1]}\n#define JOIN(a, b)"
+            f"#define START {literal(initial_value(join), weight.type.dtype).partition('(')[2][:-1]}\n#define JOIN(a, b)"
             f" {_JOINS[join]}\n"
         )
         return kernel(

@@ -10,7 +10,7 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, DType
 
-from pelton.ops.trees import of_nothing
+from pelton.ops.trees import initial_value
 
 from pelton.importers.onnx.file import array_of
 from .ml import ML, labelled, transformed, two_scores
@@ -161,7 +161,7 @@ def planted(
     parts = PARTS if roots >= MANY else 1
     y = n.emit("trees", x, *(n.constant(t) for t in tables), targets=targets, parts=parts, join=join)
     y = n.reshape(y, y.type.shape[1:]) if parts == 1 else n.emit(f"reduce_{join}", y, axes=(0,), keepdims=False)
-    return y if join == "sum" else n.emit("where", n.emit("equal", y, n.like(y, of_nothing(join))), n.like(y, 0), y)
+    return y if join == "sum" else n.emit("where", n.emit("equal", y, n.like(y, initial_value(join))), n.like(y, 0), y)
 
 
 @reads("TreeEnsemble", domain=ML)
