@@ -33,9 +33,10 @@ NEAR = 2e-3
 TOGETHER = "pelton.onnxruntime"
 HEAD = """# Libraries written for ONNX Runtime, as they are
 
-Written by `make clients`. Each program of `clients/programs` runs with ONNX Runtime and by `python -m pelton.onnxruntime`: whether the library answers the same
-(texts and whole numbers as they are, floating ones to 2e-3), the seconds until its first answer (object made, models loaded; Pelton builds engines where
-the cache is empty, and finds those that were kept later), and the milliseconds of an answer from then on, the library's own work included.
+Written by `make clients`. Each program of `clients/programs` runs with ONNX Runtime and by `python -m
+pelton.onnxruntime`. The table shows whether the answers are the same (strings and integers exactly, floats to 2e-3),
+the seconds until the first answer (object constructed, models loaded; Pelton builds engines if the cache is empty, and
+loads them from it afterwards), and the milliseconds of later answers, the library's own work included.
 """
 
 

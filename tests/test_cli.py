@@ -384,9 +384,8 @@ def test_explain_error(capsys, cnn, cache, tmp_path, refused):
     out, err = capsys.readouterr()
     own = [float(e) for e in re.findall(r"^ *\d+  +(\S+)", out, re.M)]
     assert len(own) == 2 and own == sorted(own, reverse=True) and "inexact" not in out and err == ""
-    assert "give --error" in refused("explain", cnn, "--top", "3") and "give --error" in refused(
-        "explain", cnn, "--input", "x=x.npy"
-    )
+    for option in (("--top", "3"), ("--input", "x=x.npy")):
+        assert "add --error" in refused("explain", cnn, *option)
 
 
 def _rules():

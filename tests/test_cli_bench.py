@@ -253,7 +253,8 @@ def pnnx():
     assert sys.argv[1:] == ["model.onnx", "inputshape=[1,3,12,12]f32", "fp16=0"] and open("model.onnx", "rb").read()
     if %FAILS%: sys.exit("pnnx knows no such layer")
     open("model.ncnn.param", "w"), open("model.ncnn.bin", "w")
-    open("model_ncnn.py", "w").write('ex.input("in0", ncnn.Mat(in0.squeeze(0).numpy()).clone())\\nout.append(torch.from_numpy(out0.numpy(batch_index=0)))')
+    reads = 'ex.input("in0", ncnn.Mat(in0.squeeze(0).numpy()).clone())'
+    open("model_ncnn.py", "w").write(reads + '\\nout.append(torch.from_numpy(out0.numpy(batch_index=0)))')
 """
     ),
     "ncnn.py": (

@@ -308,7 +308,7 @@ def test_forked_children_do_not_wait_for_threads_of_the_parent():
 
     builder = threading.Thread(target=build)
     builder.start()
-    held.wait()
+    assert held.wait(timeout=10)
     child = os.fork()
     if not child:
         os._exit(0 if session._engines._lock.acquire(timeout=5) and constants.lock.acquire(timeout=5) else 1)

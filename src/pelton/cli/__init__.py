@@ -16,8 +16,8 @@ from pelton.errors import Error, near
 
 from . import arguments, bench, build, cache, check, compare, demo, explain, inspect, run, streams, tune
 
-DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans an ONNX model into one
-engine file, `run` runs it, `bench` says how fast it is and where the time goes."""
+DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans an
+ONNX model into one engine file, `run` runs it, `bench` says how fast it is and where the time goes."""
 
 EXAMPLES = """from a model to an answer:
   pelton build resnet50.onnx -o resnet50.pelton
@@ -32,7 +32,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Parser(argparse.ArgumentParser):
-    """Help keeps its lines, and a wrong usage is an error like all others."""
+    """Keeps the line breaks of help texts, and reports wrong usage in the form of all other errors."""
 
     def __init__(self, **given):
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
@@ -49,23 +49,22 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Ends with what nobody knows, and with what may have been meant: an option of a name like it, or one that
-        takes it for a value (--fp16)."""
+        """Exits with the unrecognized arguments and what may have been meant: an option of a similar name, or one that
+        takes the word as its value (--fp16)."""
         options = [action for action in self._actions if action.option_strings]
         flags = [flag for action in options for flag in action.option_strings]
         takes = {str(choice): action.option_strings[-1] for action in options for choice in action.choices or ()}
 
-        def said(word: str) -> str:
+        def with_hint(word: str) -> str:
             name = word.partition("=")[0]
             value = name.lstrip("-")
             return word + (f" (did you mean {takes[value]} {value}?)" if value in takes else near(name, flags))
 
-        self.error(f"unrecognized arguments: {' '.join(map(said, words))}")
+        self.error(f"unrecognized arguments: {' '.join(map(with_hint, words))}")
 
 
 class Warnings(logging.Handler):
-    """What the compiler and the runtime have to say while a command works, on stderr as it is at that moment (progress
-    bars move it)."""
+    """Prints log records of compiler and runtime to the current sys.stderr, which progress bars replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(f"{record.levelname.lower()}: {arguments.spoken(self.format(record))}", file=sys.stderr)
@@ -87,8 +86,8 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit status: 0 done, 1 done and found wanting (`check`, `compare`), 2 refused
-    (usage, model, engine, input), 130 interrupted."""
+    """Runs one command and returns its exit status: 0 done, 1 done with a negative result (`check`, `compare`), 2
+    rejected (usage, model, engine, input), 130 interrupted."""
     with streams.printable():
         try:
             status = _run(argv)
@@ -101,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
             return 128 + signal.SIGPIPE
         except OSError as e:
-            # of files by name, every command speaks itself; this is a disk, for output or for temporary files
+            # commands report errors of named files themselves; this is a full disk, of output or temporary files
             if e.errno not in FULL:
                 raise
             print(
@@ -139,5 +138,5 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _drop_output() -> None:
-    """What is still to be printed goes nowhere, also what Python flushes in the end."""
+    """Discards all further output, including what Python flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

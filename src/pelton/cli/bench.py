@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   pelton bench resnet50.pelton                                  throughput and latency on made-up inputs
-  pelton bench bert.pelton --shapes ids=1x384,mask=1x384        an engine that leaves sizes open, at this one
-  pelton bench resnet50.onnx --layers                           builds first; then the time of every step, and what bounds it
-  pelton bench resnet50.pelton --plot roofline.svg              the same as a picture
-  pelton bench resnet50.onnx --vs onnxruntime,openvino          the others in turns with Pelton, each in its own process
+  pelton bench bert.pelton --shapes ids=1x384,mask=1x384        an engine with dynamic dimensions, at these sizes
+  pelton bench resnet50.onnx --layers                           builds; then the time of every step, and its bound
+  pelton bench resnet50.pelton --plot roofline.svg              the same as a plot
+  pelton bench resnet50.onnx --vs onnxruntime,openvino          others in turns with Pelton, each in its own process
   pelton bench resnet50.onnx --vs onnxruntime,openvino,mnn,ncnn --peers-python ~/peers/bin/python
 
-Inside the clock is what a caller pays: inputs handed over, the run, outputs in fresh arrays. The exit status is 1 where a runtime of --vs could not be timed,
-2 where nothing could."""
+The time of a run is what a caller pays: passing inputs, the run, outputs in fresh arrays. The exit status is 1 if a
+runtime of --vs could not be timed, 2 if nothing could."""
 ROUNDS = 5
-RULE = """A step is bound by memory where its bytes (weights and activations, each once) take longer at that rate than its operations do at theirs,
-by compute where it is the other way round, by neither (–) where both take less than a microsecond. % of it: how much of the step's time that is. Counted
-are the operations of the direct form, of which Winograd needs fewer, and caches give more than memory: both may pass 100."""
+RULE = """A step is bound by memory if its bytes (weights and activations, each once) take longer at that rate than its
+operations do at theirs, by compute if it is the other way round, by neither (–) if both take less than a microsecond.
+% of it: the bound as a share of the step's time. Operations are counted for the direct algorithm (Winograd needs
+fewer), and caches are faster than memory: both percentages may pass 100."""
 PROFILES = 100  # runs with time stamps, at most
 
 
@@ -82,8 +83,8 @@ def main(args: argparse.Namespace) -> int:
     unknown = [n for n in names if n not in peers.PEERS]
     if unknown or (args.vs is not None and not names):
         raise InputError(
-            f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got"
-            f" {args.vs!r}{near(unknown[0], peers.PEERS) if unknown else ''}"
+            f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}"
+            + (near(unknown[0], peers.PEERS) if unknown else "")
         )
     if args.plot:
         if not args.plot.lower().endswith(".svg"):
@@ -100,11 +101,10 @@ def main(args: argparse.Namespace) -> int:
         raise InputError(
             "--vs gives the other runtimes the ONNX model that the engine was made from: pelton bench model.onnx --vs …"
         )
-    feeds = (
-        arrays.given(engine, args.input)
-        if args.input
-        else arrays.made_up(engine, {} if built else arguments.shapes(args))
-    )
+    if args.input:
+        feeds = arrays.given(engine, args.input)
+    else:
+        feeds = arrays.made_up(engine, {} if built else arguments.shapes(args))
     context = engine.context(threads=args.threads)
     before = measured(engine, context.threads) if (args.layers or args.plot) and not gpu else None
     if args.plot and before is None:

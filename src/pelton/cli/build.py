@@ -26,7 +26,8 @@ EXAMPLES = """examples:
   pelton build resnet50.onnx --image "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb" --labels imagenet.txt
                                                                 then: pelton run resnet50.pelton --input cat.jpg --top 5
 
-An engine is made for this kind of machine and this number of threads. It holds machine code: run only engines you trust."""
+An engine is built for this kind of machine and this number of threads. It contains machine code: run only engines you
+trust."""
 
 
 def add(commands) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`pelton cache`: how much compiled kernels, times and engines of sessions take on disk, and how they go."""
+"""`pelton cache`: shows and removes compiled kernels, kernel times and engines of sessions kept on disk."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from . import arguments, text
 
 EXAMPLES = """examples:
   pelton cache info                     where it is, what it holds, and its limit
-  pelton cache prune --limit 500MB      removes the least recently used until no more is left
-  pelton cache prune --unused 30        removes what nobody has used for 30 days
+  pelton cache prune --limit 500MB      removes the least recently used until 500 MB are left
+  pelton cache prune --unused 30        removes what has not been used for 30 days
   pelton cache clear                    removes everything
 
-It is ~/.cache/pelton, or what PELTON_CACHE_DIR says. Builds and sessions keep it below PELTON_CACHE_LIMIT (4GB if not given) by themselves. What was removed
-is made again when it is asked for; programs that use an engine go on with it."""
+The cache directory is ~/.cache/pelton, or PELTON_CACHE_DIR. Builds and sessions keep it below PELTON_CACHE_LIMIT
+(default 4GB) by themselves. What was removed is built again when it is needed; programs that use an engine are not
+disturbed."""
 WHAT = {
     "objects": "compiled kernels",
     "cubins": "compiled kernels of GPUs",
@@ -39,21 +40,23 @@ def add(commands) -> argparse.ArgumentParser:
         "action",
         choices=("info", "prune", "clear"),
         metavar="info|prune|clear",
-        help="look, remove what is old or too much, remove all",
+        help="show, remove what is old or exceeds the limit, remove all",
     )
     command.add_argument(
         "--limit",
         type=size,
         metavar="SIZE",
-        help="prune: leave no more than this, such as 500MB (the limit of builds, if not given)",
+        help="prune: leave no more than this, such as 500MB (default: the limit of builds)",
     )
     command.add_argument(
         "--unused",
         type=arguments.whole(0, 36500, "days"),
         metavar="DAYS",
-        help=f"prune: remove what nobody has used for so many days ({cache.KEPT // cache.DAY} if not given)",
+        help=f"prune: remove what has not been used for this many days (default {cache.KEPT // cache.DAY})",
     )
-    command.add_argument("--cache-dir", metavar="DIR", help="another directory")
+    command.add_argument(
+        "--cache-dir", metavar="DIR", help="the cache directory (default: PELTON_CACHE_DIR, else ~/.cache/pelton)"
+    )
     command.add_argument("--json", action="store_true", help="info: print one JSON object")
     return command
 
@@ -76,21 +79,20 @@ def main(args: argparse.Namespace) -> None:
     found = cache.opened(Options(cache_dir=args.cache_dir, cache_limit=args.limit))
     if found.home is None:
         raise InputError(
-            "there is no cache directory, for this user has no home; name one with --cache-dir or PELTON_CACHE_DIR"
+            "there is no cache directory, as this user has no home; name one with --cache-dir or PELTON_CACHE_DIR"
         )
     try:
         if args.action == "info":
-            print(json.dumps(facts(found), indent=1) if args.json else told(found))
+            print(json.dumps(facts(found), indent=1) if args.json else format_facts(found))
             return
-        gone = (
-            found.clear()
-            if args.action == "clear"
-            else found.trim(found.limit, kept=cache.KEPT if args.unused is None else args.unused * cache.DAY)
-        )
+        if args.action == "clear":
+            gone = found.clear()
+        else:
+            gone = found.trim(found.limit, kept=cache.KEPT if args.unused is None else args.unused * cache.DAY)
         rest = found.entries()
     except OSError as e:
         raise InputError(
-            f"the cache {found.home} cannot be looked at: {e.strerror or e}; name another with --cache-dir or"
+            f"the cache {found.home} cannot be read: {e.strerror or e}; name another with --cache-dir or"
             " PELTON_CACHE_DIR"
         ) from None
     if not args.quiet:
@@ -117,8 +119,8 @@ def facts(found: cache.Cache) -> dict:
     }
 
 
-def told(found: cache.Cache) -> str:
-    """The same for people."""
+def format_facts(found: cache.Cache) -> str:
+    """The same as a table."""
     known = facts(found)
     rows = [
         (WHAT[part], text.count(of["files"], "file"), text.size(of["bytes"]), f"last used {ago(of['used'])}")

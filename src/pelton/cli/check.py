@@ -1,5 +1,4 @@
-"""`pelton check`: whether a model can be built, all that stands in its way, and what would become of each of its
-operators."""
+"""`pelton check`: whether a model can be built, all problems, and how each of its operators would run."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ if TYPE_CHECKING:
     from pelton.diagnose.support import Coverage, Operator, Problem
 
 EXAMPLES = """examples:
-  pelton check resnet50.onnx                            every problem with its reason, and the operators by what becomes of them
+  pelton check resnet50.onnx                            every problem with its reason, and how each operator would run
   pelton check bert.onnx --shapes input_ids=1x128       the same for known sizes
   pelton check resnet50.onnx --target cuda:sm_90        the same for what a GPU would run
   pelton check resnet50.onnx --json                     for programs
 
-Nothing is compiled or timed. The exit status is 0 where the model can be built, 1 where it cannot, 2 where it cannot be read at all."""
+Nothing is compiled or timed. The exit status is 0 if the model can be built, 1 if it cannot, 2 if it cannot be read."""
 SHOWN = 3  # nodes named in one line
 MEANING = (
     ("native", "one op with a kernel"),
@@ -33,9 +32,9 @@ MEANING = (
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "check",
-        help="say whether a model can be built, and what keeps it from that",
+        help="say whether a model can be built, and if not, why",
         epilog=EXAMPLES,
-        description="Says whether a model can be built: all problems at once, and what becomes of each operator.",
+        description="Says whether a model can be built: all problems at once, and how each operator would run.",
     )
     command.add_argument("model", help="an ONNX file")
     command.add_argument("--json", action="store_true", help="print one JSON object")
@@ -63,39 +62,25 @@ def main(args: argparse.Namespace) -> int:
 
 def lines(found: Coverage) -> list[str]:
     """For people: the problems, then the operators."""
-    out = [
-        (
-            f"{found.model} can be built"
-            if found.ok
-            else f"{found.model} cannot be built: {text.count(len(found.problems), 'problem')}"
-        )
-    ]
-    for p in found.problems:
-        out += ["", *problem(p)]
-    out += [
-        "",
-        text.table(
-            (
-                [("operator", "nodes", *(name for name, _ in MEANING), "on the host"), *map(row, found.operators)]
-                if found.ok
-                else [("operator", "nodes"), *((title(o), str(o.nodes)) for o in found.operators)]
-            ),
-            "lrrrrrl" if found.ok else "lr",
-            indent="  ",
-        ),
-    ]
     if found.ok:
-        out += ["", "  " + ", ".join(f"{name}: {what}" for name, what in MEANING)]
+        kinds = [name for name, _ in MEANING]
+        rows = [("operator", "nodes", *kinds, "on the host"), *map(row, found.operators)]
+        meaning = ", ".join(f"{name}: {what}" for name, what in MEANING)
+        out = [f"{found.model} can be built", "", text.table(rows, "lrrrrrl", indent="  "), "", f"  {meaning}"]
+    else:
+        out = [f"{found.model} cannot be built: {text.count(len(found.problems), 'problem')}"]
+        for p in found.problems:
+            out += ["", *problem(p)]
+        counts = [("operator", "nodes"), *((title(o), str(o.nodes)) for o in found.operators)]
+        out += ["", text.table(counts, "lr", indent="  ")]
     return [*out, *(f"warning: {arguments.spoken(w)}" for w in found.warnings)]
 
 
 def problem(p: Problem) -> list[str]:
     """One problem in three lines: where, why, and what to do."""
-    where = (
-        f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}"
-        if p.operator
-        else "the model"
-    )
+    where = "the model"
+    if p.operator:
+        where = f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}"
     return [f"  {where}", f"    {arguments.spoken(p.reason)}", f"    → {arguments.spoken(p.advice)}"]
 
 

@@ -1,5 +1,4 @@
-"""`pelton compare`: an engine beside its model in float64, outputs and step by step; where it overflows, and where
-accuracy goes."""
+"""`pelton compare`: how far an engine is from its model in float64, by output and by step, and where it overflows."""
 
 from __future__ import annotations
 
@@ -17,14 +16,15 @@ if TYPE_CHECKING:
     from pelton.diagnose.compare import Apart, Compared, Comparison
 
 EXAMPLES = """examples:
-  pelton compare resnet50.onnx resnet50.pelton                       on made-up inputs, others every time
+  pelton compare resnet50.onnx resnet50.pelton                       on random inputs, others every time
   pelton compare resnet50.onnx resnet50.pelton --input x=cat.npy     on these
-  pelton compare resnet50.onnx resnet50.pelton --tolerance 0.01      how far outputs may be off, in parts of their largest value
+  pelton compare resnet50.onnx resnet50.pelton --tolerance 0.01      accepts errors of outputs up to 1 %
   pelton compare resnet50.onnx resnet50.pelton --top 5 --json
 
-The engine runs once, step by step; the model is evaluated in float64, which takes seconds to minutes. The exit status is 0 where all outputs are within the
-tolerance, 1 where one is not or has infinite elements that the model has not, 2 where nothing can be compared. `pelton explain MODEL --error` builds an engine
-and also says how far each step is off on the very inputs that it had."""
+Errors are relative to the largest value of the output. The engine runs once, step by step; the model is evaluated in
+float64, which takes seconds to minutes. The exit status is 0 if all outputs are within the tolerance, 1 if one is not
+or has infinite elements that the model does not have, 2 if nothing can be compared. `pelton explain MODEL --error`
+builds an engine and also shows the error that each step adds by itself."""
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -123,8 +123,7 @@ def lines(found: Comparison, top: int) -> list[str]:
     over = sum(s.lost > 0 for s in found.steps)
     if over:
         out.append(
-            f"{text.count(over, 'step')} of {len(found.steps)} with infinite elements or such that are no numbers,"
-            " which the model has not"
+            f"{text.count(over, 'step')} of {len(found.steps)} with infinite or NaN elements where the model has none"
         )
     if found.steps:
         out += [

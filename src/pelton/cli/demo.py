@@ -1,4 +1,4 @@
-"""`pelton demo`: a real network, a real picture, and the time it takes, with nothing but what was installed."""
+"""`pelton demo`: classifies a picture with the network that Pelton includes, and says how long that takes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pelton.errors import InputError
 from . import arguments, build, peers, run, text, timing
 
 IMAGE = "32x32 scale=1 lanczos rgb"
-EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels) that comes with Pelton; the picture is Chelsea, the cat
-of scikit-image.
+EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels) that comes with Pelton; the
+picture is Chelsea, the cat of scikit-image.
 
 examples:
   pelton demo
@@ -26,7 +26,7 @@ examples:
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "demo",
-        help="build the ResNet-20 that comes along and classify a picture",
+        help="build the ResNet-20 that is included and classify a picture",
         description="Builds an engine of the ResNet-20 that comes with Pelton and classifies a picture.",
         epilog=EXAMPLES,
     )
@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> None:
         f" {text.count(context.threads, 'thread')}"
     )
     if find_spec("onnxruntime") is None:
-        print("with onnxruntime installed beside Pelton its time would stand here: pip install onnxruntime")
+        print("to compare with onnxruntime, install it beside Pelton: pip install onnxruntime")
         return
     with tempfile.TemporaryDirectory(prefix="pelton-demo-") as folder:
         path, onnx = os.path.join(folder, "engine.pelton"), os.path.join(folder, "model.onnx")

@@ -1,5 +1,4 @@
-"""`pelton explain`: what happens to a model on its way to an engine, why other things did not, and how exact what came
-of it is."""
+"""`pelton explain`: what every stage does to a model, what was rejected and why, and how exact the engine is."""
 
 from __future__ import annotations
 
@@ -16,22 +15,22 @@ if TYPE_CHECKING:
     from pelton.diagnose.explain import Errors, Explanation, ScriptExplanation
 
 EXAMPLES = """examples:
-  pelton explain resnet50.onnx                              every stage, what it did and what it refused
+  pelton explain resnet50.onnx                              every stage, what it did and what it rejected
   pelton explain resnet50.onnx --why-not conv_batch_norm    one rule: where it applied, where it did not and why
   pelton explain resnet50.onnx --why-not winograd           the same for a kernel template
   pelton explain resnet50.onnx --graph merge                the program after a stage or pass (import, …, decompose)
   pelton explain resnet50.onnx --tactics                    all candidates of every region
-  pelton explain resnet50.onnx --error --top 10             builds, runs once, and shows the steps that lose most accuracy
+  pelton explain resnet50.onnx --error --top 10             builds, runs once, and shows the least exact steps
   pelton explain resnet50.onnx --error --strict --input x=cat.npy
 
-But for --error nothing is compiled or timed; `pelton inspect` shows what was chosen in an engine."""
+Without --error nothing is compiled or timed; `pelton inspect` shows what was chosen in an engine."""
 SHOWN = 6  # names in one line
 
 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "explain",
-        help="show what becomes of a model, stage by stage, and every refusal with its reason",
+        help="show what becomes of a model, stage by stage, and every rejection with its reason",
         description="Shows what becomes of a model on its way to an engine.",
         epilog=EXAMPLES,
     )
@@ -39,7 +38,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument(
         "--why-not",
         metavar="RULE",
-        help="only this rule or kernel template: where it applied and why elsewhere it did not",
+        help="only this rule or kernel template: where it applied, and why not elsewhere",
     )
     command.add_argument("--graph", metavar="STAGE", help="only the program after this stage, as text")
     command.add_argument("--tactics", action="store_true", help="name every candidate instead of counting them")
@@ -60,7 +59,7 @@ def add(commands) -> argparse.ArgumentParser:
         "--top",
         type=arguments.whole(1, 1 << 20, "steps"),
         metavar="N",
-        help="only the N steps with the largest errors of their own (all, in running order, if not given)",
+        help="only the N steps with the largest errors of their own (default: all, in execution order)",
     )
     arguments.add_threads(command)
     arguments.add_build(command)
@@ -77,7 +76,7 @@ def main(args: argparse.Namespace) -> None:
         print("\n".join([*measured(args.model, exact), "", error_table(exact, args.top), "", *outputs(exact)]))
         return
     if args.input or args.top:
-        raise InputError("--input and --top say on what and how --error measures; give --error, too")
+        raise InputError("--input and --top are options of --error; add --error")
     for option in ("load_tactics", "save_tactics"):
         if getattr(args, option) is not None:
             raise InputError(
@@ -105,7 +104,7 @@ def format_program(found: Explanation, args: argparse.Namespace) -> list[str]:
 
 
 def script(found: ScriptExplanation) -> list[str]:
-    """Why it is one, and its steps, those of inner blocks further in."""
+    """Why the model is a script, and its steps; those of inner blocks are indented."""
     lines = [f"{found.reason}: it is a script over {text.count(len(found.parts), 'engine')}"]
     lines += [f"  warning: {arguments.spoken(w)}" for w in found.scripted.info.warnings]
     return lines + ["steps:", *steps(found.scripted.main, "  ")]
@@ -185,7 +184,7 @@ def regions(found: Explanation, every: bool) -> list[str]:
     for i, (task, tactics) in enumerate(zip(tasks, found.tactics)):
         what = task.what
         if not isinstance(what, Region):
-            lines.append(f"  {i:3} host step {what.op.name} {what.name!r}: no kernel takes it")
+            lines.append(f"  {i:3} host step {what.op.name} {what.name!r}: it has no kernel")
             continue
         lines.append(
             f"  {i:3} {what.title()} → {', '.join(str(v.type) for v in what.body.outputs)}"

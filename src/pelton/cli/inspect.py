@@ -93,26 +93,21 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _libraries(steps: list[Step]) -> list[tuple[str, str]]:
-    """What the engine has libraries compute, and whether they do here; nothing where there is nothing."""
+    """Which steps libraries compute, and whether these are installed here; nothing if there are no such steps."""
     lines = list[tuple[str, str]]()
     for symbol in sorted({s.symbol for s in steps if s.symbol in LIBRARIES}):
         from pelton.backends.cuda.libraries import versions  # looks for them
 
         found, here = [work(symbol, s.dims).version for s in steps if s.symbol == symbol], versions().get(symbol, 0)
-        said = (
-            "which is here"
-            if {here} == set(found)
-            else (f"here is {spoken(here)}" if here else "which is not here") + ": kernels of its own stand in"
-        )
-        lines.append(
-            (
-                "" if lines else "libraries",
-                (
-                    f"{symbol} {', '.join(map(spoken, sorted(set(found))))} for {len(found)} of"
-                    f" {text.count(len(steps), 'step')}; {said}"
-                ),
-            )
-        )
+        if {here} == set(found):
+            status = "which is here"
+        elif here:
+            status = f"here is {spoken(here)}: kernels of its own stand in"
+        else:
+            status = "which is not here: kernels of its own stand in"
+        needed = ", ".join(map(spoken, sorted(set(found))))
+        used = f"{symbol} {needed} for {len(found)} of {text.count(len(steps), 'step')}; {status}"
+        lines.append(("" if lines else "libraries", used))
     return lines
 
 
@@ -129,7 +124,7 @@ def _row(i: int, step) -> tuple[str, ...]:
 
 
 def facts(engine: Engine) -> dict[str, Any]:
-    """All but the weights and the code, for programs."""
+    """All but the weights and the code, as JSON."""
     plain = engine.plain
     if engine.parts != (engine,):  # a script
         return {

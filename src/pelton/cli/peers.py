@@ -208,13 +208,12 @@ def table(found: Sequence[Measured]) -> str:
         if m.why_not:
             rows.append((m.runtime, "", "–", "", "", ""))
         else:
-            faster = (
-                ""
-                if m is ours or ours.why_not
-                else f"{m.median / ours.median:.2f}× as fast"
-                if m.right
-                else "does not count: other outputs"
-            )
+            if m is ours or ours.why_not:
+                faster = ""
+            elif m.right:
+                faster = f"{m.median / ours.median:.2f}× as fast"
+            else:
+                faster = "does not count: other outputs"
             rows.append(
                 (
                     m.runtime,
@@ -225,15 +224,8 @@ def table(found: Sequence[Measured]) -> str:
                     faster,
                 )
             )
-    loud = [m for m in found if not m.why_not and m.spread > NOISY]
-    return "\n".join(
-        (
-            text.table(rows, "llrrrr"),
-            *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not),
-            *(
-                [noise(f"the median of {' and '.join(m.runtime for m in loud)}", max(m.spread for m in loud))]
-                if loud
-                else []
-            ),
-        )
-    )
+    lines = [text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not)]
+    noisy = [m for m in found if not m.why_not and m.spread > NOISY]
+    if noisy:
+        lines.append(noise(f"the median of {' and '.join(m.runtime for m in noisy)}", max(m.spread for m in noisy)))
+    return "\n".join(lines)

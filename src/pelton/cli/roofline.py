@@ -32,15 +32,17 @@ class Roof:
         return Roof(max(self.gflops, other.gflops), max(self.gbytes, other.gbytes))
 
     def at(self, intensity: float) -> float:
-        """The most GFLOP/s of a step with so many operations per byte."""
+        """The highest possible GFLOP/s of a step with `intensity` operations per byte."""
         return min(self.gflops, self.gbytes * intensity)
 
     def bound(self, flops: float, nbytes: float) -> tuple[str, float]:
-        """What a step waits for, "compute" or "memory" ("" where it needs too little of both to tell), and the
-        nanoseconds that this takes at least."""
+        """What bounds a step, "compute" or "memory" ("" if it needs too little of both to tell), and the least
+        nanoseconds that it can take."""
         compute, memory = flops / self.gflops, nbytes / self.gbytes
         least = max(compute, memory)
-        return ("" if least < SHORT else "memory" if memory > compute else "compute"), least
+        if least < SHORT:
+            return "", least
+        return ("memory" if memory > compute else "compute"), least
 
 
 def kind(tactic: str) -> str:

@@ -1,4 +1,4 @@
-"""`pelton tune`: an engine for GPUs with its kernels timed on the one that is here."""
+"""`pelton tune`: times the kernels of an engine for GPUs on the GPU of this machine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from pelton.runtime import Engine
 
 EXAMPLES = """examples:
-  pelton tune resnet50.pelton                           times its kernels on the GPU here and writes the engine again
-  pelton tune resnet50.pelton -o resnet50_h200.pelton   leaves the other as it is
+  pelton tune resnet50.pelton                           times its kernels on the GPU here and overwrites the engine
+  pelton tune resnet50.pelton -o resnet50_h200.pelton   writes another file
 
-An engine that was built where there was no GPU has a few kernels for each step, the guess of a model in place (`pelton build --level` says how many). The model
-and a compiler are not needed. Engines for CPUs are timed when they are built."""
+An engine that was built without a GPU has a few alternatives for each step (`pelton build --level` says how many) and
+uses the one that a cost model ranks first. Neither the model nor a compiler is needed. Engines for CPUs are timed when
+they are built."""
 
 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "tune",
-        help="time the kernels of an engine for GPUs on the one here, and keep the fastest",
+        help="time the kernels of an engine for GPUs on the GPU here, and keep the fastest",
         epilog=EXAMPLES,
         description="Times the kernels that an engine for GPUs carries, and writes it again with the fastest in place.",
     )
@@ -70,8 +71,8 @@ def summary(before: Engine, after: Engine) -> list[str]:
                 f"{text.duration(times.get(old.info['tactic'], 0))} → {text.duration(times.get(new.info['tactic'], 0))}"
             )
             lines.append(f"  {text.shortened(new.name, 44)}: {gain}, {new.info['tactic'].partition('@')[0]}")
-    told = (
+    head = (
         f"  {text.count(timed, 'step')} timed on {after.meta.get('gpu') or after.parts[0].meta.get('gpu')},"
         f" {len(lines)} changed"
     )
-    return [told + (f"; all of them together {text.duration(was)} → {text.duration(now)}" if timed else ""), *lines]
+    return [head + (f"; all of them together {text.duration(was)} → {text.duration(now)}" if timed else ""), *lines]

@@ -1,5 +1,4 @@
-"""What would become of a model, operator by operator, and all that stands in its way: nothing is compiled, nothing is
-timed."""
+"""Whether a model can be built, and how each of its operators would run, without compiling or timing anything."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a model cannot be built: `node` and what follows are empty where it is no node's fault."""
+    """Why a model cannot be built; `node` and the fields after it are empty if no node is the cause."""
 
     reason: str
     advice: str
@@ -42,8 +41,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Operator:
-    """How many nodes of one operator become one op with a kernel, several of these, steps on the host, or nothing that
-    runs."""
+    """How many nodes of one operator become one op with a kernel, several such ops, host steps, or constants."""
 
     domain: str
     operator: str
@@ -58,7 +56,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Operators by name; of those that could not be read, the kinds are not counted."""
+    """Whether a model can be built, and its operators by name; kinds are counted only if it can."""
 
     model: str
     opsets: Mapping[str, int]
@@ -84,9 +82,12 @@ def diagnose(
     precision: str = "fp32",
     memory: int | None = None,
 ) -> Coverage:
-    """Takes a model as far as to the kernels of a target, whose runs may take `memory` bytes (by default, what this
-    machine has). ModelError where the file cannot be read at all, InputError for shapes and outputs that do not fit,
-    and for a target or precision that is not available."""
+    """Compiles a model up to the choice of kernels for a target; runs may take `memory` bytes (default: what this
+    machine has).
+
+    Raises ModelError if the file cannot be read at all, InputError for shapes and outputs that do not fit the model,
+    and for a target or precision that is not available.
+    """
     named = None if outputs is None else tuple(outputs)
     options = Options(shapes=shapes, outputs=named, strict=strict, target=target, precision=precision, memory=memory)
     seen = importers.examine(model, shapes, outputs)
@@ -94,15 +95,15 @@ def diagnose(
     if isinstance(found, OnData):
         try:
             script = read_script(seen.source, options)
-            return _planned(seen.name, script.imported_nodes, script.programs, script.info, options, scripted=True)
+            return _coverage(seen.name, script.imported_nodes, script.programs, script.info, options, scripted=True)
         except ModelError as e:
             found = e
     if isinstance(found, ModelError):
-        return _refused(seen, found, shapes, outputs)
-    return _planned(seen.name, seen.imported_nodes, (found,), found.info, options)
+        return _coverage_of_unreadable(seen, found, shapes, outputs)
+    return _coverage(seen.name, seen.imported_nodes, (found,), found.info, options)
 
 
-def _planned(
+def _coverage(
     name: str,
     imported_nodes: Sequence[ImportedNode],
     programs: Sequence[Imported],
@@ -110,7 +111,7 @@ def _planned(
     options: Options,
     scripted: bool = False,
 ) -> Coverage:
-    """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
+    """The coverage of a model that was read: the kind of a node of the main graph is the worst of the ops it became."""
     problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op) for p in programs for n in p.graph.nodes}
     target, _ = describe_target(options)
     for program in programs:
@@ -121,9 +122,9 @@ def _planned(
             if scripted:  # its nodes run one by one, by reference
                 on_host |= {n.name for n in program.graph.nodes}
             else:
-                problems.append(Problem(*_apart(explain_undecided(program, e), "")))
+                problems.append(Problem(*_split_message(explain_undecided(program, e), "")))
         except Error as e:
-            problems.append(Problem(*_apart(str(e), "")))
+            problems.append(Problem(*_split_message(str(e), "")))
     counts: dict[tuple[str, str], Counter[str]] = {}
     named: dict[tuple[str, str], list[str]] = {}
     for m in imported_nodes:
@@ -147,18 +148,18 @@ def _planned(
     return Coverage(name, _format_opsets(info.opsets), tuple(problems), operators, info.warnings)
 
 
-def _refused(
+def _coverage_of_unreadable(
     seen: Examined, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None
 ) -> Coverage:
-    """Where reading stops at the first open size that it cannot do with, all problems show once the sizes are
-    numbers."""
+    """The coverage of a model that cannot be read. Reading stops at the first dynamic dimension that it does not
+    support, so the model is read again with the optimum sizes, which shows all problems."""
     if seen.open:
         known = importers.examine(seen.source, {**seen.optimum, **(shapes or {})}, outputs)
         if isinstance(known.found, ModelError):
             seen, error = known, known.found
     noted = {text for node in seen.imported_nodes for text in node.problems}
-    problems = [_problem(node, text, seen.opsets) for node in seen.imported_nodes for text in node.problems]
-    problems += [Problem(*_apart(text, f" ({seen.name})")) for text in seen.problems if text not in noted]
+    problems = [_problem_of_node(node, text, seen.opsets) for node in seen.imported_nodes for text in node.problems]
+    problems += [Problem(*_split_message(text, f" ({seen.name})")) for text in seen.problems if text not in noted]
     nodes = Counter((node.domain, node.operator) for node in seen.imported_nodes)
     operators = tuple(
         Operator(domain or "ai.onnx", op, seen.opsets.get(domain, 0), count)
@@ -167,14 +168,14 @@ def _refused(
     return Coverage(
         seen.name,
         _format_opsets(seen.opsets),
-        tuple(problems) or (Problem(*_apart(str(error), "")),),
+        tuple(problems) or (Problem(*_split_message(str(error), "")),),
         operators,
         tuple(seen.warnings),
     )
 
 
 def _kind(live: Sequence[str], on_host: set[str]) -> str:
-    """What became of an operator, by the names of the nodes that are left of it."""
+    """How an operator runs, by the names of the nodes that are left of it."""
     if on_host.intersection(live):
         return "host"
     if not live:
@@ -186,30 +187,22 @@ def _format_opsets(opsets: Mapping[str, int]) -> dict[str, int]:
     return {domain or "ai.onnx": version for domain, version in sorted(opsets.items())}
 
 
-def _problem(node: ImportedNode, text: str, opsets: Mapping[str, int]) -> Problem:
-    inputs = tuple(
-        (
-            str(x.type)
-            if isinstance(x, Value)
-            else "unknown"
-            if isinstance(x, Broken)
-            else "absent"
-            if x is None
-            else kind_of(x)
-        )
-        for x in node.inputs
-    )
-    return Problem(
-        *_apart(text, f" ({node.where})"),
-        node.called,
-        node.operator,
-        node.domain or "ai.onnx",
-        opsets.get(node.domain, 0),
-        inputs,
-    )
+def _problem_of_node(node: ImportedNode, text: str, opsets: Mapping[str, int]) -> Problem:
+    reason, advice = _split_message(text, f" ({node.where})")
+    domain, opset = node.domain or "ai.onnx", opsets.get(node.domain, 0)
+    return Problem(reason, advice, node.called, node.operator, domain, opset, tuple(map(_format_input, node.inputs)))
 
 
-def _apart(text: str, where: str) -> tuple[str, str]:
-    """A message as the reason and what to do, which stands behind its last semicolon."""
+def _format_input(x: Any) -> str:
+    """What a node reads: a type, or what else stands in its place."""
+    if isinstance(x, Value):
+        return str(x.type)
+    if isinstance(x, Broken):
+        return "unknown"
+    return "absent" if x is None else kind_of(x)
+
+
+def _split_message(text: str, where: str) -> tuple[str, str]:
+    """(reason, advice) of a message, whose advice follows its last semicolon; `where` is dropped from its end."""
     reason, semicolon, advice = text.removesuffix(where).rpartition("; ")
     return (reason, advice) if semicolon else (advice, ADVICE)

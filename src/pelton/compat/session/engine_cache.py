@@ -179,8 +179,8 @@ def _own_folder(cache: Cache) -> Path | None:
         return None
     if hasattr(os, "geteuid") and (s.st_uid != os.geteuid() or s.st_mode & 0o022):
         log.warning(
-            "engines of sessions are not cached: %s belongs to another user, or others can write to it; chmod 700 it, or"
-            " name another directory with PELTON_CACHE_DIR",
+            "engines of sessions are not cached: %s belongs to another user, or others can write to it; chmod 700 it,"
+            " or name another directory with PELTON_CACHE_DIR",
             folder,
         )
         return None

@@ -153,7 +153,8 @@ def _format_type(type: onnx.TypeProto, name: str) -> str:
 
 
 def build_engine(source: Source, options: Options, optimum: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:
-    """Builds an engine for all sizes that `options` leave open, tuned for the shapes of `optimum`; `show`: with a bar."""
+    """Builds an engine with the dynamic dimensions that `options` leave, tuned for the shapes of `optimum`; `show`:
+    with a progress bar."""
     from pelton.compiler.build import build
 
     check_runs_here(options.target, "the session")

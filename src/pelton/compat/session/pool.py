@@ -63,7 +63,8 @@ class EnginePool:
                 number, dropped = self._engines.popitem(last=False)
                 self._built_for = {k: n for k, n in self._built_for.items() if n != number}
                 log.info(
-                    "dropped the engine for %s: a session keeps the %d most recently used ones in memory, at most %.1f GB",
+                    "dropped the engine for %s: a session keeps the %d most recently used ones in memory,"
+                    " at most %.1f GB",
                     format_shapes({p.name: p.shape for p in dropped.inputs}),
                     self.max_engines,
                     self.max_bytes / 1e9,

@@ -120,7 +120,9 @@ class NodeArg:
         declared."""
         if not self.ranked or self.sequence:
             return Port(self.name, self.dtype, shape)
-        given: Sequence[Any] = shape if len(shape) == len(self.shape) else ["?" if d is None else d for d in self.shape]
+        given: Sequence[Any] = shape
+        if len(shape) != len(self.shape):
+            given = ["?" if d is None else d for d in self.shape]
         names = tuple(d if isinstance(d, str) else None for d in self.shape)
         return Port(
             self.name, self.dtype, tuple(d if isinstance(d, int) else g for d, g in zip(self.shape, given)), names
