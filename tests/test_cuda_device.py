@@ -60,7 +60,8 @@ AGAIN:
 ADD = (
     HEAD
     + """
-.visible .entry add(.param .u64 x, .param .u64 y, .param .u64 z, .param .u64 tile, .param .u64 n, .param .u64 scratch, .param .u64 profile)
+.visible .entry add(.param .u64 x, .param .u64 y, .param .u64 z, .param .u64 tile, .param .u64 n,
+                    .param .u64 scratch, .param .u64 profile)
 {
     .reg .pred %p;
     .reg .b32 %r<2>;

@@ -136,7 +136,8 @@ def test_what_does_not_end_is_not_waited_for(driver, tmp_path):
     tune = "from pelton.backends.cuda import clock; clock.PATIENCE = 0.05; pelton.tune(sys.argv[1])"
     said, _ = ran(driver, tmp_path, tune, replace(plain, steps=steps), "endless=1")
     assert said.startswith(
-        "KernelHangs: first of step 'double': a kernel does not end on Fake 0; this process can use the GPU no more, end it. "
+        "KernelHangs: first of step 'double': a kernel does not end on Fake 0; this process can use the GPU no more,"
+        " end it. "
     )
 
 

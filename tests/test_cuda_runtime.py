@@ -163,7 +163,8 @@ def test_steps_wait_for_memory_that_they_take_over():
     plain = branches()
     # d writes where b did, which c reads
     buffers = [replace(b, offset=4032) if i == 4 else b for i, b in enumerate(plain.buffers)]
-    later = [replace(s, wave=2 if s.name == "d" else 3 if s.name == "e" else s.wave) for s in plain.steps]
+    waves = {"d": 2, "e": 3}
+    later = [replace(s, wave=waves.get(s.name, s.wave)) for s in plain.steps]
     device = made(replace(plain, buffers=tuple(buffers), steps=tuple(later))).context().engine.device
     nodes = {n.facts["node"]: i for i, n in enumerate(device.happened("node"))}
     assert [sorted(nodes[a] for a in n.facts["after"]) for n in device.happened("node")] == [[], [], [0, 1], [2], [3]]

@@ -50,11 +50,9 @@ class Clock:
         counts = [len(kernels) for kernels in programs.values()]
         assert counts[0] > 1 and set(counts[1:]) == {1} and len(set(programs)) == len(counts)
         one = self.together if isinstance(self.together, int) else self.together[counts[0]]
-        return (
-            {}
-            if self.late
-            else {name: 100 * len(kernels) if len(kernels) > 1 else one for name, kernels in programs.items()}
-        )
+        if self.late:
+            return {}
+        return {name: 100 * len(kernels) if len(kernels) > 1 else one for name, kernels in programs.items()}
 
 
 def node(op: str, inputs: str, output: str, **attrs) -> onnx.NodeProto:

@@ -358,7 +358,8 @@ def test_forged_convolutions_are_refused():
 def test_every_status_is_one_error(name):
     room = [np.zeros(4096, np.float16) for _ in range(5)]
     with pytest.raises(EngineError, match=rf"cuDNN 9.28.0 refuses cudnn{name}: made to fail \(status 3000\)"):
-        planned = CudnnLibrary(FakeCudnn(fails={"cudnn" + name: 3000})).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+        fake = FakeCudnn(fails={"cudnn" + name: 3000})
+        planned = CudnnLibrary(fake).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
         planned(np.array([*(a.ctypes.data // 16 * 16 for a in room), *told().dims(), 0, 0], np.int64), 0)
 
 

@@ -102,11 +102,10 @@ def attention(
     """heads: they lie side by side in rows, as a projection leaves them. hidden: where the mask is, instead of numbers,
     minus infinity."""
     arrays = {} if hidden is None else {"mask": np.where(hidden, -np.inf, 0)}
-    masked = (
-        mask.astype(DType(dtype).numpy)
-        if isinstance(mask, np.ndarray)
-        else f"{dtype}{list(mask if hidden is None else hidden.shape)}"
-    )
+    if isinstance(mask, np.ndarray):
+        masked = mask.astype(DType(dtype).numpy)
+    else:
+        masked = f"{dtype}{list(mask if hidden is None else hidden.shape)}"
     more = {"z": f"{dtype}{list(z)}"} if z else {}
     graph = program(
         ("y", "attention", "q k v mask", dict(dict(scale=0.3), **attrs)),

@@ -78,13 +78,10 @@ def interpreted(
             memory[x] = Memory(np.zeros(x.shape, x.dtype.numpy), dense(x.shape), x.zero)
         elif x not in memory:
             written = x in region.body.outputs
-            a = (
-                np.zeros(x.type.shape, x.type.dtype.numpy)
-                if written
-                else inputs[x.name]
-                if x in region.body.inputs
-                else region.body.constants[x]
-            )
+            if written:
+                a = np.zeros(x.type.shape, x.type.dtype.numpy)
+            else:
+                a = inputs[x.name] if x in region.body.inputs else region.body.constants[x]
             memory[x] = Memory(np.asarray(a), lay[x], not written)
     left = run(
         kernel.source,

@@ -92,7 +92,9 @@ def turn(before: Mapping[str, Any] | None) -> int | None:
     nothing is left to do."""
     if before is None:
         return 0
-    return 1 if "error" in before else 2 if before.get("wrong") else None
+    if "error" in before:
+        return 1
+    return 2 if before.get("wrong") else None
 
 
 def performed(name: str, run: Run, end: float = math.inf) -> dict:

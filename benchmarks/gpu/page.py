@@ -10,11 +10,14 @@ from . import suite
 from .results import Results, counts, gates, lead, ms, wrong
 
 MARKS = {True: "holds", False: "**does not hold**", None: "not measured"}
-ABOUT_TIMES = """Milliseconds of a run in a train of runs that nobody waits for, by CUDA events (JAX, which has none: by the host's clock), each timed twice:
-medians of rounds in turns, in brackets half of what lies between the slowest and the fastest round. Pelton and torch compute in FP16, JAX in BF16. Inputs are
-on the GPU and take turns; those of torch and JAX are in half precision already, Pelton's in FP32. Weights stay in caches as far as they fit, for all alike."""
-ABOUT_ENGINES = """Pelton's engines. `off`: the largest difference from ONNX Runtime in FP32 on the CPU, of the largest output; `start`: load, upload, capture,
-without the CUDA context; `waited for`: one run at a time, until its end is known."""
+ABOUT_TIMES = """Milliseconds per run in a sequence of runs that nobody waits for, by CUDA events (for JAX, which has
+none, by the host's clock), each timed twice: medians of interleaved rounds, in brackets half the difference between
+the slowest and the fastest one. Pelton and torch compute in FP16, JAX in BF16. Inputs are on the GPU and alternate;
+those of torch and JAX are in half precision already, Pelton's in FP32. Weights stay in caches as far as they fit, for
+all alike."""
+ABOUT_ENGINES = """Pelton's engines. `off`: the largest difference from ONNX Runtime in FP32 on the CPU, relative to the
+largest output; `start`: load, upload, capture, without the CUDA context; `waited for`: one run at a time, until its end
+is known."""
 
 
 def page(results: Results) -> str:

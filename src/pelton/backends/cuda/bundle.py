@@ -150,7 +150,7 @@ def _map(symbol: str, row: Any) -> TensorMap:
         or not all(isinstance(part, list) and all(type(n) is int for n in part) for part in row[numbers:])
     ):
         raise EngineError(
-            f"a map of cubin {symbol!r} is {numbers} whole numbers and {len(fields(TensorMap)) - numbers} lists of such,"
+            f"a map of cubin {symbol!r} is {numbers} integers and {len(fields(TensorMap)) - numbers} lists of integers,"
             f" got {row!r:.80}; build the engine again"
         )
     found = TensorMap.of(row)

@@ -25,8 +25,11 @@ DROPS = {1: 2.0, 3: 1.25}
 
 @dataclass(frozen=True)
 class TimedCandidate:
-    """A candidate to time. `launches` gives those of one turn, in order, which for each turn may read other copies of the
-    same constants; there are `turns` such copies. `name` is for messages."""
+    """A candidate to time; `name` is for messages.
+
+    `launches(turn)` gives the launches of one turn, in order. Each of the `turns` may read other copies of the same
+    constants.
+    """
 
     name: str
     launches: Callable[[int], Sequence[Launch]]
@@ -42,8 +45,10 @@ def endless(name: str, e: KernelHangs) -> KernelHangs:
 
 
 class Clock:
-    """Times candidates on a GPU, on a stream of its own. Between two replays, twice what the L2 cache holds passes through
-    it."""
+    """Times candidates on a GPU, on a stream of its own.
+
+    Between two replays, the L2 cache is flushed by writing twice its size.
+    """
 
     def __init__(self, device: Device):
         self.device = device

@@ -93,10 +93,8 @@ class CudaLoaded:
                     f"step {step.name!r} gives kernel {step.symbol!r} {parameters} parameters, another step"
                     f" {loaded[step.symbol][1]}; the engine is damaged, build it again"
                 )
-        return [
-            given[i] if i in given else loaded[s.symbol][0] if s.symbol else None
-            for i, s in enumerate(self.plan.plain.steps)
-        ]
+        own = {symbol: kernel for symbol, (kernel, _) in loaded.items()}
+        return [given.get(i, own.get(s.symbol)) for i, s in enumerate(self.plan.plain.steps)]
 
     def warn(self, text: str) -> None:
         """Logs a warning, the first time."""

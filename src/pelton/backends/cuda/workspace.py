@@ -43,8 +43,10 @@ class CudaWorkspace:
         return self.shared.stream
 
     def taken(self, inputs: Any, stream: int | None = None) -> Any:
-        """Those that lie on a GPU as `ForeignArray`, others as numpy's. What fills them is in order before what comes on the
-        stream, or will be."""
+        """Inputs on a GPU as `ForeignArray`, others as numpy arrays.
+
+        What fills them is ordered before the work that follows on the stream.
+        """
         if not isinstance(inputs, Mapping):
             return inputs
         at = self.stream if stream is None else int(stream) or LEGACY

@@ -1,6 +1,6 @@
-"""Triton for what tails are made of, and the two marked blocks of a kernel file filled in for one region and tactic.
+"""Emits Triton for tails, and fills in the two marked blocks of a kernel file for one region and tactic.
 
-A kernel has one parameter, the tuple `a`: the pointers of its operands in order, then the sizes that a run decides.
+A kernel has one parameter, the tuple `a`: the pointers of its operands in order, then the values of dynamic dimensions.
 Every operand begins at a multiple of `ALIGNED` bytes; loads are wide only because of that.
 """
 
@@ -33,13 +33,13 @@ from pelton.plan.workspace import KernelWorkspace
 
 FILES = Path(__file__).parent / "src"
 ALIGNED = 16
+# dtype → its names in registers and in memory
 TYPES = {
     "f64": ("float64", "fp64"),
     "f32": ("float32", "fp32"),
     "f16": ("float16", "fp16"),
     "bf16": ("bfloat16", "bf16"),
     "bool": ("int1", "u8"),
-    # in registers, in memory
     **{f"{s}{n}": (f"{'u' * (s == 'u')}int{n}", f"{s}{n}") for s in "iu" for n in (8, 16, 32, 64)},
 }
 _OPERATORS = {
@@ -73,17 +73,17 @@ _LIBRARY = ("pow", "tanh", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh
 
 
 def computable(dtype: DType) -> bool:
-    """Whether generated kernels hold this element type."""
+    """Whether kernels can compute with this element type."""
     return dtype.value in TYPES
 
 
 def movable(dtype: DType) -> bool:
-    """Whether they can copy it, as the bits that it is."""
+    """Whether kernels can copy this element type, if only as bits."""
     return computable(dtype) or dtype is not STRING and dtype.size <= 8
 
 
 def memory_type(dtype: DType) -> str:
-    """What Triton calls an element in memory: what kernels do not compute with is so many bits."""
+    """Triton's name of an element type in memory; types that kernels only copy are unsigned integers of their size."""
     return TYPES[dtype.value][1] if computable(dtype) else f"u{8 * dtype.size}"
 
 
@@ -93,7 +93,7 @@ def register_type(dtype: DType) -> str:
 
 
 def in_registers(text: Text, dtype: DType) -> Text:
-    """What was loaded, as registers hold it."""
+    """A loaded value, converted to its type in registers."""
     if dtype is BOOL:
         return code("({} != 0)", text)
     return text + ".to(tl.float32)" if dtype.value in ("f16", "bf16") else text
@@ -122,8 +122,8 @@ class TritonDialect:
         return literal(x, dtype)
 
     def cast(self, text: str, given: DType, to: DType, saturate: bool = True, round_mode: str = "up") -> str:
-        """Narrow floats are rounded, though registers hold them as f32. What else is said concerns types that kernels
-        do not hold."""
+        """Rounds to narrow floats, though registers hold them as f32. `saturate` and `round_mode` concern types that
+        kernels do not compute with."""
         if given is to:
             return text
         if to is BOOL:
@@ -132,7 +132,7 @@ class TritonDialect:
             return f"{text}.to(tl.{TYPES[to.value][0]}).to(tl.float32)"
         if given.is_float and to.is_integer and to.bits < 32:  # what 32 bits hold wraps, as on the CPU
             return f"{text}.to(tl.int32).to({register_type(to)})"
-        if given.is_float and to is DType.U64:  # what is below 0 wraps, too
+        if given.is_float and to is DType.U64:  # negative values wrap, too
             return f"tl.where({text} < 0, {text}.to(tl.int64).to(tl.uint64), {text}.to(tl.uint64))"
         if given.is_float and to is DType.U32:
             return f"{text}.to(tl.int64).to(tl.uint32)"
@@ -144,12 +144,12 @@ class TritonDialect:
     def call(self, fn: str, dtype: DType, args: Sequence[str]) -> str:
         if fn in _OPERATORS:
             return f"({args[0]} {_OPERATORS[fn]} {args[1]})"
-        # `/` and tl.sqrt are not rounded as IEEE 754 says
+        # `/` and tl.sqrt are not rounded as IEEE 754 requires
         if fn in ("div", "sqrt") and register_type(dtype) == "tl.float32":
             return f"tl.{fn}_rn({', '.join(args)})"
         if fn == "div":
             return f"({args[0]} / {args[1]})" if dtype.is_float else f"quotient({args[0]}, {args[1]})"
-        if fn == "fmod":  # of floats `%` is x - trunc(x/y)·y, off where the quotient is large
+        if fn == "fmod":  # for floats, `%` is x - trunc(x/y)·y, wrong where the quotient is large
             return f"{'libdevice.fmod' if dtype.is_float else 'remainder'}({args[0]}, {args[1]})"
         if fn == "neg":
             return f"(-{args[0]})"
@@ -191,11 +191,11 @@ def _store(pointer: Pointer, where: Text, name: str, mask: Text) -> Text:
 
 
 def nodes_rejection(nodes: Sequence[Node]) -> str | None:
-    """Why pointwise nodes have no Triton reading; None where they have."""
+    """Why Triton cannot compute these pointwise nodes; None where it can."""
     for node in nodes:
         for v in (*node.inputs, node.output):
             if not (movable if node.op is copy else computable)(v.type.dtype):
-                return f"{v.type.dtype.value} is not held by kernels"
+                return f"kernels do not compute with {v.type.dtype.value}"
     return None
 
 
@@ -210,13 +210,13 @@ def index(grid: Grid, axis: int) -> Text:
 
 
 def coordinate_mask(moving: str) -> str:
-    """The mask of the elements that an offset leads to: of each coordinate only where it makes a difference."""
+    """The mask for loads and stores at an offset that depends on the coordinates in `moving`."""
     return " & ".join(["rows"] * ("r" in moving) + ["cols"] * ("c" in moving))
 
 
 def emit_offset(name: str, grid: Grid, strides: Strides) -> Text:
-    """A device function that gives the offset in elements of (b, r, c), of blocks a block: where all elements of these
-    lie in one place, too."""
+    """A device function that returns the offset in elements of (b, r, c): for blocks r and c a block, even where all
+    its elements are equal."""
     where = address(grid, strides)
     if not coordinate_mask(grid.varying(strides)):
         where = where + " + (r + c) * 0"
@@ -232,24 +232,23 @@ def tail(
     region: Region,
     layouts: Layouts,
     grid: Grid,
-    made: Sequence[Value],
+    results: Sequence[Value],
     *,
     first: int,
     add: Value | None = None,
     flat: bool = False,
 ) -> Tail:
-    """`finish`, which takes what the anchor made at (b, r, c) through the pointwise nodes, and stores the outputs; see
+    """`finish`, which applies the pointwise nodes to the anchor's results at (b, r, c) and stores the outputs; see
     `statements`.
 
-    The coordinates broadcast against each other: b is a number of which there is such an element, r a block along the
-    first axis, c along the second; `rows` and `cols` are masks of the shapes of r and c. What the anchor made comes in
-    the types of registers.
+    The coordinates broadcast against each other: b is a scalar, r a block along the first axis, c a block along the
+    second; `rows` and `cols` are masks of the shapes of r and c. The anchor's results have the types of registers.
     """
-    done = statements(TritonDialect(), region, layouts, grid, made, first=first, bias=add, flat=flat)
-    params = "".join(f"x{i}, " for i in range(len(made)))
-    lines = ("inside = rows & cols", "at = tl.zeros(inside.shape, tl.int32)", *done.lines)
+    body = statements(TritonDialect(), region, layouts, grid, results, first=first, bias=add, flat=flat)
+    params = "".join(f"x{i}, " for i in range(len(results)))
+    lines = ("inside = rows & cols", "at = tl.zeros(inside.shape, tl.int32)", *body.lines)
     text = code("@triton.jit\ndef finish({}b, r, c, rows, cols, a):\n    {}\n", params, join("\n    ", lines))
-    return Tail(text, done.operands)
+    return Tail(text, body.operands)
 
 
 def kernel(
@@ -264,19 +263,21 @@ def kernel(
     phases: Size = 1,
     maps: Sequence[TensorMap] = (),
 ) -> Kernel:
-    """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops,
-    STAGES. `sizes` are constants by name where they are known; where a run decides them, their names stand for elements
-    of `a`, behind the pointers, as do sizes in the block. A tactic that is PHASED has behind them the phase that a
-    launch begins with and the one that it ends before, from element PHASE on. A kernel with maps is one in Gluon."""
+    """The kernel file with its region and tactic blocks replaced; a kernel with maps is one in Gluon.
+
+    The tactic gives WARPS and, for pipelined loops, STAGES. Known `sizes` become constants of their names; the names of
+    dynamic ones are replaced by elements of `a` behind the pointers, and so are sizes in `block`. For PHASED tactics,
+    two elements of `a` follow, from PHASE on: the first phase of the launch, and the one behind its last.
+    """
     slots: dict[Size, int] = {}
 
-    def spell(x: Size) -> str:
+    def emit_size(x: Size) -> str:
         return f"a[{len(operands) + slots.setdefault(x, len(slots))}]" if isinstance(x, Dim) else str(int(x))
 
-    written = code("{}", block).render(spell)
+    block_text = code("{}", block).render(emit_size)
     known = _constants({k: v for k, v in sizes.items() if is_known(v)})
-    text = _fill(source(file), "region", f"{known}\n\n{written}")
-    varying = {name: spell(size) for name, size in sizes.items() if not is_known(size)}
+    text = _fill(source(file), "region", f"{known}\n\n{block_text}")
+    varying = {name: emit_size(size) for name, size in sizes.items() if not is_known(size)}
     if varying:
         text = re.sub(rf"\b({'|'.join(varying)})\b", lambda name: varying[name[0]], text)
     chosen = dict(tactic.params)
@@ -285,13 +286,14 @@ def kernel(
     large = bool(slots) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
     types = [f"*{memory_type(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands]
     types += ["i64"] * (len(slots) + 2 * len(ends))
-    whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in slots] + [False, False] * len(ends)
+    aligned = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in slots] + [False, False] * len(ends)
     text = _to_gluon(_with_scalars(text)) if maps else _with_scalars(text)
     head = (
         f'"""{region.title()} by {tactic.name}."""\n'
-        f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES ="
-        f" {tuple(whole)}\n" + (f"MAPS = {tuple(map(astuple, maps))}\n" if maps else "")
+        f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\n"
+        f"MULTIPLES = {tuple(aligned)}\n"
     )
+    head += f"MAPS = {tuple(map(astuple, maps))}\n" if maps else ""
     text = head + text.partition('"""\n')[2].replace(
         "INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})"
     )
@@ -299,32 +301,32 @@ def kernel(
 
 
 def with_symbol(kernel: Kernel) -> Kernel:
-    """A kernel whose name stands for its source."""
+    """The kernel, named by a hash of its source."""
     symbol = "k_" + hashlib.sha256(kernel.source.encode()).hexdigest()[:16]
     return replace(kernel, source=kernel.source.replace("KERNEL", symbol), symbol=symbol)
 
 
 def with_alignment(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
-    """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it
-    loads one element after the other, and describes none to the units that fetch boxes of memory."""
+    """The kernel for operands of which some, such as slices, do not begin at a multiple of `ALIGNED` bytes: it loads
+    the elements of these one by one, and uses no tensor descriptors."""
     if all(aligned) or kernel.symbol in LIBRARIES:
         return kernel
 
-    def lies(found: re.Match[str]) -> str:
+    def multiples(found: re.Match[str]) -> str:
         return f"MULTIPLES = {(*aligned, *ast.literal_eval(found[1])[len(aligned) :])}"
 
-    source = re.sub(r"^MULTIPLES = (.*)$", lies, kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
+    source = re.sub(
+        r"^MULTIPLES = (.*)$", multiples, kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M
+    )
     source = re.sub(r"^DESCRIBED = .*$", "DESCRIBED = tl.constexpr(0)", source, flags=re.M)
     return with_symbol(replace(kernel, source=source))
 
 
 def _reach(x: Value | Packed | KernelWorkspace, layouts: Layouts) -> Size:
-    """Elements from the first to past the last one."""
-    return (
-        span(x.type.shape, tuple(abs(s) if isinstance(s, int) else s for s in layouts[x]))
-        if isinstance(x, Value)
-        else math.prod(x.shape)
-    )
+    """The number of elements from the first one of an operand to its last."""
+    if not isinstance(x, Value):
+        return math.prod(x.shape)
+    return span(x.type.shape, tuple(abs(s) if isinstance(s, int) else s for s in layouts[x]))
 
 
 def _constants(sizes: Mapping[str, Size]) -> str:
@@ -338,23 +340,23 @@ def source(file: str) -> str:
 
 
 def _with_scalars(text: str) -> str:
-    """The scalar functions that a text calls, and those that they call, in the place where it imports them."""
+    """The text with the import of scalar functions replaced by those that it calls, and those that these call."""
     shared = {
         f.partition("def ")[2].partition("(")[0]: f
         for f in source("scalars.py").partition("# <functions>\n")[2].strip().split("\n\n\n")
     }
-    used, ahead = set[str](), [text]
-    while ahead:
-        called = set(re.findall(r"\b(\w+)\(", ahead.pop())) & set(shared) - used
+    used, worklist = set[str](), [text]
+    while worklist:
+        called = set(re.findall(r"\b(\w+)\(", worklist.pop())) & set(shared) - used
         used |= called
-        ahead += [shared[name].partition("\n")[2].partition("\n")[2] for name in called]
+        worklist += [shared[name].partition("\n")[2].partition("\n")[2] for name in called]
     return text.replace(
         "from scalars import *\n", "\n\n\n".join([*(f for name, f in shared.items() if name in used), ""])
     )
 
 
 def _to_gluon(text: str) -> str:
-    """The same in Gluon, where blocks that are made of nothing have to say how they lie."""
+    """The text in Gluon, where blocks created from scratch need an explicit layout."""
     return text.replace("tl.zeros(inside.shape, tl.int32)", "inside.to(tl.int32) * 0").replace(
         "tl.full([], ", "gl.full([], "
     )

@@ -45,10 +45,11 @@ class TritonAttention(attention.Attention):
 
     def node_rejection(self, region: Region) -> str | None:
         h = Heads(region)
+        widest = WIDEST // (2 if self.wide(h) else 1)
         return (
             super().node_rejection(region)
             or nodes_rejection(region.tail)
-            or (f"heads of more than {WIDEST}" if max(h.d, h.dv) > WIDEST // (2 if self.wide(h) else 1) else None)
+            or (f"heads of more than {WIDEST}" if max(h.d, h.dv) > widest else None)
         )
 
     def wide(self, h: Heads) -> bool:

@@ -273,9 +273,10 @@ def estimate_tactics(
     padded: whether the filters have zeros for what boxes have of channels that are none, or another group's."""
     taps, c, area, found = ceil_div(s.kh * s.kw, phases), s.c // group, ceil_div(s.oh * s.ow, phases), []
     for pictures, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (whole is not None) + ((0, 0),):
-        rows, times = (
-            (s.n, phases * group * area) if pictures else (s.n * (math.prod(whole) if flat else area), phases * group)
-        )
+        if pictures:
+            rows, times = s.n, phases * group * area
+        else:
+            rows, times = s.n * (math.prod(whole) if flat else area), phases * group
         for t in tiles("conv", taps * c, c, f32, target):
             if (pictures or flat) and (t["BM"] < MANY or not padded and c % t["BK"]):
                 continue

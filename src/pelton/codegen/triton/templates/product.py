@@ -78,9 +78,11 @@ def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[
 
 
 def precisions(f32: bool, target: Target) -> tuple[int, ...]:
-    """Of products: 0, as operands are; of f32 1, three of TF32 each, which is as exact as sums of f32 are, or 2, one of
-    TF32."""
-    return ((TF32,) if target.tf32 else (1, 0)) if f32 else (0,)
+    """Values of the tactic PRECISION: 0, the operands' own type; for f32, too, 1, three products of TF32 for each one,
+    which is as exact as sums of f32 are, or 2, a single one of TF32."""
+    if not f32:
+        return (0,)
+    return (TF32,) if target.tf32 else (1, 0)
 
 
 def tf32_rounding(region: Region, tactic: Tactic, a: Value, b: Value) -> dict[str, Size]:

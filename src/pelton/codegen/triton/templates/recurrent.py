@@ -39,14 +39,14 @@ ROLES = {
     "gru_steps": (("GIVEN", "R", "BIAS", "OLD_H"), ("Y", "LAST_H")),
     "rnn_steps": (("GIVEN", "R", "OLD_H"), ("Y", "LAST_H")),
 }
-# whose strides kernels are told; of all others DB
+# the axes whose strides kernels get; DB for all others
 AXES = {"GIVEN": "TB", "R": "DRK", "Y": "TDB", "PEEP": "D", "BIAS": "D"}
 
 
 @dataclass(frozen=True)
 class GateProducts:
-    """What the products of a step are: rows of the weights for each unit side by side, a power of two, those used of
-    them, and products one after the other."""
+    """The products of a time step: weight rows for each unit in one product (`each`, a power of two), how many of them
+    are `used`, and how many products follow each other (`passes`)."""
 
     gates: int
     each: int
@@ -61,13 +61,20 @@ class GateProducts:
 
     @property
     def rows(self) -> int:
-        """Of the weights that a program holds for each unit."""
+        """Rows of the weights that a program holds for each unit."""
         return self.each + self.passes - 1
 
     @property
-    def least(self) -> int:
+    def min_rows(self) -> int:
         """Rows for each unit of the smallest product."""
         return 1 if self.passes == 2 else self.each
+
+
+def warp_counts(weight_bytes: int) -> tuple[int, ...]:
+    """The numbers of warps worth trying for programs that hold so many bytes of weights in registers."""
+    if weight_bytes <= HELD // 4:
+        return 4, 8
+    return (8, 16) if weight_bytes <= HELD // 2 else (16,)
 
 
 @gpu_template
@@ -87,7 +94,7 @@ class TritonRecurrent(Template):
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """Time, batch, direction, unit: to join the directions of a time step is then no copy."""
+        """Time, batch, direction, unit: joining the directions of a time step then needs no copy."""
         return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
@@ -105,8 +112,8 @@ class TritonRecurrent(Template):
         return [tactic for _, _, tactic in sorted(found, key=lambda guess: guess[:2])]
 
     def whole(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
-        """Those of one program for each row of the batch and direction, with their cycles by the model and their rank
-        among others of as many."""
+        """Tactics with one program for each row of the batch and direction, as (estimated cycles, rank among equally
+        fast ones, tactic)."""
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, units = node.inputs[1].type.dtype, power_of_two(hidden, 16)
         weights = node.inputs[1].type.size // directions * dtype.size
@@ -120,7 +127,7 @@ class TritonRecurrent(Template):
                 )
 
     def together(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
-        """The same of those whose programs, one on each multiprocessor, send each other the states."""
+        """Tactics, as of `whole`, whose programs, one on each multiprocessor, send each other the states."""
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, form, bk = node.inputs[1].type.dtype, GateProducts.of(node), power_of_two(hidden, 16)
         if time == 1 or dtype is F64 or target.threads == 1:
@@ -129,39 +136,26 @@ class TritonRecurrent(Template):
         for dot in (0, 1) if batch > 2 and dtype is not F32 else (0,):
             bm, size = (power_of_two(batch, 16, 32), dtype.size) if dot else (1, F32.size)
             for units in (4, 8, 16, 32):
-                programs, room = (
-                    directions * ceil_div(batch, bm) * ceil_div(hidden, units),
-                    form.rows * units * bk * size,
-                )
-                if (
-                    programs > target.threads
-                    or room > HELD
-                    or bm * bk * I64.size > WORDS
-                    or dot
-                    and form.least * units < 16
-                ):
+                programs = directions * ceil_div(batch, bm) * ceil_div(hidden, units)
+                weight_bytes = form.rows * units * bk * size
+                too_large = weight_bytes > HELD or bm * bk * I64.size > WORDS
+                if programs > target.threads or too_large or dot and form.min_rows * units < 16:
                     continue
                 step = 3 * NEAR + CELL + bm * bk * I64.size / BYTES + form.each * units * bk / LANES / (8 if dot else 1)
-                for rank, warps in enumerate((4, 8) if room <= HELD // 4 else (8, 16) if room <= HELD // 2 else (16,)):
-                    yield (
-                        BEGIN + time * form.passes * step,
-                        rank,
-                        self.tactic(target, bm, units, bk, dot, dtype, 2, warps),
-                    )
+                cycles = BEGIN + time * form.passes * step
+                for rank, warps in enumerate(warp_counts(weight_bytes)):
+                    yield cycles, rank, self.tactic(target, bm, units, bk, dot, dtype, 2, warps)
 
     def by_phases(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
-        """The same of those that are launched for each phase."""
+        """Tactics, as of `whole`, that are launched once for each phase."""
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, form, rank = node.inputs[1].type.dtype, GateProducts.of(node), 0
         weights = node.inputs[1].type.size * dtype.size
         if batch > 2 and dtype is not F64:
             for units in (16, 8, 32):
-                bm, bk, rank = (
-                    power_of_two(batch, 16, 64),
-                    power_of_two(hidden, 16, 32 if dtype is F32 else 64),
-                    rank + 1,
-                )
-                if form.least * units >= 16:
+                rank += 1
+                bm, bk = power_of_two(batch, 16, 64), power_of_two(hidden, 16, 32 if dtype is F32 else 64)
+                if form.min_rows * units >= 16:
                     each = ceil_div(directions * ceil_div(batch, bm) * ceil_div(hidden, units), target.threads)
                     step = (
                         BEGIN
@@ -208,7 +202,7 @@ class TritonRecurrent(Template):
         node, form = region.anchor, GateProducts.of(region.anchor)
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, states = node.inputs[1].type.dtype, directions * batch * hidden
-        # a run may have so many rows that the words take more than they save
+        # for many rows, sending the words takes longer than it saves
         if tactic["PHASED"] == 2 and bounds(2 * states)[1] > MAX_SENT:
             tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "PHASED": 1}.items()))
         read, written = ROLES[node.op.name]

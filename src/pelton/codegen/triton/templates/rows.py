@@ -99,7 +99,8 @@ class TritonRows(Template):
             yield from self.reductions(rows, cols, across, region.anchor.inputs[0].type.dtype, target)
             return
         for size, warps in ((1024, 4), (2048, 4), (4096, 8), (512, 2)):
-            cb = power_of_two(cols, 1, 32 if across else max(size, HELD) if cols <= HELD else size)
+            max_cb = max(size, HELD) if cols <= HELD else size
+            cb = power_of_two(cols, 1, 32 if across else max_cb)
             rb = power_of_two(rows, 1, max(1, size // cb))
             while rb > 1 and ceil_div(rows, rb) < 2 * target.threads:
                 rb //= 2
