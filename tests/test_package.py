@@ -38,7 +38,7 @@ def test_all_names_are_there_without_the_compiler():
             "from pelton import *\nprint(build.__doc__.splitlines()[0])\n"
             "try:\n    build('m.onnx')\nexcept pelton.BuildError as e:\n    print(e)\n"
         )
-        == "An engine for this machine from a model.\nbuilding engines needs the package onnx: pip install"
+        == "Builds an engine from a model.\nbuilding engines needs the package onnx: pip install"
         ' "pelton[build]"\n'
     )
 

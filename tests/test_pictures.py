@@ -12,10 +12,10 @@ pytest.importorskip("PIL")
 def test_a_description_says_everything_once():
     assert preprocessing.parse(
         "224x320 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 bgr crop=0.875 scale=1 lanczos"
-    ) == preprocessing.Picture(
+    ) == preprocessing.Preprocessing(
         224, 320, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1.0, "bgr", 0.875, False, "lanczos"
     )
-    assert preprocessing.parse("8x8 stretch gray mean=.5") == preprocessing.Picture(
+    assert preprocessing.parse("8x8 stretch gray mean=.5") == preprocessing.Preprocessing(
         8, 8, mean=(0.5,), channels="gray", stretch=True
     )
     assert preprocessing.parse("8x8").scale == 1 / 255
@@ -115,7 +115,7 @@ def test_inputs_that_take_no_such_picture(shape):
 def test_types_that_take_no_picture(pixels):
     with pytest.raises(InputError, match="floats or of uint8"):
         preprocessing.parse("6x6").array(pixels, (1, 3, 6, 6), np.int64)
-    with pytest.raises(InputError, match="as they are"):
+    with pytest.raises(InputError, match="leave out mean="):
         preprocessing.parse("6x6 mean=1").array(pixels, (1, 3, 6, 6), np.uint8)
     with pytest.raises(InputError, match="uint8"):
         preprocessing.parse("6x6").array(pixels.astype(float), (1, 3, 6, 6))
@@ -126,9 +126,9 @@ def test_broken_files(tmp_path, content):
     path = tmp_path / "broken.png"
     path.write_bytes(content)
     with pytest.raises(InputError, match="cannot be read"):
-        preprocessing.opened(path)
+        preprocessing.open_picture(path)
     with pytest.raises(InputError, match="cannot be read"):
-        preprocessing.opened(tmp_path / "missing.png")
+        preprocessing.open_picture(tmp_path / "missing.png")
 
 
 def test_labels(tmp_path):

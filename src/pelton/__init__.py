@@ -36,9 +36,9 @@ __all__ = [
     "tune",
 ]
 
-# Loaded when first asked for: a program that runs engines never imports the compiler.
+# Imported on first use: a program that runs engines never imports the compiler.
 _HOMES = {"Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.tune"}
-# What scripts touch that were written for onnxruntime.
+# Names that scripts written for onnxruntime use.
 _HOMES.update(
     dict.fromkeys(
         (
@@ -81,8 +81,7 @@ _HOMES.update(
 
 
 class _Package(ModuleType):
-    """A package in which `build` and `tune` are always the functions, also after the modules of these names have been
-    imported."""
+    """A package whose `build` and `tune` stay functions when modules of these names are imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in ("build", "tune") or not isinstance(value, ModuleType):
@@ -95,13 +94,14 @@ sys.modules[__name__].__class__ = _Package
 def build(
     model: Any, shapes: Mapping[str, str | Sequence[Any]] | None = None, *, options: Options | None = None, **given: Any
 ) -> Engine:
-    """An engine for this machine from a model.
+    """Builds an engine from a model.
 
-    model: path, bytes or onnx ModelProto. shapes: input name → sizes, (1, 3, 224, 224) or "1x3x224x224". options: an
-    Options, whose fields the other keywords override: values=None (inputs that become constants of the engine: {"axes":
-    np.array([1])}), level=3, budget=None, threads=None, strict=False, timing_cache=None, cache_dir=None, target="cpu",
-    precision="fp32", outputs=None, progress=None and more (see Options). Raises ModelError for what is wrong with the
-    model, InputError for options that do not fit, BuildError for the rest.
+    model: path, bytes or onnx ModelProto. shapes: input name → sizes, such as (1, 3, 224, 224), "1x3x224x224" or, with
+    a dynamic dimension of minimum, optimum and maximum, "1..8..32x3x224x224". options: an Options. given: further fields
+    of Options by keyword, which override those of `options`: build("m.onnx", level=0, target="cuda").
+
+    Raises ModelError if the model is damaged or not supported, InputError for options that are not valid, Cancelled if
+    `progress` returns False, and BuildError if no engine can be built for another reason.
     """
     with Needs("building engines"):
         from pelton.compiler.build import build

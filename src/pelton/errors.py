@@ -1,4 +1,4 @@
-"""The one family of exceptions: every message says what was expected, what was given, where, and what to do."""
+"""Exceptions of Pelton; every message says what was expected, what was given, where, and what to do."""
 
 import errno
 import os
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 class Error(RuntimeError):
-    """Anything Pelton refuses, of its own accord."""
+    """Base class of all errors that Pelton raises on purpose."""
 
 
 class ModelError(Error):
     """The model file is damaged, inconsistent or uses something that cannot be imported.
 
-    `values` names the inputs of the model whose values decide the program, where knowing those might be enough: give
-    them with `values=`."""
+    `values` names inputs that decide the program, if the model might be read once they are given by the option
+    `values`."""
 
     def __init__(self, text: str = "", values: "tuple[str, ...]" = ()):
         super().__init__(text)
@@ -21,24 +21,23 @@ class ModelError(Error):
 
 
 class FormatError(ModelError):
-    """A file or bytes that are no ONNX model."""
+    """The file or the bytes are no ONNX model."""
 
 
 class BuildError(Error):
-    """A sound model could not be turned into an engine on this machine."""
+    """No engine could be built from a valid model on this machine."""
 
 
 class EngineError(Error):
-    """The engine file is damaged, of another version, or does not run on this machine."""
+    """The engine file is damaged, of another version, or made for another machine."""
 
 
 class InputError(Error, ValueError):
-    """An array, name, shape or option handed in by the caller does not fit."""
+    """An array, name, shape or option from the caller is not valid."""
 
 
 class Absent(FileNotFoundError):
-    """What errors of a file that is not there are besides: the system's own, with its `errno` and the path as
-    `filename`."""
+    """Base class of errors of missing files: a FileNotFoundError with `errno`, and the path as `filename`."""
 
     def __init__(self, text: str = "", path: "str | os.PathLike[str] | None" = None):
         super().__init__(text)
@@ -66,21 +65,19 @@ class InputAbsent(Absent, InputError):
 
 
 class Cancelled(BuildError):
-    """The caller's progress function asked to stop."""
+    """The `progress` callback of the build returned False."""
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """What a mistyped name might have been, for the end of a sentence: " (did you mean 'image'?)"; "" where nothing is
-    like it."""
-    from difflib import get_close_matches  # errors alone need it
+    """A suggestion for a mistyped name, to end a sentence with: " (did you mean 'image'?)", or "" without one."""
+    from difflib import get_close_matches  # imported only for errors
 
     found = get_close_matches(name, dict.fromkeys(known), 1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 class Needs:
-    """A block that imports what some installations of Pelton lack: where a package is missing, an error says what for,
-    and how to get it."""
+    """Context manager for imports of optional packages: its error says what a missing one is for, and how to get it."""
 
     def __init__(self, what: str, kind: type[Error] = BuildError):
         self.what, self.kind = what, kind

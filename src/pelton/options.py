@@ -1,4 +1,4 @@
-"""Everything a user can decide about a build, in one frozen value; nothing else steers the compiler."""
+"""Build options, in one immutable value; nothing else steers the compiler."""
 
 from __future__ import annotations
 
@@ -18,30 +18,51 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 @dataclass(frozen=True)
 class Options:
-    """Build options.
+    """Options of a build, immutable. Raises InputError for values out of range and options that exclude each other.
 
-    shapes: input name → sizes, e.g. {"x": (1, 3, 224, 224)}, {"x": "1x3x224x224"}, or {"x": "1..8..32x3x224x224"} where
-    a run decides one (minimum..optimum..maximum; engines are tuned for the optimum). optimum: input name → sizes to
-    tune for along unspecified axes. outputs: names of (inner) tensors to return. values: input name → what it
-    always is, where that decides the program (axes, a shape, a condition): an array or numbers, None for an optional
-    without a value, a list of arrays for a sequence. Such inputs are constants of the engine. level: 0 (no timing) to 5
-    (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for,
-    on CPUs. For GPUs, levels from 3 on also keep other tactics in the engine, which `pelton tune` times later. strict:
-    only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half, no
-    halves kept in f32). memory: bytes that a run may take, inputs, outputs and constants included (what the machine
-    has, if not given); a model that takes more is refused. check: run every region beside its reference.
-    max_iterations: of all loops of a run together whose ends depend on the data; a run that wants more is refused.
-    target: "cpu" (for the CPU here), "cpu:x86_64_v3" or "cpu:x86_64_v4" (for all CPUs of a level: AVX2, AVX-512),
-    "cuda" (for the GPU here; where none is, for sm_80 and sm_90), or "cuda:sm_80,sm_90". Where a CPU cannot run what
-    the target is, nothing is timed. precision: what values between the layers are kept in: "fp32", and for GPUs "fp16"
-    or "bf16"; sums are always in fp32. "tf32", for GPUs, keeps all in fp32 and multiplies matrices rounded to TF32 (ten
-    bits behind the point), which tensor cores do at half the rate of fp16. save_tactics: a file that records what the
-    build decides: chains, layouts, the tactic of every region. load_tactics: such a file, by which all is decided
-    again, so that nothing is timed, whatever the level; regions that it does not know are refused. Both are for CPUs.
-    cache_dir: where compiled kernels, times and the engines of sessions are kept (PELTON_CACHE_DIR, else the user's
-    cache directory, if not given); cache_limit: bytes that they may take (PELTON_CACHE_LIMIT, else 4 GB, if not given),
-    above which the least recently used go. image, labels: how pictures become inputs and outputs become words, kept in
-    the engine. cc: another clang than the ziglang wheel's.
+    The program:
+    shapes: input name → sizes: {"x": (1, 3, 224, 224)} or {"x": "1x3x224x224"}; a dynamic dimension is
+        minimum..optimum..maximum, as in {"x": "1..8..32x3x224x224"}. Default: the sizes of the model.
+    optimum: input name → sizes that the engine is tuned for along dimensions that are unspecified.
+    values: input name → value of an input that decides the program (axes, a shape, a condition) and becomes a constant
+        of the engine: an array or numbers, None for an empty optional, a list of arrays for a sequence.
+    outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
+
+    The target:
+    target: "cpu" (default: the CPU here), "cpu:x86_64_v3" or "cpu:x86_64_v4" (every CPU with AVX2 or AVX-512), "cuda"
+        (the GPU here; without one, sm_80 and sm_90) or "cuda:sm_80,sm_90". Nothing is timed if the CPU here cannot run
+        code of the target.
+    precision: type of values between kernels: "fp32" (default), for GPUs also "fp16" and "bf16"; sums are in fp32.
+        "tf32", for GPUs, stores fp32 and multiplies matrices rounded to TF32 (10 bits of fraction), which tensor cores
+        do at half the rate of fp16.
+    threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: all that the process may use.
+    strict: allow only arithmetic that differs from the model's by the order of sums: no Winograd, no recurrent weights
+        in fp16, no fp16 values widened to fp32. Default: False.
+    memory: bytes that a run may take, inputs, outputs and constants included; a model that takes more is rejected.
+        Default: the memory of this machine.
+    max_iterations: number of iterations that all loops with data-dependent ends may take together in a run; a run that
+        takes more is rejected. Default: 1,000,000.
+
+    The search:
+    level: effort of timing, 0 (none), 1, 2 (few candidates), 3 (default), 4, 5 (every candidate). From 3 on, engines
+        for GPUs also carry alternatives, which `pelton tune` times later.
+    budget: seconds of timing, after which the best guess is taken. Default: no limit.
+    timing_cache: file of measured times, read and written; equal times give equal engines. Default: one in cache_dir.
+    save_tactics: file to record decisions in: chains, layouts, the tactic of every region. CPUs only.
+    load_tactics: file of recorded decisions, which are taken again without timing, whatever the level; regions that it
+        lacks are rejected. CPUs only.
+    check: compare every region with its reference; raises BuildError if one is off by more than 0.001. CPUs only.
+        Default: False.
+    progress: function (stage, done, total) that is called as the build proceeds; False from it raises Cancelled.
+
+    Files:
+    cache_dir: directory of compiled kernels, times and the engines of sessions. Default: PELTON_CACHE_DIR, else the
+        user's cache directory.
+    cache_limit: bytes that cache_dir may take; the least recently used entries are removed. Default:
+        PELTON_CACHE_LIMIT, else 4 GB.
+    cc: path of a clang to compile with. Default: that of the ziglang wheel.
+    image: how pictures become inputs, stored in the engine: "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb".
+    labels: names of the classes, in the order of the outputs, stored in the engine.
     """
 
     shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
@@ -94,7 +115,7 @@ class Options:
         if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
             raise InputError(f"max_iterations is a whole number from 0 on, got {self.max_iterations!r}")
         if self.image is not None:
-            from .preprocessing import parse  # only engines that take pictures need it
+            from .preprocessing import parse  # imported only for engines that take pictures
 
             parse(self.image)
         if not self.on_cpu and self.architectures is None:
@@ -110,19 +131,18 @@ class Options:
         tactics = [f"{name}=" for name in ("save_tactics", "load_tactics") if getattr(self, name) is not None]
         if tactics and not self.on_cpu:
             raise InputError(
-                f"tactics are recorded and replayed for CPUs, the target is {self.target!r}: engines for "
-                f"GPUs carry their alternatives, which `pelton tune` times; leave out {' and '.join(tactics)}"
+                f"tactics are recorded and replayed for CPUs, the target is {self.target!r}: engines for"
+                f" GPUs carry their alternatives, which `pelton tune` times; leave out {' and '.join(tactics)}"
             )
         timing = [f"{name}=" for name in ("budget", "timing_cache") if getattr(self, name) is not None]
         if timing and self.load_tactics is not None:
             raise InputError(
-                "load_tactics= takes tactics as they were recorded and times nothing; leave it out, or "
-                f"{' and '.join(timing)}"
+                "load_tactics= takes tactics as they were recorded and times nothing; leave it out, or"
+                f" {' and '.join(timing)}"
             )
         if self.strict and self.precision != "fp32":
             raise InputError(
-                f"strict keeps all arithmetic as the model has it, precision {self.precision!r} does not; give one of"
-                " the two"
+                f"strict keeps all arithmetic as in the model, precision {self.precision!r} does not; give one of both"
             )
         if self.check and not self.on_cpu:
             raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
@@ -139,8 +159,7 @@ class Options:
 
     @property
     def architectures(self) -> tuple[int, ...] | None:
-        """The GPUs that code is made for (90 for sm_90), none where that is for the GPU here to say; None where the
-        target is no GPU."""
+        """Architectures of the GPUs to compile for (90 for sm_90); () for that of the GPU here, None for CPUs."""
         kind, _, named = self.target.partition(":")
         if (
             kind != "cuda"
@@ -151,7 +170,7 @@ class Options:
         return tuple(sorted({int(a[3:]) for a in named.split(",")})) if named else ()
 
     def but(self, **changes) -> "Options":
-        """These options with the given ones in place of their own; InputError for an unknown name."""
+        """A copy with the given options changed; raises InputError for an unknown name."""
         unknown = changes.keys() - {f.name for f in fields(self)} - {"usual"}
         if unknown:
             likely = near(min(unknown), [f.name for f in fields(self)])

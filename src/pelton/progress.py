@@ -17,11 +17,11 @@ STAGES = {
     "check": "checking kernels",
     "link": "linking",
 }
-PATIENCE = 5.0  # seconds between two plain lines of one stage
+INTERVAL = 5.0  # seconds between two plain lines of one stage
 
 
 def is_visible() -> bool:
-    """Whether somebody sees what goes to stderr as it comes: on a terminal, or under the cell of a notebook."""
+    """Whether a user sees stderr as it is written: on a terminal, or below the cell of a notebook."""
     return (
         sys.stderr.isatty()
         or "ipykernel" in sys.modules
@@ -31,9 +31,9 @@ def is_visible() -> bool:
 
 
 @contextmanager
-def show_progress(wanted: bool = True) -> Iterator[Progress]:
-    """A function (stage, done, total) for `pelton.build`. Bars are gone from the terminal when the work is done."""
-    if not wanted:
+def show_progress(enabled: bool = True) -> Iterator[Progress]:
+    """A callback (stage, done, total) for the option `progress`, whose bars disappear when the work is done."""
+    if not enabled:
         yield lambda stage, done, total: None
         return
     if sys.stderr.isatty():
@@ -42,7 +42,7 @@ def show_progress(wanted: bool = True) -> Iterator[Progress]:
             from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bars
         except ImportError:
-            pass  # part of pelton[build]; without it lines do
+            pass  # part of pelton[build]; plain lines otherwise
         else:
             columns = (
                 SpinnerColumn(),
@@ -52,15 +52,15 @@ def show_progress(wanted: bool = True) -> Iterator[Progress]:
                 TimeElapsedColumn(),
             )
             with Bars(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bars:
-                yield _bar(bars)
+                yield _report_by_bar(bars)
             return
-    yield _lines()
+    yield _report_by_lines()
 
 
-def _bar(bars) -> Progress:
-    shown: dict[str, int] = {}  # the stage at work and its bar
+def _report_by_bar(bars) -> Progress:
+    shown: dict[str, int] = {}  # the current stage → its bar
 
-    def tell(stage: str, done: int, total: int) -> None:
+    def report(stage: str, done: int, total: int) -> None:
         if stage == "done":
             return
         if stage not in shown:
@@ -70,20 +70,19 @@ def _bar(bars) -> Progress:
             shown[stage] = bars.add_task(STAGES.get(stage, stage), total=total)
         bars.update(shown[stage], completed=done, total=total)
 
-    return tell
+    return report
 
 
-def _lines() -> Progress:
-    said: dict[str, float] = {}  # the stage at work and when it was spoken of
+def _report_by_lines() -> Progress:
+    printed: dict[str, float] = {}  # the current stage → time of its last line, in seconds
 
-    def tell(stage: str, done: int, total: int) -> None:
+    def report(stage: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if stage == "done" or (stage in said and (now - said[stage] < PATIENCE or done == total)):
+        if stage == "done" or (stage in printed and (now - printed[stage] < INTERVAL or done == total)):
             return
-        said.clear()
-        said[stage] = now
-        print(
-            STAGES.get(stage, stage) + (f", {done} of {total}" if total > 1 else "") + " …", file=sys.stderr, flush=True
-        )
+        printed.clear()
+        printed[stage] = now
+        count = f", {done} of {total}" if total > 1 else ""
+        print(f"{STAGES.get(stage, stage)}{count} …", file=sys.stderr, flush=True)
 
-    return tell
+    return report

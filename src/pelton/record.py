@@ -1,5 +1,8 @@
-"""Frozen dataclasses that are cheap to define. `dataclasses` compiles six functions for every class, up to a
-millisecond each, which programs that load engines would pay before the first; here classes share them."""
+"""Frozen dataclasses that are cheap to define.
+
+`dataclasses` compiles six functions for every class, up to a millisecond each, at every start of a program that loads
+engines; here all classes share them.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ else:
     def record(*, frozen: bool):
         """`dataclasses.dataclass(frozen=True)`: fields, defaults, `replace` and `match` as there."""
         assert frozen
-        return _made
+        return _define
 
 
-def _made(cls: type) -> type:
+def _define(cls: type) -> type:
     bare(init=False, repr=False, eq=False)(cls)
     names = tuple(f.name for f in fields(cls))
     known = frozenset(names)
@@ -42,23 +45,23 @@ def _made(cls: type) -> type:
         if missing := [n for n in names if n not in state]:
             raise TypeError(f"{cls.__name__} needs {', '.join(missing)}")
 
-    def content(self: Any) -> tuple:
+    def values_of(self: Any) -> tuple:
         return tuple([getattr(self, name) for name in names])
 
     def equal(self: Any, other: object) -> bool:
-        return content(self) == content(other) if other.__class__ is cls else NotImplemented
+        return values_of(self) == values_of(other) if other.__class__ is cls else NotImplemented
 
-    def refuse(self: Any, name: str, *_: Any) -> NoReturn:
+    def reject_change(self: Any, name: str, *_: Any) -> NoReturn:
         raise FrozenInstanceError(
-            f"cannot change the field {name!r} of {cls.__name__}; dataclasses.replace makes another one"
+            f"cannot change the field {name!r} of {cls.__name__}; dataclasses.replace makes a changed copy"
         )
 
     for name, method in (
         ("__init__", init),
         ("__eq__", equal),
-        ("__hash__", lambda self: hash(content(self))),
-        ("__setattr__", refuse),
-        ("__delattr__", refuse),
+        ("__hash__", lambda self: hash(values_of(self))),
+        ("__setattr__", reject_change),
+        ("__delattr__", reject_change),
         ("__repr__", lambda self: f"{cls.__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"),
     ):
         setattr(cls, name, method)

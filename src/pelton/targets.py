@@ -1,4 +1,4 @@
-"""What kernels are made for: instruction set levels of CPUs, and architectures of NVIDIA GPUs."""
+"""What kernels are compiled for: instruction set levels of CPUs, and architectures of NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-WITH_ZEROS = ("cuda",)  # archs of targets where contexts have memory that is zero between runs
+WITH_ZEROS = ("cuda",)  # archs whose contexts have memory that is zero between runs
 
 
 def is_gpu(target: Mapping[str, Any]) -> bool:
@@ -18,7 +18,7 @@ def is_gpu(target: Mapping[str, Any]) -> bool:
 
 # ---- CPUs ----
 
-# Levels of the x86-64 psABI, each with all of the one before; names as the compiler spells them.
+# Levels of the x86-64 psABI, each with all of the one before; names of clang.
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
@@ -29,14 +29,14 @@ LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Isa:
-    """march: the level as clang spells it. lanes: of f32 in a vector. registers: of vectors."""
+    """march: clang's name of the level. lanes: f32 elements of a vector. registers: number of vector registers."""
 
     march: str
     lanes: int
     registers: int
 
 
-# The levels that kernels are made for, the best last.
+# The levels that kernels are compiled for, the best last.
 ISAS: Mapping[str, Isa] = MappingProxyType(
     {"x86_64_v3": Isa("x86-64-v3", 8, 16), "x86_64_v4": Isa("x86-64-v4", 16, 32)}
 )
@@ -49,7 +49,7 @@ def fits(level: str, features: Iterable[str]) -> bool:
 
 
 def best(features: Iterable[str]) -> str:
-    """The best level that kernels are made for and a CPU with these features runs; the first where it runs none."""
+    """The best level in BUILT that a CPU with these features runs; the first if it runs none."""
     *_, found = (BUILT[0], *(isa for isa in BUILT if fits(isa, features)))
     return found
 
@@ -59,8 +59,10 @@ def best(features: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class TypicalGpu:
-    """A GPU that stands for its architecture: multiprocessors; bytes of each that blocks may share, and how many of
-    them one block; bytes of L2."""
+    """A GPU that represents its architecture; sizes in bytes.
+
+    l1: shared memory of a multiprocessor. block: shared memory that one block may have. l2: the L2 cache.
+    """
 
     name: str
     multiprocessors: int
@@ -69,12 +71,10 @@ class TypicalGpu:
     l2: int
 
 
-# What is built for where no such GPU is there to be asked. Multiprocessors and L2 are of NVIDIA's white papers ("Turing
-# GPU Architecture", 2018, T4;
-# "A100 Tensor Core GPU Architecture", 2020; "Ampere GA102 GPU Architecture", 2020, RTX 3090; "Ada GPU Architecture",
-# 2022, RTX 4090; "H100 Tensor Core GPU
-# Architecture", 2022, SXM5; "RTX Blackwell GPU Architecture", 2025, RTX 5090), shared memory of the CUDA C++
-# Programming Guide, "Technical Specifications per
+# The GPUs assumed where none is present. Multiprocessors and L2 are from NVIDIA's white papers ("Turing GPU
+# Architecture", 2018, T4; "A100 Tensor Core GPU Architecture", 2020; "Ampere GA102 GPU Architecture", 2020, RTX 3090;
+# "Ada GPU Architecture", 2022, RTX 4090; "H100 Tensor Core GPU Architecture", 2022, SXM5; "RTX Blackwell GPU
+# Architecture", 2025, RTX 5090), shared memory from the CUDA C++ Programming Guide, "Technical Specifications per
 # Compute Capability".
 TYPICAL = {
     75: TypicalGpu("T4", 40, 64 << 10, 64 << 10, 4 << 20),
@@ -85,21 +85,24 @@ TYPICAL = {
     120: TypicalGpu("RTX 5090", 170, 100 << 10, 99 << 10, 96 << 20),
 }
 
-# Compute capabilities of the CUDA C++ Programming Guide that drivers of CUDA 13 run.
+# Compute capabilities in the CUDA C++ Programming Guide that drivers of CUDA 13 run.
 ARCHITECTURES = (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
 
 
 def typical(arch: int) -> TypicalGpu:
-    """What stands for an architecture: of those known, the newest that is no newer."""
+    """The GPU in TYPICAL for an architecture: that of the newest one there that is no newer."""
     return TYPICAL[max((a for a in TYPICAL if a <= arch), default=min(TYPICAL))]
 
 
 def fitting(archs: Iterable[int], arch: int) -> int | None:
-    """Which of the architectures with cubins a GPU runs, the newest of them. Cubins run on GPUs of the same generation
-    that are no older; from sm_90 on they use what only the very architecture has."""
+    """The newest of the architectures of cubins that a GPU of architecture `arch` runs, or None.
+
+    Cubins run on GPUs of the same generation that are no older; those from sm_90 on use features of their architecture
+    alone.
+    """
     return max((a for a in archs if a == arch or (a < 90 and a // 10 == arch // 10 and a <= arch)), default=None)
 
 
 def gpus(archs: Iterable[int]) -> dict[str, Any]:
-    """What an engine with cubins for these architectures says about where it runs."""
+    """The `target` of engines with cubins for these architectures."""
     return {"os": sys.platform, "arch": "cuda", "isa": ",".join(f"sm_{a}" for a in sorted(archs)), "features": []}
