@@ -15,7 +15,7 @@ from compare import assert_close
 from fuzz import cases, engines, graphs, pool, seeds
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from onnx_cases import i64
+from onnx_operands import i64
 from onnx_models import draw, model, one_node
 
 from pelton.compiler.build import build

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from fuzz import cases, pool
 from onnx import TensorProto, helper
-from onnx_cases import f32, i64
+from onnx_operands import f32, i64
 from onnx_models import model, one_node
 
 from pelton.compiler.build import build
