@@ -1,4 +1,4 @@
-"""Writes graphs: types are inferred, names made unique, constants computed and sizes reckoned with as they come."""
+"""Builds graphs node by node: infers types, makes names unique, folds constants and size arithmetic on the way."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from .graph import Graph, Node, Value, remove_dead_nodes, unique
 from .op import Op, Term, get
 from .types import BOOL, I64, DType, TensorType
 
-SMALL = 1 << 20  # constants up to this many elements may grow out of smaller ones
-FEW = 1 << 12  # sizes that are reckoned with one by one
-ALIKE = 64  # elements of constants of which equal ones are one
+SMALL = 1 << 20  # elements up to which folded constants may be larger than their operands
+FEW = 1 << 12  # elements up to which size arithmetic is folded
+ALIKE = 64  # elements up to which equal constants are shared
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
 class Builder:
-    """Makes a graph node by node.
+    """Builds a graph node by node.
 
-    With `folds`, as importers want it, nodes of constants are computed at once, sizes are reckoned with, and names stay
-    as they are given until `finished` makes them unique; else every node is written, and names are final. `taken`:
-    names that are used already.
+    folds: fold constants and size arithmetic, and keep names as given until `finish` makes them unique, as importers
+    need it; otherwise every node is written, and names are final. taken: names already in use.
     """
 
     def __init__(self, name: str = "main", *, folds: bool = False, taken: Iterable[str] = ()):
@@ -36,21 +35,21 @@ class Builder:
         self.constants: dict[Value, np.ndarray] = {}
         self.nodes: list[Node] = []
         self.makers: dict[Value, Node] = {}  # value → the node that makes it
-        # value → what the finished graph is to call it, as far as it was said
+        # value → its name in the finished graph, if not its own
         self.names: dict[Value, str] = {}
-        # integers (and floats) that are sizes or made of them, as objects
+        # value → array of objects, for integers and floats that are sizes or computed from sizes
         self.sizes: dict[Value, np.ndarray] = {}
-        # values that would be sizes, or follow from them, if this were known
+        # value → the question that kept it from being folded into sizes
         self.questions: dict[Value, Undecided] = {}
         self._names = set(taken)
         self._alike: dict[tuple, Value] = {}
-        # constants that may stay in few bits → what folding made them of
+        # constants that may stay in few bits → the nodes that they were folded from
         self.stored: dict[Value, Node] = {}
 
     # --- names, inputs, constants
 
     def fresh(self, hint: str) -> str:
-        """A name not yet taken, as close to the hint as possible."""
+        """A name that is not taken, as close to the hint as possible."""
         if self.folds:
             return hint
         name = unique(hint or "t", self._names)
@@ -63,7 +62,7 @@ class Builder:
         return value
 
     def constant(self, array: Any, name: str = "c") -> Value:
-        """A constant of its own."""
+        """A new constant."""
         array = np.asarray(array)
         array = array.astype(object) if array.dtype.kind in "UST" else array
         value = Value(TensorType.of(array), self.fresh(name))
@@ -71,7 +70,7 @@ class Builder:
         return value
 
     def shared_constant(self, array: np.ndarray, name: str = "constant") -> Value:
-        """A constant; equal small ones are one."""
+        """A constant, shared with equal ones if it is small."""
         if array.size > ALIKE or array.dtype.kind in "OUST":
             return self.constant(array, name)
         key = (array.dtype.name, array.shape, array.tobytes())
@@ -91,9 +90,11 @@ class Builder:
         node_name: str = "",
         random: bool = False,
     ) -> tuple[Value, ...]:
-        """The outputs of a new node; with `folds`, constants where its inputs are, unless it is `random`, and sizes
-        where they are sizes. Raises what the op's `infer` raises, ValueError where a node of constants cannot be
-        computed."""
+        """Writes a node; returns its outputs.
+
+        With `folds`, a node of constants becomes constants, unless it is `random`, and one of sizes becomes sizes.
+        Raises what the op's `infer` raises, and ValueError if a node of constants cannot be computed.
+        """
         inputs, attrs = tuple(inputs), op.complete(attrs or {})
         types = op.infer_types(tuple(v.type for v in inputs), attrs)
         hints = [hint or op.name for hint, _ in zip(chain(names, repeat("")), types)]
@@ -112,35 +113,35 @@ class Builder:
             if op.dequantizes or op.moves and not self.stored.keys().isdisjoint(inputs):
                 self.stored.update((v, Node(op, inputs, attrs, held, node_name)) for v in held)
             return held
-        reckoned, question = None, None
+        folded, question = None, None
         try:
-            reckoned = None if depends else self._reckoned(node)
+            folded = None if depends else self._fold_sizes(node)
         except Undecided as e:
             question = e
-        if reckoned is not None and (types[0].dtype.is_integer or sizes.is_known(reckoned)):
-            return (self.from_sizes(reckoned, types[0].dtype, hints[0].removesuffix(f".{op.name}")),)
+        if folded is not None and (types[0].dtype.is_integer or sizes.is_known(folded)):
+            return (self.from_sizes(folded, types[0].dtype, hints[0].removesuffix(f".{op.name}")),)
         self.write(node)
         if question is not None:
             self.questions[node.outputs[0]] = question
-        if reckoned is not None:
-            self.sizes[node.outputs[0]] = reckoned  # floats of sizes are sizes again when they are rounded
+        if folded is not None:
+            self.sizes[node.outputs[0]] = folded  # floats of sizes are sizes again when they are rounded
         return node.outputs
 
     def write(self, node: Node) -> tuple[Value, ...]:
-        """Appends a node as it is."""
+        """Appends a node unchanged."""
         self.nodes.append(node)
         self.makers.update((v, node) for v in node.outputs)
         return node.outputs
 
     def _folds(self, node: Node) -> bool:
-        """Whether a node is computed at once: its inputs are constants, and the result is not out of proportion."""
+        """Whether a node is folded: its inputs are constants, and its outputs not much larger than these."""
         given, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
-        most = max((SMALL, *(t.size for t in given if t.known)))
+        limit = max((SMALL, *(t.size for t in given if t.known)))
         if not all(v in self.constants for v in node.inputs) or not is_worth_folding(node.op, given, made, node.attrs):
             return False
-        if node.op.stepwise:  # folded where each of its steps is
+        if node.op.stepwise:  # folded if each of its steps is
             made = [v.type for step in expand_op(node.op, node.inputs, node.attrs).nodes for v in step.outputs]
-        return all(t.size <= most for t in made)
+        return all(t.size <= limit for t in made)
 
     def build(
         self,
@@ -150,9 +151,10 @@ class Builder:
         outputs: tuple[Value, ...] | None = None,
         memo: dict[int, tuple[Value, ...]] | None = None,
     ) -> tuple[Value, ...]:
-        """The values of a Value, Term, array or number, as expansions and rules are made of them; a Term that occurs
-        twice is built once. With `outputs` given, the outermost node makes those values, where they are of its
-        types."""
+        """Writes an expression of Values, Terms, arrays and numbers, as expansions and rules return it.
+
+        A Term that occurs twice is built once. outputs: the values that the outermost node defines, if of its types.
+        """
         memo = {} if memo is None else memo
         if isinstance(thing, Value):
             return (thing,)
@@ -168,9 +170,8 @@ class Builder:
         return memo[id(thing)]
 
     def _operands(self, term: Term, node_name: str, memo: dict[int, tuple[Value, ...]]) -> tuple[Value, ...]:
-        """The arguments of a term as values; numbers and float64 arrays are rounded once, to the element type of their
-        neighbours."""
-        known = [None if _untyped(a) else self.build(a, node_name=node_name, memo=memo)[0] for a in term.args]
+        """The operands of a term; numbers and float64 arrays are rounded once, to the element type of the others."""
+        known = [None if _is_untyped(a) else self.build(a, node_name=node_name, memo=memo)[0] for a in term.args]
         dtype = next((v.type.dtype for v in known if v is not None and v.type.dtype is not BOOL), None)
         found = []
         for value, arg in zip(known, term.args):
@@ -186,12 +187,14 @@ class Builder:
     # --- sizes
 
     def elements(self, value: Value) -> np.ndarray | None:
-        """The array of a constant, or sizes as objects; None for everything else."""
+        """The array of a constant, or of sizes as objects; None for other values."""
         return self.constants.get(value, self.sizes.get(value))
 
     def ancestors(self, value: Value, last: Container[Value]) -> Iterator[tuple[Value, Node | None]]:
-        """What a value is made of, and who makes it (None where nobody here does): the value, and all before it, as far
-        as `last`. Constants and sizes are left out."""
+        """A value and all that it is computed from, up to `last`, each with its node (None if it has none here).
+
+        Constants and sizes are left out.
+        """
         seen, waiting = {value}, [value]
         while waiting:
             v = waiting.pop()
@@ -204,62 +207,49 @@ class Builder:
                 waiting += new
 
     def from_sizes(self, found: np.ndarray, dtype: DType, name: str = "") -> Value:
-        """Integers out of sizes: a constant, where all of them are numbers."""
+        """Integers from sizes: a constant if all of them are numbers."""
         if sizes.is_known(found):
             return self.shared_constant(found.astype(dtype.numpy))
         value = Value(TensorType(dtype, found.shape), self.fresh(f"{name}.sizes"))
         self.sizes[value] = found
         return value
 
-    def _reckoned(self, node: Node) -> np.ndarray | None:
-        """The result of an op on sizes; None for everything else. Undecided where it is a question of what the sizes
-        are."""
+    def _fold_sizes(self, node: Node) -> np.ndarray | None:
+        """The result of an op on sizes, None for other ops; raises Undecided if it depends on the values of symbols."""
         held = [a for v in node.inputs if (a := self.elements(v)) is not None and a.size <= FEW]
         if len(held) < len(node.inputs) or not any(v in self.sizes for v in node.inputs):
             return None
         return sizes.fold(node.op, held, node.attrs, node.outputs[0].type.dtype)
 
     def size_nodes(self) -> list[Node]:
-        """The nodes that give the values of sizes where the program reads them as data."""
+        """Nodes that compute sizes which the program reads as data."""
         made, written = [], {v for n in self.nodes for v in n.outputs}
         for v, array in self.sizes.items():
             if v not in written and v.type.dtype.is_integer:
                 whole = v if v.type.dtype is I64 else Value(v.type.with_dtype(I64), v.name)
-                made.append(
-                    Node(
-                        get("sizes"),
-                        (),
-                        {"values": tuple(array.flat), "shape": array.shape},
-                        (whole,),
-                        self.names.get(v, ""),
-                    )
-                )
+                name = self.names.get(v, "")
+                made.append(Node(get("sizes"), (), {"values": tuple(array.flat), "shape": array.shape}, (whole,), name))
                 if whole is not v:
-                    made.append(
-                        Node(
-                            get("cast"),
-                            (whole,),
-                            get("cast").complete({"to": v.type.dtype}),
-                            (v,),
-                            self.names.get(v, ""),
-                        )
-                    )
+                    attrs = get("cast").complete({"to": v.type.dtype})
+                    made.append(Node(get("cast"), (whole,), attrs, (v,), name))
         return made
 
     # --- the graph
 
     def graph(self, outputs: Iterable[Value]) -> Graph:
-        """What was written, as it is."""
+        """The graph of all that was written."""
         return Graph(tuple(self.inputs), dict(self.constants), tuple(self.nodes), tuple(outputs), self.name)
 
-    def _in_few_bits(self) -> list[Node]:
-        """What makes constants of others that are stored in few bits, where a heavy op reads them: they stay so."""
+    def _unfolded_nodes(self) -> list[Node]:
+        """Nodes that unpack constants of few bits for heavy ops: they are not folded, and the constants stay small."""
         stay = exempt_from_folding((*self.stored.values(), *self.nodes))
         return [n for n in self.stored.values() if n in stay]
 
     def finish(self, inputs: Sequence[Value], results: Mapping[str, Value]) -> Graph:
-        """What the results need, those under their names, the inputs under theirs, all other values under `names` made
-        unique."""
+        """The graph of what the results need; results and inputs keep their names, others get unique ones.
+
+        results: output name → value.
+        """
         to: dict[Value, Value] = {v: v for v in inputs}
         constants, copies, outputs = dict(self.constants), [], []
         for name, value in results.items():
@@ -270,11 +260,11 @@ class Builder:
             elif value not in to:
                 to[value] = renamed
             elif to[value].name != name:
-                # an input handed through, or one value under two names: a copy of its own
+                # an input that is an output, too, or a value of two names: a copy
                 copies.append(Node(get("copy"), (value,), {}, (renamed,), name))
                 to[renamed] = renamed
             outputs.append(renamed if renamed in to else value)
-        stored = self._in_few_bits()
+        stored = self._unfolded_nodes()
         for node in stored:
             del constants[node.output]
         graph = remove_dead_nodes(
@@ -300,6 +290,6 @@ class Builder:
         return Graph(graph.inputs, kept, nodes, tuple(map(rename, graph.outputs)), self.name)
 
 
-def _untyped(thing: Any) -> bool:
-    """A Python number, or an array in the float64 that rules compute in: its element type is still to be chosen."""
+def _is_untyped(thing: Any) -> bool:
+    """Whether an operand is a number or a float64 array of a rule, whose element type that of its neighbors decides."""
     return not isinstance(thing, (Value, Term)) and (not isinstance(thing, np.ndarray) or thing.dtype == np.float64)

@@ -1,4 +1,4 @@
-"""The meaning of a program: every op by its reference, floats computed in float64 and rounded once per value."""
+"""Evaluates programs by the references of ops: floats are computed in float64 and rounded once per value."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ def _narrow(array, dtype: DType) -> np.ndarray:
 
 
 def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = True) -> tuple[np.ndarray, ...]:
-    """One node on arrays of its input types. With `round=False` floats stay float64 (inputs may be so already)."""
+    """Evaluates a node on arrays of its input types. With `round=False`, floats are float64, of inputs and outputs."""
     if node.op.stepwise:
-        return _written(node, arrays, round)
-    as_they_are = node.op.bits or node.op.moves and round
-    seen = _narrow if as_they_are else widen
-    wide = tuple(seen(a, v.type.dtype) for a, v in zip(arrays, node.inputs))
+        return _evaluate_expansion(node, arrays, round)
+    unchanged = node.op.bits or node.op.moves and round
+    convert = _narrow if unchanged else widen
+    wide = tuple(convert(a, v.type.dtype) for a, v in zip(arrays, node.inputs))
     if node.op.reference is None and node.op.scalar is None:
-        found = _expanded(node, wide)
+        found = _evaluate_terms(node, wide)
     else:
-        found = node.op.evaluate(
-            wide, {k: partial(_run, a, round) if isinstance(a, Body) else a for k, a in node.attrs.items()}
-        )
+        attrs = {k: partial(_run, a, round) if isinstance(a, Body) else a for k, a in node.attrs.items()}
+        found = node.op.evaluate(wide, attrs)
     out = []
     for a, v in zip(found, node.outputs):
         a = np.asarray(a)
@@ -50,13 +49,13 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
 
 
 def _run(body: Body, round: bool, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    """What a graph within a node gives for these inputs: nested graphs are functions to the references of their ops."""
+    """Evaluates a graph within a node, which is a function to the reference of its op."""
     found = evaluate(body.graph, {v.name: a for v, a in zip(body.graph.inputs, arrays, strict=True)}, round=round)
     return tuple(found[v.name] for v in body.graph.outputs)
 
 
-def _written(node: Node, arrays: tuple[np.ndarray, ...], round: bool) -> tuple[np.ndarray, ...]:
-    """What the expansion gives, value by value."""
+def _evaluate_expansion(node: Node, arrays: tuple[np.ndarray, ...], round: bool) -> tuple[np.ndarray, ...]:
+    """Evaluates the expansion of a node, rounding every value of it."""
     body = expand_op(node.op, node.inputs, node.attrs)
     known = {**body.constants, **dict(zip(node.inputs, arrays))}
     for step in body.nodes:
@@ -64,7 +63,8 @@ def _written(node: Node, arrays: tuple[np.ndarray, ...], round: bool) -> tuple[n
     return tuple(known[v] for v in body.outputs)
 
 
-def _expanded(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+def _evaluate_terms(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    """Evaluates the expansion of a node without rounding."""
     if node.op.expand is None:
         raise ValueError(f"{node.op.name} has neither a reference nor an expansion (node {node.name!r})")
     terms = node.op.expand(*node.inputs, **node.attrs)
@@ -88,10 +88,9 @@ def _term(t, known: dict) -> tuple[np.ndarray, ...]:
 def evaluate(
     graph: Graph, inputs: Mapping[str, np.ndarray], *, round: bool = True, keep: bool = False
 ) -> dict[str, np.ndarray]:
-    """Runs a graph by reference: input name → array, output name → array.
+    """Evaluates a graph by reference: input name → array, output name → array.
 
-    `round=False` computes every float in float64 throughout (the yardstick for precision); `keep` returns all values by
-    name.
+    round: False computes all floats in float64, without rounding. keep: return all values, not only outputs.
     """
     if symbols(graph):
         graph, _ = with_sizes(graph, sizes_of(graph, {name: np.shape(a) for name, a in inputs.items()}))
@@ -100,7 +99,7 @@ def evaluate(
         env[v] = np.asarray(inputs[v.name])
     last = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs}
     for i, node in enumerate(graph.nodes):
-        # as folding makes a constant of it
+        # rounded, as folding would do
         stored = node.op.dequantizes and all(v in graph.constants for v in node.inputs)
         found = evaluate_node(node, tuple(env[v] for v in node.inputs), round=round or stored)
         env.update(zip(node.outputs, found))

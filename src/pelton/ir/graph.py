@@ -19,7 +19,7 @@ from .types import TensorType
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of a program. Identity, not spelling, makes two values the same."""
+    """A tensor of a program. Values are compared by identity, not by name."""
 
     type: TensorType
     name: str
@@ -30,7 +30,7 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One application of an op. `name` is where it came from in the model file, for messages."""
+    """An application of an op. `name`: that of its node in the model file, for messages."""
 
     op: Op
     inputs: tuple[Value, ...]
@@ -49,7 +49,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A program: nodes in an order in which every value is made before it is used."""
+    """A program: nodes in executable order, each value defined before its uses."""
 
     inputs: tuple[Value, ...]
     constants: Mapping[Value, np.ndarray]
@@ -60,14 +60,14 @@ class Graph:
 
     @property
     def producer(self) -> dict[Value, Node]:
-        """value → the node that makes it (inputs and constants have none)."""
+        """value → the node that defines it; inputs and constants have none."""
         if "producer" not in self._index:
             self._index["producer"] = {v: n for n in self.nodes for v in n.outputs}
         return self._index["producer"]
 
     @property
     def users(self) -> dict[Value, list[Node]]:
-        """value → the nodes that read it, once per reading."""
+        """value → the nodes that read it, once per operand."""
         if "users" not in self._index:
             users: dict[Value, list[Node]] = {}
             for n in self.nodes:
@@ -77,7 +77,7 @@ class Graph:
         return self._index["users"]
 
     def uses(self, value: Value) -> int:
-        """How many readers a value has, a graph output counting as one."""
+        """The number of operands and graph outputs that a value is."""
         return len(self.users.get(value, ())) + sum(v is value for v in self.outputs)
 
     def replace(self, **changes) -> "Graph":
@@ -89,26 +89,27 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """A graph as an attribute of a node: a branch, or what a loop repeats. All that it reads is among its inputs, which
-    the node gives it in order.
+    """A graph as an attribute of a node: a branch, or the body of a loop.
 
-    Equal to another one that has the same nodes, constants and sizes, whatever values are called."""
+    All that it reads is among its inputs, which the node provides in order. Bodies are equal if their nodes, constants
+    and sizes are, whatever the names of their values.
+    """
 
     graph: Graph
 
     @cached_property
     def digest(self) -> str:
-        """Equal for equal bodies."""
+        """A hash that is equal for equal bodies."""
         g, place = self.graph, count()
         number: dict[Value, int] = defaultdict(lambda: next(place))
-        said: list[Any] = [[(number[v], str(v.type)) for v in g.inputs]]
+        content: list[Any] = [[(number[v], str(v.type)) for v in g.inputs]]
         for n in g.nodes:
             attrs = sorted((k, repr(a)) for k, a in n.attrs.items())
-            said.append(
+            content.append(
                 (n.op.name, [number[v] for v in n.inputs], [(number[v], str(v.type)) for v in n.outputs], attrs)
             )
-        said.append([number[v] for v in g.outputs])
-        found = hashlib.blake2b(repr(said).encode(), digest_size=16)
+        content.append([number[v] for v in g.outputs])
+        found = hashlib.blake2b(repr(content).encode(), digest_size=16)
         for v, array in sorted(((v, a) for v, a in g.constants.items() if v in number), key=lambda x: number[x[0]]):
             found.update(f"{number[v]} {v.type} {array.tolist() if array.dtype.kind in 'OUST' else ''}".encode())
             found.update(b"" if array.dtype.kind in "OUST" else np.ascontiguousarray(array).tobytes())
@@ -130,9 +131,11 @@ def bodies(node: Node) -> tuple[Body, ...]:
 
 
 def make_body(graph: Graph, captured: Sequence[Value] = ()) -> tuple[Body, tuple[Value, ...]]:
-    """A graph that reads values from around it as a body with these among its inputs, and the values, which are
-    operands of its node. They come after the graph's own inputs: those in `captured` in any case, so that several
-    bodies take the same, then further ones in the order in which they are read."""
+    """The body of a graph that captures values, which become inputs of it, and these values, as operands of its node.
+
+    They follow the graph's own inputs: first all in `captured`, so that several bodies take the same operands, then
+    further ones in the order of their uses.
+    """
     own = {*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs)}
     read = dict.fromkeys(
         [
@@ -152,7 +155,7 @@ def unique(hint: str, taken: Container[str]) -> str:
 
 
 def remove_dead_nodes(graph: Graph) -> Graph:
-    """The same graph without nodes and constants that no output needs. Inputs stay: they are the interface."""
+    """The graph without nodes and constants that no output needs. Inputs stay: they are the interface."""
     needed = set(graph.outputs)
     nodes = []
     for n in reversed(graph.nodes):
@@ -167,7 +170,7 @@ def remove_dead_nodes(graph: Graph) -> Graph:
 
 
 def substitute(graph: Graph, to: Mapping[Value, Value]) -> Graph:
-    """Every reading of a key reads its image instead (chains are followed)."""
+    """The graph with uses of each key replaced by uses of its value in `to`, transitively."""
 
     def end(v: Value) -> Value:
         while v in to:
@@ -182,27 +185,29 @@ def substitute(graph: Graph, to: Mapping[Value, Value]) -> Graph:
 
 
 def symbols(graph: Graph) -> tuple[dims.Symbol, ...]:
-    """The sizes that a run decides, in the order in which inputs and outputs name them."""
+    """The symbols of dynamic dimensions, in the order in which inputs and outputs have them."""
     return tuple(dims.symbols([v.type.shape for v in (*graph.inputs, *graph.outputs)]))
 
 
 def optimum_sizes(graph: Graph) -> dict[str, int]:
-    """The values that a program is tuned for."""
+    """Symbol → the size that a program is tuned for."""
     return {s.name: s.optimum for s in symbols(graph)}
 
 
 def with_sizes(
     graph: Graph, sizes: Mapping[str, int], to: dict[Value, Value] | None = None
 ) -> tuple[Graph, dict[Value, Value]]:
-    """The program for these values of its symbols, and its values by those of the graph: those in `to`, if given, and
-    new ones, which are added to it."""
+    """The program with symbols replaced by sizes, and a mapping from the values of the graph to its own.
+
+    to: values that are mapped already; new ones are added to it.
+    """
     return with_types_resized(graph, lambda d: dims.at(d, sizes), to)
 
 
 def with_types_resized(
     graph: Graph, size: Callable[[dims.Size], dims.Size], to: dict[Value, Value] | None = None
 ) -> tuple[Graph, dict[Value, Value]]:
-    """The program with each size that is not known replaced, and its values by those of the graph, as `sized`."""
+    """The program with each symbolic size replaced by `size`, and a mapping of values, as `with_sizes`."""
     to = {} if to is None else to
 
     def at(v: Value) -> Value:
@@ -233,7 +238,7 @@ def with_types_resized(
 
 
 def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Symbol → its value for inputs of these shapes; ValueError where a shape does not fit."""
+    """Symbol → its size for inputs of these shapes; raises ValueError if a shape does not fit."""
     found: dict[str, int] = {}
     for v in graph.inputs:
         given = shapes[v.name]
@@ -241,12 +246,10 @@ def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
             raise ValueError(f"input %{v.name} should be {v.type}, got the shape {list(given)}")
         for d, size in zip(v.type.shape, given):
             lone = next(iter(dims.symbols(d)), None)
-            times = (
-                None
-                if lone is None
-                else dims.exact(d, dims.symbol(lone.name, lone.minimum, lone.optimum, lone.maximum))
-            )
-            if lone is not None and isinstance(times, int) and times > 0:
+            if lone is None:
+                continue
+            times = dims.exact(d, dims.symbol(lone.name, lone.minimum, lone.optimum, lone.maximum))
+            if isinstance(times, int) and times > 0:
                 found.setdefault(lone.name, size // times)
     for v in graph.inputs:
         if tuple(dims.at(d, found) for d in v.type.shape) != tuple(shapes[v.name]):
@@ -255,7 +258,7 @@ def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
 
 
 def topological(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[Node, ...]:
-    """The nodes in an executable order, stable where there is a choice; ValueError naming a node on a cycle."""
+    """The nodes in a stable executable order; raises ValueError that names a node if there is a cycle."""
     nodes = list(nodes)
     producer = {v: n for n in nodes for v in n.outputs}
     state: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Scalar expressions: pointwise ops are written once as functions of these; numpy and C are readings of them."""
+"""Scalar expressions, in which pointwise ops are written; numpy, C and Triton code are generated from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _erf(x):
 def _cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
     x = np.asarray(x)
     source = DType.of(x)
-    # most are of ml_dtypes, which numpy computes little with
+    # numpy implements few operations on types of ml_dtypes
     if source.bits < 32 and source.is_float or source.bits < 8 and source.is_integer:
         x = x.astype(np.float32 if source.is_float else np.int8)
     with np.errstate(all="ignore"):
@@ -43,7 +43,7 @@ def _cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
             return _wrapped(_whole(x, dtype) if x.dtype.kind == "f" else x, dtype)
         if dtype is DType.F8E8M0FNU:
             return _power_of_two(x.astype(np.float32), saturate, round_mode).view(dtype.numpy)
-        # ONNX: what lies beyond the range becomes its end
+        # ONNX: values beyond the range saturate
         if dtype.size == 1 and dtype.is_float and saturate:
             import ml_dtypes
 
@@ -53,8 +53,7 @@ def _cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
 
 
 def _whole(x: np.ndarray, dtype: DType) -> np.ndarray:
-    """Floats towards zero. ONNX leaves open what becomes of those that do not fit and of NaN; this is what x86, and so
-    numpy and ONNX Runtime, make of them."""
+    """Rounds floats towards zero; NaN and values beyond the range, which ONNX leaves undefined, give what x86 gives."""
     half = 2.0 ** (max(dtype.bits, 32) - 1)
     x = np.trunc(x)
     high = x >= half if not dtype.is_signed and dtype.bits >= 32 else np.zeros(x.shape, bool)
@@ -65,7 +64,7 @@ def _whole(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _wrapped(x: np.ndarray, dtype: DType) -> np.ndarray:
-    """Integers and bools modulo what the type holds."""
+    """Integers and bools modulo 2 to the number of bits of the type."""
     if dtype.bits >= 8:
         return x.astype(dtype.numpy)
     low = x.astype(np.uint8) & ((1 << dtype.bits) - 1)
@@ -74,7 +73,7 @@ def _wrapped(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _power_of_two(x: np.ndarray, saturate: bool, round_mode: str) -> np.ndarray:
-    """The codes of float8e8m0 (OCP MX): exponents, 255 for NaN and infinity; signs are lost."""
+    """The codes of float8e8m0 (OCP MX specification 1.0): exponents, 255 for NaN and infinity, without sign."""
     bits = x.view(np.uint32)
     exponent, fraction = bits >> 23 & 255, bits & 0x7FFFFF
     up = {
@@ -86,7 +85,7 @@ def _power_of_two(x: np.ndarray, saturate: bool, round_mode: str) -> np.ndarray:
 
 
 def _shift(fn, past):
-    """A shift by less than nothing or by the width and more is one by all of the width."""
+    """A shift function; shifts by a negative number, or the width or more, give `past(a)`."""
 
     def shift(a, b):
         a, width = np.asarray(a), 8 * np.asarray(a).dtype.itemsize
@@ -96,7 +95,7 @@ def _shift(fn, past):
     return shift
 
 
-# name → what it means on arrays. `cast` carries its dtype in the node.
+# name → function of arrays. `cast` has its dtype in the node.
 PRIMITIVES: dict[str, Callable] = {
     "add": np.add,
     "sub": np.subtract,

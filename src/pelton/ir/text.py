@@ -1,4 +1,4 @@
-"""The text form of programs: printed for people, parsed back, and normalised into keys.
+"""The text form of programs: printed, parsed back, and normalized into keys.
 
     graph main(%x: f32[2, 3]) {
       %scale = constant f32[] 0.5
@@ -7,12 +7,11 @@
       return %values, %where
     }
 
-Sizes that a run decides are declared in front, with their bounds: `graph main[batch: 1..8..32](%x: f32[batch, 3*batch +
-1]) {`; as attributes they stand in brackets: `reshape(%x) {shape=([3*batch], 3)}`. Graphs within nodes are attributes
-on the same line, with their small constants: `if(%c, %x) {then=graph a(%x: f32[2]) { %y: f32[2] = neg(%x) return %y },
-other=graph …}`. Attributes at their defaults are left out, and so may be the types of outputs when a program is written
-by hand. Names, ops and the name behind a node (where it came from in the model file) are JSON strings where they are
-not plain words.
+Dynamic dimensions are declared first, with their bounds: `graph main[batch: 1..8..32](%x: f32[batch, 3*batch + 1]) {`;
+in attributes they are bracketed: `reshape(%x) {shape=([3*batch], 3)}`. Graphs within nodes are attributes on the same
+line, with their small constants: `if(%c, %x) {then=graph a(%x: f32[2]) { %y: f32[2] = neg(%x) return %y }, other=graph
+…}`. Attributes with default values are left out, and types of outputs may be in programs written by hand. Names of
+values and ops, and that of the node in the model file, which follows it, are JSON strings unless they are plain words.
 """
 
 from __future__ import annotations
@@ -31,16 +30,15 @@ from .graph import Body, Graph, Node, Value, symbols, unique
 from .text_reader import TextReader
 from .types import DType
 
-INLINE = 64  # constants of up to so many elements are small: `data=True` prints them
+INLINE = 64  # elements up to which constants are printed with `data=True`
 
 _PLAIN_NAME = re.compile(r"[\w./]+", re.ASCII)
 _PLAIN_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def to_text(graph: Graph, data: bool = False) -> str:
-    """The program in the form above. With `data`, constants of up to INLINE elements carry their values; the others are
-    types alone."""
-    names = _unique(graph)
+    """Prints a program. With `data`, constants of up to INLINE elements have their values; others only their types."""
+    names = _unique_names(graph)
     body = _body(graph, names, INLINE if data else -1, node_names=True)
     heading = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
     sizes = ", ".join(
@@ -54,29 +52,29 @@ def to_text(graph: Graph, data: bool = False) -> str:
 
 
 def key(graph: Graph) -> str:
-    """What a program means to a code generator: two programs with equal keys need equal code.
+    """The key of a program: programs with equal keys need equal code.
 
-    Values are numbered in the order in which they appear, names of nodes left out, constants of one element literal and
-    larger ones types alone.
+    Values are numbered in order of appearance and nodes have no names; constants of one element are literal, larger
+    ones only types.
     """
-    names = {v: f"%v{i}" for i, v in enumerate(_appearing(graph))}
+    names = {v: f"%v{i}" for i, v in enumerate(_values_in_order(graph))}
     heading = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
     return "\n".join([f"({heading})", *_body(graph, names, 1, node_names=False)])
 
 
 def node_text(node: Node) -> str:
-    """One node on one line, with the types of its inputs, so that it stands alone."""
-    names = _spelled(dict.fromkeys((*node.inputs, *node.outputs)))
+    """Prints a node on one line, with the types of its inputs, so that `parse_node` can read it alone."""
+    names = _printed_names(dict.fromkeys((*node.inputs, *node.outputs)))
     return _line(
         node, names, ", ".join(f"{names[v]}: {v.type}" for v in node.inputs), node_name=True, inline=dims.UNBOUNDED
     )
 
 
 def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """The program of a text; InputError saying the line where it cannot be read.
+    """Parses a program; raises InputError with the line if it cannot be read.
 
-    A constant without literal values is taken from `constants` by name, else it is zeros. Types of outputs that the
-    text leaves out are inferred; those that it gives are taken as they are (`verify` judges them).
+    A constant without literal values is taken from `constants` by name, or zero. Types of outputs are inferred where
+    they are left out, and not checked where they are given (`verify` does that).
     """
     reader = TextReader(text, constants)
     graph = reader.graph()
@@ -85,8 +83,10 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
 
 
 def parse_node(text: str, sizes: Mapping[str, dims.Size] | None = None) -> Node:
-    """The node of a line from `node_text`, on fresh values, for these values of symbols; InputError where it cannot be
-    read."""
+    """Parses a line from `node_text` into a node of new values; raises InputError if it cannot be read.
+
+    sizes: symbol → size.
+    """
     reader = TextReader(text)
     reader.symbols.update(sizes or {})
     node = reader.statement()
@@ -103,19 +103,19 @@ def _word(name: str) -> str:
     return name if _PLAIN_WORD.fullmatch(name) else json.dumps(name)
 
 
-def _spelled(values: Iterable[Value]) -> dict[Value, str]:
-    """value → its name as printed, with a number appended where another value has that name."""
+def _printed_names(values: Iterable[Value]) -> dict[Value, str]:
+    """value → its printed name, with a number appended if another value has that name."""
     taken: set[str] = set()
-    spelled = {}
+    printed = {}
     for v in values:
         name = unique(v.name, taken)
         taken.add(name)
-        spelled[v] = "%" + (name if _PLAIN_NAME.fullmatch(name) else json.dumps(name))
-    return spelled
+        printed[v] = "%" + (name if _PLAIN_NAME.fullmatch(name) else json.dumps(name))
+    return printed
 
 
-def _appearing(graph: Graph) -> dict[Value, None]:
-    """The values of a program in the order in which its text names them."""
+def _values_in_order(graph: Graph) -> dict[Value, None]:
+    """The values of a program in order of appearance in its text."""
     seen = dict.fromkeys(graph.inputs)
     for node in graph.nodes:
         seen.update(dict.fromkeys((*node.inputs, *node.outputs)))
@@ -123,16 +123,16 @@ def _appearing(graph: Graph) -> dict[Value, None]:
     return seen
 
 
-def _unique(graph: Graph) -> dict[Value, str]:
-    """Printed names; those of the interface come first, so that they stay as they are."""
+def _unique_names(graph: Graph) -> dict[Value, str]:
+    """Printed names; those of inputs and outputs come first, so that they stay unchanged."""
     order = dict.fromkeys((*graph.inputs, *graph.outputs))
-    order.update(_appearing(graph))
+    order.update(_values_in_order(graph))
     order.update(dict.fromkeys(graph.constants))
-    return _spelled(order)
+    return _printed_names(order)
 
 
 def _body(graph: Graph, names: Mapping[Value, str], inline: int, node_names: bool) -> list[str]:
-    """A line per node and constant, each constant before its first use, and the one that returns."""
+    """The lines of nodes and constants, each constant before its first use, and of the return."""
     lines: list[str] = []
     shown: set[Value] = set()
 
@@ -149,7 +149,7 @@ def _body(graph: Graph, names: Mapping[Value, str], inline: int, node_names: boo
         show(node.inputs)
         lines.append(_line(node, names, ", ".join(names[v] for v in node.inputs), node_names, inline))
     show(graph.outputs)
-    if node_names:  # what nobody reads has no part in a key
+    if node_names:  # unused constants are no part of keys
         show(graph.constants)
     return [*lines, "return " + ", ".join(names[v] for v in graph.outputs)]
 
@@ -158,28 +158,24 @@ def _line(node: Node, names: Mapping[Value, str], operands: str, node_name: bool
     outputs = ", ".join(f"{names[v]}: {v.type}" for v in node.outputs)
     declared = node.op.attrs
     order = [k for k in declared if k in node.attrs] + sorted(k for k in node.attrs if k not in declared)
-    changed = [k for k in order if k not in declared or not _same(declared[k], node.attrs[k])]
-    attrs = (
-        " {" + ", ".join(f"{k}={_attribute(node.attrs[k], inline, node_name)}" for k in changed) + "}"
-        if changed
-        else ""
-    )
-    return f"{outputs} = {_word(node.op.name)}({operands}){attrs}" + (
-        f" {json.dumps(node.name)}" if node_name and node.name else ""
-    )
+    changed = [k for k in order if k not in declared or not _is_same(declared[k], node.attrs[k])]
+    printed = ", ".join(f"{k}={_attribute(node.attrs[k], inline, node_name)}" for k in changed)
+    attrs = f" {{{printed}}}" if changed else ""
+    name = f" {json.dumps(node.name)}" if node_name and node.name else ""
+    return f"{outputs} = {_word(node.op.name)}({operands}){attrs}{name}"
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_same(a: Any, b: Any) -> bool:
     return repr(a) == repr(b)  # tells 1 from True and 0.0 from -0.0, and finds nan equal to nan
 
 
 def _nested(graph: Graph, inline: int, node_names: bool) -> str:
-    """A graph within a node, on one line; names say nothing where those of nodes do not."""
-    names = (
-        _unique(graph)
-        if node_names
-        else {v: f"%v{i}" for i, v in enumerate({**_appearing(graph), **dict.fromkeys(graph.constants)})}
-    )
+    """Prints a graph within a node on one line; without `node_names`, values are numbered."""
+    if node_names:
+        names = _unique_names(graph)
+    else:
+        order = {**_values_in_order(graph), **dict.fromkeys(graph.constants)}
+        names = {v: f"%v{i}" for i, v in enumerate(order)}
     heading = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
     body = _body(graph, names, max(inline, INLINE) if node_names else inline, node_names)
     return f"graph {_word(graph.name) if node_names else 'body'}({heading}) {{ {' '.join(body)} }}"
@@ -208,8 +204,7 @@ def _attribute(x: Any, inline: int = -1, node_names: bool = True) -> str:
 
 
 def _literal(array: np.ndarray, dtype: DType) -> str:
-    """One number where all elements are equal, else all of them in row-major order; complex numbers are two numbers
-    each."""
+    """One number if all elements are equal, otherwise all in row-major order; a complex number is two numbers."""
     array = np.asarray(array)
     if dtype in (DType.C64, DType.C128):
         array = np.ascontiguousarray(array).reshape(-1).view(np.float32 if dtype is DType.C64 else np.float64)
@@ -225,5 +220,5 @@ def _element(x: Any, dtype: DType) -> str:
         return "true" if x else "false"
     if dtype.is_integer:
         return str(int(x))
-    # the shortest that reads back
+    # the shortest text that parses to the same number
     return str(x) if dtype in (DType.F32, DType.F64, DType.C64, DType.C128) else repr(float(x))

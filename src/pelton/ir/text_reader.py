@@ -1,4 +1,4 @@
-"""Reads the text form of programs (`pelton.ir.text` says what it is), token by token."""
+"""A recursive-descent parser of the text form of programs, whose grammar `pelton.ir.text` describes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ class TextReader:
         self.tokens.append(("end", "the end", line))
 
     def graph(self) -> Graph:
-        """A program; where it stands within a node, it sees the sizes that are declared, and none of the values, around
-        it."""
+        """Parses a program; one within a node sees the symbols around it, but none of the values."""
         around, self.values = self.values, {}
         self.take("word", "graph")
         name = self.name()
@@ -76,7 +75,7 @@ class TextReader:
         return found[0] == kind and (not text or found[1] == text)
 
     def take(self, kind: str, text: str = "") -> str:
-        """The next token, which must be of this kind (and text)."""
+        """Consumes a token of this kind (and text); raises InputError for another one."""
         if not self.at(kind, text):
             raise self.error(f"expected {text or 'a ' + kind}")
         self.place += 1
@@ -87,11 +86,11 @@ class TextReader:
         return InputError(f"line {line}: {expected}, got {found!r}")
 
     def refusal(self, reason: str) -> InputError:
-        """What is wrong with that which was read last."""
+        """An error about the token that was read last."""
         return InputError(f"line {self.tokens[self.place - 1][2]}: {reason}")
 
     def separated(self, end: str):
-        """Once per item of a list with commas, up to and past its closing mark."""
+        """Yields once per item of a list with commas; consumes its closing mark."""
         while not self.at("mark", end):
             yield
             if not self.at("mark", end):
@@ -118,7 +117,7 @@ class TextReader:
         return self.type()
 
     def sizes(self) -> None:
-        """The sizes that are declared in front of the inputs, if there are any."""
+        """Parses the declarations of symbols, if there are any."""
         if not self.at("mark", "["):
             return
         self.take("mark", "[")
@@ -134,7 +133,7 @@ class TextReader:
                 raise self.refusal(str(e)) from None
 
     def size(self) -> dims.Size:
-        """A number, or an expression of declared sizes up to a comma or bracket that closes."""
+        """Parses a number or an expression of symbols, up to a comma or closing bracket."""
         first, depth, start = self.tokens[self.place], 0, self.place
         while depth or not (self.at("mark", ",") or self.at("mark", "]") or self.at("end")):
             depth += self.at("mark", "(") - self.at("mark", ")")
@@ -164,7 +163,7 @@ class TextReader:
         return self.values[name]
 
     def operand(self) -> Value:
-        """A value; with a type behind it, one that need not have been defined."""
+        """Parses a value; one that is followed by its type need not be defined."""
         token = self.take("value")
         if not self.at("mark", ":"):
             return self.use(token)
@@ -172,7 +171,7 @@ class TextReader:
         return self.values[name] if name in self.values and self.values[name].type == type else self.define(token, type)
 
     def statement(self) -> Node | tuple[Value, np.ndarray]:
-        """A constant or a node."""
+        """Parses a constant or a node."""
         tokens: list[tuple[str, TensorType | None]] = []
         while True:
             token = self.take("value")

@@ -1,7 +1,7 @@
-"""A model before its nodes are read: what an importer offers where the data decides what runs, so that parts of it are
-read with what is known by then.
+"""Protocols of a model whose nodes are not read yet: what importers offer where the data decides what runs.
 
-Names stand for what nodes make and read. `pelton.partition` asks for no more than this, whatever the format.
+`pelton.partition` reads such a model part by part, with what is known by then, and uses nothing but these protocols,
+whatever the format. Nodes read and write names.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from .types import DType, TensorType
 
 
 class UnreadNode(Protocol):
-    """A node by its names. `reads` has those that nested graphs take from around it as well; absent inputs and outputs
-    are ""."""
+    """A node by its names; an absent input or output is "". `reads`: inputs, and names that nested graphs capture."""
 
     @property
-    def name(self) -> str: ...  # "" where it has none
+    def name(self) -> str: ...  # "" without one
 
     @property
     def called(self) -> str: ...  # what messages call it
@@ -53,11 +52,11 @@ class UnreadNode(Protocol):
     def reads(self) -> Collection[str]: ...
 
     @property
-    def control(self) -> Branches | Repeated | Scanned | None: ...  # what it is, if it runs graphs
+    def control(self) -> Branches | Repeated | Scanned | None: ...  # for nodes that run graphs
 
 
 class UnreadGraph(Protocol):
-    """Nodes in any order, and the names of what goes in and comes out."""
+    """Nodes in any order, and the names of the inputs and outputs."""
 
     @property
     def name(self) -> str: ...
@@ -71,12 +70,12 @@ class UnreadGraph(Protocol):
     @property
     def outputs(self) -> Sequence[str]: ...
 
-    def constants(self) -> Mapping[str, np.ndarray]: ...  # ModelError where one cannot be read
+    def constants(self) -> Mapping[str, np.ndarray]: ...  # raises ModelError if one cannot be read
 
 
 @dataclass(frozen=True)
 class Branches:
-    """One of two graphs, by the first input. They read what they need from around them."""
+    """One of two graphs, chosen by the first input; they have no inputs and capture what they read."""
 
     then: UnreadGraph
     other: UnreadGraph
@@ -84,17 +83,22 @@ class Branches:
 
 @dataclass(frozen=True)
 class Repeated:
-    """A graph again and again: inputs are the number of iterations and a condition, both of which may be absent, and
-    what is carried. The graph takes the iteration, the condition and what is carried; it gives the condition, what is
-    carried, and what is stacked."""
+    """A loop over a graph, as ONNX's Loop.
+
+    Inputs of the node: the number of iterations and a condition, which may be absent, and the carried values. Inputs of
+    the graph: the iteration, the condition and the carried values; outputs: the condition, the carried values, and
+    values to stack.
+    """
 
     body: UnreadGraph
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """A graph for each slice of the last `scans` inputs; it takes and gives the other ones as well. Empty tuples stand
-    for axes 0 and forward."""
+    """A graph for each slice of the last `scans` inputs, as ONNX's Scan; the other inputs are carried.
+
+    Empty tuples are axes 0 and the forward direction.
+    """
 
     body: UnreadGraph
     scans: int
@@ -106,8 +110,11 @@ class Scanned:
 
 @dataclass
 class Known:
-    """What is known of names before a run: the types of arrays, None for what has no rank or is no array; constants;
-    and arrays of which each element is a size, as objects."""
+    """What is known of names before a run.
+
+    types: of arrays; None for values that are no arrays or have an unknown rank. constants: arrays. sizes: arrays of
+    objects, each element a size.
+    """
 
     types: dict[str, TensorType | None] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -124,28 +131,29 @@ class Known:
 
 
 class Reader(Protocol):
-    """Reads nodes into one program, one after the other, and notes what was wrong with them. `known_sizes` are
-    the symbols whose sizes in a run are known, `unanswered` the nodes (by `UndecidedNode.where`) whose questions about
-    sizes remained open."""
+    """Reads nodes one by one into a program, and collects their problems.
+
+    known_sizes: symbols whose sizes are known at run time. unanswered: nodes (by `UndecidedNode.where`) whose questions
+    about sizes were not answered.
+    """
 
     known_sizes: Collection[str]
     unanswered: Collection[str]
 
     @property
-    def builder(self) -> Builder: ...  # what is written
+    def builder(self) -> Builder: ...  # of the program
 
     @property
-    def bound(self) -> Mapping[str, Binding | Broken]: ...  # what names stand for
+    def bound(self) -> Mapping[str, Binding | Broken]: ...  # name → value
 
     @property
     def problems(self) -> list[str]: ...
 
     @property
-    # those of the problems that are no more than that something depends on the data
-    def on_data(self) -> Collection[str]: ...
+    def on_data(self) -> Collection[str]: ...  # the problems that are a dependency on data, no more
 
     @property
-    def unknown(self) -> Sequence[Value]: ...  # values whose elements nodes needed, and which are not known
+    def unknown(self) -> Sequence[Value]: ...  # values whose elements nodes need, but which are not known
 
     @property
     def undecided(self) -> Sequence[UndecidedNode]: ...
@@ -158,19 +166,19 @@ class Reader(Protocol):
 
     def bind(self, name: str, thing: Binding | Broken) -> None: ...
 
-    # what its outputs stand for; BROKEN, with the problem noted, where it cannot be read
+    # the values of its outputs; BROKEN, and a problem, if it cannot be read
     def read(self, node: UnreadNode) -> Sequence[Binding | Broken]: ...
 
 
 @dataclass(frozen=True)
 class Interface:
-    """What goes into a model, as values whose sizes are numbers or symbols, and the names of what comes out."""
+    """The inputs of a model, as values whose sizes are numbers or symbols, and the names of its outputs."""
 
     inputs: tuple[Value, ...]
     constants: Mapping[str, np.ndarray]
     outputs: tuple[str, ...]
     open: Mapping[str, str]  # symbols of unspecified sizes → the first such axis
-    observed: Collection[str]  # those of them whose optimum is the size that a run has
+    observed: Collection[str]  # those of them whose optimum is the size of an actual run
     warnings: Sequence[str]
     assumptions: Sequence[str]  # about unspecified sizes, as sentences
     info: Info
@@ -178,8 +186,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class HostCall:
-    """How a node runs by itself, as a function of arrays: what the host calls, prepared from a text, on which names,
-    and the names of what it gives."""
+    """How a node runs as a host step: the function `call`, prepared from `text`, from the inputs to the outputs."""
 
     call: str
     text: str
@@ -188,7 +195,7 @@ class HostCall:
 
 
 class Unread(Protocol):
-    """A model that nobody has read yet. `name` is what messages call it."""
+    """A model whose nodes are not read yet. `name`: for messages."""
 
     @property
     def name(self) -> str: ...
@@ -199,21 +206,23 @@ class Unread(Protocol):
     @property
     def opsets(self) -> Mapping[str, int]: ...
 
-    # ModelError where it cannot be read
+    # raises ModelError if it cannot be read
     def interface(self, settled: Mapping[str, SizeConstraint]) -> Interface: ...
 
-    # `wanted`: the names that somebody reads
+    # `wanted`: the names that are read from its program
     def reader(self, wanted: Iterable[str]) -> Reader: ...
 
-    # of an output, or of its elements, as the model declares it
+    # the declared element type of an output, or of the elements of a sequence
     def dtype(self, name: str) -> DType | None: ...
 
-    # ModelError, for that reason, where nothing can run the node
+    # raises ModelError with that reason if no host step can run the node
     def call(self, node: UnreadNode, reason: str) -> HostCall: ...
 
     def types(self, node: UnreadNode, known: Known, fresh: Callable[[str, int], Size]) -> Sequence[TensorType | None]:
-        """The types of its outputs where it runs by itself, as far as they can be told. `fresh` makes a size of its
-        own, of a hint and the rank."""
+        """The types of the outputs of a node that runs as a host step, as far as they are known.
+
+        `fresh` makes a new symbol from a hint and a rank.
+        """
 
 
 def order(
@@ -223,8 +232,11 @@ def order(
     outputs: Iterable[str],
     known: Callable[[str], bool],
 ) -> list[int]:
-    """The positions of the nodes (given by what messages call them) that the outputs need, in the order given as far as
-    that can be executed; ModelError for a cycle or a name made twice."""
+    """The positions of the nodes that the outputs need, in executable order, as close to the given one as possible.
+
+    nodes: their names in messages. reads, makes: the names that each reads and writes. known: whether a name is an
+    input or a constant. Raises ModelError for a cycle or a name that is written twice.
+    """
     maker: dict[str, int] = {}
     for i, made in enumerate(makes):
         for name in made:
@@ -266,7 +278,7 @@ def order(
 
 
 def _on_cycle(waiting: Mapping[int, set[int]]) -> int:
-    """A node of a cycle: following what is waited for, the first one seen again."""
+    """A node on a cycle: the first one seen again on a path of nodes that wait for each other."""
     at, seen = min(i for i, before in waiting.items() if before), set()
     while at not in seen:
         seen.add(at)
