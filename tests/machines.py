@@ -53,4 +53,6 @@ def take_for(level: str) -> None:
     command, key = ClangCompiler._command, ClangCompiler._key
     machine.identity = of_level(level)  # type: ignore[assignment]
     ClangCompiler._command = lambda self: imitated(command(self), self.isa)  # type: ignore[method-assign]
-    ClangCompiler._key = lambda self, text: key(self, f"{text}\n// imitated: {not runs(self.isa)}")  # type: ignore[method-assign]
+    ClangCompiler._key = (  # type: ignore[method-assign]
+        lambda self, text: key(self, f"{text}\n// imitated: {not runs(self.isa)}")
+    )

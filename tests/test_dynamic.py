@@ -279,9 +279,10 @@ def test_slices_that_begin_behind_the_end_of_short_inputs():
     """What they take is nothing; where it would lie, an axis after the other, is no place in the buffer."""
     m = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 21]> f (float[a,b] x) => (float[p,q] y, float[r,b] z)
-                                <int64[2] s = {3, 3}, int64[2] e = {-3, -6}, int64[2] axes = {0, 1}, int64[2] steps = {2, -2}, int64[1] two = {2},
-                                 int64[1] all = {100}, int64[1] first = {0}>
-                                { n = Neg (x)  y = Slice (n, s, e, axes, steps)  t = Slice (n, two, all, first)  u = Exp (t)
+                                <int64[2] s = {3, 3}, int64[2] e = {-3, -6}, int64[2] axes = {0, 1},
+                                 int64[2] steps = {2, -2}, int64[1] two = {2}, int64[1] all = {100}, int64[1] first = {0}>
+                                { n = Neg (x)  y = Slice (n, s, e, axes, steps)
+                                  t = Slice (n, two, all, first)  u = Exp (t)
                                   z = Concat <axis: int = 0> (n, u) }"""
     )
     engine = pelton.build(m, level=0, shapes={"x": ("1..5..9", "1..7..9")})
@@ -369,7 +370,8 @@ def test_pads_that_take_away_more_than_there_is():
         return pelton.build(
             onnx.parser.parse_model(
                 f"""<ir_version: 10, opset_import: ["": 17]> f (float[2,n] x) => (float[2,m] y)
-                                                    <int64[4] pads = {{0, {pads[0]}, 0, {pads[1]}}}> {{ y = Pad (x, pads) }}"""
+                                                    <int64[4] pads = {{0, {pads[0]}, 0, {pads[1]}}}>
+                    {{ y = Pad (x, pads) }}"""
             ),
             level=0,
         )

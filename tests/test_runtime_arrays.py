@@ -14,7 +14,9 @@ from pelton.runtime import Engine
 
 COPY = """
 typedef __INT64_TYPE__ idx; typedef union { void *p; idx d; } args;
-void copy(const args *a, idx begin, idx end, void *scratch) { for (volatile idx i = 0; i < a[2].d; i++) ((char *)a[1].p)[i] = ((char *)a[0].p)[i]; }
+void copy(const args *a, idx begin, idx end, void *scratch) {
+    for (volatile idx i = 0; i < a[2].d; i++) ((char *)a[1].p)[i] = ((char *)a[0].p)[i];
+}
 """
 
 
@@ -206,8 +208,9 @@ def test_arrays_are_kept_while_they_are_read():
         from handmade import engine
         from pelton.engine.model import Buffer, Port, Slice, Step
         from pelton.runtime import Engine
-        n = 1 << 20                                                  # large enough to be given back to the system as soon as it is free
-        e = Engine(engine([Port("x", "f32", (n,))], [Port("y", "f32", (n,))], [Buffer("input", 0, 4 * n), Buffer("output", 0, 4 * n)],
+        n = 1 << 20  # large enough to be given back to the system as soon as it is free
+        buffers = [Buffer("input", 0, 4 * n), Buffer("output", 0, 4 * n)]
+        e = Engine(engine([Port("x", "f32", (n,))], [Port("y", "f32", (n,))], buffers,
                           [Step("wait", "slow", (Slice(0, 0), Slice(1, 0)), (2, 3000), 3, 1, 0),
                            Step("double", "scale", (Slice(0, 0), Slice(1, 0)), (2,), n, 1, 1)]))
         context = e.context(threads=1)

@@ -20,7 +20,8 @@ def test_a_fork_after_a_run():
         def good():
             wanted = expected(x)
             fresh = e.context(threads=2)
-            return all(np.array_equal(run({"x": x})[k], wanted[k]) for _ in range(20) for run in (e.run, context.run, fresh.run) for k in wanted)
+            runs = (e.run, context.run, fresh.run)
+            return all(np.array_equal(run({"x": x})[k], wanted[k]) for _ in range(20) for run in runs for k in wanted)
 
         assert good()
         children = []
@@ -68,7 +69,8 @@ def test_a_fork_during_a_run():
             child = os.fork()
             if child == 0:
                 wanted = expected(x)
-                fine = all(np.array_equal(run({"x": x})[k], wanted[k]) for run in (e.run, shared.run, shared.run) for k in wanted)
+                runs = (e.run, shared.run, shared.run)
+                fine = all(np.array_equal(run({"x": x})[k], wanted[k]) for run in runs for k in wanted)
                 os._exit(0 if fine and len(shared.profile({"x": x})) == 3 else 1)
             results.append(os.waitpid(child, 0)[1])
         stop = True

@@ -87,7 +87,8 @@ def test_threads_follow_the_affinity():
         x = np.ones(1000, np.float32)
         e = Engine(chain(1000))
         assert cpu.default_threads() == 1 and e.context().threads == 1
-        assert np.array_equal(e.context(threads=3).run({"x": x})["y"], expected(x)["y"])     # more threads than CPUs: slow, not stuck
+        # more threads than CPUs: slow, not stuck
+        assert np.array_equal(e.context(threads=3).run({"x": x})["y"], expected(x)["y"])
         print("good")
         """)
     assert r.stdout == "good\n", r.stderr

@@ -166,7 +166,8 @@ def test_threads_that_the_system_refuses_are_asked_for_again():
 
         def good():
             fine = all(np.array_equal(context.run({"x": x})[k], v) for k, v in expected(x).items())
-            counts.append(sum(open(f"/proc/self/task/{t}/comm").read() == "pelton\\n" for t in os.listdir("/proc/self/task")))
+            tasks = os.listdir("/proc/self/task")
+            counts.append(sum(open(f"/proc/self/task/{t}/comm").read() == "pelton\\n" for t in tasks))
             return fine
         before = resource.getrlimit(resource.RLIMIT_AS)
         used = 4096 * int(open("/proc/self/statm").read().split()[0])

@@ -77,9 +77,11 @@ class Formulas:
 
 
 def _numbers(tree: Any) -> set[int]:
-    return (
-        {tree} if isinstance(tree, int) else set() if isinstance(tree, str) else set().union(*map(_numbers, tree[1:]))
-    )
+    if isinstance(tree, int):
+        return {tree}
+    if isinstance(tree, str):
+        return set()
+    return set().union(*map(_numbers, tree[1:]))
 
 
 class PlanTemplate:

@@ -280,10 +280,8 @@ class ScriptContext(Context):
 
     def _if(self, action: IfAction, names: Names) -> Sequence[Any]:
         condition = names[action.condition]
-        return self._block(
-            action.then if (condition.item() if condition.size == 1 else condition.all()) else action.other,
-            Names(names),
-        )
+        holds = condition.item() if condition.size == 1 else condition.all()
+        return self._block(action.then if holds else action.other, Names(names))
 
     def _loop(self, action: LoopAction, names: Names) -> Sequence[Any]:
         trips = int(names[action.trips].reshape(-1)[0]) if action.trips else None

@@ -42,9 +42,9 @@ class StackedRows:
 
 
 def size_operand(feed: Feed, value: Any) -> np.ndarray:
-    """The size that a feed reads (an axis or an element of `value`), as the shape of an empty array, which engines take.
+    """The size that a feed reads (an axis or an element of `value`), as an empty array of shape [size, 0] for engines.
 
-    InputError where `value` has no such axis or element, or that is no size."""
+    Raises InputError if `value` has no such axis or element, or if that is no size."""
     if not isinstance(value, np.ndarray) or feed.at >= (value.ndim if feed.source == "axis" else value.size):
         raise InputError(f"{feed.name!r} has no {feed.source} {feed.at}")
     size = value.shape[feed.at] if feed.source == "axis" else int(value.reshape(-1)[feed.at])
