@@ -17,7 +17,7 @@ import pelton
 from pelton.errors import InputError
 from pelton.backends import dlpack
 from pelton.runtime import Engine
-from pelton.backends.arrays import borrowed, hosted
+from pelton.backends.arrays import borrow, to_numpy
 
 N = 1000
 
@@ -108,13 +108,13 @@ def test_outputs_of_other_libraries(net, x):
 
 
 def test_no_copy_is_made(x):
-    found = hosted(Tensor(x), "input 'x'")
+    found = to_numpy(Tensor(x), "input 'x'")
     assert np.shares_memory(found, x) and found.flags.c_contiguous and found.dtype == x.dtype
-    out = borrowed(Tensor(x), "out")
+    out = borrow(Tensor(x), "out")
     out[0] = 1234
     assert x[0] == 1234
     owner = Tensor(np.arange(8.0))
-    kept, gone = borrowed(owner, "x")[2:], weakref.ref(owner)
+    kept, gone = borrow(owner, "x")[2:], weakref.ref(owner)
     del owner
     gc.collect()
     assert gone() is not None and kept.tolist() == [2, 3, 4, 5, 6, 7]
@@ -130,18 +130,20 @@ def test_no_copy_is_made(x):
     ids=lambda a: f"{a.dtype}{list(a.shape)}",
 )
 def test_every_type_and_shape(array):
-    found = hosted(Tensor(array), "x")
+    found = to_numpy(Tensor(array), "x")
     assert found.dtype == array.dtype and found.shape == array.shape and np.array_equal(found, array)
 
 
 def test_types_that_numpy_has_not(monkeypatch):
     """bf16, as torch gives it: two bytes an element, which DLPack has a kind for."""
     array = np.arange(6, dtype=np.float32).astype(ml_dtypes.bfloat16)
-    lent = dlpack.lent(Tensor(array.view(np.uint16)), "x")
+    lent = dlpack.import_array(Tensor(array.view(np.uint16)), "x")
     monkeypatch.setattr(
-        dlpack, "lent", lambda *_: dlpack.Lent(lent.address, "bf16", lent.shape, lent.strides, True, lent.keeper)
+        dlpack,
+        "import_array",
+        lambda *_: dlpack.BorrowedArray(lent.address, "bf16", lent.shape, lent.strides, True, lent.keeper),
     )
-    found = borrowed(Tensor(array.view(np.uint16)), "x")
+    found = borrow(Tensor(array.view(np.uint16)), "x")
     assert found.dtype == array.dtype and np.array_equal(found, array) and np.shares_memory(found, array)
 
 

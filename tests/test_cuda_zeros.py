@@ -21,7 +21,7 @@ from pelton.backends.cuda.null import NullDevice, seen
 from pelton.compiler.build import build_detailed
 from pelton.engine import file, sizes
 from pelton.engine.cubin import Cubin
-from pelton.engine.validate import MOST_ZEROS, validate
+from pelton.engine.validate import MAX_ZEROS, validate
 from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.errors import EngineError
@@ -88,7 +88,7 @@ def test_no_zeros_are_asked_for_where_none_are_used():
 @pytest.mark.parametrize(
     "why, change",
     [
-        ("zeros at byte", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", MOST_ZEROS - 64, 128))),
+        ("zeros at byte", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", MAX_ZEROS - 64, 128))),
         ("no multiple of 64", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", 8, 16))),
         ("expected a whole number", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", -64, 16))),
         ("on GPUs alone", lambda e: replace(e, target={**e.target, "arch": "x86_64"})),

@@ -213,7 +213,7 @@ BAD_PLANS = {
             dataclasses.replace(e.steps[2], wave=3, alternatives=(e.steps[2],)),
         )
     ],
-    "spare 0 of step 3": lambda e: [
+    "alternative 0 of step 3": lambda e: [
         dataclasses.replace(
             e.steps[2], wave=3, alternatives=(dataclasses.replace(e.steps[2], wave=3, args=(Slice(99, 0),)),)
         )

@@ -14,7 +14,7 @@ from handmade import chain, python
 from test_engine_file import with_host_step
 
 from pelton.engine import file
-from pelton.engine.constants import Unmade
+from pelton.engine.constants import DeferredConstants
 from pelton.errors import EngineError
 
 
@@ -59,7 +59,7 @@ def test_other_failures_of_writing(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["dir"]
 
 
-@pytest.mark.parametrize("constants", ["e.constants", "Unmade(len(e.constants), iter)"])
+@pytest.mark.parametrize("constants", ["e.constants", "DeferredConstants(len(e.constants), iter)"])
 def test_a_limit_on_file_sizes(tmp_path, constants):
     """The real thing, not a stand-in: the system refuses to write more than 10 kB."""
     code = """
@@ -67,7 +67,7 @@ def test_a_limit_on_file_sizes(tmp_path, constants):
         import numpy as np
         from handmade import chain
         from pelton.engine import file
-        from pelton.engine.constants import Unmade
+        from pelton.engine.constants import DeferredConstants
         from pelton.errors import EngineError
         chain(16), file.write
         e = chain(50000)
@@ -94,7 +94,7 @@ def unmade(e, raises: type[BaseException] | None = None):
             out[at : at + 640] = data[at : at + 640]
             yield min(at + 640, len(data))
 
-    return dataclasses.replace(e, constants=Unmade(len(data), fill))
+    return dataclasses.replace(e, constants=DeferredConstants(len(data), fill))
 
 
 def test_constants_are_made_in_the_file_or_in_memory(tmp_path):
@@ -111,7 +111,7 @@ def test_constants_are_made_in_the_file_or_in_memory(tmp_path):
     assert first.read_bytes() == file.to_bytes(e) == file.to_bytes(read) == file.to_bytes(written)
     assert file.read(first, verify=True).name == e.name and len(unmade(e).constants) == e.constants.nbytes
     empty = dataclasses.replace(with_host_step(), buffers=with_host_step().buffers[:2], constants=b"")
-    file.write(dataclasses.replace(empty, constants=Unmade(0, lambda out: iter(()))), first)
+    file.write(dataclasses.replace(empty, constants=DeferredConstants(0, lambda out: iter(()))), first)
     assert first.read_bytes() == file.to_bytes(empty)
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_made_leaves_the_old_file(tmp_path):
     old, e = path.read_bytes(), unmade(chain(5000, constant=np.ones(5000, np.float32)), MemoryError)
     with pytest.raises(MemoryError):
         file.write(e, path)
-    assert path.read_bytes() == old and os.listdir(tmp_path) == ["e.pelton"] and not e.constants.there
+    assert path.read_bytes() == old and os.listdir(tmp_path) == ["e.pelton"] and not e.constants.is_filled
 
 
 def test_a_link_is_written_through(tmp_path):

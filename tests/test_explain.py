@@ -15,7 +15,7 @@ from pelton.compiler.accuracy import ExpectedOutputs, relative_error, resolve_si
 from pelton.diagnose.explain import errors
 from pelton.ir.types import DType
 from pelton.options import Options
-from pelton.backends.arrays import drawn
+from pelton.backends.arrays import random_inputs
 from pelton.backends.cpu.prepared import CpuReady
 
 
@@ -153,7 +153,7 @@ def test_inputs_may_depend_on_the_engine_and_the_run_may_be_cancelled(cache):
 
 def test_exact_values_are_dropped_when_nothing_reads_them(cache):
     made = build_detailed(small_cnn(), Options(level=0, cache_dir=cache))
-    inputs = drawn(made.engine.inputs)
+    inputs = random_inputs(made.engine.inputs)
     placed, chosen = resolve_sizes(made.engine, made.placed, made.scheduled, inputs)
     exact, held = ExpectedOutputs(placed, inputs), []
     run_stepwise(

@@ -19,7 +19,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.importers.onnx import load as importer
 from pelton.targets import BUILT, LEVELS, best
 from pelton.options import Options
-from pelton.backends.arrays import drawn
+from pelton.backends.arrays import random_inputs
 from pelton.compat.session.engine_cache import key_of
 from pelton.compiler.targets import describe_target
 from pelton.tune import search
@@ -99,7 +99,7 @@ def test_an_engine_for_another_cpu_is_refused_where_it_would_run(path, model, ca
     engine = pelton.build(model, target="cpu:x86_64_v4", level=0, cache_dir=cache)
     made, x = str(tmp_path / "made.pelton"), str(tmp_path / "x.npz")
     engine.save(made)
-    feeds = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
+    feeds = random_inputs([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
     np.savez(x, **feeds)
     for runs in (
         engine.context,
@@ -159,6 +159,6 @@ def test_an_engine_of_each_level_is_right_on_cpus_that_have_it(level, cache, cpu
     assert engine.plain.target["isa"] == level and engine.tobytes() == data
     cpu.code.check_object(engine.plain.code)
     if machines.runs(level):
-        x = drawn(engine.inputs)
+        x = random_inputs(engine.inputs)
         want = evaluate(importer.load(model).graph, x, round=False)["y"]
         np.testing.assert_allclose(engine.run(x)["y"], want, atol=1e-6 * np.abs(want).max())

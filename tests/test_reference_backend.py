@@ -11,7 +11,7 @@ from onnx_models import model
 from onnx import helper
 
 import pelton
-from pelton.backends.arrays import drawn
+from pelton.backends.arrays import random_inputs
 from pelton.backends.device import FOLDERS, Backend, backend
 from pelton.compiler.build import BuildResult, build_detailed
 from pelton.compiler.targets.reference import by_reference
@@ -134,7 +134,7 @@ def test_sizes_as_data(tmp_path):
     made = build_detailed(model(nodes, {"x": "f32[rows, 3]"}, ["y"], {}), Options(level=0, cache_dir=tmp_path))
     engine = reference(made)
     for rows in (1, 4):
-        x = drawn([dataclasses.replace(p, shape=(rows, 3)) for p in engine.inputs])
+        x = random_inputs([dataclasses.replace(p, shape=(rows, 3)) for p in engine.inputs])
         assert np.array_equal(engine.run(x)["y"], made.engine.run(x)["y"]) and np.allclose(
             engine.run(x)["y"], x["x"] * (rows + 3)
         )

@@ -23,7 +23,7 @@ from pelton.codegen.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import fuse
-from pelton.backends.arrays import drawn
+from pelton.backends.arrays import random_inputs
 from pelton.runtime.program import ScriptEngine
 from pelton.compat.session.engine_cache import key_of
 from pelton.tune import candidates, chains, replay, search
@@ -122,7 +122,7 @@ def test_an_engine_of_recorded_tactics_is_the_same(case, cache, tmp_path, small,
         assert len(json.loads(names[0].read_text())["programs"]) == 2
     else:
         shapes = first.shapes()
-        feeds = [drawn([replace(p, shape=shapes[p.name]) for p in first.inputs], seed) for seed in range(2)]
+        feeds = [random_inputs([replace(p, shape=shapes[p.name]) for p in first.inputs], seed) for seed in range(2)]
     for x in feeds:
         got, want = again.run(x), first.run(x)
         assert got.keys() == want.keys() and all(got[name].tobytes() == want[name].tobytes() for name in want)

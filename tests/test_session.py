@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pelton as ort
 from pelton.system.cache import Cache
-from pelton.engine.constants import Unmade
+from pelton.engine.constants import DeferredConstants
 from pelton.compat.session import model as models
 from pelton.compat.session.engine_cache import EngineCache
 
@@ -298,7 +298,8 @@ def test_locks_end_with_their_block(cache, monkeypatch):
 
 
 def test_forked_children_do_not_wait_for_threads_of_the_parent():
-    session, constants = ort.InferenceSession(network().SerializeToString()), Unmade(64, lambda out: iter(()))
+    session = ort.InferenceSession(network().SerializeToString())
+    constants = DeferredConstants(64, lambda out: iter(()))
     held, done = threading.Event(), threading.Event()
 
     def build():

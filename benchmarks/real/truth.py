@@ -10,7 +10,7 @@ import numpy as np
 from pelton.errors import Error, ModelError
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
-from pelton.runtime.forms import gathered
+from pelton.runtime.forms import model_outputs
 
 from .runtime import leaves
 
@@ -39,6 +39,6 @@ class Truth:
                     return {"failed": f"{type(e).__name__}: {e}"[:500]}
                 values |= more
         found = evaluate(read.graph, {n: a for n, a in given.items() if n not in values}, round=False)
-        outputs = gathered({v.name: found[v.name] for v in read.graph.outputs}, read.forms["outputs"])
+        outputs = model_outputs({v.name: found[v.name] for v in read.graph.outputs}, read.forms["outputs"])
         np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves([*outputs.values()]))})  # type: ignore[arg-type]
         return {}

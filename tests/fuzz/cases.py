@@ -31,7 +31,7 @@ from pelton.ir.types import STRING
 from pelton.options import Options
 from pelton.plan import lower
 from pelton.compiler.assemble import assemble
-from pelton.backends.arrays import drawn
+from pelton.backends.arrays import random_inputs
 
 from . import graphs, mutate, seeds
 
@@ -112,7 +112,7 @@ def run_script(data: bytes, seed: int, cache: Path) -> str:
     if sum(p.nbytes for p in engine.ports({s.name: s.optimum for s in engine.symbols})) > RUNS:
         return "script"
     shapes = engine.shapes()
-    engine.run(drawn([replace(p, shape=shapes[p.name]) for p in engine.inputs], seed))
+    engine.run(random_inputs([replace(p, shape=shapes[p.name]) for p in engine.inputs], seed))
     return "script run"
 
 

@@ -19,7 +19,7 @@ from pelton.engine.program import Script
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
-from pelton.backends.arrays import drawn
+from pelton.backends.arrays import random_inputs
 
 from . import mutate
 
@@ -66,7 +66,7 @@ def engine_case(engines: list[bytes]):
             dtypes = {p.name: object if p.dtype == "string" else p.numpy_dtype for p in engine.inputs}
             feeds = {name: np.full(shapes[name], "a" if t is object else 0, t) for name, t in dtypes.items()}
         else:
-            feeds = drawn(engine.inputs, seed)
+            feeds = random_inputs(engine.inputs, seed)
         context.run(feeds)
         return "run"
 
@@ -83,7 +83,7 @@ def run_script(found: Script, original: Script, seed: int) -> str:
         return "script loaded"
     if not all(_harmless(e, o) for e, o in zip(found.engines, original.engines)):
         return "script loaded"
-    engine.run(drawn(ports, seed))
+    engine.run(random_inputs(ports, seed))
     return "script run"
 
 

@@ -17,13 +17,13 @@ from pelton.system import memory
 from . import dlpack
 
 # a port and what every run asks of it: name, dtype, shape
-Look = tuple[Port, str, np.dtype, tuple[int, ...]]
+PortCheck = tuple[Port, str, np.dtype, tuple[int, ...]]
 
 
-class _Held:
+class _BorrowedMemory:
     """Memory that others lend, for numpy, whose arrays keep this, and with it the lender's."""
 
-    def __init__(self, lent: dlpack.Lent, dtype: np.dtype):
+    def __init__(self, lent: dlpack.BorrowedArray, dtype: np.dtype):
         strides = None if lent.strides is None else tuple(s * dtype.itemsize for s in lent.strides)
         self.__array_interface__ = {
             "shape": lent.shape,
@@ -35,13 +35,13 @@ class _Held:
         self.keeper = lent.keeper
 
 
-def hosted(value: Any, what: str) -> Any:
+def to_numpy(value: Any, what: str) -> Any:
     """An array of another library as numpy's: over the same memory where DLPack says that this is the CPU's, else what
     its `__array__` gives. Anything else as it is. InputError, with what the library says, where it hands no array
     over."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
-    if (found := borrowed(value, what)) is not None:
+    if (found := borrow(value, what)) is not None:
         return found
     if hasattr(value, "__array__"):
         try:
@@ -53,11 +53,11 @@ def hosted(value: Any, what: str) -> Any:
     return value
 
 
-def borrowed(value: Any, what: str) -> np.ndarray | None:
+def borrow(value: Any, what: str) -> np.ndarray | None:
     """numpy's array over the very memory of another library's; None where DLPack knows of none that is the CPU's."""
     if dlpack.device_of(value, what)[0] not in (dlpack.CPU, dlpack.CUDA_HOST):
         return None
-    lent = dlpack.lent(value, what)
+    lent = dlpack.import_array(value, what)
     try:
         dtype = numpy_dtype(lent.dtype)
     except EngineError as e:
@@ -65,30 +65,30 @@ def borrowed(value: Any, what: str) -> np.ndarray | None:
     if 0 in lent.shape:
         return np.empty(lent.shape, dtype)
     if dtype.isbuiltin == 1:
-        return np.asarray(_Held(lent, dtype))
+        return np.asarray(_BorrowedMemory(lent, dtype))
     # types of ml_dtypes, of which the interface knows nothing
-    return np.asarray(_Held(lent, np.dtype(f"u{dtype.itemsize}"))).view(dtype)
+    return np.asarray(_BorrowedMemory(lent, np.dtype(f"u{dtype.itemsize}"))).view(dtype)
 
 
-def all_hosted(inputs: Any) -> Any:
+def inputs_to_numpy(inputs: Any) -> Any:
     """The same inputs by name, arrays of other libraries as numpy's."""
     if (type(inputs) is dict or isinstance(inputs, Mapping)) and not all(
         isinstance(v, np.ndarray) for v in inputs.values()
     ):
-        return {name: hosted(value, f"input {name!r}") for name, value in inputs.items()}
+        return {name: to_numpy(value, f"input {name!r}") for name, value in inputs.items()}
     return inputs
 
 
 def out_array(port: Port, given: Any) -> np.ndarray:
     """What `out` gives for an output as an array of numpy's over that memory; InputError where results cannot be
     written straight into it."""
-    array = given if isinstance(given, (np.ndarray, np.generic)) else borrowed(given, f"out[{port.name!r}]")
+    array = given if isinstance(given, (np.ndarray, np.generic)) else borrow(given, f"out[{port.name!r}]")
     if type(array) is not np.ndarray or array.dtype != port.numpy_dtype or array.shape != port.shape:
         refuse_out(port, given if array is None else array)
     return array
 
 
-def by_name(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def named_inputs(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """What a call gives in order, and by name, as inputs by name; InputError where it is too much or too little."""
     if len(arrays) > len(ports) or (len(arrays) < len(ports) and not named):
         raise InputError(
@@ -154,10 +154,10 @@ def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
     return array
 
 
-def drawn(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
+def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
     """Arrays for ports whose sizes are known: floats from a normal distribution, integers, bools and strings 0 or 1
     (indices that fit any table). InputError where there is no memory for them."""
-    # as they are drawn in 64 bits, and then converted
+    # drawn in 64 bits, then converted
     need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), memory.installed()
     if need > have:
         raise InputError(
@@ -175,7 +175,7 @@ def drawn(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
     return {p.name: draw(p) for p in ports}
 
 
-def looks(ports: Sequence[Port]) -> list[Look]:
+def port_checks(ports: Sequence[Port]) -> list[PortCheck]:
     """Ports, and what every run asks of them."""
     return [(p, p.name, p.numpy_dtype, p.shape) for p in ports]
 
@@ -232,7 +232,7 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
     raise InputError(f"{what} {lacks}, given one that is not; leave it out, or make it with np.empty(shape, dtype)")
 
 
-def check_apart(
+def check_no_overlap(
     inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Container[str]
 ) -> None:
     """InputError where an output of a given name has memory in common with another port. `spans`: where the array of

@@ -86,7 +86,7 @@ class Workspace(Protocol):
         """The plan for these values of the symbols. `outdated` is called where what was prepared before is of no use
         any more: the memory has to grow. EngineError where there is not enough."""
 
-    def taken(self, inputs: Any) -> Any:
+    def import_inputs(self, inputs: Any) -> Any:
         """Inputs by name, arrays of other libraries as this device reads them. InputError where one cannot be read."""
 
     def fit(self, port: Port, given: Any) -> Any:
@@ -101,7 +101,7 @@ class Streaming(Workspace, Protocol):
 
     @property
     def stream(self) -> int: ...
-    def taken(self, inputs: Any, stream: int | None = None) -> Any: ...
+    def import_inputs(self, inputs: Any, stream: int | None = None) -> Any: ...
 
 
 class Streamed(Ready, Protocol):

@@ -73,7 +73,7 @@ class _Versioned(ctypes.Structure):
 
 
 @dataclass(frozen=True, eq=False)
-class Lent:
+class BorrowedArray:
     """An array as DLPack describes it, which `keeper` keeps. `strides` in elements; None where it is dense."""
 
     address: int
@@ -95,7 +95,7 @@ def device_of(value: Any, what: str) -> tuple[int, int]:
     return int(kind), int(ordinal)
 
 
-def lent(value: Any, what: str, **given: Any) -> Lent:
+def import_array(value: Any, what: str, **given: Any) -> BorrowedArray:
     """What `value.__dlpack__(**given)` hands over; InputError where that is nothing an engine takes."""
     try:
         try:
@@ -117,7 +117,7 @@ def lent(value: Any, what: str, **given: Any) -> Lent:
             " which no engine takes"
         )
     rank = range(tensor.ndim)
-    return Lent(
+    return BorrowedArray(
         (tensor.data or 0) + tensor.byte_offset,
         _NAMES[tensor.code, tensor.bits],
         tuple(tensor.shape[i] for i in rank),

@@ -12,7 +12,7 @@ import numpy as np
 
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
-from pelton.engine.constants import Unmade
+from pelton.engine.constants import DeferredConstants
 from pelton.engine.model import SIZES, Step, numpy_dtype, strings_in
 from pelton.engine.shape_plan import ResolvedPlan, PlanTemplate
 from pelton.system.memory import aligned, populate
@@ -27,7 +27,7 @@ class Plan:
     """What does not depend on the device that runs a plain engine. EngineError where what its host steps need is not
     installed.
 
-    texts, tables: buffers of these kinds, by number. made: the numbers of those that are made for every set of sizes.
+    texts, tables: buffers of these kinds, by number. computed: the numbers of those made for each set of sizes.
     template: all numbers of the plan, with gaps that sizes fill. host: the host steps for the optimum sizes.
     """
 
@@ -35,7 +35,7 @@ class Plan:
 
     def __init__(self, plain: plain_engine.EnginePlan):
         self.plain = plain
-        self._constants = None if isinstance(plain.constants, Unmade) else aligned(plain.constants)
+        self._constants = None if isinstance(plain.constants, DeferredConstants) else aligned(plain.constants)
         self.texts = {
             i: strings_in(self.constants[b.offset : b.offset + b.size])
             for i, b in enumerate(plain.buffers)
@@ -52,7 +52,7 @@ class Plan:
             if self._constants is not None
             else {}
         )
-        self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
+        self.computed = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
         self.template = PlanTemplate(plain)
         hosted = any(s.host for s in plain.steps)
         self.host = (
@@ -87,11 +87,11 @@ class Plan:
         """The host steps for these values of the symbols, for which the engine is `plain`."""
         return {i: HostStep(s, values) for i, s in enumerate(plain.steps) if s.host}
 
-    def made_for(self, resolved: ResolvedPlan) -> dict[int, np.ndarray]:
+    def computed_buffers(self, resolved: ResolvedPlan) -> dict[int, np.ndarray]:
         """The buffers that are made for a set of sizes: i64 of "sizes", counts of "iota", empty strings of
         "strings"."""
         found: dict[int, np.ndarray] = {}
-        for i in self.made:
+        for i in self.computed:
             b, size = self.plain.buffers[i], int(resolved.bytes[i])
             if b.kind == "strings":
                 found[i] = np.full(size // SIZES["string"], "", object)

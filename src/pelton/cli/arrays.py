@@ -134,14 +134,14 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs to time an engine with (`pelton.backends.arrays.drawn`).
+    """Inputs to time an engine with (`pelton.backends.arrays.random_inputs`).
 
     given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their
     usual values where it says nothing. InputError for sizes that the engine does not take, and where there is no memory
     for such inputs.
     """
     from pelton.engine.sizes import solve
-    from pelton.backends.arrays import drawn
+    from pelton.backends.arrays import random_inputs
 
     wanted = _shapes(engine, given)
     shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **wanted}))
@@ -150,7 +150,7 @@ def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), see
             raise InputError(
                 f"--shapes gives input {p.name} {given[p.name]}, expected {'x'.join(map(str, shapes[p.name]))} ({p})"
             )
-    return drawn([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
+    return random_inputs([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
 
 
 def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:

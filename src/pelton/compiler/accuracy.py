@@ -21,7 +21,7 @@ from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
-from pelton.backends.arrays import check_names, drawn
+from pelton.backends.arrays import check_names, random_inputs
 from pelton.backends.host import view
 from pelton.backends.device import Ready
 
@@ -175,7 +175,7 @@ def check_accuracy(
 ) -> list[tuple[str, float]]:
     """(layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the first whose
     error passes the tolerance."""
-    inputs = drawn(sizes.at(engine.plain, sizes.optimum_sizes(engine.plain)).inputs, seed)
+    inputs = random_inputs(sizes.at(engine.plain, sizes.optimum_sizes(engine.plain)).inputs, seed)
     found = []
 
     def see(seen: StepRecord) -> None:

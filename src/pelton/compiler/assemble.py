@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.engine.constants import Unmade, bytes_of
+from pelton.engine.constants import DeferredConstants, bytes_of
 from pelton.engine.model import Buffer, DynamicDimension, EnginePlan, Port
 from pelton.engine.program import (
     Action,
@@ -126,7 +126,7 @@ def _numbered(block: Block, made: Sequence[EnginePlan | Undecided]) -> Block:
 
 def _kept(
     engines: Sequence[EnginePlan], arrays: Mapping[str, np.ndarray]
-) -> tuple[list[EnginePlan], dict[str, Constant], Unmade]:
+) -> tuple[list[EnginePlan], dict[str, Constant], DeferredConstants]:
     """The constants of all, equal ones once: the engines over them, where each array lies, and the bytes."""
     blob = Blob()
 

@@ -19,7 +19,7 @@ from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.targets import is_gpu
-from pelton.backends.arrays import drawn
+from pelton.backends.arrays import random_inputs
 from pelton.backends.device import Ready
 
 # of the largest value of an output, by the engine's precision
@@ -95,7 +95,7 @@ def compare(
             f"engine {engine.called!r} is a script over several engines, which are not compared step by step"
         )
     if inputs is None:
-        inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
+        inputs = random_inputs([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
     imported = _imported(model, engine, inputs, values)
     target = "cuda" if is_gpu(engine.plain.target) else "cpu"
     options = Options(strict=bool(engine.meta.get("strict")), target=target)

@@ -28,7 +28,7 @@ from pelton.plan.fuse import Fused
 from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
-from pelton.backends.arrays import drawn
+from pelton.backends.arrays import random_inputs
 from pelton.backends.cpu.check import check_runs_here
 from pelton.tune.candidates import candidates
 
@@ -183,7 +183,7 @@ def errors(
     made = build_detailed(model, options)
     engine = made.engine
     if inputs is None:
-        inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
+        inputs = random_inputs([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
     elif callable(inputs):
         inputs = inputs(engine)
     placed, chosen = resolve_sizes(engine, made.placed, made.scheduled, inputs)

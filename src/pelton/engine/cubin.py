@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST_AXES = 5
+MAX_AXES = 5
 # element types of maps, as CUtensorMapDataType has them, with their bytes: f16, bf16
 KINDS = {6: 2, 9: 2}
 # ways to spread rows over banks, as CUtensorMapSwizzle has them, with the bytes of a row that they spread
 SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}
-MOST_STEP = 8  # between the elements along an axis that are fetched
+MAX_STEP = 8  # between the elements along an axis that are fetched
 # elements along an axis, and pixels between corners, that are fetched at once
-MOST_BOX = {False: 256, True: 1024}
+MAX_BOX = {False: 256, True: 1024}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TensorMap:
         axes, corners = len(self.sizes), bool(self.lower or self.upper)
         if self.kind not in KINDS or self.swizzle not in SWIZZLES or self.operand < 0:
             return f"the kind {self.kind}, swizzle {self.swizzle} or operand {self.operand}"
-        if not (3 if corners else 1) <= axes <= MOST_AXES or len(self.strides) != axes - 1 or len(self.steps) != axes:
+        if not (3 if corners else 1) <= axes <= MAX_AXES or len(self.strides) != axes - 1 or len(self.steps) != axes:
             return f"{axes} axes with {len(self.strides)} strides and {len(self.steps)} steps"
         if len(self.box) != (2 if corners else axes) or corners and not len(self.lower) == len(self.upper) == axes - 2:
             return f"a box of {len(self.box)} extents with {len(self.lower)} and {len(self.upper)} corners"
@@ -59,8 +59,8 @@ class TensorMap:
             0 < n < 1 << 40 and n % 16 == 0 for n in self.strides
         ):
             return f"sizes {self.sizes} at strides of {self.strides} bytes"
-        if not all(1 <= n <= MOST_BOX[corners and i == 1] for i, n in enumerate(self.box)) or not all(
-            1 <= n <= MOST_STEP for n in self.steps
+        if not all(1 <= n <= MAX_BOX[corners and i == 1] for i, n in enumerate(self.box)) or not all(
+            1 <= n <= MAX_STEP for n in self.steps
         ):
             return f"a box of {self.box} by steps of {self.steps}"
         if (

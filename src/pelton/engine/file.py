@@ -18,7 +18,7 @@ import numpy as np
 from pelton.errors import EngineError
 from pelton.system import files
 
-from .constants import Unmade, bytes_of
+from .constants import DeferredConstants, bytes_of
 from .container import (
     AGAIN,
     Container,
@@ -59,11 +59,11 @@ def write(engine: EnginePlan, path: str | os.PathLike[str]) -> None:
     """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are
     not there yet are made in the file, so that nothing is in memory twice."""
     constants = engine.constants
-    if not isinstance(constants, Unmade) or not files.replaces(path):
+    if not isinstance(constants, DeferredConstants) or not files.replaces(path):
         write_file(_pieces(engine), path)
         return
     with constants.lock:
-        if constants.there:
+        if constants.is_filled:
             write_file(_pieces(engine), path)
             return
         validate(engine)
@@ -73,7 +73,11 @@ def write(engine: EnginePlan, path: str | os.PathLike[str]) -> None:
 
 
 def _make(
-    handle: int, engine: EnginePlan, header: Mapping[str, Any], contents: Mapping[str, Any], constants: Unmade
+    handle: int,
+    engine: EnginePlan,
+    header: Mapping[str, Any],
+    contents: Mapping[str, Any],
+    constants: DeferredConstants,
 ) -> None:
     """Fills the file of an engine, making its constants in place: the front, which has their hashes, comes last."""
     places = place_sections(contents)
@@ -91,7 +95,7 @@ def _make(
     front = build_front({**header, "tables": _hash_of_tables(engine.buffers, room.data)}, places, digests)
     for at, data in ((0, front), *((len(front) + places[name][0], contents[name]) for name in ("plan", "code"))):
         os.pwrite(handle, data, at)
-    constants.lie(np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)[start:])
+    constants.replace_bytes(np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)[start:])
 
 
 def _pieces(engine: EnginePlan, lent: bool = False) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from .validate import Refusal, check_target
 from .constants import length
 from .model import SIZES, EnginePlan, Port, DynamicDimension
 from pelton.record import record
-from .sizes import multiple_of, well_formed
+from .sizes import multiple_of, is_well_formed
 
 DEEPEST = 32  # blocks within blocks
 LARGEST = 1 << 46  # bytes of a constant
@@ -201,7 +201,7 @@ def validate_script(script: Script) -> None:
         if not any(multiple_of(script, d)[0] == s.name for p in script.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
     texts = {d for p in script.inputs for d in p.shape if isinstance(d, str)}
-    if not texts <= script.sizes.keys() or not all(well_formed(tree, symbols) for tree in script.sizes.values()):
+    if not texts <= script.sizes.keys() or not all(is_well_formed(tree, symbols) for tree in script.sizes.values()):
         refuse("it does not say what the sizes of its inputs are")
     room = length(script.constants)
     for name, c in script.arrays.items():

@@ -16,7 +16,7 @@ import numpy as np
 
 from pelton.errors import EngineError
 
-from .validate import LARGEST, MOST_TILES, validate
+from .validate import MAX_BYTES, MAX_TILES, validate
 from .model import SIZES, EnginePlan, Port
 from .memory import lay_out, together
 from pelton.record import record
@@ -66,7 +66,7 @@ class Formulas:
                 self.lines.append((FUNCTIONS[function], operands))
             return found[function, operands]
 
-        self.places = {text: place(t) for text, t in trees.items()}  # text → where its number comes to stand
+        self.indices = {text: place(t) for text, t in trees.items()}  # text → where its number comes to stand
 
     def __call__(self, sizes: Mapping[str, int]) -> list[int]:
         """All numbers for these sizes."""
@@ -110,10 +110,10 @@ class PlanTemplate:
         self._words = lay([n for s in steps for n in (*(a.offset for a in s.args), *s.dims)])
         self._values = {i: lay(b.values) for i, b in enumerate(buffers) if b.kind == "sizes"}
         self._cells, self._where = np.array(cells, np.int64), np.fromiter(gaps, np.intp)
-        used = sorted({self.formulas.places[text] for text in gaps.values()})
+        used = sorted({self.formulas.indices[text] for text in gaps.values()})
         self._used, self._which = (
             used,
-            np.array([used.index(self.formulas.places[text]) for text in gaps.values()], np.intp),
+            np.array([used.index(self.formulas.indices[text]) for text in gaps.values()], np.intp),
         )
 
         # of each step, its first word; behind the last, their number
@@ -141,7 +141,7 @@ class PlanTemplate:
         ]
         port = {i: k + (len(engine.inputs) if out else 0) for i, out, k in self._ports}
         reads = [(w, port[i]) for w, i in zip(self.pointers.tolist(), self.operands.tolist()) if i in port]
-        # words that are places in arrays of the caller; whose, inputs first
+        # words that are offsets in arrays of the caller, and the ports of these arrays, inputs first
         self.ported, self.ports = np.array(reads, np.int64).reshape(-1, 2).T
         # bytes of all of them
         self.zeros = max((b.offset + b.size for b in buffers if b.kind == "zeros"), default=0)
@@ -171,7 +171,7 @@ class PlanTemplate:
 
         def sized(port: Port) -> Port:
             return replace(
-                port, shape=tuple(known[self.formulas.places[d]] if isinstance(d, str) else d for d in port.shape)
+                port, shape=tuple(known[self.formulas.indices[d]] if isinstance(d, str) else d for d in port.shape)
             )
 
         starts, arena = self._starts, self.engine.arena
@@ -182,16 +182,16 @@ class PlanTemplate:
         inputs, outputs = (tuple(map(sized, ports)) for ports in (self.engine.inputs, self.engine.outputs))
         values = {i: cells[where] for i, where in self._values.items()}
         if not (
-            _within(nbytes, LARGEST)
-            and _within(tiles, MOST_TILES + 1)
-            and _within(scratch, LARGEST)
-            and arena < LARGEST
-            and _within(phases, MOST_TILES + 1)
-            and bool(((phases >= 1) & (tiles * phases <= MOST_TILES)).all())
+            _within(nbytes, MAX_BYTES)
+            and _within(tiles, MAX_TILES + 1)
+            and _within(scratch, MAX_BYTES)
+            and arena < MAX_BYTES
+            and _within(phases, MAX_TILES + 1)
+            and bool(((phases >= 1) & (tiles * phases <= MAX_TILES)).all())
             and bool(((0 <= words[self.pointers]) & (words[self.pointers] <= nbytes[self.operands])).all())
             and not (nbytes[self._counted] % self._element).any()
             and all(v.nbytes == nbytes[i] for i, v in values.items())
-            and all(0 <= d < LARGEST for p in (*inputs, *outputs) for d in p.shape)
+            and all(0 <= d < MAX_BYTES for p in (*inputs, *outputs) for d in p.shape)
             and all((outputs if out else inputs)[k].nbytes == nbytes[i] for i, out, k in self._ports)
             and all(p.nbytes == 0 for k, p in enumerate(outputs) if k not in self._made)
         ):

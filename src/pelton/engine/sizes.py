@@ -26,7 +26,7 @@ FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
     "//": lambda ab: ab[0] // ab[1],
     "%": lambda ab: ab[0] % ab[1],
 }
-DEEPEST = 200  # levels of a tree
+MAX_DEPTH = 200  # levels of a tree
 
 
 def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
@@ -39,7 +39,7 @@ def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
     return FUNCTIONS[tree[0]]([evaluate(t, sizes) for t in tree[1:]])
 
 
-def well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
+def is_well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
     """Whether a tree is one, over these symbols."""
     if type(tree) is int:
         return True
@@ -50,12 +50,12 @@ def well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
         or len(tree) < 2
         or not isinstance(tree[0], str)
         or tree[0] not in FUNCTIONS
-        or depth > DEEPEST
+        or depth > MAX_DEPTH
     ):
         return False
     if tree[0] in ("//", "%") and len(tree) != 3:
         return False
-    return all(well_formed(t, names, depth + 1) for t in tree[1:])
+    return all(is_well_formed(t, names, depth + 1) for t in tree[1:])
 
 
 class Sized(Protocol):
@@ -138,7 +138,7 @@ def ports(engine: Sized, values: Mapping[str, int]) -> tuple[Port, ...]:
     )
 
 
-def takes(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+def accepts(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether arrays of these shapes are what the inputs take."""
     if shapes.keys() != {p.name for p in engine.inputs} or any(
         len(shapes[p.name]) != len(p.shape) for p in engine.inputs

@@ -12,13 +12,13 @@ from pelton.targets import WITH_ZEROS
 from .constants import bytes_of, length
 from .model import KINDS, SIZES, Buffer, EnginePlan, Port, Slice, Step, Tensor, strings_in
 from .library import LIBRARIES, work
-from .sizes import at, multiple_of, optimum_sizes, well_formed
+from .sizes import at, multiple_of, optimum_sizes, is_well_formed
 
 ALIGN = 64  # bytes, of every piece of the arena and of the constants
-LARGEST = 1 << 46  # bytes: more than any machine has
-MOST_TILES = (1 << 31) - 1  # the walker counts them in 32 bits
-MOST_ZEROS = 1 << 28  # bytes: far more than all counters of an engine take
-LONGEST = 1 << 63  # dims are C longs
+MAX_BYTES = 1 << 46  # bytes: more than any machine has
+MAX_TILES = (1 << 31) - 1  # the walker counts them in 32 bits
+MAX_ZEROS = 1 << 28  # bytes: far more than all counters of an engine take
+LONG_LIMIT = 1 << 63  # dims are C longs
 
 
 def validate(engine: EnginePlan) -> None:
@@ -37,7 +37,7 @@ def validate(engine: EnginePlan) -> None:
             refuse(f"its plan uses a size that it does not explain ({type(e).__name__}: {e})")
         validate(resolved)
         return
-    _number(engine.arena, LARGEST, refuse, "the size of the arena")
+    _number(engine.arena, MAX_BYTES, refuse, "the size of the arena")
     for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):
         for port in ports:
             _port(port, refuse, kind)
@@ -47,17 +47,18 @@ def validate(engine: EnginePlan) -> None:
     objects = _buffers(engine, refuse)
     wave = 0
     for i, step in enumerate(engine.steps):
-        if type(step.wave) is not int or not wave <= step.wave < LONGEST:
+        if type(step.wave) is not int or not wave <= step.wave < LONG_LIMIT:
             refuse(f"step {i} ({step.name}) is of wave {step.wave!r}, after wave {wave}")
         wave = step.wave
         _step(step, engine.buffers, objects, refuse, f"step {i} ({step.name})")
         if step.symbol in LIBRARIES and all(s.symbol in LIBRARIES for s in step.alternatives):
             refuse(f"step {i} ({step.name}) has no kernel for where the library {step.symbol} is not")
-        for k, spare in enumerate(step.alternatives):
-            where = f"spare {k} of step {i} ({step.name})"
-            if not (step.symbol and spare.symbol) or spare.alternatives or spare.outputs or spare.wave != step.wave:
+        for k, alternative in enumerate(step.alternatives):
+            where = f"alternative {k} of step {i} ({step.name})"
+            nested = alternative.alternatives or alternative.outputs
+            if nested or not (step.symbol and alternative.symbol) or alternative.wave != step.wave:
                 refuse(f"{where} is no kernel that could stand in its place")
-            _step(spare, engine.buffers, objects, refuse, where)
+            _step(alternative, engine.buffers, objects, refuse, where)
     if not engine.code and any(s.symbol for s in engine.steps):
         refuse("it has kernels but no machine code")
 
@@ -79,14 +80,14 @@ def _symbols(engine: EnginePlan, refuse: Refusal) -> None:
     for s in engine.symbols:
         if (
             not all(type(n) is int for n in (s.minimum, s.optimum, s.maximum))
-            or not 0 <= s.minimum <= s.optimum <= s.maximum < LARGEST
+            or not 0 <= s.minimum <= s.optimum <= s.maximum < MAX_BYTES
             or not s.name.isidentifier()
         ):
             refuse(f"the size {s.name!r} has the bounds {s.minimum!r}, {s.optimum!r}, {s.maximum!r}")
         if not any(multiple_of(engine, d)[0] == s.name for p in engine.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
     for text, tree in engine.sizes.items():
-        if not well_formed(tree, set(names)):
+        if not is_well_formed(tree, set(names)):
             refuse(f"it does not say what the size {text!r} is")
     for i, b in enumerate(engine.buffers):
         if b.kind in ("constant", "table", "text", "zeros") and not (type(b.offset) is int and type(b.size) is int):
@@ -115,9 +116,9 @@ def _tensor_size(dtype: object, shape: object, refuse: Refusal, where: str) -> i
     if not isinstance(shape, tuple) or len(shape) > 32:
         refuse(f"{where} has shape {shape!r}, expected at most 32 sizes")
     for d in shape:
-        _number(d, LARGEST, refuse, f"a size of {where}")
+        _number(d, MAX_BYTES, refuse, f"a size of {where}")
     size = math.prod(d for d in shape if d) * SIZES[dtype]
-    if size >= LARGEST:
+    if size >= MAX_BYTES:
         refuse(f"{where} has {size} bytes")
     return 0 if 0 in shape else size
 
@@ -138,8 +139,8 @@ def _buffers(engine: EnginePlan, refuse: Refusal) -> dict[int, int]:
         where = f"buffer {i}"
         if b.kind not in KINDS:
             refuse(f"{where} is of unknown kind {b.kind!r}")
-        _number(b.size, LARGEST, refuse, f"the size of {where}")
-        _number(b.offset, LARGEST, refuse, f"the offset of {where}")
+        _number(b.size, MAX_BYTES, refuse, f"the size of {where}")
+        _number(b.offset, MAX_BYTES, refuse, f"the offset of {where}")
         if b.kind in ("input", "output"):
             ports = engine.inputs if b.kind == "input" else engine.outputs
             if b.offset >= len(ports):
@@ -169,13 +170,13 @@ def _told(b: Buffer, refuse: Refusal, where: str) -> None:
     if wrong or (b.kind == "sizes" and (b.size, b.dtype) != (len(b.values) * SIZES["i64"], "i64")):
         refuse(f"{where} has {b.size} bytes of {b.dtype!r} for {len(b.values)} sizes")
     for n in b.values:
-        if type(n) is not int or not -LONGEST <= n < LONGEST:
+        if type(n) is not int or not -LONG_LIMIT <= n < LONG_LIMIT:
             refuse(f"{where} holds the size {n!r}")
 
 
 def _stored(engine: EnginePlan, b: Buffer, refuse: Refusal, where: str) -> None:
     if b.kind == "zeros":
-        limit, room = MOST_ZEROS, "zeros"
+        limit, room = MAX_ZEROS, "zeros"
         if engine.target.get("arch") not in WITH_ZEROS:
             refuse(f"{where} is of zeros, which contexts have on GPUs alone")
     else:
@@ -221,14 +222,14 @@ def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], r
     if step.inputs:
         refuse(f"{where} is a kernel with inputs of a host step")
     for d in step.dims:
-        if type(d) is not int or not -LONGEST <= d < LONGEST:
+        if type(d) is not int or not -LONG_LIMIT <= d < LONG_LIMIT:
             refuse(f"{where} has dimension {d!r}")
-    _number(step.tiles, MOST_TILES + 1, refuse, f"the number of tiles of {where}")
-    _number(step.scratch, LARGEST, refuse, f"the scratch memory of {where}")
-    _number(step.phases, MOST_TILES + 1, refuse, f"the number of phases of {where}")
-    if step.phases < 1 or step.tiles * step.phases > MOST_TILES:
+    _number(step.tiles, MAX_TILES + 1, refuse, f"the number of tiles of {where}")
+    _number(step.scratch, MAX_BYTES, refuse, f"the scratch memory of {where}")
+    _number(step.phases, MAX_TILES + 1, refuse, f"the number of phases of {where}")
+    if step.phases < 1 or step.tiles * step.phases > MAX_TILES:
         refuse(f"{where} has {step.phases} phases of {step.tiles} tiles")
-    if type(step.grain) is not int or not 1 <= step.grain <= MOST_TILES:
+    if type(step.grain) is not int or not 1 <= step.grain <= MAX_TILES:
         refuse(f"{where} has grain {step.grain!r}")
     if step.symbol in LIBRARIES:
         _by_library(step, buffers, refuse, where)
@@ -272,9 +273,9 @@ def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int],
     if not isinstance(t.strides, tuple) or len(t.strides) != len(t.shape):
         refuse(f"{where} has an operand of {len(t.shape)} sizes and strides {t.strides!r}")
     for s in t.strides:
-        if type(s) is not int or abs(s) >= LARGEST:
+        if type(s) is not int or abs(s) >= MAX_BYTES:
             refuse(
-                f"a stride of {where} is {s!r}, expected a whole number of less than {LARGEST} elements, forwards or"
+                f"a stride of {where} is {s!r}, expected a whole number of less than {MAX_BYTES} elements, forwards or"
                 " backwards"
             )
     if size:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pelton.engine import sizes
-from pelton.engine.constants import ALIGN, Unmade
+from pelton.engine.constants import ALIGN, DeferredConstants
 from pelton.engine.model import Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.ir.dims import Dim, Size, is_known, maximum
@@ -85,9 +85,9 @@ class Blob:
             self.size += -(-nbytes // ALIGN) * ALIGN
         return self.index[key]
 
-    def constants(self) -> Unmade:
+    def constants(self) -> DeferredConstants:
         """All of it."""
-        return Unmade(self.size, self._fill)
+        return DeferredConstants(self.size, self._fill)
 
     def _fill(self, out: np.ndarray) -> Iterator[int]:
         """Writes all pieces, on all cores; yields the end of each, in order."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from pelton.backends.arrays import by_name, check_names, check_shape, refuse_mapping
+from pelton.backends.arrays import named_inputs, check_names, check_shape, refuse_mapping
 from pelton.backends.device import Ready, Stamped, Streamed, Streaming, Workspace
 from pelton.engine import sizes
 from pelton.engine.model import EnginePlan
@@ -50,7 +50,7 @@ class Context:
         self.workspace = engine.allocate(threads)
         self.threads = self.workspace.threads
         self.remembered = REMEMBERED
-        self._taken = self.workspace.taken
+        self._import_inputs = self.workspace.import_inputs
         self._names = {p.name for p in plain.inputs}
         self._known: OrderedDict[tuple, Ready] = OrderedDict()
         self._latest: Ready | None = None  # most often the shapes are those of the run before
@@ -142,7 +142,7 @@ class Context:
                     results = ready.call(inputs)
                     if results is not None:
                         return results
-                inputs = self._taken(inputs)
+                inputs = self._import_inputs(inputs)
                 return self._for(inputs).run(inputs, out)
             finally:
                 self._busy = False
@@ -165,7 +165,7 @@ class Context:
                 " a GPU"
             )
         with self._alone():
-            inputs = cast(Streaming, self.workspace).taken(inputs, stream)
+            inputs = cast(Streaming, self.workspace).import_inputs(inputs, stream)
             return cast(Streamed, self._for(inputs)).run_async(inputs, out, stream)
 
     def synchronize(self) -> None:
@@ -175,7 +175,7 @@ class Context:
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Inputs in order, or by name; gives the output, or a tuple where there are several."""
-        results = tuple(self.run(by_name(self.engine.inputs, arrays, named)).values())
+        results = tuple(self.run(named_inputs(self.engine.inputs, arrays, named)).values())
         return results[0] if len(results) == 1 else results
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -207,7 +207,7 @@ class Context:
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took, in a run in which no two steps overlap."""
         with self._alone():
-            inputs = self._taken(inputs)
+            inputs = self._import_inputs(inputs)
             return self._for(inputs).profile(inputs)
 
     def trace(
@@ -216,12 +216,12 @@ class Context:
         """Outputs by name, as `run` gives them, and every step with when it began and ended, in nanoseconds of
         `time.monotonic_ns`; no two steps overlap."""
         with self._alone():
-            inputs = self._taken(inputs)
+            inputs = self._import_inputs(inputs)
             return self._for(inputs).trace(inputs, out)
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Ready], None]) -> dict[str, Any]:
         """Outputs by name, from a run of one step after the other. Before each and after the last, `see` is called with
         the number of steps done and what knows the memory as it then is: a later step may overwrite it."""
         with self._alone():
-            inputs = self._taken(inputs)
+            inputs = self._import_inputs(inputs)
             return self._for(inputs).watch(inputs, see)

@@ -17,7 +17,7 @@ from pelton.engine.model import Port, Step, DynamicDimension
 from pelton.engine.validate import validate
 
 from .context import Context
-from .forms import gathered, spread
+from .forms import model_outputs, arrays_of_ports
 
 
 class Engine:
@@ -117,7 +117,7 @@ class Engine:
         without a value is None.
         """
         if self.forms:
-            return gathered(self._run(self._ported(inputs), out), self.forms["outputs"])
+            return model_outputs(self._run(self._ported(inputs), out), self.forms["outputs"])
         return self._run(inputs, out)
 
     def trace(
@@ -131,13 +131,13 @@ class Engine:
             context = self.context()
         try:
             results, steps = context.trace(self._ported(inputs), out)
-            return gathered(results, self.forms["outputs"]) if self.forms else results, steps
+            return model_outputs(results, self.forms["outputs"]) if self.forms else results, steps
         finally:
             self._contexts.append(context)
 
     def _ported(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """What was given for the model's inputs as arrays for ports."""
-        return spread(inputs, self.forms["inputs"]) if self.forms and isinstance(inputs, Mapping) else inputs
+        return arrays_of_ports(inputs, self.forms["inputs"]) if self.forms and isinstance(inputs, Mapping) else inputs
 
     def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         try:

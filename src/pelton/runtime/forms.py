@@ -17,7 +17,7 @@ from pelton.errors import InputError
 Forms = Mapping[str, Any]
 
 
-def spread(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
+def arrays_of_ports(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
     """Inputs of the model as arrays for ports; InputError where they are not what the engine was built for."""
     out: dict[str, Any] = {}
     for name, value in inputs.items():
@@ -32,7 +32,7 @@ def spread(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
                     "build one for a value by leaving it out of values="
                 )
         elif isinstance(ports, dict):
-            out.update(entries(name, value, ports))
+            out.update(map_arrays(name, value, ports))
         elif not isinstance(value, (list, tuple)) or len(value) != len(ports):
             given = f"{len(value)} of them" if isinstance(value, (list, tuple)) else type(value).__name__
             raise InputError(
@@ -44,7 +44,7 @@ def spread(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
     return out
 
 
-def entries(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def map_arrays(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """A map as two arrays, in the order of its keys; one without entries has the key nothing, for 0."""
     if not isinstance(value, Mapping):
         raise InputError(
@@ -64,7 +64,7 @@ def entries(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.ndar
     return {form["keys"]: keys, form["values"]: values}
 
 
-def gathered(results: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
+def model_outputs(results: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
     """What ports gave as outputs of the model."""
     of = {port: name for name, ports in forms.items() for port in ports or () if isinstance(ports, list)}
     rows = {form["rows"]: form["keys"] for form in forms.values() if isinstance(form, dict)}

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pelton.backends.arrays import (
-    Look,
-    all_hosted,
-    check_apart,
+    PortCheck,
+    inputs_to_numpy,
+    check_no_overlap,
     check_names,
     check_out,
     fit,
-    hosted,
-    looks,
+    to_numpy,
+    port_checks,
     refuse_mapping,
 )
 from pelton.backends.cpu import describe
@@ -104,8 +104,9 @@ class ScriptContext(Context):
         self._traced: list[tuple[Action, Sequence[Stamped]]] | None = None
         self._turns = 0  # of all loops of the run
         # shapes of the inputs → what the inputs then have to be
-        self._ports: dict[tuple[tuple[int, ...], ...], list[Look]] = {}
-        self._one = None if engine.script.symbols else looks(engine.ports({}))  # the same where there is but one way
+        self._ports: dict[tuple[tuple[int, ...], ...], list[PortCheck]] = {}
+        # the same if there are no dynamic dimensions
+        self._static_checks = None if engine.script.symbols else port_checks(engine.ports({}))
         self._unlock()
         survives_fork(self)
 
@@ -183,9 +184,9 @@ class ScriptContext(Context):
             check_names("input", script.inputs, inputs, all_of_them=True)
         if out is not None:
             check_out(script.outputs, out)
-        inputs = all_hosted(inputs)
+        inputs = inputs_to_numpy(inputs)
         names = Names(self.owner.arrays)
-        for port, name, dtype, shape in self._one or self._for_shapes(inputs):
+        for port, name, dtype, shape in self._static_checks or self._for_shapes(inputs):
             array = inputs[name]
             if (
                 type(array) is not np.ndarray
@@ -197,9 +198,9 @@ class ScriptContext(Context):
                 array = fit(port, array)
             names[name] = array
         if out:
-            places = (hosted(out.get(p.name), f"out[{p.name!r}]") for p in script.outputs)
+            places = (to_numpy(out.get(p.name), f"out[{p.name!r}]") for p in script.outputs)
             spans = [address_range(a) for a in (*(names[p.name] for p in script.inputs), *places)]
-            check_apart(script.inputs, script.outputs, spans, out)
+            check_no_overlap(script.inputs, script.outputs, spans, out)
         self._turns = 0
         lent = self.owner.lent.union(map(id, names.values()))
         found = self._block(script.main, names)
@@ -211,7 +212,7 @@ class ScriptContext(Context):
             )
         return results
 
-    def _for_shapes(self, inputs: Mapping[str, Any]) -> list[Look]:
+    def _for_shapes(self, inputs: Mapping[str, Any]) -> list[PortCheck]:
         """What the inputs have to be, given the shapes that they have."""
         script = self.owner.script
         shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
@@ -222,7 +223,7 @@ class ScriptContext(Context):
                     fit(port, inputs[port.name])  # says what is wrong
             if len(self._ports) >= REMEMBERED:
                 self._ports.clear()
-            self._ports[key] = looks(self.owner.ports(sizes.solve(script, shapes)))
+            self._ports[key] = port_checks(self.owner.ports(sizes.solve(script, shapes)))
         return self._ports[key]
 
     def _block(self, block: Block, names: Names) -> list[Any]:

@@ -13,7 +13,7 @@ from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
 from pelton.system.memory import address, allocate
 
-from ..arrays import all_hosted, fit
+from ..arrays import inputs_to_numpy, fit
 from ..device import Backend
 from ..plan import Plan
 from .check import check_machine, check_memory
@@ -40,7 +40,7 @@ class CpuWorkspace:
     """An arena and the scratch memory of all threads in one piece, which grows. See `device.Workspace`."""
 
     stream = None
-    taken = staticmethod(all_hosted)
+    import_inputs = staticmethod(inputs_to_numpy)
     fit = staticmethod(fit)
 
     def __init__(self, loaded: CpuLoaded, threads: int | None):
@@ -61,7 +61,7 @@ class CpuWorkspace:
         plan = self._loaded.plan
         resolved = plan.template.resolve(values)
         scratch = -(-resolved.max_scratch // PAGE) * PAGE
-        made = int(resolved.bytes[plan.made].sum()) + sum(p.nbytes for p in resolved.outputs)
+        made = int(resolved.bytes[plan.computed].sum()) + sum(p.nbytes for p in resolved.outputs)
         check_memory(plan.called, resolved.arena + made, scratch, self.threads)
         arena = -(-resolved.arena // PAGE) * PAGE
         need = arena + scratch * self.threads  # one memory for both, whatever the shape
@@ -84,7 +84,7 @@ class CpuWorkspace:
         """Nothing goes on when `run` has returned."""
 
 
-def opened(plan: Plan) -> Plan:
+def open_code(plan: Plan) -> Plan:
     """The plan itself: machine code shows what it is when it is loaded."""
     return plan
 
@@ -111,4 +111,4 @@ def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     )
 
 
-BACKEND = Backend(check_machine, opened, load, CpuWorkspace, tune)
+BACKEND = Backend(check_machine, open_code, load, CpuWorkspace, tune)

@@ -12,9 +12,9 @@ from .binding import library
 def non_max_suppression(
     boxes: np.ndarray,
     scores: np.ndarray,
-    most: np.ndarray | None = None,
+    maximum: np.ndarray | None = None,
     overlap: np.ndarray | None = None,
-    least: np.ndarray | None = None,
+    minimum: np.ndarray | None = None,
     center: bool = False,
 ) -> tuple[np.ndarray]:
     """[count, 3] of (batch, class, box), best first. ValueError for boxes and scores that are not [batch, n, 4] and
@@ -30,8 +30,8 @@ def non_max_suppression(
             f" {list(scores.shape)}"
         )
     n = boxes.shape[1]
-    limit = 0 if most is None else max(0, min(int(most.reshape(-1)[0]), n))
-    bound, floor = (0.0 if x is None else float(x.reshape(-1)[0]) for x in (overlap, least))
+    limit = 0 if maximum is None else max(0, min(int(maximum.reshape(-1)[0]), n))
+    bound, floor = (0.0 if x is None else float(x.reshape(-1)[0]) for x in (overlap, minimum))
     if center:
         low, high = boxes[..., :2] - boxes[..., 2:] / 2, boxes[..., :2] + boxes[..., 2:] / 2
     else:
@@ -48,7 +48,7 @@ def non_max_suppression(
                 n,
                 bound,
                 floor,
-                least is None,
+                minimum is None,
                 limit,
                 address(heap),
                 address(held),

@@ -12,8 +12,8 @@ import numpy as np
 
 from .binding import library_with_the_lock
 
-Form = tuple[str, np.dtype, tuple[int, ...]]
-_TOLD = "biufc"  # kinds of types of which there is one of each size
+PortForm = tuple[str, np.dtype, tuple[int, ...]]
+_DISTINCT_KINDS = "biufc"  # kinds of types of which there is one of each size
 _FASTCALL = 0x80  # METH_FASTCALL of Python's methodobject.h
 _INTERFACE = sys.intern("__array_struct__")
 _USED = (
@@ -40,7 +40,7 @@ _new_function = ctypes.PYFUNCTYPE(py_object, c_void_p, py_object, c_void_p)(("Py
 class _Port(ctypes.Structure):
     _fields_ = [
         ("name", c_void_p),
-        ("given", c_void_p),
+        ("arguments", c_void_p),
         ("shape", ctypes.POINTER(c_ssize_t)),
         ("rank", c_int),
         ("kind", c_int),
@@ -51,7 +51,7 @@ class _Port(ctypes.Structure):
 class _Callable(ctypes.Structure):
     _fields_ = [
         ("ports", ctypes.POINTER(_Port)),
-        ("places", c_void_p),
+        ("addresses", c_void_p),
         ("program", c_void_p),
         ("inputs", c_int64),
         ("count", c_int64),
@@ -71,18 +71,18 @@ def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array) -> int:
 
 
 def callable_of(
-    program: int, ports: ctypes.Array, looks: Sequence[Form], inputs: int
+    program: int, ports: ctypes.Array, forms: Sequence[PortForm], inputs: int
 ) -> Callable[[dict], dict[str, np.ndarray] | None] | None:
     """A function that runs a native program on the arrays that a dictionary has by the names of its ports, and gives
     one of fresh arrays; it gives None, and runs nothing, where one is missing or is not what its port takes without a
-    copy. None for types that numpy's interface for C does not tell apart. looks: (name, type, shape) of every port,
+    copy. None for types that numpy's interface for C does not tell apart. forms: (name, type, shape) of every port,
     inputs first. The program and `ports` are the caller's to keep."""
-    if any(dtype.kind not in _TOLD for _, dtype, _ in looks):
+    if any(dtype.kind not in _DISTINCT_KINDS for _, dtype, _ in forms):
         return None
-    described = (_Port * len(looks))()
-    given = [(shape, dtype) for _, dtype, shape in looks]
-    for at, (name, dtype, shape), arguments in zip(described, looks, given):
-        at.name, at.given, at.rank, at.kind, at.itemsize = (
+    described = (_Port * len(forms))()
+    given = [(shape, dtype) for _, dtype, shape in forms]
+    for at, (name, dtype, shape), arguments in zip(described, forms, given):
+        at.name, at.arguments, at.rank, at.kind, at.itemsize = (
             id(name),
             id(arguments),
             len(shape),
@@ -90,9 +90,9 @@ def callable_of(
             dtype.itemsize,
         )
         at.shape = (c_ssize_t * len(shape))(*shape)
-    what = _Callable(described, ctypes.addressof(ports), program, inputs, len(looks))
+    what = _Callable(described, ctypes.addressof(ports), program, inputs, len(forms))
     method = _call()  # of several threads that come first each has its own
-    return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, looks, given), None)
+    return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, forms, given), None)
 
 
 @lru_cache(maxsize=1)

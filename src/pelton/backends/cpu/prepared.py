@@ -18,7 +18,7 @@ from pelton.engine.shape_plan import ResolvedPlan
 from pelton.engine.validate import validate
 from pelton.system.memory import address
 
-from ..arrays import check_apart, check_out, fit, looks, out_array, refuse_out
+from ..arrays import check_no_overlap, check_out, fit, port_checks, out_array, refuse_out
 from ..device import Stamped
 from ..host import HostStep
 from ..plan import Plan
@@ -45,14 +45,14 @@ class CpuReady:
         self.plan, self.functions, self.values, self.resolved, self.arena = plan, functions, values, resolved, arena
         self.scratch, self.threads, self.available = scratch, threads, available
         self.host = plan.host_steps(self.plain, values) if plan.host and values else plan.host
-        # buffers that lie elsewhere than arena, constants and ports
-        self.made = {**plan.texts, **plan.tables, **plan.made_for(resolved)}
+        # buffers outside of the arena, the constants and the ports
+        self.detached = {**plan.texts, **plan.tables, **plan.computed_buffers(resolved)}
         self.ports = (ctypes.c_void_p * (len(resolved.inputs) + len(resolved.outputs)))()
         # the arrays of the run in progress, inputs then outputs
         self.bound: list[np.ndarray] = []
         self.parts = list(self.cut())
         self.natives = [p.native for p in self.parts if isinstance(p, NativeProgram)] if not self.host else None
-        self.inputs, self.outputs = map(looks, (resolved.inputs, resolved.outputs))
+        self.inputs, self.outputs = map(port_checks, (resolved.inputs, resolved.outputs))
         asked = [look[1:] for look in self.inputs + self.outputs]
         # runs it on arrays that are what the ports take, where a native program is all there is to run
         self.call = (
@@ -77,7 +77,7 @@ class CpuReady:
         starts = resolved.starts + np.where(
             template.in_arena, address(self.arena), np.where(template.constant, address(self.plan.constants), 0)
         )
-        for i, array in self.made.items():
+        for i, array in self.detached.items():
             if not array.dtype.hasobject:
                 starts[i] = address(array)
         words = resolved.words.copy()
@@ -177,8 +177,9 @@ class CpuReady:
         if b.kind in ("input", "output"):
             flat = self.bound[b.offset + (len(plain.inputs) if b.kind == "output" else 0)].reshape(-1)
             return flat if flat.dtype.hasobject else flat.view(np.uint8)
-        if buffer in self.made:
-            return self.made[buffer] if self.made[buffer].dtype.hasobject else self.made[buffer].view(np.uint8)
+        if buffer in self.detached:
+            array = self.detached[buffer]
+            return array if array.dtype.hasobject else array.view(np.uint8)
         return (self.arena if b.kind == "arena" else self.plan.constants)[b.offset : b.offset + b.size]
 
     def _bind(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -208,7 +209,7 @@ class CpuReady:
                 refuse_out(self.outputs[unfit - count][0], bound[unfit])
             bound[unfit] = fit(self.inputs[unfit][0], bound[unfit])
         if out:
-            check_apart(
+            check_no_overlap(
                 self.plan.plain.inputs,
                 self.plan.plain.outputs,
                 [(at or 0, (at or 0) + nbytes) for at, nbytes in zip(self.ports, self.sizes)],

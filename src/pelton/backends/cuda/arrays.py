@@ -12,7 +12,7 @@ from pelton.engine.model import NUMPY_NAMES, SIZES, Port, numpy_dtype
 from pelton.errors import InputError
 
 from .. import dlpack
-from ..arrays import check_shape, hosted
+from ..arrays import check_shape, to_numpy
 from ..dlpack import dense
 from .device import Device
 
@@ -72,14 +72,14 @@ def taken(value: Any, what: str, stream: int) -> Any:
     kind, ordinal = dlpack.device_of(value, what)
     if kind in (dlpack.CUDA, dlpack.CUDA_MANAGED):
         return _from_dlpack(value, what, stream, ordinal)
-    return (
-        _from_interface(value, what) if not kind and hasattr(value, "__cuda_array_interface__") else hosted(value, what)
-    )
+    if not kind and hasattr(value, "__cuda_array_interface__"):
+        return _from_interface(value, what)
+    return to_numpy(value, what)
 
 
 def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> ForeignArray:
     # the maker sees to it that our stream waits for theirs
-    found = dlpack.lent(value, what, stream=stream)
+    found = dlpack.import_array(value, what, stream=stream)
     return ForeignArray(
         found.address, found.dtype, found.shape, found.strides, found.writable, ordinal, None, found.keeper
     )

@@ -132,7 +132,7 @@ class CudaPrepared:
     def _make_tables(self) -> Memory | None:
         """Sizes and counts, which only this set of sizes has, on the GPU; strings, where only host steps come."""
         at, places = 0, {}
-        for i, array in self.plan.made_for(self.resolved).items():
+        for i, array in self.plan.computed_buffers(self.resolved).items():
             self.made[i] = array
             if not array.dtype.hasobject:
                 places[i], at = at, at + up(int(self.resolved.bytes[i]))

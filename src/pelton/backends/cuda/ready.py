@@ -12,7 +12,7 @@ import numpy as np
 from pelton.engine.model import EnginePlan, Port, Step
 from pelton.errors import InputError
 
-from ..arrays import borrowed, check_apart, check_out, fit, out_array, refuse_out
+from ..arrays import borrow, check_no_overlap, check_out, fit, out_array, refuse_out
 from ..device import Stamped
 from .arrays import ALIGN, LEGACY, DeviceArray, ForeignArray, taken
 from .device import Device, Memory
@@ -119,7 +119,7 @@ class CudaReady:
         with self.device as device:
             at = shared.stream if stream is None else int(stream) or LEGACY
             for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
-                if isinstance(given, np.ndarray) or borrowed(given, f"out[{name!r}]") is not None:
+                if isinstance(given, np.ndarray) or borrow(given, f"out[{name!r}]") is not None:
                     raise InputError(
                         f"out[{name!r}] lies in the memory of the CPU, which only `run` fills; run_async takes arrays"
                         " of the GPU, or leave it out"
@@ -215,7 +215,7 @@ class CudaReady:
                 prepared.strings[k] = fit(port, given)
             else:
                 arrays[k] = fit(port, given)
-        check_apart(
+        check_no_overlap(
             engine_inputs,
             engine_outputs,
             [(at, at + nbytes) for at, nbytes in zip(pointers, prepared.nbytes)],

@@ -18,7 +18,7 @@ from pelton.engine.library import LIBRARIES, aligned, of_version, work
 from pelton.engine.model import Slice, Step
 from pelton.errors import Cancelled, EngineError
 
-from ..arrays import drawn
+from ..arrays import random_inputs
 from ..device import ProgressCallback
 from ..plan import Plan
 from .agree import Trial, groups
@@ -101,7 +101,7 @@ def _seen(bench: _Bench, progress: ProgressCallback | None, stage: str, known: K
 
     usual = sizes.optimum_sizes(plain)
     ready = CudaWorkspace(bench.loaded).prepare(usual, lambda: None)
-    ready.watch(drawn(sizes.ports(plain, usual)), see)
+    ready.watch(random_inputs(sizes.ports(plain, usual)), see)
     if progress is not None:
         progress(stage, count, count)
     return found

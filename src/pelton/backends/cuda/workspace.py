@@ -42,7 +42,7 @@ class CudaWorkspace:
     def stream(self) -> int:
         return self.shared.stream
 
-    def taken(self, inputs: Any, stream: int | None = None) -> Any:
+    def import_inputs(self, inputs: Any, stream: int | None = None) -> Any:
         """Inputs on a GPU as `ForeignArray`, others as numpy arrays.
 
         What fills them is ordered before the work that follows on the stream.

@@ -16,7 +16,7 @@ from pelton.engine.shape_plan import ResolvedPlan
 from pelton.engine.validate import validate
 from pelton.errors import EngineError, InputError
 
-from ..arrays import all_hosted, check_apart, check_out, fit, out_array, refuse_out
+from ..arrays import inputs_to_numpy, check_no_overlap, check_out, fit, out_array, refuse_out
 from ..device import Backend, Stamped, check_here
 from ..plan import Plan
 
@@ -42,7 +42,7 @@ class ReferenceReady:
         if self.plain is not plan.plain:
             validate(self.plain)
         self.steps = plan.host_steps(self.plain, values) if values else plan.host
-        self._made = {**plan.texts, **plan.made_for(resolved)}
+        self._detached = {**plan.texts, **plan.computed_buffers(resolved)}
         self._arena, self._bound = np.empty(0, np.uint8), list[np.ndarray]()
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class ReferenceReady:
         spans = [
             (a.__array_interface__["data"][0], a.__array_interface__["data"][0] + a.nbytes) for a in (*given, *places)
         ]
-        check_apart(ports.inputs, ports.outputs, spans, wanted)
+        check_no_overlap(ports.inputs, ports.outputs, spans, wanted)
         self._bound, self._arena = [*given, *places], _unwritten((self.resolved.arena,), np.dtype(np.uint8))
         try:
             for i, step in self.steps.items():
@@ -93,8 +93,8 @@ class ReferenceReady:
         b = self.plain.buffers[buffer]
         if b.kind in ("input", "output"):
             array = self._bound[b.offset + (len(self.resolved.inputs) if b.kind == "output" else 0)].reshape(-1)
-        elif buffer in self._made:
-            array = self._made[buffer]
+        elif buffer in self._detached:
+            array = self._detached[buffer]
         else:
             array = (self._arena if b.kind == "arena" else self.plan.constants)[b.offset : b.offset + b.size]
         return array if array.dtype.hasobject else array.view(np.uint8)
@@ -104,7 +104,7 @@ class ReferenceWorkspace:
     """Nothing that a run would leave behind. See `device.Workspace`."""
 
     threads, stream, machine = 1, None, "the reference"
-    taken = staticmethod(all_hosted)
+    import_inputs = staticmethod(inputs_to_numpy)
     fit = staticmethod(fit)
 
     def __init__(self, loaded: ReferenceLoaded, threads: int | None):
@@ -129,7 +129,7 @@ def _unwritten(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     return array
 
 
-def opened(plan: Plan) -> ReferenceLoaded:
+def open_code(plan: Plan) -> ReferenceLoaded:
     """EngineError for an engine with kernels."""
     kernel = next((s for s in plan.plain.steps if not s.host), None)
     if kernel is not None:
@@ -157,4 +157,4 @@ def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     )
 
 
-BACKEND = Backend(check_machine, opened, load, ReferenceWorkspace, tune)
+BACKEND = Backend(check_machine, open_code, load, ReferenceWorkspace, tune)

@@ -91,7 +91,7 @@ class ModelEngines:
             found = None if own is None else self._cache.engine(own)
             for key, accepted in self._cache.engines_of(self._key(options)) if found is None else ():
                 candidate = self._cache.engine(key) if shapes is None or may_accept(accepted, shapes) else None
-                if candidate is not None and (shapes is None or sizes.takes(candidate.plain, shapes)):
+                if candidate is not None and (shapes is None or sizes.accepts(candidate.plain, shapes)):
                     found = candidate
                     break
             if found is not None:
@@ -147,7 +147,7 @@ class ModelEngines:
         reason: object = "it accepts others"
         try:
             found = build(None, shapes)
-            if sizes.takes(found.plain, shapes):
+            if sizes.accepts(found.plain, shapes):
                 return found
         except Cancelled:
             raise

@@ -45,7 +45,7 @@ class EnginePool:
         """The engine that accepts arrays of these shapes, or None."""
         with self._lock:
             found = self._engines.get(self._built_for.get(_key(shapes), 0))
-            found = found or next((e for e in reversed(self._engines.values()) if sizes.takes(e.plain, shapes)), None)
+            found = found or next((e for e in reversed(self._engines.values()) if sizes.accepts(e.plain, shapes)), None)
             if found is not None:
                 self._engines.move_to_end(id(found))
             return found

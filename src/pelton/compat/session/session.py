@@ -17,7 +17,7 @@ from pelton.engine import sizes
 from pelton.engine.model import numpy_dtype
 from pelton.errors import InputError
 from pelton.runtime import Engine
-from pelton.runtime.forms import entries
+from pelton.runtime.forms import map_arrays
 
 from .devices import OrtMemoryInfo
 from .model_engines import ModelEngines, shapes_of
@@ -239,7 +239,7 @@ class InferenceSession:
             if isinstance(value, OrtValue):
                 value = value._value
             if form is not None:
-                arrays.update(entries(a.name, value, form))
+                arrays.update(map_arrays(a.name, value, form))
             elif a.optional and value is None:
                 arrays[a.name] = None
             elif not a.sequence:
@@ -259,7 +259,7 @@ class InferenceSession:
                 if (
                     engine is self._engines.prebuilt
                     or not self._signature.open
-                    or sizes.takes(engine.plain, shapes_of(fed))
+                    or sizes.accepts(engine.plain, shapes_of(fed))
                 ):
                     raise
         shapes = shapes_of(fed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.engine.cubin import MOST_STEP, SWIZZLES, TensorMap
+from pelton.engine.cubin import MAX_STEP, SWIZZLES, TensorMap
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16
@@ -44,7 +44,7 @@ class TritonIm2col(TritonConvolution):
             return "the filters are not constant"
         s = window_geometry(region)
         if (
-            max(s.sh, s.sw) > MOST_STEP
+            max(s.sh, s.sw) > MAX_STEP
             or max(map(abs, (*lower(s), *upper(s)))) >= MOST_CORNER
             or max((s.kh - 1) * s.dh, (s.kw - 1) * s.dw) >= MOST_OFFSET
         ):
