@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 import pelton
-from pelton.cli.arrays import made_up
+from pelton.cli.arrays import draw_inputs
 from pelton.runtime import Engine
 
 NEW = 24  # shapes to plan for
@@ -78,7 +78,7 @@ def main() -> None:
         common = {"level": a.level, "threads": a.threads, "cache_dir": a.cache_dir}
         engine = pelton.build(model, shapes=ask_for or None, **common)
         fixed = pelton.build(model, shapes=engine.shapes(), **common)
-        feeds = made_up(fixed, {})
+        feeds = draw_inputs(fixed, {})
         contexts = [e.context(threads=a.threads) for e in (engine, fixed)]
         outputs = [c.run(feeds) for c in contexts]
         off = max(

@@ -57,7 +57,9 @@ def main() -> int:
     ask.add_argument("--shapes", action="append", default=[])
     arguments.add_threads(ask)
     a = ask.parse_args()
-    shapes = arguments.named((pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
+    shapes = arguments.parse_pairs(
+        (pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224"
+    )
     models = [
         m
         for given in a.models

@@ -252,7 +252,7 @@ def test_top_says_how_numbers_became_probabilities(capsys, tmp_path, engines):
         and len(lines) == 4
         and all(re.match(r" +[01]\.\d{4}  thing \d$", line) for line in lines[1:])
     )
-    given = run.likeliest(np.array([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]]), 1, ["a", "b"])
+    given = run.top_classes(np.array([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]]), 1, ["a", "b"])
     assert given == [
         "probabilities, as the model gives them:",
         "(the engine has 2 labels for 3 classes)",
@@ -261,11 +261,11 @@ def test_top_says_how_numbers_became_probabilities(capsys, tmp_path, engines):
         "row 1:",
         "   0.8000  class 2",
     ]
-    logits = run.likeliest(np.array([0.0, 1.0, 2.0]).reshape(1, 3, 1, 1), 3, None)
+    logits = run.top_classes(np.array([0.0, 1.0, 2.0]).reshape(1, 3, 1, 1), 3, None)
     assert "softmax" in logits[0] and logits[1] == "   0.6652  class 2"
     for odd in (np.array("x"), np.zeros((0, 3)), np.array(True), np.float32(1)):
         with pytest.raises(pelton.InputError, match="--top needs"):
-            run.likeliest(np.asarray(odd), 1, None)
+            run.top_classes(np.asarray(odd), 1, None)
 
 
 def test_pictures_go_in_as_the_engine_says(capsys, tmp_path, engines, refused):
@@ -320,10 +320,10 @@ def test_explain_shows_every_stage(capsys, cnn):
         "decompose",
         "[stem+stem.relu]",
         "conv (",
-        "fusions refused",
+        "fusions rejected",
         "copies because of layouts: none",
         "input  x: f32[1, 3, 12, 12]",
-        "[stem+stem.relu] lies as conv_planar wants it; 1.7 kB more to copy as conv wants it",
+        "[stem+stem.relu] has the layout of conv_planar; 1.7 kB more to copy in that of conv",
     ):
         assert words in out
     assert main(["explain", cnn, "--tactics"]) == 0

@@ -285,7 +285,7 @@ def runtimes(tmp_path, monkeypatch, engines):
     not."""
     right = tmp_path / "right.npy"
     engine = pelton.load(engines["cnn"])
-    np.save(right, engine.run(arrays.made_up(engine))["y"])
+    np.save(right, engine.run(arrays.draw_inputs(engine))["y"])
 
     def write(pnnx_fails=False):
         for name, program in PEERS.items():
@@ -322,10 +322,10 @@ def test_a_runtime_that_is_not_there_says_how_to_install_it(tmp_path, engines, c
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     quick = {"threads": 1, "seconds": 0.02, "rounds": 2, "folder": str(tmp_path)}
     found = peers.compare(engines["cnn"], cnn, {"x": np.zeros((1, 3, 12, 12), np.float32)}, ["onnxruntime"], **quick)
-    assert "pip install onnxruntime" in found[1].why_not and len(found[0].rounds) == 2 and not found[1].right
+    assert "pip install onnxruntime" in found[1].failure and len(found[0].rounds) == 2 and not found[1].right
     (tmp_path / "ncnn.py").write_text("")
     (without,) = peers.compare(engines["cnn"], cnn, {"x": np.zeros((1, 3, 12, 12), np.float32)}, ["ncnn"], **quick)[1:]
-    assert "pnnx" in without.why_not and without.why_not.endswith("pip install ncnn pnnx")
+    assert "pnnx" in without.failure and without.failure.endswith("pip install ncnn pnnx")
     with pytest.raises(pelton.InputError, match="does not start"):
         peers.compare(engines["cnn"], cnn, {}, ["onnxruntime"], python=str(tmp_path / "python"), **quick)
 

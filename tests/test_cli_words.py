@@ -153,7 +153,7 @@ def test_an_unknown_operator_gets_advice_that_can_be_followed(refused, folder, c
     ],
 )
 def test_the_command_line_speaks_of_options(said, spoken):
-    assert arguments.spoken(said) == spoken
+    assert arguments.translate_options(said) == spoken
 
 
 def test_warnings_and_problems_speak_of_options(capsys, refused, folder, cache, pair):
@@ -193,7 +193,8 @@ def test_every_sentence_that_names_an_option_is_translated():
                 if re.search(rf"\b({names})=($|[\s{{])|Options\.({names})", said):
                     found += 1
                     assert not re.search(
-                        rf"(?<![-\w])({names})=(?!\{{'x': \(\)\}})|Options\.({names})", arguments.spoken(said)
+                        rf"(?<![-\w])({names})=(?!\{{'x': \(\)\}})|Options\.({names})",
+                        arguments.translate_options(said),
                     ), (path, said)
     assert found > 5
 

@@ -32,7 +32,9 @@ def engine(cache):
 def test_an_engine_is_close_to_its_model(engine):
     found = compare(wide_cnn(), engine)
     assert found.ok and found.tolerance == 2e-3 and len(found.steps) == len(engine.steps) - found.unknown
-    assert found.unknown == len(engine.meta["copies"]) and all(0 <= s.error < 1e-4 and not s.lost for s in found.steps)
+    assert found.unknown == len(engine.meta["copies"]) and all(
+        0 <= s.error < 1e-4 and not s.nonfinite for s in found.steps
+    )
     assert max(s.error for s in found.steps) > 1e-8
     assert [s.step for s in found.steps] == sorted(s.step for s in found.steps) and found.outputs[
         0
@@ -63,8 +65,8 @@ def test_a_wrong_step_is_seen_where_it_is(engine, monkeypatch):
 
     monkeypatch.setattr(CpuReady, "run_part", run_and_spoil)
     found = compare(wide_cnn(), engine)
-    assert not found.ok and found.outputs[0].lost and not any(s.lost for s in found.steps if s.step < spoiled)
-    assert next(s for s in found.steps if s.step == spoiled).lost and found.worst(1)[0].lost
+    assert not found.ok and found.outputs[0].nonfinite and not any(s.nonfinite for s in found.steps if s.step < spoiled)
+    assert next(s for s in found.steps if s.step == spoiled).nonfinite and found.worst(1)[0].nonfinite
 
 
 def test_sizes_that_a_run_decides(cache):
@@ -107,7 +109,7 @@ def test_from_the_command_line(engine, cache, tmp_path, capsys):
         and "seed" not in capsys.readouterr().out
     )
     for wrong, why in (
-        (["--seed", "1", "--input", "x=x.npy"], "are for made-up inputs"),
+        (["--seed", "1", "--input", "x=x.npy"], "are for random inputs"),
         (["--shapes", "z=1"], "no input 'z'"),
     ):
         assert cli.main(["compare", str(path), str(made), *wrong]) == cli.REFUSED and why in capsys.readouterr().err
@@ -160,12 +162,12 @@ def test_overflow_in_half_precision_is_found_where_it_begins(apart, cache):
     m = overflowing()
     feeds = {"x": np.random.default_rng(1).uniform(50, 100, (4, 32)).astype(np.float32)}
     half, whole = (on_gpu(apart, cache, m, feeds, precision) for precision in ("fp16", "bf16"))
-    assert not half.ok and half.outputs[0].lost and half.tolerance == 2e-2
-    first = next(s for s in half.steps if s.lost)
-    assert (first.name, first.layers, first.dtype) == ("large", ("up",), "float16") and first.most > 65504
-    assert whole.ok and not any(s.lost for s in whole.steps) and whole.tolerance == 6e-2
+    assert not half.ok and half.outputs[0].nonfinite and half.tolerance == 2e-2
+    first = next(s for s in half.steps if s.nonfinite)
+    assert (first.name, first.layers, first.dtype) == ("large", ("up",), "float16") and first.largest > 65504
+    assert whole.ok and not any(s.nonfinite for s in whole.steps) and whole.tolerance == 6e-2
     small = on_gpu(apart, cache, m, {"x": feeds["x"] / 1e3}, "fp16")
-    assert small.ok and not any(s.lost for s in small.steps) and 0 < small.outputs[0].error < 1e-2
+    assert small.ok and not any(s.nonfinite for s in small.steps) and 0 < small.outputs[0].error < 1e-2
 
 
 def test_a_network_for_gpus_is_compared_step_by_step(apart, cache):

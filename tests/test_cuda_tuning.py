@@ -304,7 +304,7 @@ def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
     assert [set(names) for names in found.tactics] == [{"pointwise"}, {"gemm"}] and all(
         "@sm_90" in t for t in found.tactics[1]["gemm"]
     )
-    assert found.why_not("gemm").took == ("product+relu",) and found.why_not("conv").refused
+    assert found.why_not("gemm").applied == ("product+relu",) and found.why_not("conv").rejected
     path = tmp_path / "e.pelton"
     pelton.Engine(carrying()).save(path)
     assert (

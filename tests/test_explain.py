@@ -44,14 +44,14 @@ def test_winograd_is_inexact_and_copies_are_exact(wide):
             if template in ("move", "transpose", "pool")
             else s.own < 1e-6
         )
-        assert s.own <= 2 * s.sofar < 1e-4
+        assert s.own <= 2 * s.accumulated < 1e-4
     (y,) = wide.outputs.values()
-    assert y.engine == pytest.approx(wide.steps[-1].sofar) and y.program == 0
+    assert y.engine == pytest.approx(wide.steps[-1].accumulated) and y.program == 0
 
 
 def test_strict_engines_have_no_inexact_steps(cache):
     found = errors(wide_cnn(), options=Options(strict=True, level=0, cache_dir=cache))
-    assert not any(s.inexact for s in found.steps) and max(s.sofar for s in found.steps) < 2e-6
+    assert not any(s.inexact for s in found.steps) and max(s.accumulated for s in found.steps) < 2e-6
 
 
 def spoil(monkeypatch, step):
@@ -71,7 +71,7 @@ def test_a_wrong_kernel_is_seen_where_it_is(monkeypatch, cache, wide):
     spoil(monkeypatch, 2)
     found = errors(wide_cnn(), level=0, cache_dir=cache)
     assert [s.own > 1e-2 for s in found.steps] == [i == 2 for i in range(len(found.steps))]
-    assert [s.sofar > 1e-3 for s in found.steps] == [i >= 2 for i in range(len(found.steps))] and found.outputs[
+    assert [s.accumulated > 1e-3 for s in found.steps] == [i >= 2 for i in range(len(found.steps))] and found.outputs[
         "y"
     ].engine > 1e-3
     with pytest.raises(
@@ -87,7 +87,9 @@ def test_joins_pieces_and_residuals_are_read_from_where_they_lie(cache):
         level=0,
         cache_dir=cache,
     )
-    assert len(found.steps) == len(found.engine.steps) and all(s.own < 1e-5 and s.sofar < 1e-5 for s in found.steps)
+    assert len(found.steps) == len(found.engine.steps) and all(
+        s.own < 1e-5 and s.accumulated < 1e-5 for s in found.steps
+    )
     assert found.outputs["y"].engine < 1e-5
 
 
@@ -113,7 +115,7 @@ def lines():
 def test_engines_of_open_sizes(cache):
     for given, shape in ((None, (4, 50, 12)), ({"x": np.ones((1, 7, 12), np.float32)}, (1, 7, 12))):
         found = errors(lines(), given, shapes={"x": ("1..4..8", "1..50..", 12)}, level=0, cache_dir=cache)
-        assert found.inputs["x"].shape == shape and all(s.sofar < 1e-6 for s in found.steps)
+        assert found.inputs["x"].shape == shape and all(s.accumulated < 1e-6 for s in found.steps)
         assert {n: e.engine < 1e-6 for n, e in found.outputs.items()} == dict.fromkeys(("turned", "y", "n"), True)
     for wrong, why in (
         ({"x": np.ones((9, 7, 12), np.float32)}, "may have 1 to 8"),
@@ -136,7 +138,7 @@ def test_host_steps_are_listed(cache):
     found = errors(model(nodes, {"x": "f32[5, 2, 4]"}, ["y"], weights), level=0, cache_dir=cache)
     assert [s.step.name for s in found.steps if s.step.host] == ["rnn"] and found.engine.meta["host_steps"] == ["rnn"]
     (rnn,) = (s for s in found.steps if s.step.host)
-    assert not rnn.inexact and rnn.own == 0 < rnn.sofar < 1e-4
+    assert not rnn.inexact and rnn.own == 0 < rnn.accumulated < 1e-4
 
 
 def test_inputs_may_depend_on_the_engine_and_the_run_may_be_cancelled(cache):

@@ -21,7 +21,7 @@ from script_models import MODELS, N, floats, graph, ints, model
 import pelton
 from pelton.cli import main
 from pelton.cli.arrays import write
-from pelton.cli.run import described
+from pelton.cli.run import describe_outputs
 from pelton.engine import file
 from pelton.engine.program import (
     DEEPEST,
@@ -549,7 +549,7 @@ def test_results_lie_apart_from_what_was_given(build, tmp_path):
     )
     with pytest.raises(InputError, match=r"out\['y'\] shares memory with input 'x'"):
         engine.run(feeds, {"y": x})
-    lines = described(engine, found)
+    lines = describe_outputs(engine, found)
     assert [line.split(":")[0] for line in lines if line.startswith("more")] == [
         "more[0] float32[2]",
         "more[1] float32[4]",

@@ -53,7 +53,9 @@ def main() -> int:
     ask.add_argument("--shapes", action="append", default=[])
     a = ask.parse_args()
     threads = a.threads or default_threads()
-    shapes = arguments.named((pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
+    shapes = arguments.parse_pairs(
+        (pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224"
+    )
     if unknown := [n for n in a.vs.split(",") if n not in peers.PEERS]:
         ask.error(f"--vs takes {', '.join(peers.PEERS)}, got {unknown[0]!r}")
     if not groups(a.models):
@@ -114,7 +116,7 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
         found = peers.compare(
             path,
             model,
-            arrays.made_up(engine),
+            arrays.draw_inputs(engine),
             names,
             threads=threads,
             seconds=a.seconds,
@@ -122,12 +124,12 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
             folder=folder,
             python=a.peers_python,
         )
-    ours, others = found[0], [m for m in found[1:] if not m.why_not]
+    ours, others = found[0], [m for m in found[1:] if not m.failure]
     for m in found:
-        if m.why_not:
-            print(f"{stem}: {m.runtime} {m.why_not}", file=sys.stderr)
-    if ours.why_not:
-        return Row([stem, ours.why_not, *[""] * (len(names) + 3)])
+        if m.failure:
+            print(f"{stem}: {m.runtime} {m.failure}", file=sys.stderr)
+    if ours.failure:
+        return Row([stem, ours.failure, *[""] * (len(names) + 3)])
     best = min((m for m in others if m.right), key=lambda m: m.median, default=None)
     lead = (
         statistics.median(statistics.median(b) / statistics.median(o) for b, o in zip(best.rounds, ours.rounds))
@@ -151,7 +153,7 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
 
 def cell(m: peers.Measured) -> str:
     """A runtime's median in milliseconds."""
-    if m.why_not:
+    if m.failure:
         return "–"
     return f"{m.median / 1e6:.2f}" + ("" if m.right else f" (off {m.off:.0e})")
 

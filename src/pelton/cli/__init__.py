@@ -67,7 +67,7 @@ class Warnings(logging.Handler):
     """Prints log records of compiler and runtime to the current sys.stderr, which progress bars replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {arguments.spoken(self.format(record))}", file=sys.stderr)
+        print(f"{record.levelname.lower()}: {arguments.translate_options(self.format(record))}", file=sys.stderr)
 
 
 def parser() -> Parser:
@@ -130,7 +130,7 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         return args.main(args) or 0
     except Error as e:
-        print(f"error: {arguments.spoken(str(e))}", file=sys.stderr)
+        print(f"error: {arguments.translate_options(str(e))}", file=sys.stderr)
         return REFUSED
     finally:
         log.removeHandler(handler)

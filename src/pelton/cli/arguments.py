@@ -13,21 +13,23 @@ from pelton.errors import InputError
 from pelton.options import PRECISIONS, Options
 
 SHAPE_HELP = (
-    "sizes of an input, such as x=1x3x224x224; min..optimum..max for a size that every run may choose,"
+    "sizes of an input, such as x=1x3x224x224; MIN..OPTIMUM..MAX for a dynamic dimension, as in"
     " x=1..8..32x3x224x224 (repeat, or separate by commas)"
 )
 
 
-def whole(least: int, most: int, what: str) -> Callable[[str], int]:
-    """A parser of whole numbers in a range."""
+def int_in_range(minimum: int, maximum: int, what: str) -> Callable[[str], int]:
+    """A parser of integers in a range."""
 
     def read(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            number = least - 1
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"expected {what}: a whole number from {least} to {most}, got {text!r}")
+            number = minimum - 1
+        if not minimum <= number <= maximum:
+            raise argparse.ArgumentTypeError(
+                f"expected {what}: a whole number from {minimum} to {maximum}, got {text!r}"
+            )
         return number
 
     return read
@@ -55,8 +57,8 @@ def positive(text: str) -> float:
     return number
 
 
-def named(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """["x=1", "y=2"] as a mapping; InputError for what is no pair or is given twice."""
+def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
+    """["x=1", "y=2"] as a mapping. Raises InputError for what is not a pair, and for a name given twice."""
     out: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.rpartition("=")
@@ -71,47 +73,47 @@ def named(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
 def add_threads(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--threads",
-        type=whole(1, 256, "threads"),
+        type=int_in_range(1, 256, "threads"),
         metavar="N",
-        help="threads to use (all that this process may use, if not given)",
+        help="threads to use (default: all that this process may use)",
     )
 
 
 def add_target(command: Any) -> None:
-    """What the engine is for."""
+    """The options that say what the engine runs on."""
     command.add_argument(
         "--target",
         metavar="WHAT",
         help=(
-            '"cpu" for the CPU here (if not given), "cpu:x86_64_v3" for any with AVX2, "cuda" for the GPU here, or'
+            '"cpu" for the CPU here (the default), "cpu:x86_64_v3" for any with AVX2, "cuda" for the GPU here, or'
             ' "cuda:sm_80,sm_90"'
         ),
     )
     command.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="what values between layers are kept in, and matrices multiplied in; fp32 alone for CPUs",
+        help="type of values between layers and of matrix products; only fp32 on CPUs",
     )
 
 
 def add_build(command: argparse.ArgumentParser) -> None:
-    """What steers a build."""
+    """The options of a build."""
     group = command.add_argument_group("how the engine is built")
     group.add_argument(
         "--level",
-        type=whole(0, 5, "level"),
+        type=int_in_range(0, 5, "level"),
         metavar="N",
         help="0: no timing, seconds; 1–2: few candidates; 3: the default; 4–5: many, all",
     )
     add_target(group)
     group.add_argument(
-        "--budget", type=seconds, metavar="S", help="seconds for timing kernels; then the best guess is taken"
+        "--budget", type=seconds, metavar="S", help="seconds for timing kernels; after that, a cost model chooses"
     )
     group.add_argument(
         "--strict",
         action="store_true",
         default=None,
-        help="only arithmetic that differs from the model's by the order of sums (no Winograd, no weights in half)",
+        help="differ from the model's arithmetic only in the order of sums (no Winograd, no fp16 weights)",
     )
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
     group.add_argument(
@@ -120,8 +122,8 @@ def add_build(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=NUMBERS",
         help=(
-            "what an input always is, where that decides the program: axes=1,2 or k=5 or mask=true, none for an"
-            " optional without a value; it becomes a constant of the engine (repeat)"
+            "make an input a constant of the engine, where its value decides the program: axes=1,2 or k=5 or"
+            " mask=true, none for an optional without a value (repeat)"
         ),
     )
     group.add_argument(
@@ -129,58 +131,58 @@ def add_build(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="return these tensors, inner ones too, instead of the model's outputs (repeat)",
+        help="return these tensors, which may be inner ones, instead of the model's outputs (repeat)",
     )
     add_memory(group)
     group.add_argument(
         "--max-iterations",
-        type=whole(0, 1 << 40, "iterations"),
+        type=int_in_range(0, 1 << 40, "iterations"),
         metavar="N",
         help=(
-            "refuse runs whose loops, where the data says when they end, take more turns together"
-            f" ({Options.max_iterations} if not given)"
+            "stop runs whose loops, where data decides when they end, take more iterations in total"
+            f" (default {Options.max_iterations})"
         ),
     )
     group.add_argument(
-        "--timing-cache", metavar="FILE", help="remember times here: the same file gives the same engine, byte for byte"
+        "--timing-cache", metavar="FILE", help="keep times of kernels here: the same file gives a bit-equal engine"
     )
     group.add_argument(
-        "--save-tactics", metavar="FILE", help="record what the build decides: chains, layouts and tactics"
+        "--save-tactics", metavar="FILE", help="record the decisions of the build: chains, layouts and tactics"
     )
     group.add_argument(
         "--load-tactics",
         metavar="FILE",
-        help="decide as recorded here, and time nothing; regions that are not recorded are refused",
+        help="decide as recorded here, and time nothing; an error if a region is not recorded",
     )
     group.add_argument(
         "--cache-dir",
         metavar="DIR",
-        help="compiled kernels and times are kept here (PELTON_CACHE_DIR, else ~/.cache/pelton, if not given)",
+        help="where compiled kernels and times are kept (default: PELTON_CACHE_DIR, else ~/.cache/pelton)",
     )
 
 
 def add_memory(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--memory",
-        type=whole(1, 1 << 20, "gigabytes"),
+        type=int_in_range(1, 1 << 20, "gigabytes"),
         metavar="GB",
         help="reject a model whose runs take more, weights included (default: what this machine has)",
     )
 
 
 def shapes(args: argparse.Namespace) -> dict[str, str]:
-    """Input name → sizes as they are written."""
-    return named((pair for given in args.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
+    """Input name → its sizes as given."""
+    return parse_pairs((pair for given in args.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
 
 
 def build_options(args: argparse.Namespace) -> dict:
-    """The fields of pelton.Options that `add_build` and `add_threads` ask for, those that were given."""
-    found = {
+    """The fields of pelton.Options that were given by options of `add_build` and `add_threads`."""
+    fields = {
         "level": args.level,
         "budget": args.budget,
         "strict": args.strict,
         "shapes": shapes(args) or None,
-        "values": named(args.values, "--values", "axes=1,2") or None,
+        "values": parse_pairs(args.values, "--values", "axes=1,2") or None,
         "outputs": tuple(args.outputs) or None,
         "timing_cache": args.timing_cache,
         "save_tactics": args.save_tactics,
@@ -192,12 +194,12 @@ def build_options(args: argparse.Namespace) -> dict:
         "target": args.target,
         "precision": args.precision,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @lru_cache(maxsize=1)
 def _flags() -> dict[str, tuple[str, str]]:
-    """Fields of pelton.Options → what the command line has for them: --shapes, SIZES."""
+    """Fields of pelton.Options → their option and its value on the command line: --shapes, SIZES."""
     command = argparse.ArgumentParser()
     add_threads(command)
     add_build(command)
@@ -207,13 +209,13 @@ def _flags() -> dict[str, tuple[str, str]]:
 
 
 def flag(option: str) -> str:
-    """--timing-cache for timing_cache."""
+    """The option of a field of pelton.Options: --timing-cache for timing_cache."""
     return _flags()[option][0]
 
 
-def spoken(said: str) -> str:
-    """What the library says of options, as the command line has them: `shapes={'x': ...}` becomes `--shapes x=SIZES`,
-    and `shapes=` is `--shapes`."""
+def translate_options(message: str) -> str:
+    """A message of the library with its options as those of the command line: `shapes={'x': ...}` becomes
+    `--shapes x=SIZES`, and `shapes=` becomes `--shapes`."""
 
     def pairs(found: re.Match[str]) -> str:
         name, value = _flags()[found[1]]
@@ -221,6 +223,8 @@ def spoken(said: str) -> str:
         return " ".join(f"{name} {shlex.quote(of + '=' + ('none' if what == 'None' else value))}" for of, what in inner)
 
     names = "|".join(_flags())
-    said = re.sub(rf"\b({names})=\{{((?:'[^']*': (?:\.\.\.|None)(?:, )?)+)\}}", pairs, said)
-    said = re.sub(rf"\b(?:({names})=(?![\w{{(])|Options\.({names})\b)", lambda found: flag(found[1] or found[2]), said)
-    return re.sub(rf"^({names})(?= names | is )", lambda found: flag(found[1]), said)
+    message = re.sub(rf"\b({names})=\{{((?:'[^']*': (?:\.\.\.|None)(?:, )?)+)\}}", pairs, message)
+    message = re.sub(
+        rf"\b(?:({names})=(?![\w{{(])|Options\.({names})\b)", lambda found: flag(found[1] or found[2]), message
+    )
+    return re.sub(rf"^({names})(?= names | is )", lambda found: flag(found[1]), message)

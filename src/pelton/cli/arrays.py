@@ -1,4 +1,4 @@
-"""Arrays from files and pictures, arrays made up for timing, and arrays into files."""
+"""Reads arrays from files and pictures, draws random ones for timing, and writes arrays to files."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton import preprocessing
-from pelton.system import files as whole
+from pelton.system import files
 from pelton.errors import InputError, near
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
 
 
-def given(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
-    """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or a file alone where the engine has one
-    input.
+def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
+    """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or only a file if the engine has one input.
 
-    Pictures for one input are joined to a batch. InputError for what is missing, unknown or cannot be read.
+    Pictures for one input become a batch. Raises InputError for inputs that are missing, unknown or cannot be read.
     """
     names = [p.name for p in engine.inputs]
     arrays: dict[str, np.ndarray] = {}
-    files: dict[str, list[str]] = {}
+    pictures: dict[str, list[str]] = {}
     for pair in pairs:
         name, path = _split(pair, names)
         if name is None:
             arrays.update(_load_all(path, names))
         elif preprocessing.is_picture(path):
-            files.setdefault(name, []).append(path)
+            pictures.setdefault(name, []).append(path)
         elif name in arrays:
             raise InputError(f"input {name!r} is given twice")
         else:
             arrays[name] = _load(path)
     for port in engine.inputs:
-        if port.name in files:
-            arrays[port.name] = _batch(port, files[port.name], image or engine.meta.get("image"))
+        if port.name in pictures:
+            arrays[port.name] = _batch(port, pictures[port.name], image or engine.meta.get("image"))
     missing = [f"{p.name} {p}" for p in engine.inputs if p.name not in arrays]
     if missing:
         raise InputError(f"the engine needs {', '.join(missing)}: give --input NAME=FILE (.npy, .npz or a picture)")
@@ -51,7 +50,7 @@ def given(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dic
 
 
 def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
-    """(input, path); no input for an .npz file that names its arrays itself."""
+    """(input, path); input is None for an .npz file, which names its arrays itself."""
     for name in sorted(names, key=len, reverse=True):
         if pair.startswith(name + "="):
             return name, pair[len(name) + 1 :]
@@ -74,7 +73,7 @@ def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
 def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
     if how is None:
         raise InputError(
-            f"the engine does not say how pictures become its input {port.name} {port}; say it with --image,"
+            f"the engine does not say how pictures become its input {port.name} {port}; give --image,"
             f" {preprocessing.EXAMPLES}"
         )
     picture = preprocessing.parse(how)
@@ -133,20 +132,21 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
         ) from None
 
 
-def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs to time an engine with (`pelton.backends.arrays.random_inputs`).
+def draw_inputs(
+    engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Random inputs of an engine (`pelton.backends.arrays.random_inputs`).
 
-    given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their
-    usual values where it says nothing. InputError for sizes that the engine does not take, and where there is no memory
-    for such inputs.
+    given: sizes of inputs as on the command line, such as {"x": "1x3x224x224"}; unspecified dynamic dimensions have
+    their optimum sizes. Raises InputError for sizes that the engine does not accept, and if memory does not suffice.
     """
     from pelton.engine.sizes import solve
     from pelton.backends.arrays import random_inputs
 
-    wanted = _shapes(engine, given)
-    shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **wanted}))
+    requested = _shapes(engine, given)
+    shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **requested}))
     for p in engine.inputs:
-        if wanted.get(p.name, shapes[p.name]) != shapes[p.name]:
+        if requested.get(p.name, shapes[p.name]) != shapes[p.name]:
             raise InputError(
                 f"--shapes gives input {p.name} {given[p.name]}, expected {'x'.join(map(str, shapes[p.name]))} ({p})"
             )
@@ -154,8 +154,7 @@ def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), see
 
 
 def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    """Input → shape, as far as the command line says; InputError for an unknown input and what is no shape of its
-    rank."""
+    """Input → shape of those given on the command line. Raises InputError for unknown inputs and other ranks."""
     found: dict[str, tuple[int, ...]] = {}
     ports = {p.name: p for p in engine.inputs}
     for name, text in given.items():
@@ -172,44 +171,45 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
 
 
 def check_target(path: str) -> None:
-    """InputError unless a file can be put at a path: it names a folder that is there and takes files, and nothing but a
+    """Raises InputError unless a file can be written at a path: its folder exists and is writable, and nothing but a
     file would be replaced."""
-    why = whole.refused(path)
-    if why is not None:
-        raise InputError(f"{path} cannot be written: {why}")
+    reason = files.refused(path)
+    if reason is not None:
+        raise InputError(f"{path} cannot be written: {reason}")
 
 
-def apart(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with lists of arrays as arrays of their own, `name[0]`, `name[1]`, …"""
+def split_lists(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with each array of a list under a name of its own: `name[0]`, `name[1]`, …"""
     found: dict[str, Any] = {}
     for name, given in arrays.items():
-        lies = isinstance(given, list) and all(isinstance(a, np.ndarray) for a in given)
-        found |= {f"{name}[{i}]": a for i, a in enumerate(given)} if lies else {name: given}
+        is_list = isinstance(given, list) and all(isinstance(a, np.ndarray) for a in given)
+        found |= {f"{name}[{i}]": a for i, a in enumerate(given)} if is_list else {name: given}
     return found
 
 
 def write(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays whole or not at all: all of them to an .npz file, the only one to any other. InputError where that
-    cannot be."""
+    """Writes arrays atomically: all to an .npz file, a single one to any other. Raises InputError if it cannot."""
     check_target(path)
-    arrays = apart(arrays)
+    arrays = split_lists(arrays)
     if not path.lower().endswith(".npz") and len(arrays) != 1:
         raise InputError(
             f"the engine has {len(arrays)} outputs ({', '.join(arrays)}): name a file that ends in .npz, or one of them"
             f" with --output NAME={path}"
         )
-    keep: Any = {k: np.asarray(v, str) if np.asarray(v).dtype.hasobject else np.asarray(v) for k, v in arrays.items()}
-    made = io.BytesIO()
+    savable: Any = {
+        k: np.asarray(v, str) if np.asarray(v).dtype.hasobject else np.asarray(v) for k, v in arrays.items()
+    }
+    buffer = io.BytesIO()
     if path.lower().endswith(".npz"):
-        np.savez(made, **keep)
+        np.savez(buffer, **savable)
     else:
-        np.save(made, next(iter(keep.values())))
-    replace(path, [made.getbuffer()])
+        np.save(buffer, next(iter(savable.values())))
+    replace(path, [buffer.getbuffer()])
 
 
 def replace(path: str, pieces: Iterable[Any]) -> None:
-    """Bytes into a file, whole or not at all; InputError where that cannot be."""
+    """Writes bytes to a file atomically. Raises InputError if it cannot."""
     try:
-        whole.write(path, pieces)
+        files.write(path, pieces)
     except OSError as e:
         raise InputError(f"{path} cannot be written: {e.strerror or e}") from None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
 
 EXAMPLES = """examples:
-  pelton bench resnet50.pelton                                  throughput and latency on made-up inputs
+  pelton bench resnet50.pelton                                  throughput and latency on random inputs
   pelton bench bert.pelton --shapes ids=1x384,mask=1x384        an engine with dynamic dimensions, at these sizes
   pelton bench resnet50.onnx --layers                           builds; then the time of every step, and its bound
   pelton bench resnet50.pelton --plot roofline.svg              the same as a plot
@@ -47,20 +47,20 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     command.add_argument(
-        "model", help="an engine file, or an ONNX file, which is built with the options below and not kept"
+        "model", help="an engine file, or an ONNX file, which is built with the options below and not saved"
     )
     command.add_argument(
         "--input",
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="what to run on, as for `pelton run` (made up, if not given)",
+        help="what to run on, as for `pelton run` (default: random)",
     )
     command.add_argument(
         "--seconds", type=arguments.seconds, default=3.0, metavar="S", help="how long to measure (default 3)"
     )
     command.add_argument(
-        "--warmup", type=arguments.seconds, default=0.5, metavar="S", help="how long to run before (default 0.5)"
+        "--warmup", type=arguments.seconds, default=0.5, metavar="S", help="how long to run before that (default 0.5)"
     )
     command.add_argument(
         "--layers", action="store_true", help="the time of every step, what bounds it, and how close it comes to that"
@@ -70,7 +70,7 @@ def add(commands) -> argparse.ArgumentParser:
         "--vs", metavar="RUNTIMES", help=f"time these as well, separated by commas: {', '.join(peers.PEERS)}"
     )
     command.add_argument(
-        "--peers-python", metavar="PYTHON", help="the Python that has them installed (this one, if not given)"
+        "--peers-python", metavar="PYTHON", help="the Python that has them installed (default: this one)"
     )
     command.add_argument("--json", action="store_true", help="everything as JSON")
     arguments.add_threads(command)
@@ -90,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
         if not args.plot.lower().endswith(".svg"):
             raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")
         arrays.check_target(args.plot)
-    engine, built = opened(args)
+    engine, built = load_or_build(args)
     gpu = build.on_gpu(engine)
     if gpu and (names or args.plot):
         raise InputError(
@@ -99,14 +99,15 @@ def main(args: argparse.Namespace) -> int:
         )
     if names and not built:
         raise InputError(
-            "--vs gives the other runtimes the ONNX model that the engine was made from: pelton bench model.onnx --vs …"
+            "--vs gives the other runtimes the ONNX model, which an engine does not contain: pelton bench model.onnx"
+            " --vs …"
         )
     if args.input:
-        feeds = arrays.given(engine, args.input)
+        feeds = arrays.load_inputs(engine, args.input)
     else:
-        feeds = arrays.made_up(engine, {} if built else arguments.shapes(args))
+        feeds = arrays.draw_inputs(engine, {} if built else arguments.shapes(args))
     context = engine.context(threads=args.threads)
-    before = measured(engine, context.threads) if (args.layers or args.plot) and not gpu else None
+    before = measure_roof(engine, context.threads) if (args.layers or args.plot) and not gpu else None
     if args.plot and before is None:
         raise InputError('--plot needs a compiler to measure the machine with: pip install "pelton[build]"')
     times = timing.Times(timing.measure(lambda: context.run(feeds), args.seconds, args.warmup), batch(engine, feeds))
@@ -138,11 +139,11 @@ def main(args: argparse.Namespace) -> int:
         print("\n".join(times.lines()))
     if args.layers or args.plot:
         steps, around = layers(context, feeds)
-        # launched one by one, behind work that keeps the GPU busy, a run says nothing of a graph's
+        # steps were launched one by one while the GPU was busy, which says nothing about a run as one graph
         if gpu:
             around = 1e6 * times.latency()["median"] - sum(s["ns"] for s in steps)
-        # others who use the machine come and go
-        roof = before and before.best(measured(engine, context.threads) or before)
+        # other users of the machine come and go, so the better of two measurements counts
+        roof = before and before.best(measure_roof(engine, context.threads) or before)
         for s in steps:
             s["bound"], least = roof.bound(s["flops"], s["bytes"]) if roof else ("", 0.0)
             s["reached"] = least / max(s["ns"], 1)
@@ -182,10 +183,10 @@ def main(args: argparse.Namespace) -> int:
             print("\n" + peers.table(found))
     if args.json:
         print(json.dumps(result, indent=1))
-    return 1 if any(m.why_not for m in found) else 0
+    return 1 if any(m.failure for m in found) else 0
 
 
-def opened(args: argparse.Namespace) -> tuple[Engine, bool]:
+def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
     """The engine in a file, or one built from the model in it: (engine, whether it was built)."""
     import pelton
     from pelton.engine.container import MAGIC
@@ -204,21 +205,20 @@ def opened(args: argparse.Namespace) -> tuple[Engine, bool]:
                 " ONNX model"
             )
         return pelton.load(args.model), False
-    return build.made(args.model, options, quiet=args.quiet or args.json, runs="bench"), True
+    return build.build_engine(args.model, options, quiet=args.quiet or args.json, runs="bench"), True
 
 
 def batch(engine: Engine, feeds: Mapping[str, np.ndarray]) -> int:
-    """How many inputs a run takes at once, as far as the model says so: by the name of an open size that all inputs and
-    outputs begin with."""
+    """The batch size of a run, if the model names one: all inputs and outputs begin with the same dynamic dimension,
+    named N or with "batch" in its name. Otherwise 1."""
     first, *others = {p.shape[0] if p.shape else None for p in (*engine.inputs, *engine.outputs)} or {None}
     named = isinstance(first, str) and not others and (first.lower() == "n" or "batch" in first.lower())
     return max(feeds[engine.inputs[0].name].shape[0], 1) if named and engine.inputs else 1
 
 
 def layers(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[str, Any]], float]:
-    """Every step with the median of its times, and the nanoseconds of a run that no step takes. They are those of the
-    same runs, for from one run to the next large networks differ by more; to read the time stamps is among them, a few
-    microseconds."""
+    """Every step with the median of its times, and the nanoseconds of a run outside of steps. Both come from the same
+    runs, because runs of large networks differ by more. Reading time stamps, a few microseconds, is included."""
     runs = [context.profile(feeds)]
     around: list[int] = []
     budget = sum(ns for _, ns in runs[0])
@@ -249,8 +249,8 @@ def layers(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[st
     return out, statistics.median(around)
 
 
-def measured(engine: Engine, threads: int) -> roofline.Roof | None:
-    """What the machine reaches; None where there is no compiler to measure it with."""
+def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
+    """The peak of the machine; None if there is no compiler to measure it with."""
     try:
         from pelton.tune.peak import peak
 
@@ -260,7 +260,7 @@ def measured(engine: Engine, threads: int) -> roofline.Roof | None:
 
 
 def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float, gpu: bool = False) -> str:
-    """Steps in the order they run, their sum, and what a run takes besides."""
+    """Steps in execution order, their sum, and the time of a run outside of them."""
     columns = [
         ("step", "r"),
         ("time", "r"),
@@ -312,7 +312,7 @@ def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around:
         + (
             f"one after the other; a run, as one graph, with its copies: {text.duration(total + around)}"
             if gpu
-            else f"around them {text.duration(around)}: the call, its arrays, threads that wake up"
+            else f"around them {text.duration(around)}: the call, its arrays, waking threads"
         ),
     ]
     if gpu:

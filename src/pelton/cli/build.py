@@ -1,4 +1,4 @@
-"""`pelton build`: an engine file from a model, and what became of the model in a few lines."""
+"""`pelton build`: builds an engine file from a model, and summarizes it in a few lines."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ trust."""
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "build",
-        help="make an engine file from an ONNX model",
+        help="build an engine file from an ONNX model",
         epilog=EXAMPLES,
-        description="Makes an engine file from an ONNX model.",
+        description="Builds an engine file from an ONNX model.",
     )
     command.add_argument("model", help="an ONNX file")
     command.add_argument(
-        "-o", "--output", metavar="FILE", help="the engine file (the model's name with .pelton, here, if not given)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the engine file (default: the model's name with .pelton, in this folder)",
     )
     arguments.add_threads(command)
     arguments.add_build(command)
@@ -67,16 +70,16 @@ def main(args: argparse.Namespace) -> None:
     target = args.output or os.path.splitext(os.path.basename(args.model))[0] + ".pelton"
     arrays.check_target(target)
     start = time.monotonic()
-    engine = made(args.model, options, quiet=args.quiet)
+    engine = build_engine(args.model, options, quiet=args.quiet)
     engine.save(target)
     if not args.quiet:
         print(f"{target}: {text.size(os.path.getsize(target))}, built in {time.monotonic() - start:.1f} s")
         print(summary(engine))
 
 
-def made(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str | None = None) -> Engine:
-    """The engine of a model, with progress shown; BuildError where Pelton is installed without what building needs.
-    `runs`: the command that then runs it, for which it is refused before it is built, if it does not run here."""
+def build_engine(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str | None = None) -> Engine:
+    """Builds the engine of a model and shows progress. Raises BuildError if packages that building needs are missing.
+    `runs`: the command that will run the engine; targets that do not run here are then rejected before building."""
     import pelton
 
     if runs is not None:
@@ -88,7 +91,7 @@ def made(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str 
 
 
 def summary(engine: Engine) -> str:
-    """What an engine consists of, for people."""
+    """What an engine consists of, as a table."""
     return table(facts(engine))
 
 
@@ -135,12 +138,12 @@ def facts(engine: Engine) -> list[tuple[str, str]]:
             ),
         ),
         ("weights", weights(engine.meta.get("weights") or {})),
-        ("made for", made_for(engine)),
+        ("made for", format_target(engine)),
     ]
 
 
 def weights(of: Mapping[str, float]) -> str:
-    """How much larger packing made the weights, and what for."""
+    """How much larger packing made the weights, and how much time it saves."""
     own, packed, saved = (of.get(name, 0) for name in ("own", "packed", "saved_ns"))
     if not own:
         return "none"
@@ -158,7 +161,7 @@ def on_gpu(engine: Engine) -> bool:
     return is_gpu(engine.plain.target)
 
 
-def made_for(engine: Engine) -> str:
+def format_target(engine: Engine) -> str:
     """The machine, threads and effort that an engine was tuned for."""
     target, meta = engine.plain.target, engine.meta
     if on_gpu(engine):
@@ -167,7 +170,7 @@ def made_for(engine: Engine) -> str:
             f"NVIDIA GPUs, {target.get('isa')}, {meta.get('precision', 'fp32')}, level {meta.get('level', '?')},"
             f" {tuned}"
         )
-    # none were chosen where no kernel runs
+    # an engine without kernels has no number of threads
     threads = f"{text.count(meta['threads'], 'thread')}, " if meta.get("threads") else ""
     return (
         f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'guessed for all such CPUs')}), {threads}"

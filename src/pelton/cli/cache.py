@@ -50,7 +50,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--unused",
-        type=arguments.whole(0, 36500, "days"),
+        type=arguments.int_in_range(0, 36500, "days"),
         metavar="DAYS",
         help=f"prune: remove what has not been used for this many days (default {cache.KEPT // cache.DAY})",
     )

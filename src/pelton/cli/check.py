@@ -73,7 +73,7 @@ def lines(found: Coverage) -> list[str]:
             out += ["", *problem(p)]
         counts = [("operator", "nodes"), *((title(o), str(o.nodes)) for o in found.operators)]
         out += ["", text.table(counts, "lr", indent="  ")]
-    return [*out, *(f"warning: {arguments.spoken(w)}" for w in found.warnings)]
+    return [*out, *(f"warning: {arguments.translate_options(w)}" for w in found.warnings)]
 
 
 def problem(p: Problem) -> list[str]:
@@ -81,7 +81,11 @@ def problem(p: Problem) -> list[str]:
     where = "the model"
     if p.operator:
         where = f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}"
-    return [f"  {where}", f"    {arguments.spoken(p.reason)}", f"    → {arguments.spoken(p.advice)}"]
+    return [
+        f"  {where}",
+        f"    {arguments.translate_options(p.reason)}",
+        f"    → {arguments.translate_options(p.advice)}",
+    ]
 
 
 def title(o: Operator) -> str:

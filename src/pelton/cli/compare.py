@@ -13,7 +13,7 @@ from pelton.errors import InputError, Needs
 from . import arguments, arrays, text
 
 if TYPE_CHECKING:
-    from pelton.diagnose.compare import Apart, Compared, Comparison
+    from pelton.diagnose.compare import Difference, StepDifference, Comparison
 
 EXAMPLES = """examples:
   pelton compare resnet50.onnx resnet50.pelton                       on random inputs, others every time
@@ -34,47 +34,47 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         description="Compares an engine with its model in float64: outputs, and what every step writes.",
     )
-    command.add_argument("model", help="the ONNX file that the engine was made of")
+    command.add_argument("model", help="the ONNX file that the engine was built from")
     command.add_argument("engine", help="an engine file, for CPUs or GPUs")
     command.add_argument(
         "--input",
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="what to run on, as for `pelton run` (made up, if not given)",
+        help="what to run on, as for `pelton run` (default: random)",
     )
     command.add_argument(
         "--shapes",
         action="append",
         default=[],
         metavar="NAME=SIZES",
-        help="sizes of made-up inputs, for engines that leave them open",
+        help="sizes of random inputs, for engines with dynamic dimensions",
     )
     command.add_argument(
         "--values",
         action="append",
         default=[],
         metavar="NAME=NUMBERS",
-        help="what the engine was built with, as for `pelton build`",
+        help="the same --values as for `pelton build`",
     )
     command.add_argument(
         "--seed",
-        type=arguments.whole(0, 1 << 32, "a seed"),
+        type=arguments.int_in_range(0, 1 << 32, "a seed"),
         metavar="N",
-        help="of made-up inputs (another every time, if not given)",
+        help="of random inputs (default: another every time)",
     )
     command.add_argument(
         "--tolerance",
         type=arguments.positive,
         metavar="T",
         help=(
-            "largest difference of an output, in parts of its largest value (if not given, 2e-3 for fp32, 2e-2 for tf32"
+            "largest difference of an output, relative to its largest value (default: 2e-3 for fp32, 2e-2 for tf32"
             " and fp16, 6e-2 for bf16)"
         ),
     )
     command.add_argument(
         "--top",
-        type=arguments.whole(1, 1 << 20, "steps"),
+        type=arguments.int_in_range(1, 1 << 20, "steps"),
         default=10,
         metavar="N",
         help="show the N worst steps (default 10)",
@@ -89,11 +89,15 @@ def main(args: argparse.Namespace) -> int:
     with Needs("comparing with models"):
         from pelton.diagnose.compare import compare
     if args.input and (args.shapes or args.seed is not None):
-        raise InputError("--shapes and --seed are for made-up inputs; with --input leave them out")
+        raise InputError("--shapes and --seed are for random inputs; with --input leave them out")
     engine = pelton.load(args.engine)
     seed = secrets.randbits(32) if args.seed is None else args.seed
-    feeds = arrays.given(engine, args.input) if args.input else arrays.made_up(engine, arguments.shapes(args), seed)
-    values = arguments.named(args.values, "--values", "axes=1,2") or None
+    feeds = (
+        arrays.load_inputs(engine, args.input)
+        if args.input
+        else arrays.draw_inputs(engine, arguments.shapes(args), seed)
+    )
+    values = arguments.parse_pairs(args.values, "--values", "axes=1,2") or None
     with progress.show_progress(not (args.quiet or args.json)) as tell:
         found = compare(args.model, engine, feeds, tolerance=args.tolerance, values=values, progress=tell)
     if args.json:
@@ -118,9 +122,12 @@ def main(args: argparse.Namespace) -> int:
 
 
 def lines(found: Comparison, top: int) -> list[str]:
-    out = [f"output {o.name}: {o.error:.1e} of its largest value, {o.most:.4g}{lost(o)}" for o in found.outputs]
+    out = [
+        f"output {o.name}: {o.error:.1e} of its largest value, {o.largest:.4g}{format_nonfinite(o)}"
+        for o in found.outputs
+    ]
     out.append(f"{'within' if found.ok else 'NOT within'} the tolerance of {found.tolerance:g} ({found.precision})")
-    over = sum(s.lost > 0 for s in found.steps)
+    over = sum(s.nonfinite > 0 for s in found.steps)
     if over:
         out.append(
             f"{text.count(over, 'step')} of {len(found.steps)} with infinite or NaN elements where the model has none"
@@ -128,8 +135,8 @@ def lines(found: Comparison, top: int) -> list[str]:
     if found.steps:
         out += [
             "",
-            f"the worst of {text.count(len(found.steps), 'step')}, in parts of the largest value, with all that came"
-            " before" + (f" ({found.unknown} write nothing that the model has)" if found.unknown else "") + ":",
+            f"the worst of {text.count(len(found.steps), 'step')}, relative to the largest value, errors of earlier"
+            " steps included" + (f" ({found.unknown} write no value of the model)" if found.unknown else "") + ":",
             text.table(
                 [("step", "off", "largest", "lost", "in", "tactic", "what"), *map(row, found.worst(top))], "rrrrlll"
             ),
@@ -137,16 +144,16 @@ def lines(found: Comparison, top: int) -> list[str]:
     return out
 
 
-def lost(of: Apart) -> str:
-    return f", {text.count(of.lost, 'element')} infinite or no numbers" if of.lost else ""
+def format_nonfinite(of: Difference) -> str:
+    return f", {text.count(of.nonfinite, 'element')} infinite or NaN" if of.nonfinite else ""
 
 
-def row(s: Compared) -> tuple[str, ...]:
+def row(s: StepDifference) -> tuple[str, ...]:
     return (
         f"{s.step}",
         f"{s.error:.1e}",
-        f"{s.most:.4g}",
-        f"{s.lost}" if s.lost else "",
+        f"{s.largest:.4g}",
+        f"{s.nonfinite}" if s.nonfinite else "",
         s.dtype,
         text.shortened(s.tactic.partition("@")[0], 40),
         text.shortened("+".join(s.layers) or s.op, 60),

@@ -33,7 +33,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--picture", metavar="FILE", help="classify this picture instead of the cat")
     command.add_argument(
         "--level",
-        type=arguments.whole(0, 5, "level"),
+        type=arguments.int_in_range(0, 5, "level"),
         default=3,
         metavar="N",
         help="effort of the build, 0 to 5 (default 3)",
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> None:
         "image": IMAGE,
         "labels": tuple(labels),
     }
-    engine = build.made(model, options, quiet=args.quiet)
+    engine = build.build_engine(model, options, quiet=args.quiet)
     print("ResNet-20, trained on CIFAR-10:")
     print(build.summary(engine))
     from pelton import preprocessing
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> None:
     feeds = {port.name: preprocessing.parse(IMAGE).array(picture, port.shape, port.numpy_dtype)}
     context = engine.context(threads=args.threads)
     print(f"\n{args.picture or 'Chelsea, the cat of scikit-image'}:")
-    print("\n".join(run.likeliest(context.run(feeds)[engine.outputs[0].name], 3, labels)))
+    print("\n".join(run.top_classes(context.run(feeds)[engine.outputs[0].name], 3, labels)))
     times = timing.Times(timing.measure(lambda: context.run(feeds), 1.0, 0.2))
     print(
         f"\none run: {times.latency()['median']:.3f} ms (median of {len(times.ns)}),"

@@ -53,11 +53,11 @@ def add(commands) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="what to run on, as for `pelton run` (made up, if not given)",
+        help="what to run on, as for `pelton run` (default: random)",
     )
     error.add_argument(
         "--top",
-        type=arguments.whole(1, 1 << 20, "steps"),
+        type=arguments.int_in_range(1, 1 << 20, "steps"),
         metavar="N",
         help="only the N steps with the largest errors of their own (default: all, in execution order)",
     )
@@ -70,10 +70,10 @@ def main(args: argparse.Namespace) -> None:
     with Needs("explaining models"):
         from pelton.diagnose.explain import ScriptExplanation, errors, explain
     if args.error:
-        given = (lambda engine: arrays.given(engine, args.input)) if args.input else None
+        given = (lambda engine: arrays.load_inputs(engine, args.input)) if args.input else None
         with progress.show_progress(not args.quiet) as tell:
             exact = errors(args.model, given, **arguments.build_options(args), progress=tell)
-        print("\n".join([*measured(args.model, exact), "", error_table(exact, args.top), "", *outputs(exact)]))
+        print("\n".join([*error_header(args.model, exact), "", error_table(exact, args.top), "", *outputs(exact)]))
         return
     if args.input or args.top:
         raise InputError("--input and --top are options of --error; add --error")
@@ -106,35 +106,35 @@ def format_program(found: Explanation, args: argparse.Namespace) -> list[str]:
 def script(found: ScriptExplanation) -> list[str]:
     """Why the model is a script, and its steps; those of inner blocks are indented."""
     lines = [f"{found.reason}: it is a script over {text.count(len(found.parts), 'engine')}"]
-    lines += [f"  warning: {arguments.spoken(w)}" for w in found.scripted.info.warnings]
+    lines += [f"  warning: {arguments.translate_options(w)}" for w in found.scripted.info.warnings]
     return lines + ["steps:", *steps(found.scripted.main, "  ")]
 
 
 def steps(block: Block, margin: str) -> list[str]:
     lines: list[str] = []
     for a in block.steps:
-        made = ", ".join(filter(None, a.outputs))
+        results = ", ".join(filter(None, a.outputs))
         match a:
             case RunAction():
-                fed = [f.name if f.source == "array" else f"{f.source} {f.at} of {f.name}" for f in a.feeds]
+                inputs = [f.name if f.source == "array" else f"{f.source} {f.at} of {f.name}" for f in a.feeds]
                 lines.append(
-                    f"{margin}engine {a.engine}: {some(fed)} → {some(list(a.outputs))}"
+                    f"{margin}engine {a.engine}: {shorten_list(inputs)} → {shorten_list(list(a.outputs))}"
                     + ("; by reference where its sizes do not fit" if a.otherwise else "")
                 )
             case HostAction():
-                lines.append(f"{margin}{a.call} {a.name!r}: {some(list(filter(None, a.inputs)))} → {made}")
+                lines.append(f"{margin}{a.call} {a.name!r}: {shorten_list(list(filter(None, a.inputs)))} → {results}")
             case IfAction():
                 lines += [
-                    f"{margin}if {a.condition} → {made}",
+                    f"{margin}if {a.condition} → {results}",
                     *steps(a.then, margin + "  "),
                     f"{margin}else",
                     *steps(a.other, margin + "  "),
                 ]
             case LoopAction():
                 ends = [*([f"{a.trips} times"] if a.trips else []), *([f"while {a.condition}"] if a.condition else [])]
-                lines += [f"{margin}loop {' and '.join(ends)} → {made}", *steps(a.body, margin + "  ")]
+                lines += [f"{margin}loop {' and '.join(ends)} → {results}", *steps(a.body, margin + "  ")]
             case ScanAction():
-                lines += [f"{margin}scan {', '.join(a.scanned)} → {made}", *steps(a.body, margin + "  ")]
+                lines += [f"{margin}scan {', '.join(a.scanned)} → {results}", *steps(a.body, margin + "  ")]
     return lines
 
 
@@ -147,8 +147,8 @@ def imported(found: Explanation) -> list[str]:
         f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants; opset {opsets}{made_by}",
         *(f"  input  {v.name}: {v.type}" for v in graph.inputs),
         *(f"  output {v.name}: {v.type}" for v in graph.outputs),
-        *(f"  warning: {arguments.spoken(w)}" for w in info.warnings),
-        *(f"  without an operator of ours, run by the onnx package: {f}" for f in info.foreign),
+        *(f"  warning: {arguments.translate_options(w)}" for w in info.warnings),
+        *(f"  without an op of Pelton, run by the onnx package: {f}" for f in info.foreign),
     ]
 
 
@@ -160,13 +160,13 @@ def passes(found: Explanation) -> list[str]:
             lines.append(
                 f"  {p.name:<{width}}  {p.before} → {text.count(p.after, 'node')}" + (f": {p.says}" if p.says else "")
             )
-            lines += [f"    {rule} {len(nodes)}×: {some(nodes)}" for rule, nodes in p.fired.items()]
+            lines += [f"    {rule} {len(nodes)}×: {shorten_list(nodes)}" for rule, nodes in p.fired.items()]
     idle = [p.name for p in found.report.passes if not p.fired and p.before == p.after]
     if idle:
         lines.append(f"  nothing to do for: {', '.join(idle)}")
     refused = found.report.rejected()
     if refused:
-        lines.append("  refused in the end:")
+        lines.append("  rejected in the end:")
         lines += [
             f"    {rule} at {node}: {reason}" for rule, nodes in refused.items() for node, reason in nodes.items()
         ]
@@ -174,7 +174,7 @@ def passes(found: Explanation) -> list[str]:
 
 
 def regions(found: Explanation, every: bool) -> list[str]:
-    from pelton.diagnose.explain import called
+    from pelton.diagnose.explain import region_name
     from pelton.plan.region import Region
 
     tasks = found.placed.tasks
@@ -188,7 +188,7 @@ def regions(found: Explanation, every: bool) -> list[str]:
             continue
         lines.append(
             f"  {i:3} {what.title()} → {', '.join(str(v.type) for v in what.body.outputs)}"
-            + (f"  [{called(what)}]" if what.layers else "")
+            + (f"  [{region_name(what)}]" if what.layers else "")
         )
         if every:
             lines += [f"        {name}" for names in tactics.values() for name in names]
@@ -201,37 +201,37 @@ def regions(found: Explanation, every: bool) -> list[str]:
 
 
 def refusals(found: Explanation) -> list[str]:
-    lines = [f"fusions refused: {len(found.fused.notes) or 'none'}"]
+    lines = [f"fusions rejected: {len(found.fused.notes) or 'none'}"]
     lines += [f"  {note.node}: {note.reason}" for note in found.fused.notes]
     lines.append(f"copies because of layouts: {len(found.placed.copies) or 'none'}")
     lines += [f"  {why}" for why in found.placed.copies]
-    weighed = " (weighed by their copies; `pelton build` goes by the clock)" if found.layouts else ""
+    weighed = " (weighted by their copies; `pelton build` times them)" if found.layouts else ""
     lines.append(f"layouts that templates disagree on: {len(found.layouts) or 'none'}{weighed}")
     return lines + [f"  {line}" for line in text.layouts(found.layouts)]
 
 
 def why_not(found: Explanation, name: str) -> list[str]:
     answer = found.why_not(name)
-    lines = [f"{answer.name}: {answer.says.splitlines()[0]}" if answer.says else answer.name]
-    lines.append(f"  applied {len(answer.took)}×" + (f": {', '.join(answer.took)}" if answer.took else ""))
-    lines += [f"  not at {node}: {reason}" for node, reason in answer.refused.items()]
-    if not answer.took and not answer.refused:
-        lines.append("  nothing in this model looks like what it is for")
+    lines = [f"{answer.name}: {answer.doc.splitlines()[0]}" if answer.doc else answer.name]
+    lines.append(f"  applied {len(answer.applied)}×" + (f": {', '.join(answer.applied)}" if answer.applied else ""))
+    lines += [f"  not at {node}: {reason}" for node, reason in answer.rejected.items()]
+    if not answer.applied and not answer.rejected:
+        lines.append("  nothing in this model matches it")
     return lines
 
 
-def measured(model: str, found: Errors) -> list[str]:
+def error_header(model: str, found: Errors) -> list[str]:
     return [
         f"{model}: run on " + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in found.inputs.items()),
         (
-            "largest differences from float64, in parts of the largest value that a step gives: its own, on the inputs"
-            " that it had, and all so far"
+            "largest differences from float64, relative to the largest value of a step: its own, on the inputs that"
+            " it had, and all so far"
         ),
     ]
 
 
 def error_table(found: Errors, top: int | None) -> str:
-    """Steps in the order they run, or those with the largest errors of their own."""
+    """All steps in execution order, or the `top` with the largest errors of their own."""
     numbered = list(enumerate(found.steps))
     if top is not None:
         numbered = sorted(numbered, key=lambda n: -n[1].own)[:top]
@@ -242,7 +242,7 @@ def error_table(found: Errors, top: int | None) -> str:
             (
                 f"{i}",
                 f"{s.own:.1e}",
-                f"{s.sofar:.1e}",
+                f"{s.accumulated:.1e}",
                 "inexact" if s.inexact else "",
                 text.shortened(tactic, 48),
                 text.shortened("+".join(s.step.info["layers"]) or s.step.info["op"], 60),
@@ -253,13 +253,13 @@ def error_table(found: Errors, top: int | None) -> str:
 
 def outputs(found: Errors) -> list[str]:
     return [
-        f"output {name}: {o.engine:.1e} from the model in float64; were every step exact, {o.program:.1e} (constants"
-        " folded, rules not quite exact)"
+        f"output {name}: {o.engine:.1e} from the model in float64; {o.program:.1e} if every step were exact (folded"
+        " constants, rules that round)"
         for name, o in found.outputs.items()
     ]
 
 
-def some(names: list[str]) -> str:
+def shorten_list(names: list[str]) -> str:
     return ", ".join(text.shortened(name, 48) for name in names[:SHOWN]) + (
         f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pelton.runtime import Engine
 
 EXAMPLES = """examples:
-  pelton inspect model.pelton                inputs, outputs, steps with their tactics, memory, what was refused and why
+  pelton inspect model.pelton                inputs, outputs, steps with their tactics, memory, rejected fusions and why
   pelton inspect model.pelton --verify       also reads all weights and checks them
   pelton inspect model.pelton --json | jq .steps[0]"""
 
@@ -86,7 +86,7 @@ def main(args: argparse.Namespace) -> None:
     for title, found in (
         ("copies because of layouts", meta.get("copies")),
         ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
-        ("fusions refused", meta.get("fusion_refusals")),
+        ("fusions rejected", meta.get("fusion_refusals")),
     ):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))

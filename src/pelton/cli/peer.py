@@ -1,5 +1,4 @@
-"""One runtime in a process of its own, timed on request: a program by itself, so that it runs where only numpy and that
-runtime are installed.
+"""One runtime in its own process, timed on request; a program that needs only numpy and that runtime.
 
     peer.py RUNTIME FILE FEEDS.npz THREADS OUTPUTS     a line of JSON on stdout once it is loaded, then one for each
     line on stdin:
@@ -116,11 +115,10 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
             "ncnn does not load what pnnx made of the model; it has layers that pnnx did not convert:"
             f" {', '.join(left) or 'none'}"
         )
-    # pnnx says in an example of its own which axis of which array is the batch, of which tensors in ncnn know nothing
-    # or as of an axis apart.
-    said = example.read_text()
-    squeezed = {name: int(axis) for name, axis in re.findall(r"Mat\((in\d+)\.squeeze\((\d+)\)", said)}
-    apart = {name: int(axis) for name, axis in re.findall(r"\b(\w+)\.numpy\((?:\), )?batch_index=(\d+)", said)}
+    # Tensors of ncnn have no batch axis or keep it apart; the example that pnnx writes says which axis it is.
+    code = example.read_text()
+    squeezed = {name: int(axis) for name, axis in re.findall(r"Mat\((in\d+)\.squeeze\((\d+)\)", code)}
+    apart = {name: int(axis) for name, axis in re.findall(r"\b(\w+)\.numpy\((?:\), )?batch_index=(\d+)", code)}
     given = []
     for i, x in enumerate(feeds.values()):
         name = f"in{i}"
@@ -140,9 +138,9 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
         arrays = []
         for i in range(len(outputs)):
             name = f"out{i}"
-            code, out = extractor.extract(name)
-            if code:
-                raise RuntimeError(f"ncnn does not compute {outputs[i]}: status {code}")
+            status, out = extractor.extract(name)
+            if status:
+                raise RuntimeError(f"ncnn does not compute {outputs[i]}: status {status}")
             arrays.append(np.array(out.numpy(batch_index=apart[name]) if name in apart else out))
         return arrays
 
@@ -150,8 +148,8 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
 
 
 def _converted(program: str, arguments: Sequence[str], folder: Path, *files: str) -> list[Path]:
-    """Runs a converter in a folder and gives what it wrote there; RuntimeError with the last thing that it said where
-    that is not all of it."""
+    """Runs a converter in a folder and returns the files that it wrote. Raises RuntimeError with the last line that it
+    printed if a file is missing."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=folder,

@@ -1,5 +1,4 @@
-"""Pelton beside other runtimes: each in a process of its own, all timed in turns, so that a change in the machine's
-speed hits all alike."""
+"""Times Pelton beside other runtimes, each in its own process, in turns, so that changes of machine speed hit all."""
 
 from __future__ import annotations
 
@@ -35,12 +34,12 @@ START = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0],
 
 @dataclass
 class Measured:
-    """One runtime: the times of its rounds, or why there are none. `off` is the largest difference from Pelton's
-    outputs, relative to the largest of them."""
+    """One runtime: the nanoseconds of its runs by round, or why there are none. `off` is the largest difference from
+    Pelton's outputs, relative to their largest value."""
 
     runtime: str
     version: str = ""
-    why_not: str = ""
+    failure: str = ""
     rounds: list[list[int]] = field(default_factory=list)
     off: float = 0.0
 
@@ -58,11 +57,11 @@ class Measured:
     @property
     def right(self) -> bool:
         """Whether it computed what Pelton did, as far as runtimes agree."""
-        return not self.why_not and self.off <= WRONG
+        return not self.failure and self.off <= WRONG
 
     def json(self) -> dict[str, Any]:
-        if self.why_not:
-            return {"runtime": self.runtime, "why_not": self.why_not}
+        if self.failure:
+            return {"runtime": self.runtime, "why_not": self.failure}
         times = Times(np.array([ns for r in self.rounds for ns in r]))
         return {
             "runtime": self.runtime,
@@ -76,7 +75,7 @@ class Measured:
 
 
 class _Process:
-    """A runtime that answers lines with lines."""
+    """A process of `peer.py`, which answers each line on stdin with a line of JSON."""
 
     def __init__(self, python: str, runtime: str, path: str, feeds: str, threads: int, outputs: Sequence[str]):
         self._said = tempfile.TemporaryFile("w+", errors="replace")
@@ -102,8 +101,8 @@ class _Process:
             raise InputError(f"the Python {python!r} does not start: {e.strerror}") from None
 
     def ask(self, line: str = "") -> dict[str, Any]:
-        """The answer to a line (or to having been started); RuntimeError with the last thing it said where it ended
-        instead."""
+        """The answer to a line, or to the start of the process if the line is empty. Raises RuntimeError with the last
+        line that it printed if it ended instead."""
         assert self._process.stdin and self._process.stdout
         try:
             if line:
@@ -137,8 +136,8 @@ def compare(
     folder: str,
     python: str | None = None,
 ) -> list[Measured]:
-    """Times an engine file and other runtimes on its model, Pelton first in the list. `seconds` for each in all;
-    `folder` takes files in between; `python` runs the others (this one, if not given)."""
+    """Times an engine file and other runtimes on its model; Pelton is first in the list. `seconds`: for each runtime in
+    total; `folder`: for temporary files; `python`: runs the others (default: this one)."""
     unknown = [n for n in names if n not in PEERS]
     if unknown:
         raise InputError(f"{unknown[0]!r} cannot be compared with; there are {', '.join(PEERS)}")
@@ -162,7 +161,7 @@ def compare(
             _ask(m, running[m.runtime], "")
         for turn in range(rounds):
             for m in found[turn % len(found) :] + found[: turn % len(found)]:
-                if not m.why_not:
+                if not m.failure:
                     time.sleep(PAUSE)
                     m.rounds.append(_ask(m, running[m.runtime], f"time {seconds / rounds}").get("ns", []))
         for m in found:
@@ -171,28 +170,28 @@ def compare(
         for process in running.values():
             process.end()
     for m in found:
-        if not m.why_not and not found[0].why_not:
+        if not m.failure and not found[0].failure:
             m.off = difference(os.path.join(folder, m.runtime + ".npz"), os.path.join(folder, "pelton.npz"))
     return found
 
 
 def _ask(m: Measured, process: _Process, line: str) -> dict[str, Any]:
-    if m.why_not:
+    if m.failure:
         return {}
     try:
         answer = process.ask(line)
     except RuntimeError as e:
-        m.why_not = text.shortened(f"failed: {e}", 200)
+        m.failure = text.shortened(f"failed: {e}", 200)
         return {}
     if "missing" in answer:
-        m.why_not = f"not installed there ({answer['missing']}): pip install {' '.join(PACKAGES[m.runtime])}"
+        m.failure = f"not installed there ({answer['missing']}): pip install {' '.join(PACKAGES[m.runtime])}"
     m.version = answer.get("version", m.version)
     return answer
 
 
 def difference(theirs: str, ours: str) -> float:
-    """The largest difference between outputs in two files, relative to the largest value; infinite where their number
-    or sizes differ."""
+    """The largest difference between outputs in two files, relative to the largest value; infinite if their number or
+    sizes differ."""
     with np.load(theirs) as a, np.load(ours) as b:
         pairs = [(a[k].astype(np.float64).ravel(), b[k].astype(np.float64).ravel()) for k in b.files if k in a.files]
         if len(pairs) != len(a.files) or len(a.files) != len(b.files) or any(x.size != y.size for x, y in pairs):
@@ -205,10 +204,10 @@ def table(found: Sequence[Measured]) -> str:
     rows: list[tuple[str, ...]] = [("runtime", "version", "median ms", "spread", "off by", "Pelton is")]
     ours = found[0]
     for m in found:
-        if m.why_not:
+        if m.failure:
             rows.append((m.runtime, "", "–", "", "", ""))
         else:
-            if m is ours or ours.why_not:
+            if m is ours or ours.failure:
                 faster = ""
             elif m.right:
                 faster = f"{m.median / ours.median:.2f}× as fast"
@@ -224,8 +223,8 @@ def table(found: Sequence[Measured]) -> str:
                     faster,
                 )
             )
-    lines = [text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not)]
-    noisy = [m for m in found if not m.why_not and m.spread > NOISY]
+    lines = [text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.failure}" for m in found if m.failure)]
+    noisy = [m for m in found if not m.failure and m.spread > NOISY]
     if noisy:
         lines.append(noise(f"the median of {' and '.join(m.runtime for m in noisy)}", max(m.spread for m in noisy)))
     return "\n".join(lines)

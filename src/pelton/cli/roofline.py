@@ -1,4 +1,4 @@
-"""The roofline of a machine (Williams et al. 2009): what bounds a step, and a picture of all of them as SVG."""
+"""The roofline of a machine (Williams et al. 2009): what bounds each step, and a plot of all of them as SVG."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ QUIET, MIDDLE, END = 'fill="#666"', 'text-anchor="middle"', 'text-anchor="end"'
 
 @dataclass(frozen=True)
 class Roof:
-    """What a machine reaches at most: f32 operations and bytes of memory per nanosecond."""
+    """The peak of a machine: f32 operations and bytes of memory per nanosecond."""
 
     gflops: float
     gbytes: float
 
     def best(self, other: Roof) -> Roof:
-        """What either of two measurements found."""
+        """The better of two measurements."""
         return Roof(max(self.gflops, other.gflops), max(self.gbytes, other.gbytes))
 
     def at(self, intensity: float) -> float:
@@ -52,25 +52,29 @@ def kind(tactic: str) -> str:
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic axis: values from `least` to `most` on pixels from `start` to `end`."""
+    """A logarithmic axis: values from `minimum` to `maximum` on pixels from `start` to `end`."""
 
-    least: float
-    most: float
+    minimum: float
+    maximum: float
     start: float
     end: float
 
     def at(self, value: float) -> float:
-        return self.start + (self.end - self.start) * math.log(value / self.least) / math.log(self.most / self.least)
+        return self.start + (self.end - self.start) * math.log(value / self.minimum) / math.log(
+            self.maximum / self.minimum
+        )
 
     def ticks(self) -> list[float]:
         """1, 2 and 5 of every power of ten, or these alone where there are many."""
-        steps = (1, 2, 5) if self.most / self.least < 1e5 else (1,)
-        powers = range(math.floor(math.log10(self.least)), math.ceil(math.log10(self.most)) + 1)
-        return [m * 10.0**p for p in powers for m in steps if self.least * 0.999 <= m * 10.0**p <= self.most * 1.001]
+        steps = (1, 2, 5) if self.maximum / self.minimum < 1e5 else (1,)
+        powers = range(math.floor(math.log10(self.minimum)), math.ceil(math.log10(self.maximum)) + 1)
+        return [
+            m * 10.0**p for p in powers for m in steps if self.minimum * 0.999 <= m * 10.0**p <= self.maximum * 1.001
+        ]
 
 
 def _axes(roof: Roof, drawn: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
-    """Operations per byte, and GFLOP/s: room for all steps, for the corner of the roof, and a bit around."""
+    """The axes of operations per byte and of GFLOP/s, with room for all steps, the ridge point, and a margin."""
     ridge = roof.gflops / roof.gbytes
     intensities = [s["flops"] / s["bytes"] for s in drawn] + [ridge / 8, ridge * 8]
     speeds = [s["gflops"] for s in drawn] + [roof.gflops, roof.gflops / 50]
@@ -80,7 +84,7 @@ def _axes(roof: Roof, drawn: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
 
 
 def picture(roof: Roof, steps: Sequence[Mapping[str, Any]], title: str, subtitle: str = "") -> str:
-    """The SVG. steps: what `bench` says of layers; those without operations have no place in it."""
+    """The SVG. steps: those of `bench --layers`; steps without operations are left out."""
     # small dots over large ones
     drawn = sorted((s for s in steps if s["flops"] > 0 and s["bytes"] > 0), key=lambda s: -s["share"])
     x, y = _axes(roof, drawn)
@@ -154,8 +158,8 @@ def _shade(value: float) -> str:
 
 def _roof(roof: Roof, x: Axis, y: Axis) -> list[str]:
     """The two lines, and what was measured beside them."""
-    start = max(x.least, y.least / roof.gbytes)
-    low, corner, end = ((x.at(i), y.at(roof.at(i))) for i in (start, roof.gflops / roof.gbytes, x.most))
+    start = max(x.minimum, y.minimum / roof.gbytes)
+    low, corner, end = ((x.at(i), y.at(roof.at(i))) for i in (start, roof.gflops / roof.gbytes, x.maximum))
     mx, my = (low[0] + corner[0]) / 2, (low[1] + corner[1]) / 2 - 7
     steep = math.degrees(math.atan2(corner[1] - low[1], corner[0] - low[0]))
     return [

@@ -1,4 +1,4 @@
-"""`pelton run`: one run of an engine on arrays or pictures, its outputs into files or as the likeliest classes."""
+"""`pelton run`: runs an engine once on arrays or pictures, and writes its outputs or prints the likeliest classes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EXAMPLES = """examples:
   pelton run model.pelton --input x=input.npy --output y.npy
   pelton run model.pelton --input inputs.npz --output outputs.npz            several inputs and outputs, by their names
   pelton run resnet50.pelton --input x=cat.jpg --top 5                       an engine built with --image and --labels
-  pelton run resnet50.pelton --input cat.jpg --image "224x224 rgb" --top 5   the same for an engine that was not
+  pelton run resnet50.pelton --input cat.jpg --image "224x224 rgb" --top 5   the same for an engine built without them
 
-Without --output and --top the outputs are described in a line each."""
+Without --output and --top, each output is described in a line."""
 SHOWN = 8  # rows of a batch that --top prints
 
 
@@ -36,7 +36,7 @@ def add(commands) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help=".npy, .npz or a picture; NAME= may go where there is one input (repeat)",
+        help=".npy, .npz or a picture; NAME= may be omitted if there is one input (repeat)",
     )
     command.add_argument(
         "--output",
@@ -47,7 +47,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--top",
-        type=arguments.whole(1, 1 << 20, "classes to print"),
+        type=arguments.int_in_range(1, 1 << 20, "classes to print"),
         metavar="K",
         help="print the K likeliest classes along the last axis",
     )
@@ -60,15 +60,15 @@ def main(args: argparse.Namespace) -> None:
     import pelton
 
     engine = pelton.load(args.engine)
-    inputs = arrays.given(engine, args.input, args.image)
+    inputs = arrays.load_inputs(engine, args.input, args.image)
     files = targets(args.output, [p.name for p in engine.outputs])
     outputs = engine.context(threads=args.threads).run(inputs)
     for path, names in files:
         arrays.write(path, {n: outputs[n] for n in names})
     if args.top is not None:
-        print("\n".join(likeliest(outputs[engine.outputs[0].name], args.top, engine.meta.get("labels"))))
+        print("\n".join(top_classes(outputs[engine.outputs[0].name], args.top, engine.meta.get("labels"))))
     elif not files and not args.quiet:
-        print("\n".join(described(engine, outputs)))
+        print("\n".join(describe_outputs(engine, outputs)))
 
 
 def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -95,8 +95,8 @@ def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[
     return out
 
 
-def likeliest(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[str]:
-    """Lines with the likeliest classes of every row of the last axis (trailing axes of one do not count)."""
+def top_classes(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[str]:
+    """Lines with the k likeliest classes of every row of the last axis (trailing axes of size 1 are ignored)."""
     shape = list(values.shape)
     while len(shape) > 1 and shape[-1] == 1:
         shape.pop()
@@ -106,8 +106,8 @@ def likeliest(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[
             f" {list(values.shape)}"
         )
     rows = values.reshape(-1, shape[-1]).astype(np.float64)
-    probable, said = probabilities(rows)
-    lines = [said]
+    probable, heading = probabilities(rows)
+    lines = [heading]
     if labels and len(labels) != shape[-1]:
         lines.append(f"(the engine has {len(labels)} labels for {shape[-1]} classes)")
     for r, row in enumerate(probable[:SHOWN]):
@@ -121,18 +121,18 @@ def likeliest(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[
 
 
 def probabilities(rows: np.ndarray) -> tuple[np.ndarray, str]:
-    """Rows as probabilities and how they became so: softmax only where they are none already."""
+    """(rows as probabilities, a heading that says how): softmax is applied unless they are probabilities already."""
     if np.isfinite(rows).all() and (rows >= 0).all() and np.allclose(rows.sum(-1), 1, atol=1e-3):
         return rows, "probabilities, as the model gives them:"
     shifted = np.exp(rows - rows.max(-1, keepdims=True))
     return shifted / shifted.sum(-1, keepdims=True), "probabilities, by softmax of what the model gives:"
 
 
-def described(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:
+def describe_outputs(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:
     """A line on each output."""
     lines = []
     for port in engine.outputs:
-        for name, given in arrays.apart({port.name: outputs[port.name]}).items():
+        for name, given in arrays.split_lists({port.name: outputs[port.name]}).items():
             x = np.asarray(given)
             line = (
                 f"{name}"

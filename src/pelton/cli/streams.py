@@ -1,5 +1,4 @@
-"""What commands print, on streams of any encoding: characters that it lacks are spelled in others, and a disk that is
-full is one sentence."""
+"""Makes standard streams of any encoding printable: characters that an encoding lacks are replaced by ASCII."""
 
 from __future__ import annotations
 
@@ -9,37 +8,37 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 
-SPELLED = {"→": "->", "…": "...", "–": "-", "×": "x", "·": "*", "−": "-", "µ": "u", "∞": "inf"}
+REPLACEMENTS = {"→": "->", "…": "...", "–": "-", "×": "x", "·": "*", "−": "-", "µ": "u", "∞": "inf"}
 NAME = "pelton.spelled"
-# what Python does where the user did not ask for something else
-ANY = ("strict", "surrogateescape", "backslashreplace")
+# Python's defaults, which are replaced; a handler that the user chose stays
+DEFAULTS = ("strict", "surrogateescape", "backslashreplace")
 
 
-def _spelled(e: UnicodeError) -> tuple[str | bytes, int]:
-    """For what an encoding lacks: ASCII that says the same, the bytes of file names that are no text as they are, and
-    escapes for the rest."""
+def _replace(e: UnicodeError) -> tuple[str | bytes, int]:
+    """An error handler of codecs: ASCII of the same meaning, the original bytes of undecodable file names, and escapes
+    for all other characters that the encoding lacks."""
     if not isinstance(e, UnicodeEncodeError):
         raise e
     c = e.object[e.start]
     if "\udc80" <= c <= "\udcff":
         return bytes([ord(c) - 0xDC00]), e.start + 1
-    return SPELLED.get(c) or c.encode("ascii", "backslashreplace").decode(), e.start + 1
+    return REPLACEMENTS.get(c) or c.encode("ascii", "backslashreplace").decode(), e.start + 1
 
 
-codecs.register_error(NAME, _spelled)
+codecs.register_error(NAME, _replace)
 
 
 @contextmanager
 def printable() -> Iterator[None]:
-    """A block in which whatever is printed can be."""
+    """A context in which every character can be printed to stdout and stderr."""
     with ExitStack() as after:
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper) and stream.errors in ANY:
-                after.callback(_again, stream, stream.errors)
+            if isinstance(stream, TextIOWrapper) and stream.errors in DEFAULTS:
+                after.callback(_restore, stream, stream.errors)
                 stream.reconfigure(errors=NAME)
         yield
 
 
-def _again(stream: TextIOWrapper, errors: str) -> None:
+def _restore(stream: TextIOWrapper, errors: str) -> None:
     if not stream.closed:
         stream.reconfigure(errors=errors)

@@ -1,4 +1,4 @@
-"""Numbers and tables as people read them."""
+"""Formats numbers and tables for people."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def duration(ns: float) -> str:
 
 
 def layouts(decided: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is kept of choices among layouts (`meta["layouts"]`), a line for each region."""
+    """Choices among layouts (`meta["layouts"]`), a line for each region."""
 
     def more(by: str, cost: float, unit: str) -> str:
         return (
-            f"{duration(cost)} more as {by} wants it" if unit == "ns" else f"{size(cost)} more to copy as {by} wants it"
+            f"{duration(cost)} more in that of {by}" if unit == "ns" else f"{size(cost)} more to copy in that of {by}"
         )
 
     return [
-        f"{d['region']} [{'+'.join(d['layers'])}] lies as {d['template']} wants it; "
+        f"{d['region']} [{'+'.join(d['layers'])}] has the layout of {d['template']}; "
         + ", ".join(more(by, c, d["unit"]) for by, c in d["more"].items())
         for d in decided
     ]

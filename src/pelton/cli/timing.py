@@ -1,4 +1,4 @@
-"""How long runs take: a loop with a clock, and what is said of its times."""
+"""Times repeated runs, and formats what was measured."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 PERCENTILES = (90, 95, 99)
-PARTS = 5  # of a measurement, one after another, whose medians should agree
-# times: from there on, figures say more of the machine than of what was timed
-NOISY = 1.2
+PARTS = 5  # consecutive parts of a measurement, whose medians should agree
+NOISY = 1.2  # spread (a ratio of times) from which on a measurement says more about the machine than about the run
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class Times:
 
     @property
     def spread(self) -> float:
-        """How far the machine was from steady: the slowest fifth of the time by the fastest, medians, or the mean run
-        by the median one, which is more."""
+        """How unsteady the machine was: the median of the slowest fifth over that of the fastest, or the mean over the
+        median of all runs, whichever is larger."""
         medians = [float(np.median(part)) for part in np.array_split(self.ns, min(PARTS, len(self.ns)))]
         return max(max(medians) / min(medians), float(self.ns.mean()) / float(np.median(self.ns)))
 
@@ -45,26 +44,25 @@ class Times:
 
     def lines(self) -> list[str]:
         each = f", {self.throughput:.1f} inputs in batches of {self.batch}" if self.batch > 1 else ""
-        said = [
+        lines = [
             f"throughput  {self.throughput / self.batch:.1f} runs per second{each}",
             "latency ms  "
             + "  ".join(f"{name} {value:.3f}" for name, value in self.latency().items())
             + f"  over {len(self.ns)} runs",
         ]
-        return said + ([noise("the time of a run", self.spread)] if self.spread > NOISY else [])
+        return lines + ([noise("the time of a run", self.spread)] if self.spread > NOISY else [])
 
 
 def noise(what: str, spread: float) -> str:
-    """The sentence for a measurement that means little."""
+    """The warning about a noisy measurement."""
     return (
         f"too noisy to mean much: {what} varied by a factor of {spread:.2f} (others use the machine, or its clock"
         " changes); wait for quiet, or give more --seconds"
     )
 
 
-def measure(run: Callable[[], object], seconds: float, warmup: float, least: int = 5) -> np.ndarray:
-    """Nanoseconds of each run during `seconds` (at least `least` runs), after `warmup` seconds of runs that do not
-    count."""
+def measure(run: Callable[[], object], seconds: float, warmup: float, minimum: int = 5) -> np.ndarray:
+    """Nanoseconds of each run during `seconds` (at least `minimum` runs), after `warmup` seconds of untimed runs."""
     clock = time.perf_counter_ns
     end = clock() + int(warmup * 1e9)
     run()
@@ -72,7 +70,7 @@ def measure(run: Callable[[], object], seconds: float, warmup: float, least: int
         run()
     times: list[int] = []
     end = clock() + int(seconds * 1e9)
-    while len(times) < least or clock() < end:
+    while len(times) < minimum or clock() < end:
         start = clock()
         run()
         times.append(clock() - start)

@@ -33,7 +33,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("-o", "--output", metavar="FILE", help="where to write (the same file, if not given)")
     command.add_argument(
         "--device",
-        type=arguments.whole(0, 255, "the number of a GPU"),
+        type=arguments.int_in_range(0, 255, "the number of a GPU"),
         default=0,
         metavar="N",
         help="which GPU (0 if not given)",

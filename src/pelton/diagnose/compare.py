@@ -1,5 +1,4 @@
-"""How far an engine is from its model in float64 on some inputs: its outputs, and what every step writes; where it
-overflows."""
+"""Compares an engine with its model in float64 on some inputs: its outputs, and what every step writes."""
 
 from __future__ import annotations
 
@@ -27,21 +26,21 @@ TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}
 
 
 @dataclass(frozen=True)
-class Apart:
-    """How far a value is from what it should be. `error`: the largest difference, in parts of the largest value wanted,
-    of the elements that are numbers in both; `lost`: elements that are infinite or no numbers and should not be, or the
-    other way round; `most`: the largest value wanted."""
+class Difference:
+    """How far a value is from the expected one. `error`: the largest difference among elements that are finite in both,
+    relative to the largest expected value; `nonfinite`: how many elements are infinite or NaN and should not be, or the
+    other way round; `largest`: the largest expected value."""
 
     name: str
     dtype: str
     error: float
-    lost: int
-    most: float
+    nonfinite: int
+    largest: float
 
 
 @dataclass(frozen=True)
-class Compared(Apart):
-    """The same of what a step writes."""
+class StepDifference(Difference):
+    """The difference of a value that a step writes."""
 
     step: int
     op: str
@@ -51,11 +50,11 @@ class Compared(Apart):
 
 @dataclass(frozen=True)
 class Comparison:
-    """An engine beside its model. `steps`: those whose values the model has, in the order in which they run; `unknown`:
-    how many others there are."""
+    """An engine beside its model. `steps`: those that write values of the model, in execution order; `unknown`: how
+    many others there are."""
 
-    outputs: tuple[Apart, ...]
-    steps: tuple[Compared, ...]
+    outputs: tuple[Difference, ...]
+    steps: tuple[StepDifference, ...]
     unknown: int
     tolerance: float
     precision: str
@@ -63,14 +62,21 @@ class Comparison:
     @property
     def ok(self) -> bool:
         """Whether no output is further off than the tolerance, or infinite where it should not be."""
-        return all(o.error <= self.tolerance and not o.lost for o in self.outputs)
+        return all(o.error <= self.tolerance and not o.nonfinite for o in self.outputs)
 
-    def worst(self, count: int) -> tuple[Compared, ...]:
+    def worst(self, count: int) -> tuple[StepDifference, ...]:
         """Steps that overflow first, then those furthest off."""
-        return tuple(sorted(self.steps, key=lambda s: (not s.lost, -s.error, s.step))[:count])
+        return tuple(sorted(self.steps, key=lambda s: (not s.nonfinite, -s.error, s.step))[:count])
 
     def json(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
+        outputs, steps = ([_difference_json(d) for d in found] for found in (self.outputs, self.steps))
+        return {"ok": self.ok, **asdict(self), "outputs": outputs, "steps": steps}
+
+
+def _difference_json(difference: Difference) -> dict[str, Any]:
+    """The fields under the keys of `pelton compare --json`."""
+    keys = {"nonfinite": "lost", "largest": "most"}
+    return {keys.get(name, name): value for name, value in asdict(difference).items()}
 
 
 def compare(
@@ -83,12 +89,12 @@ def compare(
     values: Mapping[str, Any] | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
 ) -> Comparison:
-    """Runs an engine once, step by step, beside its model in float64 (seconds to minutes), on these inputs or, where
-    there are none, on ones made up from the seed, of the sizes that the engine is tuned for.
+    """Runs an engine once, step by step, beside its model in float64 (seconds to minutes).
 
-    tolerance: of the largest value of an output (by precision where not given, see TOLERANCE). values: inputs that
-    became constants, as for `pelton.build`. InputError where model, engine and inputs do not go together, ModelError
-    for what is wrong with the model.
+    inputs: arrays by name (default: random ones from `seed`, of the optimum sizes). tolerance: relative to the largest
+    value of an output (default: by precision, see TOLERANCE). values: inputs that became constants, as for
+    `pelton.build`. Raises InputError if model, engine and inputs do not fit each other, ModelError if the model cannot
+    be read.
     """
     if engine.parts != (engine,):
         raise InputError(
@@ -104,7 +110,7 @@ def compare(
     exact = ExactValues(
         graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known]
     )
-    found, unknown = list[Compared](), 0
+    found, unknown = list[StepDifference](), 0
 
     def see(done: int, ready: Ready) -> None:
         nonlocal unknown
@@ -118,22 +124,20 @@ def compare(
         for name, got in there.items():
             want, info = exact.take(known[name]), step.info
             if want.shape == got.shape:
-                apart = asdict(_apart(name, got, want, known[name].type.dtype))
+                d, layers = _difference(name, got, want, known[name].type.dtype), tuple(info["layers"])
                 found.append(
-                    Compared(**apart, step=done - 1, op=info["op"], tactic=info["tactic"], layers=tuple(info["layers"]))
+                    StepDifference(**asdict(d), step=done - 1, op=info["op"], tactic=info["tactic"], layers=layers)
                 )
 
     results = engine.context(engine.meta.get("threads")).watch(inputs, see)
-    wanted = evaluate(imported.graph, inputs, round=False)
-    outputs = tuple(_apart(v.name, results[v.name], wanted[v.name], v.type.dtype) for v in imported.graph.outputs)
-    precision = str(engine.meta.get("precision", "fp32"))
-    return Comparison(
-        outputs,
-        tuple(found),
-        unknown,
-        TOLERANCE.get(precision, TOLERANCE["fp32"]) if tolerance is None else tolerance,
-        precision,
+    expected = evaluate(imported.graph, inputs, round=False)
+    outputs = tuple(
+        _difference(v.name, results[v.name], expected[v.name], v.type.dtype) for v in imported.graph.outputs
     )
+    precision = str(engine.meta.get("precision", "fp32"))
+    if tolerance is None:
+        tolerance = TOLERANCE.get(precision, TOLERANCE["fp32"])
+    return Comparison(outputs, tuple(found), unknown, tolerance, precision)
 
 
 def _imported(
@@ -149,8 +153,8 @@ def _imported(
     takes, has = {v.name: v.type.dtype.value for v in imported.graph.inputs}, {p.name: p.dtype for p in engine.inputs}
     if takes != has:
         raise InputError(
-            f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was made of another model, or"
-            " with values for inputs, which have to be given here, too (--values)"
+            f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was built from another"
+            " model, or with values for inputs, which have to be given here, too (--values)"
         )
     return imported
 
@@ -159,15 +163,16 @@ def _listed(inputs: Mapping[str, str]) -> str:
     return ", ".join(f"{name}: {dtype}" for name, dtype in inputs.items()) or "nothing"
 
 
-def _apart(name: str, got: np.ndarray, want: np.ndarray, dtype: DType) -> Apart:
+def _difference(name: str, got: np.ndarray, want: np.ndarray, dtype: DType) -> Difference:
     if not dtype.is_float:
-        return Apart(name, str(got.dtype), relative_error(dtype, got, want), 0, 0.0)
-    told, got = str(got.dtype), got.astype(np.float64)
+        return Difference(name, str(got.dtype), relative_error(dtype, got, want), 0, 0.0)
+    name_of_dtype, got = str(got.dtype), got.astype(np.float64)
     with np.errstate(over="ignore"):
-        # what is infinite in the model may be so in the engine
+        # what overflows the type in the model may be infinite in the engine
         rounded = want.astype(dtype.numpy).astype(np.float64)
     numbers = np.isfinite(got) & np.isfinite(rounded)
-    lost = ~numbers & (got != rounded) & ~(np.isnan(got) & np.isnan(rounded))
-    most = float(np.abs(rounded[np.isfinite(rounded)]).max(initial=0.0))
+    nonfinite = ~numbers & (got != rounded) & ~(np.isnan(got) & np.isnan(rounded))
+    largest = float(np.abs(rounded[np.isfinite(rounded)]).max(initial=0.0))
     off = float(np.abs(got[numbers] - want[numbers]).max(initial=0.0))
-    return Apart(name, told, off / max(most, 1e-30) if off else 0.0, int(lost.sum()), most)
+    error = off / max(largest, 1e-30) if off else 0.0
+    return Difference(name, name_of_dtype, error, int(nonfinite.sum()), largest)

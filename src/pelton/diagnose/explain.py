@@ -1,5 +1,4 @@
-"""What the compiler makes of a model, stage by stage, what it refused to do and why, and how exact every step of the
-engine is."""
+"""Explains a build: the program after every stage, what was rejected and why, and the error of every step."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ ALL = 1 << 20  # tactics per template: every one
 
 @dataclass(frozen=True)
 class Explanation:
-    """A model on its way to an engine. `stages`: name of the stage or pass → the program after it; `tactics`: for each
-    task, template → its tactics."""
+    """The stages of a build. `stages`: name of the stage or pass → the program after it; `tactics`: for each task,
+    template → its tactics."""
 
     imported: Imported
     stages: Mapping[str, Graph]
@@ -50,21 +49,21 @@ class Explanation:
     isa: str
 
     def stage(self, name: str) -> Graph:
-        """The program after a stage or pass; InputError where there is none of that name, or it changes no program."""
+        """The program after a stage or pass. Raises InputError if there is none of that name, or it has no program."""
         if name not in self.stages:
             why = f"the stage {name!r} changes no program" if name in NUMBER else f"there is no stage {name!r}"
             raise InputError(f"{why}; the stages are {', '.join(self.stages)}")
         return self.stages[name]
 
-    def why_not(self, name: str) -> Refusals:
-        """Where a rule (or a pass, or a kernel template) applied and where it refused, with the reasons; InputError
-        where there is nothing of that name."""
+    def why_not(self, name: str) -> RuleOutcome:
+        """Where a rule, pass or kernel template applied, and where it was rejected and why. Raises InputError if there
+        is none of that name."""
         fired, refused = self.report.fired(), self.report.rejected()
         known_templates = templates(self.isa)
         if name in known_templates:
             regions = [t.what for t in self.placed.tasks if isinstance(t.what, Region)]
-            reasons = {called(r): known_templates[name].rejection(r) for r in regions}
-            return Refusals(
+            reasons = {region_name(r): known_templates[name].rejection(r) for r in regions}
+            return RuleOutcome(
                 name,
                 type(known_templates[name]).__doc__ or "",
                 tuple(r for r, why in reasons.items() if why is None),
@@ -77,37 +76,37 @@ class Explanation:
                 f"there is no rule or kernel template {name!r}; "
                 + (f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(known))}")
             )
-        return Refusals(
+        return RuleOutcome(
             name, RULES[name].doc if name in RULES else "", tuple(fired.get(name, ())), refused.get(name, {})
         )
 
 
 @dataclass(frozen=True)
-class Refusals:
-    """One rule or template: the nodes or regions that it took, and those that it met and refused."""
+class RuleOutcome:
+    """The nodes or regions to which a rule or template applies, and those that it rejects, with the reasons."""
 
     name: str
-    says: str
-    took: tuple[str, ...]
-    refused: Mapping[str, str]
+    doc: str
+    applied: tuple[str, ...]
+    rejected: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class StepError:
-    """How far a step is from float64, in parts of the largest value that it should give. `own`: on the very inputs that
-    it had; `sofar`: with all that came before it. `inexact`: its arithmetic is another than the model's, not only in
+    """How far a step is from float64, relative to its largest expected value. `own`: on the inputs that it had;
+    `accumulated`: with the errors of all earlier steps. `inexact`: its arithmetic differs from the model's in more than
     the order of sums."""
 
     step: Step
     inexact: bool
     own: float
-    sofar: float
+    accumulated: float
 
 
 @dataclass(frozen=True)
 class OutputError:
-    """How far an output of the engine is from the model in float64, and how far the optimized program would be, were
-    every step of it exact."""
+    """How far an output of the engine is from the model in float64, and how far the optimized program would be if every
+    step were exact."""
 
     engine: float
     program: float
@@ -115,7 +114,7 @@ class OutputError:
 
 @dataclass(frozen=True)
 class Errors:
-    """An engine's errors on one set of inputs, the steps in the order in which they run."""
+    """An engine's errors on one set of inputs, steps in execution order."""
 
     engine: Engine
     inputs: Mapping[str, np.ndarray]
@@ -125,8 +124,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class ScriptExplanation:
-    """A model that becomes a script over several engines, and why: its steps, and what becomes of each engine's
-    program."""
+    """A model that becomes a script over several engines: why, its steps, and the explanation of each engine."""
 
     reason: str
     scripted: partition.Scripted
@@ -134,19 +132,21 @@ class ScriptExplanation:
 
 
 def explain(model, *, options: Options | None = None, **given) -> Explanation | ScriptExplanation:
-    """Takes a model through all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are
-    those of `pelton.build`."""
+    """Runs all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are those of
+    `pelton.build`."""
     options = (options or Options()).but(**given)
     try:
         imported = run_stages(Compilation(options, model), "import").imported
     except OnData as e:
         scripted = read_script(model, options)
-        return ScriptExplanation(str(e), scripted, tuple(explained(program, options) for program in scripted.programs))
-    return explained(imported, options)
+        return ScriptExplanation(
+            str(e), scripted, tuple(explain_program(program, options) for program in scripted.programs)
+        )
+    return explain_program(imported, options)
 
 
-def explained(imported: Imported, options: Options) -> Explanation:
-    """The same for a program."""
+def explain_program(imported: Imported, options: Options) -> Explanation:
+    """Explains one program."""
     stages = {"import": imported.graph}
 
     def see(name: str, graph: Graph) -> None:
@@ -175,39 +175,39 @@ def errors(
 ) -> Errors:
     """Builds an engine and runs it once, step by step, beside an evaluation in float64 (seconds to minutes).
 
-    inputs: arrays by name, or what gives them for the engine; made up where there are none, of the sizes that the
-    engine is tuned for. Options and errors are those of `pelton.build`; InputError for inputs that do not fit.
+    inputs: arrays by name, or a function that returns them for the engine (default: random ones of the optimum sizes).
+    Options and errors are those of `pelton.build`; raises InputError for inputs that do not fit.
     """
     options = (options or Options()).but(**given)
     check_runs_here(options.target, "measuring errors")
-    made = build_detailed(model, options)
-    engine = made.engine
+    result = build_detailed(model, options)
+    engine = result.engine
     if inputs is None:
         inputs = random_inputs([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
     elif callable(inputs):
         inputs = inputs(engine)
-    placed, chosen = resolve_sizes(engine, made.placed, made.scheduled, inputs)
-    wanted, found = ExpectedOutputs(placed, inputs), list[StepError]()
+    placed, chosen = resolve_sizes(engine, result.placed, result.scheduled, inputs)
+    expected, found = ExpectedOutputs(placed, inputs), list[StepError]()
 
     def see(seen: StepRecord) -> None:
         tactic = None if seen.step.host else Tactic.parse(seen.step.info["tactic"])
         inexact = tactic is not None and not templates(tactic.isa)[tactic.template].is_exact(tactic)
-        found.append(StepError(seen.step, inexact, seen.own_error(), seen.error(wanted.by(seen.task))))
+        found.append(StepError(seen.step, inexact, seen.own_error(), seen.error(expected.by(seen.task))))
         if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
             raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")
 
     results = run_stepwise(engine, chosen, inputs, see)
-    want, graph = evaluate(made.imported.graph, inputs, round=False), placed.graph
+    exact, graph = evaluate(result.imported.graph, inputs, round=False), placed.graph
     outputs = {
         p.name: OutputError(
-            relative_error(v.type.dtype, results[p.name], want[p.name]),
-            relative_error(v.type.dtype, wanted.exact.of(v), want[p.name]),
+            relative_error(v.type.dtype, results[p.name], exact[p.name]),
+            relative_error(v.type.dtype, expected.exact.of(v), exact[p.name]),
         )
         for p, v in zip(engine.outputs, graph.outputs)
     }
     return Errors(engine, inputs, tuple(found), outputs)
 
 
-def called(region: Region) -> str:
-    """What to call a region: the layers that it computes, else its ops."""
+def region_name(region: Region) -> str:
+    """The name of a region: the layers that it computes, else its ops."""
     return "+".join(region.layers) or region.title()
