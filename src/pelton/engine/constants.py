@@ -1,5 +1,4 @@
-"""Constants that are not there yet: made in memory when they are first read, or in the engine's file where that is
-written first."""
+"""Constants that are computed later: in memory when first read, or in the engine's file if that is written first."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ import numpy as np
 
 from pelton.system.forks import survives_fork
 
-ALIGN = 64  # bytes, of where they begin and of every piece
+ALIGN = 64  # bytes: of the address of constants, and of each one's offset
 
 
 class DeferredConstants:
-    """`size` bytes, which `fill` puts into an array of zeros; it gives the ends of what is done, in order. They are
-    made once, whoever asks first."""
+    """`size` bytes, which `fill` writes into an array of zeros, u8[size], yielding the end of each finished part in
+    order. They are computed once, on the first request."""
 
     def __init__(self, size: int, fill: Callable[[np.ndarray], Iterator[int]]):
         self.size, self._fill = size, fill
@@ -25,8 +24,7 @@ class DeferredConstants:
         survives_fork(self)
 
     def _unlock(self) -> None:
-        """Nobody is making them: in a forked child, where another thread of the parent was, they are made from the
-        beginning."""
+        """Resets the lock: in a forked child, what another thread of the parent was computing starts again."""
         self.lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -37,7 +35,7 @@ class DeferredConstants:
         return self._bytes is not None
 
     def read(self) -> np.ndarray:
-        """The bytes, at a multiple of 64 in memory, so that an engine can use them as they lie."""
+        """The bytes, u8[size], at an address that is a multiple of 64, as kernels need them."""
         with self.lock:
             if self._bytes is None:
                 room = np.zeros(self.size + ALIGN, np.uint8)
@@ -50,15 +48,15 @@ class DeferredConstants:
             return self._bytes
 
     def parts(self, out: np.ndarray) -> Iterator[np.ndarray]:
-        """Puts the bytes into an array of zeros; gives one part of it after the other, as they are done."""
+        """Writes the bytes into an array of zeros, u8[size], and yields its parts in order as they are finished."""
         done = 0
         for end in self._fill(out):
             yield out[done:end]
             done = end
 
-    def replace_bytes(self, made: np.ndarray) -> None:
-        """From now on the bytes are these, and what they were made from can go."""
-        self._bytes = made
+    def replace_bytes(self, computed: np.ndarray) -> None:
+        """Sets the bytes, and releases what they are computed from."""
+        self._bytes = computed
         del self._fill
 
 
@@ -69,5 +67,5 @@ def bytes_of(constants: Any) -> memoryview:
 
 
 def length(constants: Any) -> int:
-    """How many bytes there are, or will be."""
+    """The number of bytes of an engine's constants, computed or not."""
     return constants.size if isinstance(constants, DeferredConstants) else memoryview(constants).nbytes

@@ -1,9 +1,8 @@
-"""An engine's numbers in arrays, for any sizes of its inputs: what a context makes its table of steps from, one shape
-after the other.
+"""Resolves an engine's numbers into arrays, for one set of sizes after another; contexts build step tables from them.
 
-`sizes.at` says what they are; here, what is the same for all shapes is done once. Of all numbers of the plan, those of
-the steps come in the order in which kernels find them (the offsets of a step's operands, then its sizes), so that
-addresses and a table are a few additions of arrays away.
+`sizes.at` defines the numbers; this does once what is the same for all shapes. The numbers of steps come in the order
+of kernel arguments (the offsets of a step's operands, then its dims), so that a few additions of arrays give addresses
+and a step table.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from .sizes import FUNCTIONS, at, lives
 
 @record(frozen=True)
 class ResolvedPlan:
-    """The numbers for one set of sizes. Per buffer: `bytes`, and `starts`, its place in the arena or the constants.
-    `words`: the arguments of all kernels one after the other, where operands stand as offsets in their buffers. Per
-    step: `tiles`, `scratch` and `phases`. `values`: of the buffers that hold sizes."""
+    """The numbers for one set of sizes, in arrays of i64. Per buffer: `bytes`, and `starts`, its offset in the arena or
+    the constants. `words`: the arguments of all kernels one after the other, operands as offsets in their buffers. Per
+    step: `tiles`, `scratch` (bytes) and `phases`. `values`: contents of the buffers that hold sizes. `arena`: bytes."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -46,7 +45,7 @@ class ResolvedPlan:
 
 
 class Formulas:
-    """Trees of `Engine.sizes` as one straight line: each part of any of them once, after those that it needs."""
+    """The trees of `EnginePlan.sizes` as straight-line code: each common subexpression once, after its operands."""
 
     def __init__(self, symbols: Sequence[str], trees: Mapping[str, Any]):
         self.symbols = symbols
@@ -66,10 +65,10 @@ class Formulas:
                 self.lines.append((FUNCTIONS[function], operands))
             return found[function, operands]
 
-        self.indices = {text: place(t) for text, t in trees.items()}  # text → where its number comes to stand
+        self.indices = {text: place(t) for text, t in trees.items()}  # text → the index of its number
 
     def __call__(self, sizes: Mapping[str, int]) -> list[int]:
-        """All numbers for these sizes."""
+        """The values of all subexpressions for these sizes."""
         known = [sizes[s] for s in self.symbols] + self.numbers
         for function, operands in self.lines:
             known.append(function([known[i] for i in operands]))
@@ -85,7 +84,7 @@ def _numbers(tree: Any) -> set[int]:
 
 
 class PlanTemplate:
-    """The numbers of an engine that has been checked, in which those that depend on sizes are gaps."""
+    """The numbers of a validated engine, with gaps for those that depend on sizes."""
 
     def __init__(self, engine: EnginePlan):
         self.engine = engine
@@ -143,26 +142,26 @@ class PlanTemplate:
         reads = [(w, port[i]) for w, i in zip(self.pointers.tolist(), self.operands.tolist()) if i in port]
         # words that are offsets in arrays of the caller, and the ports of these arrays, inputs first
         self.ported, self.ports = np.array(reads, np.int64).reshape(-1, 2).T
-        # bytes of all of them
+        # bytes of all buffers of zeros
         self.zeros = max((b.offset + b.size for b in buffers if b.kind == "zeros"), default=0)
         self._made = {k for _, out, k in self._ports if out}
         self._counted = np.array([i for i, b in enumerate(buffers) if b.kind in ("sizes", "iota")], np.intp)
         self._element = np.array([SIZES[buffers[i].dtype] for i in self._counted], np.int64)
 
     def resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan:
-        """For these values of the symbols. EngineError where the plan's numbers do not fit together then."""
+        """The numbers for these values of the symbols; EngineError if they are inconsistent for these values."""
         try:
             resolved = self._resolve(sizes)
         except ArithmeticError:
             # what takes more than 64 bits is beyond every bound, and so is a quotient by 0
             resolved = None
         if resolved is None:
-            validate(at(self.engine, sizes))  # says what is wrong
+            validate(at(self.engine, sizes))  # raises, saying what is wrong
             raise EngineError(f"engine {self.engine.called!r} cannot be laid out for {dict(sizes)}; build it again")
         return resolved
 
     def _resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan | None:
-        """None where `check` would refuse it."""
+        """None if `validate` would reject the numbers."""
         cells, known = self._cells.copy(), self.formulas(sizes)
         cells[self._where] = np.array([known[i] for i in self._used], np.int64)[self._which]
         nbytes, words, tiles, scratch, phases = (

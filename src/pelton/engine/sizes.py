@@ -1,8 +1,8 @@
-"""Engines whose sizes a run decides: the numbers of a plan for one set of sizes.
+"""Engines with dynamic dimensions: resolves the numbers of a plan for one set of sizes.
 
-Wherever a number of the plan depends on the sizes of the inputs, its place holds a text, and `Engine.sizes` says what
-the text stands for: a tree of whole numbers, names of symbols, and ["+", …], ["*", …], ["//", a, b], ["%", a, b],
-["max", …], ["min", …].
+A number of the plan that depends on the sizes of inputs is a text there, and `EnginePlan.sizes` maps the text to its
+expression: a tree of integers, names of symbols, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …],
+["min", …].
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ MAX_DEPTH = 200  # levels of a tree
 
 
 def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
-    """The number that a tree stands for; KeyError for a symbol without a value, ZeroDivisionError for a quotient by
-    nothing."""
+    """The value of a tree; KeyError for a symbol without a value, ZeroDivisionError for a division by 0."""
     if isinstance(tree, int):
         return tree
     if isinstance(tree, str):
@@ -40,7 +39,7 @@ def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
 
 
 def is_well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
-    """Whether a tree is one, over these symbols."""
+    """Whether this is an expression over these symbols."""
     if type(tree) is int:
         return True
     if isinstance(tree, str):
@@ -59,7 +58,7 @@ def is_well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
 
 
 class Sized(Protocol):
-    """What has inputs whose sizes a run decides: an engine, or a script."""
+    """What may have inputs with dynamic dimensions: an engine, or a script."""
 
     @property
     def inputs(self) -> tuple[Port, ...]: ...
@@ -70,7 +69,7 @@ class Sized(Protocol):
 
 
 def multiple_of(engine: Sized, d: Number) -> tuple[str, int]:
-    """(symbol, k) where a size of an input is k times a symbol, k mostly 1; ("", 1) for all others."""
+    """(symbol, k) if a size of an input is k times a symbol (k is mostly 1), else ("", 1)."""
     tree = engine.sizes.get(d, d) if isinstance(d, str) else d
     if (
         isinstance(tree, (list, tuple))
@@ -85,11 +84,10 @@ def multiple_of(engine: Sized, d: Number) -> tuple[str, int]:
 
 
 def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Symbol → its value for inputs of these shapes, all of the right rank; InputError where a size is out of its
-    bounds.
+    """Symbol → its value for inputs of these shapes, all of the right rank; InputError if one is out of its bounds.
 
-    Sizes that are neither symbols nor multiples of one are not looked at: the shapes that `at` gives then say what the
-    inputs should have been.
+    Sizes that are neither symbols nor multiples of one are ignored: callers compare the shapes that `at` gives with
+    those of the inputs.
     """
     found: dict[str, int] = {}
     for port in engine.inputs:
@@ -103,8 +101,10 @@ def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int
 def bounded(
     engine: Sized, found: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> dict[str, int]:
-    """Symbol → its value here, or the optimum; InputError where it is out of its bounds. `shapes`: of the inputs, for
-    messages."""
+    """Symbol → its value in `found`, or its optimum; InputError if it is out of its bounds.
+
+    shapes: those of the inputs, for messages.
+    """
     sizes = {}
     for s in engine.symbols:
         size = found.get(s.name, s.optimum)
@@ -131,7 +131,7 @@ def _range(s: DynamicDimension, k: int) -> str:
 
 
 def ports(engine: Sized, values: Mapping[str, int]) -> tuple[Port, ...]:
-    """The inputs for these values of the symbols."""
+    """The inputs with their shapes for these values of the symbols."""
     return tuple(
         replace(p, shape=tuple(evaluate(engine.sizes[d], values) if isinstance(d, str) else d for d in p.shape))
         for p in engine.inputs
@@ -139,7 +139,7 @@ def ports(engine: Sized, values: Mapping[str, int]) -> tuple[Port, ...]:
 
 
 def accepts(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether arrays of these shapes are what the inputs take."""
+    """Whether the inputs take arrays of these shapes."""
     if shapes.keys() != {p.name for p in engine.inputs} or any(
         len(shapes[p.name]) != len(p.shape) for p in engine.inputs
     ):
@@ -156,8 +156,10 @@ def optimum_sizes(engine: EnginePlan) -> dict[str, int]:
 
 
 def at(engine: EnginePlan, sizes: Mapping[str, int]) -> EnginePlan:
-    """The engine for these values of its symbols: every number in place, memory laid out. An engine without symbols is
-    that already."""
+    """The engine for these values of its symbols, all numbers resolved and memory laid out.
+
+    An engine without symbols is returned as it is.
+    """
     if not engine.symbols:
         return engine
     numbers = {text: evaluate(tree, sizes) for text, tree in engine.sizes.items()}
@@ -197,7 +199,7 @@ def at(engine: EnginePlan, sizes: Mapping[str, int]) -> EnginePlan:
 
     def buffer(b: Buffer) -> Buffer:
         if type(b.size) is int and type(b.offset) is int and not b.values:
-            return b  # constants, which are most
+            return b  # such as constants
         return Buffer(b.kind, number(b.offset), number(b.size), shape(b.values), b.dtype)
 
     steps = tuple(map(step, engine.steps))
@@ -219,7 +221,7 @@ def at(engine: EnginePlan, sizes: Mapping[str, int]) -> EnginePlan:
 
 
 def lives(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[int, tuple[int, int]]:
-    """Buffer in the arena → the waves of the first and the last step that names it, itself or in an alternative."""
+    """Buffer in the arena → the waves of the first and the last step that uses it, also in an alternative."""
     found: dict[int, tuple[int, int]] = {}
     for s in steps:
         for i in {

@@ -1,4 +1,4 @@
-"""Whether an engine hangs together: no step can reach outside of its buffers by what the plan says."""
+"""Validates engines: by the numbers of the plan, no step accesses memory outside of its buffers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LONG_LIMIT = 1 << 63  # dims are C longs
 
 
 def validate(engine: EnginePlan) -> None:
-    """Raises EngineError, saying what and where, unless all numbers of the plan fit together.
+    """Raises EngineError, saying what is wrong and where, if the numbers of the plan are inconsistent.
 
-    What kernels do with their dims is not known here: code and dims are trusted like a program. An engine with symbols
-    is checked at its optimum sizes; for others, what `sizes.at` gives can be checked in turn.
+    What kernels do with their dims is unknown here: code and dims are trusted like a program. An engine with symbols is
+    validated at its optimum sizes; for other sizes, validate what `sizes.at` returns.
     """
     refuse = Refusal(engine.called)
     check_target(engine.target, refuse)
@@ -64,8 +64,7 @@ def validate(engine: EnginePlan) -> None:
 
 
 def check_target(target: Mapping[str, Any], refuse: Callable[[str], NoReturn]) -> None:
-    """Refuses what does not say, in the words that are expected, where an engine runs; whether that is here, nobody
-    asks before it starts."""
+    """Refuses a target without the fields that say where an engine runs; its start checks that this is here."""
     features = target.get("features", ())
     if not all(isinstance(target.get(key, ""), str) for key in ("os", "arch", "isa", "cpu")):
         refuse("it does not say what machine it is for")
@@ -132,8 +131,11 @@ def _port(port: Port, refuse: Refusal, kind: str) -> None:
 
 
 def _buffers(engine: EnginePlan, refuse: Refusal) -> dict[int, int]:
-    """Those of strings, with how many each has; no other may be touched as strings, nor these as bytes."""
-    made = set()
+    """Checks all buffers. Returns those of strings with the number of strings in each.
+
+    Other buffers may not be used as strings, nor these as bytes.
+    """
+    written = set()
     objects: dict[int, int] = {}
     for i, b in enumerate(engine.buffers):
         where = f"buffer {i}"
@@ -148,11 +150,11 @@ def _buffers(engine: EnginePlan, refuse: Refusal) -> dict[int, int]:
             if b.size != ports[b.offset].nbytes:
                 refuse(f"{where} has {b.size} bytes, {b.kind} {ports[b.offset].name!r} has {ports[b.offset].nbytes}")
             if b.kind == "output":
-                made.add(b.offset)
+                written.add(b.offset)
             if ports[b.offset].dtype == "string":
                 objects[i] = b.size // SIZES["string"]
         elif b.kind in ("sizes", "iota"):
-            _told(b, refuse, where)
+            _computed(b, refuse, where)
         elif b.kind == "strings":
             objects[i] = b.size // SIZES["string"]
         else:
@@ -160,12 +162,12 @@ def _buffers(engine: EnginePlan, refuse: Refusal) -> dict[int, int]:
             if b.kind == "text":
                 objects[i] = _strings(engine, b, refuse, where)
     for i, port in enumerate(engine.outputs):
-        if i not in made and port.nbytes:
+        if i not in written and port.nbytes:
             refuse(f"no buffer is output {port.name!r}")
     return objects
 
 
-def _told(b: Buffer, refuse: Refusal, where: str) -> None:
+def _computed(b: Buffer, refuse: Refusal, where: str) -> None:
     wrong = b.dtype not in SIZES or b.dtype == "string" or b.size % SIZES[b.dtype]
     if wrong or (b.kind == "sizes" and (b.size, b.dtype) != (len(b.values) * SIZES["i64"], "i64")):
         refuse(f"{where} has {b.size} bytes of {b.dtype!r} for {len(b.values)} sizes")
@@ -236,7 +238,7 @@ def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], r
 
 
 def _by_library(step: Step, buffers: tuple[Buffer, ...], refuse: Refusal, where: str) -> None:
-    """A library does what it is told: nothing outside of its operands."""
+    """Checks that the operands of a library call lie within their buffers."""
     try:
         wanted = work(step.symbol, step.dims).operands()
     except EngineError as e:

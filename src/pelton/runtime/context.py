@@ -1,5 +1,4 @@
-"""What one run of an engine at a time needs: working memory on its device, and the plan ready for the shapes met
-last."""
+"""Contexts: working memory for one run of an engine at a time, and the plans prepared for the latest shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ ENTERED = (
 
 
 class Owner(Protocol):
-    """What a context asks of its engine, which has started."""
+    """What a context needs of its engine, which has been started."""
 
     plain: EnginePlan
 
@@ -38,10 +37,10 @@ class Owner(Protocol):
 
 
 class Context:
-    """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run side by side.
+    """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run concurrently.
 
-    With dynamic dimensions, memory and steps are laid out when a shape is first run, and kept for the most recently
-    used shapes.
+    With dynamic dimensions, memory and steps are laid out when a shape first runs, and kept for the 32 shapes that were
+    used last. threads: as for `Engine.context`, which makes contexts.
     """
 
     def __init__(self, engine: Owner, threads: int | None = None):
@@ -53,20 +52,19 @@ class Context:
         self._import_inputs = self.workspace.import_inputs
         self._names = {p.name for p in plain.inputs}
         self._known: OrderedDict[tuple, Ready] = OrderedDict()
-        self._latest: Ready | None = None  # most often the shapes are those of the run before
+        self._latest: Ready | None = None  # most runs have the shapes of the run before
         self._only = None if plain.symbols else self._prepare({})
         self._latest = self._only
         self._unlock()
         survives_fork(self)
 
     def _unlock(self) -> None:
-        """No run is in progress: those of other threads end with a fork, as far as the child is concerned."""
+        """Forgets runs in progress: in the child of a fork, those of other threads have ended."""
         self._lock, self._busy = threading.RLock(), False
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Waits until no other thread is at work here. InputError where this very thread is, as it would wait for
-        ever."""
+        """Waits until no other thread uses this context. InputError if this thread does, which would deadlock."""
         with self._lock:
             if self._busy:
                 raise InputError(ENTERED)
@@ -78,25 +76,25 @@ class Context:
 
     @property
     def machine(self) -> str:
-        """What it runs on, by its marketing name."""
+        """The marketing name of the device that the context runs on."""
         return self.workspace.machine
 
     @property
     def stream(self) -> int | None:
-        """On a GPU the stream of its own, as other libraries know it by its number."""
+        """The context's own CUDA stream, as the number that other libraries take; None on a CPU."""
         return self.workspace.stream
 
     def _prepare(self, values: Mapping[str, int]) -> Ready:
-        """The engine for these values of its symbols."""
+        """Prepares the plan for these values of its symbols."""
         return self.workspace.prepare(values, self._forget)
 
     def _forget(self) -> None:
-        """Nothing is ready any more."""
+        """Drops all prepared plans."""
         self._known.clear()
         self._latest = None
 
     def _for(self, inputs: Mapping[str, Any]) -> Ready:
-        """What is ready for the shapes of these inputs, or is made so now."""
+        """The plan for the shapes of these inputs, prepared now if it was not yet."""
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             refuse_mapping(self.engine.inputs, inputs)
         if inputs.keys() != self._names:
@@ -112,7 +110,7 @@ class Context:
             fit = self.workspace.fit
             for port in self.engine.inputs:
                 if len(shapes[port.name]) != len(port.shape):
-                    fit(port, inputs[port.name])  # says what is wrong
+                    fit(port, inputs[port.name])  # raises, saying what is wrong
             found = self._prepare(sizes.solve(self.engine.plain, shapes))
             for port in found.resolved.inputs:
                 if port.shape != shapes[port.name]:
@@ -124,13 +122,16 @@ class Context:
         return found
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Outputs by name, when they are there: in fresh numpy arrays, or in those that `out` gives for some or all of
-        them.
+        """Runs the engine, waits for its end and returns its outputs by name.
 
-        Arrays are numpy's, or another library's: what has `__dlpack__` is read and written where it lies, inputs may
-        have `__array__` instead; engines for GPUs take arrays that lie on theirs, also by `__cuda_array_interface__`.
-        With contiguous inputs and all outputs given, no memory is taken for arrays. Strided, unaligned and byte-swapped
-        inputs are copied; whatever else does not fit, other types included, is an InputError.
+        inputs: one array for each input, of its element type and shape. Arrays are numpy's or another library's: those
+        with `__dlpack__` are used in place, others have `__array__`. Engines for GPUs also take arrays on their GPU, by
+        DLPack or `__cuda_array_interface__`. Strided, unaligned and byte-swapped inputs are copied.
+        out: arrays that some or all outputs are written into; other outputs are new numpy arrays. With contiguous
+        inputs and all outputs given, no memory is allocated for arrays.
+        Raises InputError for names, types, shapes and sizes that do not fit, for outputs that are not writable,
+        contiguous and aligned or share memory with other arrays, and if the same thread is already in a run of this
+        context; EngineError if there is not enough memory for the shapes, or a step fails.
         """
         with self._lock:  # as `_alone` does it, in half the time
             if self._busy:
@@ -150,14 +151,15 @@ class Context:
     def run_async(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, stream: int | None = None
     ) -> dict[str, Any]:
-        """Puts a run on a stream of the GPU, the context's own unless another is given
-        (`torch.cuda.current_stream().cuda_stream`; 0 is the default stream), and does not wait for it. InputError for
-        engines that run on the CPU.
+        """Enqueues a run on a stream of the GPU and returns without waiting for it.
 
-        Outputs by name: arrays of the GPU that `out` gives, or `DeviceArray`s in memory of the context, which its next
-        run overwrites. Arrays of the GPU must stay as they are until the run is over. A context's runs come one after
-        the other, also on different streams. Engines with steps of the CPU wait for these, and numpy inputs wait for
-        the copies of the run before.
+        inputs: as for `run`; numpy arrays wait for the copies of the run before. out: arrays on the GPU.
+        stream: a number such as `torch.cuda.current_stream().cuda_stream`, 0 for the default stream; the context's own
+        stream if left out.
+        Returns outputs by name: the arrays of `out`, or `DeviceArray`s in memory of the context, which its next run
+        overwrites. Arrays on the GPU must not change until the run is over. Runs of one context come one after the
+        other, also on different streams; engines with host steps wait for these.
+        Raises InputError for engines that run on the CPU, and as `run` does.
         """
         if self.stream is None:
             raise InputError(
@@ -174,14 +176,15 @@ class Context:
             self.workspace.synchronize()
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Inputs in order, or by name; gives the output, or a tuple where there are several."""
+        """Takes inputs in order or by name; returns the output, or a tuple of several. Raises as `run` does."""
         results = tuple(self.run(named_inputs(self.engine.inputs, arrays, named)).values())
         return results[0] if len(results) == 1 else results
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Lays out memory and steps for inputs of these shapes (by name), so that the next such run need not.
 
-        InputError for names, ranks or sizes that the engine does not take."""
+        Raises InputError for names, ranks or sizes that the engine does not take, EngineError if memory is short.
+        """
         check_names("input", self.engine.inputs, shapes, all_of_them=True)
         with self._alone():
             empty = {}
@@ -194,8 +197,10 @@ class Context:
                 check_shape(port, empty[port.name].shape, f"input {port.name!r} needs {port}")
 
     def warmup(self) -> None:
-        """Runs once on zeros of the optimum shapes, which touches memory and starts threads, so that the next run takes
-        no longer than others."""
+        """Runs once on zeros of the optimum shapes.
+
+        This touches all memory and starts the threads, so that the next run takes no longer than later ones.
+        """
         shapes = self.engine.shapes()
         self.run(
             {
@@ -205,7 +210,7 @@ class Context:
         )
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Every step with the nanoseconds it took, in a run in which no two steps overlap."""
+        """Runs once, no two steps at the same time; returns each step and its nanoseconds. Raises as `run` does."""
         with self._alone():
             inputs = self._import_inputs(inputs)
             return self._for(inputs).profile(inputs)
@@ -213,15 +218,20 @@ class Context:
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], list[Stamped]]:
-        """Outputs by name, as `run` gives them, and every step with when it began and ended, in nanoseconds of
-        `time.monotonic_ns`; no two steps overlap."""
+        """Runs like `run` and returns the outputs by name, and each step with its begin and its end.
+
+        Times are nanoseconds of `time.monotonic_ns`. No two steps overlap. Raises as `run` does.
+        """
         with self._alone():
             inputs = self._import_inputs(inputs)
             return self._for(inputs).trace(inputs, out)
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Ready], None]) -> dict[str, Any]:
-        """Outputs by name, from a run of one step after the other. Before each and after the last, `see` is called with
-        the number of steps done and what knows the memory as it then is: a later step may overwrite it."""
+        """Runs one step after the other and returns the outputs by name.
+
+        see: called before each step and after the last, with the number of steps done and the `Ready` whose `memory`
+        gives buffers as they are then; later steps may overwrite them. Raises as `run` does.
+        """
         with self._alone():
             inputs = self._import_inputs(inputs)
             return self._for(inputs).watch(inputs, see)

@@ -21,10 +21,10 @@ from .forms import model_outputs, arrays_of_ports
 
 
 class Engine:
-    """A network built for a kind of machine. One engine serves many threads: every run takes a context of its own.
+    """A network compiled for one kind of machine. Threads may share an engine: each run takes a context of its own.
 
-    It starts when it is loaded, or first run, with EngineError where this is no such machine; until then it can be
-    looked at and saved anywhere. Raises EngineError where the plain engine does not hang together.
+    An engine starts when it is loaded or first run, and raises EngineError if this machine is not of that kind. Before
+    that it can be inspected and saved on any machine. The constructor raises EngineError if the plan is inconsistent.
     """
 
     _started = False
@@ -46,20 +46,22 @@ class Engine:
 
     @property
     def called(self) -> str:
-        """What messages call it: the file that it comes from, else its name."""
+        """How messages name the engine: the file that it was loaded from, else its name."""
         return self.plain.called
 
     @property
     def constants(self) -> np.ndarray:
-        """The bytes of all constants, made now if they were not yet."""
+        """The bytes of all constants, u8[n]; computed now if they were not yet."""
         return self.plan.constants
 
     @property
     def inputs(self) -> tuple[Port, ...]:
+        """Name, element type and shape of each input; dynamic dimensions of a shape are the names of symbols."""
         return self.plain.inputs
 
     @property
     def outputs(self) -> tuple[Port, ...]:
+        """Name, element type and shape of each output, as for `inputs`."""
         return self.plain.outputs
 
     @property
@@ -68,31 +70,35 @@ class Engine:
         return self.plain.symbols
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
-        """Input name → shape, for these values of dynamic dimensions; the optimum for those that are left out."""
+        """Input name → shape, for these values of dynamic dimensions; those left out have their optimum."""
         return {p.name: p.shape for p in sizes.ports(self.plain, {**sizes.optimum_sizes(self.plain), **(values or {})})}
 
     @property
     def parts(self) -> tuple[Engine, ...]:
-        """The engines that it consists of: itself, unless it is a script over others."""
+        """The engines that this one consists of: itself, or those that a script runs."""
         return (self,)
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        """Kernel calls, library calls and host steps, in the order in which they run."""
         return self.plain.steps
 
     @property
     def meta(self) -> Mapping[str, Any]:
+        """What the build recorded: versions, options, host steps, tactics."""
         return self.plain.meta
 
     @property
     def device(self) -> Any:
-        """What it was started on, as its backend describes a device; None for the CPU."""
+        """The device that the engine was started on, as its backend describes one; None for the CPU."""
         return self.loaded.device
 
     def start(self, device: Any = 0) -> Engine:
-        """Loads the code, unless that has been done; of engines for GPUs onto the one of that number, or onto something
-        that does what a GPU does. EngineError, saying what is missing, where this machine is none that the engine is
-        for."""
+        """Loads code and constants, unless that has been done, and returns the engine itself.
+
+        device: the number of a GPU, or an object that stands for one; ignored by engines for CPUs.
+        Raises EngineError, saying what is missing, if the engine does not run on this machine.
+        """
         if not self._started:
             self.loaded: Loaded = self._backend.load(self._code, device)
             self.plain = self.loaded.plan.plain
@@ -100,21 +106,25 @@ class Engine:
         return self
 
     def allocate(self, threads: int | None) -> Workspace:
-        """The working memory of a context."""
+        """Allocates the working memory of a context; InputError for numbers of threads that the backend cannot have."""
         return self._backend.allocate(self.loaded, threads)
 
     def context(self, threads: int | None = None) -> Context:
-        """A context of its own memory, for one run at a time; the constants are everybody's. `threads`: those the
-        engine was built for, no more than there are CPUs, unless said otherwise. InputError for a number of threads of
-        an engine that runs on a GPU."""
+        """A context with memory of its own, for one run at a time; all contexts share the constants.
+
+        threads: 1 to 256; by default those that the engine was built for, at most one per CPU.
+        Raises InputError for other numbers and for `threads` of an engine that runs on a GPU, EngineError if the engine
+        does not run on this machine or there is not enough memory.
+        """
         return Context(self.start(), threads)
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Outputs by name, in fresh arrays or those given as `out`. From any thread. InputError for arrays that do not
-        fit.
+        """Runs the engine once and returns its outputs by name; may be called from any thread.
 
-        What the model has as sequences are lists of arrays, or arrays for their ports ("x[0]", "x[1]", …); an optional
-        without a value is None.
+        inputs: arrays by name, of the types and shapes that `inputs` has. A sequence of the model is a list of arrays,
+        or one array for each of its ports ("x[0]", "x[1]", …); an optional without a value is None.
+        out: arrays that some or all outputs are written into; the others are allocated.
+        Raises InputError for arrays that do not fit (see `Context.run`).
         """
         if self.forms:
             return model_outputs(self._run(self._ported(inputs), out), self.forms["outputs"])
@@ -123,8 +133,10 @@ class Engine:
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], list[Stamped]]:
-        """As `run`, and all steps that ran, each with when it began and ended, in nanoseconds of `time.monotonic_ns`;
-        no two steps overlap."""
+        """Runs the engine like `run` and returns its outputs and its steps, each with its begin and its end.
+
+        Times are nanoseconds of `time.monotonic_ns`. No two steps overlap.
+        """
         try:
             context = self._contexts.pop()
         except IndexError:
@@ -136,7 +148,7 @@ class Engine:
             self._contexts.append(context)
 
     def _ported(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What was given for the model's inputs as arrays for ports."""
+        """The arrays for ports that the given inputs of the model consist of."""
         return arrays_of_ports(inputs, self.forms["inputs"]) if self.forms and isinstance(inputs, Mapping) else inputs
 
     def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -150,7 +162,10 @@ class Engine:
             self._contexts.append(context)
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Inputs in order, or by name, as `engine(image=x)`; gives the output, or a tuple where there are several."""
+        """Takes inputs in order, or by name as in `engine(image=x)`; returns the output, or a tuple of several.
+
+        Raises InputError for arrays that are missing, given twice, or do not fit.
+        """
         try:
             context = self._contexts.pop()
         except IndexError:
@@ -161,11 +176,11 @@ class Engine:
             self._contexts.append(context)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the engine file, whole or not at all."""
+        """Writes the engine file atomically. Raises OSError if the file cannot be written."""
         file.write(self.plain, path)
 
     def tobytes(self) -> bytes:
-        """The engine file as bytes; equal engines give equal bytes."""
+        """The content of the engine file; equal engines give equal bytes."""
         return file.to_bytes(self.plain)
 
     @classmethod
@@ -173,7 +188,7 @@ class Engine:
         return cls(file.read(data))  # type: ignore[arg-type]
 
     def __reduce__(self):
-        return self._again, (self.tobytes(),)  # where it comes to, it starts when it is first run
+        return self._again, (self.tobytes(),)  # the copy starts when it is first run
 
     def __repr__(self) -> str:
         def side(ports: tuple[Port, ...]) -> str:

@@ -1,5 +1,4 @@
-"""Inputs and outputs of a model that are lists of arrays, maps or nothing, as the ports of an engine that they consist
-of."""
+"""Converts sequences, maps and optionals of a model to and from the arrays at an engine's ports."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ import numpy as np
 from pelton.engine.model import numpy_dtype
 from pelton.errors import InputError
 
-# Name in the model → its ports in order, for a list; None for an optional without a value; {"keys": port, "values":
-# port, "types": element types of both} for
-# a map; {"rows": port, "keys": [...]} for a list of maps, one per row of a matrix.
+# Name in the model → its ports in order, for a list; None for an optional without a value;
+# {"keys": port, "values": port, "types": element types of both} for a map;
+# {"rows": port, "keys": [...]} for a list of maps, one per row of a matrix.
 Forms = Mapping[str, Any]
 
 
 def arrays_of_ports(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
-    """Inputs of the model as arrays for ports; InputError where they are not what the engine was built for."""
+    """Inputs of the model as arrays by port; InputError if they are not what the engine was built for."""
     out: dict[str, Any] = {}
     for name, value in inputs.items():
         if name not in forms:
@@ -45,7 +44,7 @@ def arrays_of_ports(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
 
 
 def map_arrays(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """A map as two arrays, in the order of its keys; one without entries has the key nothing, for 0."""
+    """A map as two arrays [n] of keys and values, sorted by key; an empty map has one key, 0 or "", for 0 or ""."""
     if not isinstance(value, Mapping):
         raise InputError(
             f"input {name!r} is a map, a dict from {form['types'][0]} to {form['types'][1]}; given"
@@ -65,7 +64,7 @@ def map_arrays(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.n
 
 
 def model_outputs(results: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
-    """What ports gave as outputs of the model."""
+    """The outputs of the model, from arrays by port."""
     of = {port: name for name, ports in forms.items() for port in ports or () if isinstance(ports, list)}
     rows = {form["rows"]: form["keys"] for form in forms.values() if isinstance(form, dict)}
     out: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Engines out of files and bytes."""
+"""Loads engines from files and bytes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from .engine import Engine
 
 
 def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: int | None = 0) -> Engine:
-    """The engine in a file (whose weights are mapped, not read) or in bytes, started; those for GPUs on the one with
-    the number `device`. With None it does not start yet, so that it can be looked at on machines that do not run it.
-    `verify` checks the weights, too.
+    """Loads the engine in a file, whose weights are mapped, or in bytes, and starts it.
 
-    While an engine is in use its file may be replaced (as `save` and `mv` do), but not be written into (as `cp` does):
-    weights would change under a run.
+    verify: whether to check the hash of the weights, too. device: the number of the GPU for engines that need one. With
+    None the engine does not start yet, so that it can be inspected on machines that do not run it.
 
-    An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for
-    what is no engine, is damaged, or does not run on this machine.
+    While an engine is in use, its file may be replaced (as `save` and `mv` do) but not written into (as `cp` does):
+    that would change weights during a run.
+
+    An engine contains machine code: load only what you would run as a program. Raises EngineError, saying what to do,
+    for what is no engine, is damaged, or does not run on this machine.
     """
     plain = file.read(source, verify)
     if isinstance(plain, EnginePlan):

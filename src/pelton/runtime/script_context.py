@@ -1,4 +1,4 @@
-"""Runs scripts: a context of each engine, and the arrays that have names."""
+"""Contexts of scripts: they run the engines of a script and the steps between them on named arrays."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Names(dict[str, Any]):
 
 
 class ScriptContext(Context):
-    """Runs a script: a context of each engine, and the names."""
+    """Runs a script: has a context of each engine, and binds names to arrays. Interface and errors of `Context`."""
 
     def __init__(self, engine: ScriptOwner, threads: int | None = None):
         self.engine = engine
@@ -116,14 +116,13 @@ class ScriptContext(Context):
 
     @property
     def stream(self) -> None:
-        """Not one but those of the engines' contexts: a script looks at what they give."""
+        """None: a script reads what its engines give, so that their runs cannot be enqueued."""
 
     def synchronize(self) -> None:
         """Nothing goes on when `run` has returned."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the
-        shape that the data gives."""
+        """Outputs by name: new arrays, or those of `out`, which must have the shapes that the data leads to."""
         with self._lock:  # as `_alone` does it, in half the time
             if self._busy:
                 raise InputError(ENTERED)
@@ -171,10 +170,10 @@ class ScriptContext(Context):
             self._traced = None
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Does nothing: which shapes the engines of a script meet, only the data says."""
+        """Does nothing: the shapes of the engines' inputs depend on the data."""
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[..., None]) -> dict[str, np.ndarray]:
-        raise InputError("a script has no one memory to look into; watch the runs of its engines")
+        raise InputError("a script has no memory of its own to watch; watch the runs of its engines")
 
     def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         script = self.owner.script
@@ -205,7 +204,7 @@ class ScriptContext(Context):
         lent = self.owner.lent.union(map(id, names.values()))
         found = self._block(script.main, names)
         results = {p.name: as_output(p, value, id(value) in lent) for p, value in zip(script.outputs, found)}
-        # when all are made: what they are made of may lie where one goes
+        # after all are computed: their sources may share memory with `out`
         if out:
             results.update(
                 (p.name, write_output(p, results[p.name], out[p.name])) for p in script.outputs if p.name in out
@@ -213,14 +212,14 @@ class ScriptContext(Context):
         return results
 
     def _for_shapes(self, inputs: Mapping[str, Any]) -> list[PortCheck]:
-        """What the inputs have to be, given the shapes that they have."""
+        """The types and shapes that the inputs must have, for the shapes that they have."""
         script = self.owner.script
         shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
         key = tuple(shapes.values())
         if key not in self._ports:
             for port in script.inputs:
                 if len(shapes[port.name]) != len(port.shape):
-                    fit(port, inputs[port.name])  # says what is wrong
+                    fit(port, inputs[port.name])  # raises, saying what is wrong
             if len(self._ports) >= REMEMBERED:
                 self._ports.clear()
             self._ports[key] = port_checks(self.owner.ports(sizes.solve(script, shapes)))
@@ -230,7 +229,7 @@ class ScriptContext(Context):
         traced = self._traced
         for run, action, outputs, dead in self.owner.plans[id(block)]:
             begin = time.monotonic_ns() if traced is not None else 0
-            names.update(zip(outputs, run(self, action, names)))  # one that has no name is looked at by nobody
+            names.update(zip(outputs, run(self, action, names)))  # nothing reads an output without a name
             if traced is not None and not isinstance(action, RunAction):
                 traced.append((action, [(step_of(action), begin, time.monotonic_ns())]))
             for name in dead:
@@ -330,7 +329,7 @@ class ScriptContext(Context):
         return (*carried, *(rows.stack(k, into, back, *kind) for k, (into, back, kind) in enumerate(kinds)))
 
 
-# what runs a step: called with the context, the step and the names, gives the values of its outputs
+# type of a step → the method that runs it: it takes the step and the names, and returns the values of its outputs
 RUNNERS: dict[type, Callable[..., Iterable[Any]]] = {
     RunAction: ScriptContext._engine,
     HostAction: ScriptContext._host,

@@ -1,4 +1,4 @@
-"""An engine by the fastest of the kernels that it carries for each step, timed on the device that is here."""
+"""Selects the fastest of the alternative kernels that an engine carries, timed on the GPU of this machine."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ def tune(
     budget: float | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
 ) -> Engine:
-    """The engine with the fastest of the kernels that it carries for each step, timed at its usual sizes on a GPU. The
-    model and a compiler are not needed. What a step's kernels write is compared; those that differ from the others are
-    left out, which is logged as a warning.
+    """Selects the fastest alternative kernel of each step, timed at the optimum sizes on a GPU; returns a new engine.
 
-    engine: one for GPUs, or its file. device: the number of the GPU. budget: seconds; steps past that stay as they are.
-    Raises EngineError where there is no such GPU or the engine has no code for it, InputError for engines of CPUs. The
-    engine given is left as it was.
+    This needs neither the model nor a compiler. The results of a step's kernels are compared; kernels whose results
+    differ are dropped with a warning in the log.
+
+    engine: an engine for GPUs, or its file; it stays unchanged. device: the number of the GPU. budget: seconds; later
+    steps stay as they are. progress: called with a stage, how much of it is done, and of how much.
+    Raises EngineError if there is no such GPU or the engine has no code for it, InputError for engines of CPUs.
     """
     engine = engine if isinstance(engine, Engine) else load(engine, device=None)
     deadline = None if budget is None else time.monotonic() + budget
     plain: Any = engine.plain
     tuned = backend(plain.target).tune(engine.called, [part.plain for part in engine.parts], device, deadline, progress)
     if isinstance(plain, Script):
-        # the constants of all are the script's, and so they stay
+        # the engines share the constants of the script
         return ScriptEngine(
             replace(plain, engines=tuple(replace(t, constants=e.constants) for t, e in zip(tuned, plain.engines)))
         )
