@@ -60,7 +60,7 @@ def hard_swish(x):
 
 @pointwise("Softplus")
 def softplus(x):
-    """log(1 + eˣ), written so that large x do not overflow."""
+    """log(1 + eˣ), without overflow for large x."""
     return sc.maximum(x, 0.0) + sc.log(1.0 + sc.exp(-sc.absolute(x)))
 
 
@@ -94,5 +94,5 @@ def swish(x, *, alpha=1.0):
     examples=(("f32[5, 13]", "f32[]", "f32[]"), ("f32[2, 3, 9]", "f32[]", "f32[]"), ("i32[5, 13]", "i32[]", "i32[]")),
 )
 def clip(x, low, high):
-    """x limited to [low, high]; `high` wins where the two cross."""
+    """x clipped to [low, high]; `high` if low > high."""
     return sc.minimum(sc.maximum(x, low), high)

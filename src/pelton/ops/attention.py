@@ -40,9 +40,10 @@ def _looks_ahead(rows: Size, columns: Size):
     ),
 )
 class attention:
-    """Y = softmax(scale · Q·Kᵀ + mask) · V over the last two axes; `causal` lets row i read columns 0 to i. A row that
-    reads nothing, as all of its mask is
-    -∞, is 0 (as in ONNX since opset 23 and in PyTorch)."""
+    """Y = softmax(scale · Q·Kᵀ + mask) · V over the last two axes; `causal` lets row i read columns 0 to i.
+
+    A row whose mask is −∞ everywhere is 0, as in ONNX since opset 23 and in PyTorch.
+    """
 
     def infer(
         q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False
@@ -100,11 +101,10 @@ class attention:
     ),
 )
 class rotary:
-    """Y = X with pairs (a, b) along its last axis turned: (a · cos − b · sin, b · cos + a · sin) (Su et al. 2021,
-    RoFormer).
+    """Y = X with pairs (a, b) along its last axis rotated: (a · cos − b · sin, b · cos + a · sin).
 
-    As many pairs as cos and sin have elements there: (i, i + pairs), or (2i, 2i + 1) where `interleaved`. What lies
-    behind them stays as it is.
+    Su et al. 2021, RoFormer. There are as many pairs as elements of cos and sin along that axis: (i, i + pairs), or
+    (2i, 2i + 1) if `interleaved`. Elements behind them are unchanged.
     """
 
     def infer(x: TensorType, cos: TensorType, sin: TensorType, *, interleaved: bool = False) -> TensorType:

@@ -1,5 +1,4 @@
-"""Graphs within graphs: branches, loops and scans whose parts are programs of their own; all that these read is given
-to them."""
+"""Ops with graphs as attributes: branches, loops and scans, whose graphs capture nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from pelton.ir.types import BOOL, I64, TensorType
 
 from .op import expect, nested
 
-ENDLESS = (1 << 63) - 1  # the number of iterations of a loop that its condition alone ends
+ENDLESS = (1 << 63) - 1  # the number of iterations of a loop that only its condition ends
 _NEG = Body(parse("graph a(%x: f32[2, 3]) { %y: f32[2, 3] = neg(%x) return %y }"))
 _SQUARE = Body(parse("graph b(%x: f32[2, 3]) { %y: f32[2, 3] = mul(%x, %x) return %y }"))
 _HALVE = Body(
@@ -69,12 +68,11 @@ class if_:
 
 @nested(examples=(("i64[]", "bool[]", "f32[2, 3]", "f32[]", dict(body=_HALVE, carried=1)),))
 class loop:
-    """A graph again and again, at most so many times and for as long as its condition holds (ENDLESS and true for no
-    such bound).
+    """Runs a graph repeatedly, up to a number of iterations and while a condition holds (ENDLESS and true: no bound).
 
-    Operands are the number, the condition, `carried` values that an iteration takes and gives, and what all of them
-    take. The graph takes the iteration's number, what is carried and the rest; it gives the condition and what is
-    carried, of the same types.
+    Operands are the number, the condition, `carried` values, and values that all iterations take. The graph takes the
+    iteration's number, the carried values and the rest; it returns the condition and the carried values, of the same
+    types.
     """
 
     def infer(
@@ -110,11 +108,11 @@ class loop:
     )
 )
 class scan:
-    """A graph for each place along an axis of its scanned operands, `back` from the last one to the first.
+    """Runs a graph for each slice along an axis of its scanned operands, `back` from the last one to the first.
 
-    Operands are `states` values that an iteration takes and gives, one for each of `axes` to be scanned along it, and
-    what all iterations take. The graph takes states, a slice of each scanned, and the rest; it gives states, and parts
-    that are joined along a new axis, `into`, in the order of the places.
+    Operands are `states` carried values, one scanned operand per axis in `axes`, and values that all iterations take.
+    The graph takes the states, a slice of each scanned operand, and the rest; it returns the states, and slices that
+    are stacked along a new axis, `into`.
     """
 
     def infer(

@@ -17,7 +17,7 @@ from .windows import MAX_TERMS, Ints, check_window, fold_depth, pad_space, pad_t
 
 
 def is_product(node: Node) -> bool:
-    """Whether a convolution is one product over all pixels."""
+    """Whether a convolution is one matrix product over all pixels."""
     a = node.attrs
     return (
         all(d == 1 for d in node.inputs[1].type.shape[2:])
@@ -28,7 +28,7 @@ def is_product(node: Node) -> bool:
 
 
 def _join_axes(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> TermLike:
-    """The convolution with two neighbouring axes joined, along which the kernel has one tap; None if there are none."""
+    """The convolution with two adjacent axes of one tap each merged; None if there are none."""
     shape, kernel, spatial = x.type.shape, w.type.shape[2:], len(strides)
     plain = [
         k == s == 1 and before == after == 0
@@ -53,7 +53,7 @@ def _join_axes(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilat
 def _sum_over_depth(
     x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int
 ) -> TermLike:
-    """A sum over the kernel's taps along the first spatial axis, each a convolution over one axis less."""
+    """The sum over the kernel's taps along the first spatial axis, each a convolution over one axis less."""
     n, c, *space = x.type.shape
     m, _, depth_taps, *kernel = w.type.shape
     spatial = len(space)
@@ -155,9 +155,9 @@ def _as_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dila
     ),
 )
 class convolution:
-    """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], channels in groups of their own.
+    """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], per group of channels.
 
-    Summed in the type `accumulate`, of which the bias is, given as `to`.
+    Sums are in the type `accumulate`, which is that of the bias, and converted to the type `to`.
     """
 
     def infer(

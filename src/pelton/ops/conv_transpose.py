@@ -20,10 +20,10 @@ from .windows import MAX_TERMS, Ints, check_window, fold_depth, pad_term, taps
 def _by_phases(
     x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints
 ) -> TermLike:
-    """Phase by phase of the stride along the first spatial axis.
+    """One phase of the stride along the first spatial axis after the other.
 
-    Outputs that are congruent modulo the stride are reached by the same taps of the kernel. Each such phase is a sum
-    of transposed convolutions over one axis less, and the output interleaves the phases.
+    The same taps of the kernel contribute to outputs that are congruent modulo the stride. Each such phase is a sum of
+    transposed convolutions over one axis less, and the output interleaves the phases.
     """
     n, c, inner, *space = x.type.shape
     depth_taps, spatial, stride = w.type.shape[2], x.type.rank - 2, strides[0]
@@ -157,8 +157,10 @@ def _by_convolution(
     ),
 )
 class conv_transpose:
-    """Y[n, m, i·stride + k·dilation − pad] += X[n, c, i] · W[c, m, k], plus B[m]: the gradient of a convolution by its
-    input."""
+    """Y[n, m, i·stride + k·dilation − pad] += X[n, c, i] · W[c, m, k], plus B[m].
+
+    This is the gradient of a convolution with respect to its input.
+    """
 
     def infer(
         x: TensorType,

@@ -1,4 +1,4 @@
-"""Convolutions whose windows are bent by offsets that are part of the data."""
+"""Deformable convolutions: each tap reads at an offset that is part of the data."""
 
 from __future__ import annotations
 

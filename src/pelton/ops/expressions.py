@@ -1,4 +1,4 @@
-"""Regular expressions of models, of which searching takes no longer than anybody waits."""
+"""Regular expressions of models, limited to those whose search takes no exponential time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ _regex: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11
 
 
 def compiled_safely(expression: str) -> re.Pattern:
-    """ValueError for an expression that Python does not know, or whose search may take longer than anybody waits:
-    repetitions of repetitions, choices that are repeated, references back."""
+    """Compiles an expression; raises ValueError if it is invalid, or its search may take exponential time.
+
+    That is so for nested repetitions, repeated alternatives and back references.
+    """
     try:
         parsed, found = _regex.parse(expression), re.compile(expression)
     except (re.error, OverflowError, RecursionError) as e:
         raise ValueError(f"the regular expression {expression!r:.100} cannot be read: {e}") from None
     if _may_explode(parsed, False):
         raise ValueError(
-            f"the regular expression {expression!r:.100} repeats what is itself repeated, or a choice; searching may"
-            " take longer than anybody waits, so it is not run; write it without"
+            f"the regular expression {expression!r:.100} has nested repetitions, repeated alternatives or back"
+            " references, whose search may take exponential time; write it without these"
         )
     return found
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
 TURNS = 1 << 14  # iterations of a loop that runs by reference
-_LONG = 1 << 16  # numbers of a vector that is no shape: onnx would follow what becomes of each of them
+_LONG = 1 << 16  # elements of a vector that is no shape: onnx would propagate each of them
 # DType name → TensorProto.DataType, the numbers of the ONNX format.
 CODES = {
     "f32": 1,
@@ -61,10 +61,9 @@ DTYPES = {code: DType(name) for name, code in CODES.items()}
 
 @functools.cache
 def foreign(name: str) -> Op:
-    """The foreign op of a name such as `onnx::Unique@11`. Its one attribute `model` is a one-node ONNX model,
-    serialized, in base64.
+    """The foreign op of a name such as `onnx::Unique@11`, whose attribute `model` is a one-node ONNX model in base64.
 
-    Inputs of the op are the inputs of that model, in order; small constants lie in the model itself.
+    Inputs of the op are those of that model, in order; small constants are part of the model.
     """
     return Op(
         name,
@@ -85,7 +84,7 @@ def packed(model: ModelProto) -> str:
 
 @functools.lru_cache(maxsize=256)
 def unpacked(model: str) -> ModelProto:
-    """The model that an attribute holds; EngineError without the onnx package or where the text is damaged."""
+    """Decodes the attribute `model`; raises EngineError without the onnx package, or if the text is damaged."""
     try:
         import onnx
     except ImportError:
@@ -103,29 +102,29 @@ def unpacked(model: str) -> ModelProto:
 
 @functools.lru_cache(maxsize=256)
 def evaluator(model: str) -> ReferenceEvaluator:
-    """What runs the node; the onnx package raises NotImplementedError or RuntimeError where it has no reference for
-    it."""
+    """An evaluator of the node; onnx raises NotImplementedError or RuntimeError if it has no reference for it."""
     return bounded(unpacked(model))
 
 
 def bounded(model: ModelProto) -> ReferenceEvaluator:
-    """The onnx package's evaluator, but that Erf is as precise as its type, and that loops come to an end: RuntimeError
-    after TURNS iterations of all loops within each other. ValueError where a tensor lies in a file: the package would
-    look for it wherever this process happens to stand."""
+    """The onnx package's evaluator, with an Erf that is as precise as its type, and loops that end.
+
+    It raises RuntimeError after TURNS iterations of nested loops together. Raises ValueError for a tensor in an
+    external file, which the package would look for in the working directory.
+    """
     from onnx.reference import ReferenceEvaluator
 
     for tensor in parts(model, "TensorProto"):
         if tensor.data_location == tensor.EXTERNAL:
             raise ValueError(
-                f"tensor {tensor.name!r} lies in a file of its own, but is none of the model's initializers; put its"
+                f"tensor {tensor.name!r} is in an external file, but is no initializer of the model; put its"
                 " data into the model"
             )
     return ReferenceEvaluator(model, new_ops=[_loop(), _erf()])
 
 
 def parts(whole: Message, kind: str) -> Iterator[Any]:
-    """All messages of a kind, such as TensorProto, in a part of a model, those in attributes, nested graphs and
-    functions included."""
+    """All messages of a kind, such as TensorProto, in a part of a model, nested graphs and functions included."""
     if whole.DESCRIPTOR.name == kind:
         yield whole
     for field, value in whole.ListFields() if whole.DESCRIPTOR.name != "TensorProto" else ():
@@ -135,9 +134,11 @@ def parts(whole: Message, kind: str) -> Iterator[Any]:
 
 
 def inferred(model: ModelProto, *, strict: bool = False) -> ModelProto:
-    """The model with the types that onnx infers, the contents of shapes propagated; ValueError where it cannot. Of
-    inputs with elements and open sizes an output without elements is not believed: Attention's inference takes what it
-    does not know for 0."""
+    """The model with types inferred by onnx, values of shapes propagated; raises ValueError if onnx cannot.
+
+    An output without elements is ignored where inputs have elements and dynamic dimensions: Attention's inference takes
+    unknown sizes for 0.
+    """
     import onnx
 
     long = any(
@@ -207,13 +208,13 @@ def _erf() -> Any:
 
         def __init__(self, node: Any, params: Any):
             super().__init__(node, params)
-            self._erf = np.vectorize(math.erf, otypes=["d"])  # the package's own gives float32, whatever the type
+            self._erf = np.vectorize(math.erf, otypes=["d"])  # the package's own returns float32 for all types
 
     return Erf
 
 
 class _Turns(threading.local):
-    """What is left of TURNS to the loop that this thread is in."""
+    """The number of iterations left, of TURNS, to the loop that this thread runs."""
 
     left: Any = None
 
@@ -235,7 +236,7 @@ def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
 
 
 def spelled(shape: tuple[Size, ...]) -> list[int | str]:
-    """A shape as ONNX says it: what a run decides by names."""
+    """A shape in ONNX's form: dynamic dimensions are names."""
     return [str(d) if isinstance(d, Dim) else d for d in shape]
 
 

@@ -1,4 +1,4 @@
-"""Ops that pick and put elements by indices: gathers, scatters and one-hot."""
+"""Ops that read and write elements by indices: gathers, scatters and one-hot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class gather:
 
 
 def _along(indices: np.ndarray, axis: int) -> tuple:
-    """The index that meets, for each element of `indices`, that element along the axis and its own place elsewhere."""
+    """A numpy index: for each element of `indices`, that element along the axis, and its own index along the others."""
     place = list(np.ogrid[tuple(slice(d) for d in indices.shape)])
     place[axis] = indices
     return tuple(place)

@@ -1,5 +1,4 @@
-"""What classical models do besides arithmetic: finding texts among texts, and probabilities of classes from those of
-pairs of them."""
+"""Ops of classical models: looking up strings, and probabilities of classes from those of pairs of classes."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ ROUNDS = 100  # of `coupled`, at least
 
 @structured(examples=(("string[3, 4]", "string[5]"), ("string[7]", "string[1]")))
 class lookup:
-    """Y = the place of each text of X among the keys (of equal ones the last), −1 where it is none of them."""
+    """Y = the index of each string of X among the keys (the last of equal ones), −1 if it is none of them."""
 
     def infer(x: TensorType, keys: TensorType) -> TensorType:
         expect(x.dtype is keys.dtype is STRING and keys.rank == 1, "needs texts, and a vector of texts")
@@ -27,12 +26,12 @@ class lookup:
 
 @structured(examples=(("f32[5, 3]", dict(classes=3)), ("f32[7, 1]", dict(classes=2)), ("f32[2, 10]", dict(classes=5))))
 class coupled:
-    """P[row, class]: the probabilities that fit best to R[row, pair], those of the first class of each pair (0, 1), (0,
-    2), …, (1, 2), … against the second.
+    """P[row, class]: the probabilities that fit best to R[row, pair].
 
-    Wu, Lin and Weng, Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), the second
-    approach, as libsvm has it: rounds over all classes until no error is larger than 0.005 / classes. That is far from
-    exact, so its rounds are part of what a model means.
+    R is the probability of the first class of each pair (0, 1), (0, 2), …, (1, 2), … against the second. Wu, Lin and
+    Weng, Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), the second approach, as in
+    libsvm: rounds over all classes until no error is larger than 0.005 / classes. That is far from exact, so the number
+    of rounds is part of the definition.
     """
 
     def infer(r: TensorType, *, classes: int) -> TensorType:
@@ -68,5 +67,5 @@ class coupled:
         return p
 
     def flops(r: TensorType, *, classes: int) -> int:
-        """A product with the matrix and two updates of it per class, at a guess of ten rounds."""
+        """A product with the matrix and two updates of it per class, for an estimate of ten rounds."""
         return r.shape[0] * 10 * 8 * classes * classes

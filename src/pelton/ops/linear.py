@@ -13,8 +13,10 @@ from .op import TermLike, expect, expect_equal, structured
 
 
 def product_type(a: DType, b: DType, accumulate: DType | None, to: DType | None) -> DType:
-    """The element type of a sum of products. `accumulate`: in what it is summed, else in that of the operands; `to`:
-    what it is converted to in the end. ValueError where these do not fit."""
+    """The element type of a sum of products; raises ValueError if the types do not fit.
+
+    accumulate: the type of the sum, by default that of the operands. to: the type of the result.
+    """
     expect(a is b or accumulate is not None and a.is_integer and b.is_integer, "needs operands of one element type")
     if accumulate is not None:
         expect(
@@ -28,12 +30,12 @@ def product_type(a: DType, b: DType, accumulate: DType | None, to: DType | None)
 
 
 def summed_in(array: np.ndarray, accumulate: DType | None) -> np.ndarray:
-    """An operand as a reference multiplies it: integers in the type of the sum, floats in what precision they come."""
+    """An operand for a reference: integers in the type of the sum, floats unchanged."""
     return array if accumulate is None or array.dtype.kind == "f" else array.astype(accumulate.numpy)
 
 
 def converted(array: np.ndarray, to: DType | None) -> np.ndarray:
-    """A sum as a reference gives it: floats are left to be rounded by those who evaluate."""
+    """A result of a reference: integers in the type `to`, floats not yet rounded."""
     if to is None or to.is_float:
         return array if to is None or array.dtype.kind == "f" else array.astype(np.float64)
     return sc.cast(array, to)
@@ -44,7 +46,7 @@ def _cast(thing: TermLike, dtype: DType, to: DType) -> TermLike:
 
 
 def summed(op: TermLike, operands: tuple[Value, ...], accumulate: DType | None, to: DType | None, **attrs) -> TermLike:
-    """A product that says its types as one of operands that are cast before, converted behind."""
+    """A product with types as one of operands that are cast, with a cast of its result."""
     within = accumulate or operands[0].type.dtype
     return _cast(op(*(_cast(v, v.type.dtype, within) for v in operands), **attrs), within, to or within)
 
@@ -65,7 +67,7 @@ def summed(op: TermLike, operands: tuple[Value, ...], accumulate: DType | None, 
     ),
 )
 class matmul:
-    """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n], summed in the type `accumulate`, given as `to`."""
+    """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n], summed in the type `accumulate`, converted to the type `to`."""
 
     def infer(a: TensorType, b: TensorType, *, accumulate: DType | None = None, to: DType | None = None) -> TensorType:
         expect(a.rank >= 1 and b.rank >= 1, "needs operands of rank 1 and more")

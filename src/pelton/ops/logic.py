@@ -12,7 +12,7 @@ _BOOLS = (("bool[5, 13]", "bool[5, 13]"), ("bool[2, 3, 9]", "bool[3, 1]"))
 
 
 def _only(kind: str, *operands) -> None:
-    """Types that the primitives alone would let through: TypeError unless all operands are bools (or integers)."""
+    """Raises TypeError unless all operands are bools (or integers), which the primitives do not check."""
     for x in operands:
         if isinstance(x, sc.Scalar) and not (x.dtype is BOOL if kind == "bools" else x.dtype.is_integer):
             raise TypeError(f"needs {kind}, got {x.dtype.value}")

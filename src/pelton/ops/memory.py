@@ -1,4 +1,4 @@
-"""Ops that only move data between layouts, or see it as something else."""
+"""Ops that copy data to another layout, or reinterpret its bits."""
 
 from pelton.ir.types import I32, STRING, DType, TensorType
 
@@ -7,7 +7,7 @@ from .op import expect, pointwise, structured
 
 @pointwise(moves=True, examples=(("f32[5, 13]",), ("i64[3, 7]",), ("bool[2, 9]",)))
 def copy(x):
-    """y = x, laid out anew."""
+    """y = x, copied to another layout."""
     return x
 
 

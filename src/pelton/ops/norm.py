@@ -1,4 +1,4 @@
-"""Softmax and the normalisations: batch, layer, RMS, instance, group, local response."""
+"""Softmax and the normalizations: batch, layer, RMS, instance, group, local response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _check_axis(x: TensorType, axis: int) -> None:
 
 
 def _check_channels(x: TensorType, *statistics: TensorType) -> None:
-    """x is [batch, channels, …] and every statistic [channels]."""
+    """Checks that x is [batch, channels, …] and every statistic [channels]."""
     expect(x.dtype.is_float and x.rank >= 2, "needs a floating-point input of rank 2 and more: batch, channels, …")
     for s in statistics:
         expect(s.rank == 1 and s.dtype is x.dtype, f"needs statistics of type {x.with_shape(x.shape[1:2])}")
@@ -64,7 +64,7 @@ class softmax:
         return e / e.sum(axis, keepdims=True)
 
     def flops(x: TensorType, *, axis: int) -> int:
-        return 5 * x.size  # a largest, a difference, an exponential, a sum, a quotient
+        return 5 * x.size  # maximum, difference, exponential, sum, quotient
 
 
 @structured(
@@ -187,7 +187,7 @@ class rms_norm:
 
 
 def _check_scale(x: TensorType, axis: int, *factors: TensorType) -> None:
-    """Every factor broadcasts to x, from behind."""
+    """Checks that every factor broadcasts to x."""
     expect(x.dtype.is_float, "needs floating point")
     _check_axis(x, axis)
     expect(all(f.dtype is x.dtype for f in factors), "needs operands of one element type")

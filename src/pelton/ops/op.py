@@ -1,4 +1,4 @@
-"""How an operator is declared: once, in one place, as pointwise, structured, composite or nested."""
+"""Declares operators, each once, as pointwise, structured, composite or nested."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from pelton.ir.dims import Size, Undecided, equal
 from pelton.ir.op import REGISTRY, REQUIRED, Op, Term, TermLike, Untyped, get
 
-# what those who declare and apply ops need
+# re-exported for declarations and applications of ops
 __all__ = ["REGISTRY", "REQUIRED", "Op", "Term", "TermLike", "Untyped", "get"]
 
 
 def expect(ok: bool, reason: str) -> None:
-    """What an `infer` demands of its inputs; the reason continues "<op>: " and is followed by the types given."""
+    """Raises ValueError unless `ok`; its message is "<op>: ", the reason, and the types given."""
     if not ok:
         raise ValueError(reason)
 
 
 def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason: str) -> None:
-    """Demands equal sizes, or shapes; where a run decides them, they have to be equal in every run."""
+    """Raises ValueError unless sizes or shapes are equal; dynamic dimensions have to be equal in every run."""
     one, other = (x if isinstance(x, tuple) else (x,) for x in (a, b))
     expect(len(one) == len(other), reason)
     for x, y in zip(one, other):
@@ -99,11 +99,10 @@ def _from_class(kind: str, cls: type, onnx, examples, **more) -> Op:
 
 
 def structured(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
-    """Declares an op from a class with `infer(*types, *, attrs)`, `reference(*arrays, *, attrs)` and perhaps
-    `flops(*types, *, attrs)`.
+    """Declares an op from a class with `infer(*types, *, attrs)` and `reference(*arrays, *, attrs)`.
 
-    `expand(*values, *, attrs)` may say it in simpler terms for where no kernel takes it, or give None where there are
-    none. `facts` are fields of `Op`, such as moves=True.
+    Optional: `flops(*types, *, attrs)`, and `expand(*values, *, attrs)`, an expression of simpler ops, or None, for
+    nodes that no kernel takes. `facts` are fields of `Op`, such as moves=True.
     """
     return lambda cls: _from_class("structured", cls, onnx, examples, domain=domain, **facts)
 
@@ -114,10 +113,9 @@ def nested(*, examples=()):
 
 
 def composite(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
-    """Declares an op that other ops can express: `infer`, `expand(*values, *, attrs) -> Term`, perhaps a direct
-    `reference`.
+    """Declares an op that is expressed by others: `infer`, `expand(*values, *, attrs) -> Term`, perhaps a `reference`.
 
-    Numbers and float64 arrays in an expansion take the element type of the operands beside them.
-    `facts` are fields of `Op`, such as moves=True.
+    Numbers and float64 arrays in an expansion take the element type of the other operands. `facts` are fields of `Op`,
+    such as moves=True.
     """
     return lambda cls: _from_class("composite", cls, onnx, examples, domain=domain, **facts)

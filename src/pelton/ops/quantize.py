@@ -1,4 +1,4 @@
-"""Conversions between numbers and the few bits that they are stored in: a scale, perhaps a zero point."""
+"""Quantization: conversions between numbers and few bits, by a scale and perhaps a zero point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from .shape import expand as spread
 
 def fits(v: TensorType, x: TensorType, axis: int, block: int) -> bool:
     """Whether a scale or zero point is one number, one per element of an axis of x, or one per block along it.
-    Undecided where sizes of a run say so."""
+
+    Raises Undecided if dynamic dimensions decide that.
+    """
     if v.size == 1:
         return True
     if block:

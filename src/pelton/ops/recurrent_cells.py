@@ -1,4 +1,4 @@
-"""What recurrent layers and their steps share: activations, checks of operands, cells, and the loop over time."""
+"""Shared parts of recurrent layers and steps: activations, checks of operands, cells, and the loop over time."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def activation_functions(names: tuple[str, ...], alphas: tuple[float, ...], beta
 
 
 def count_parameters(names: tuple[str, ...]) -> tuple[int, int]:
-    """How many alphas and betas these activations take in all; unknown activations take none."""
+    """The numbers of alphas and betas that these activations take; unknown activations take none."""
     alphas, betas = ([_ACTIVATIONS.get(name.lower(), (None, None, None))[i] for name in names] for i in (1, 2))
     return len(names) - alphas.count(None), len(names) - betas.count(None)
 
 
 def clip_gates(x: np.ndarray, clip: float) -> np.ndarray:
-    """The operand of a gate's activation: limited to ±clip unless clip is 0."""
+    """The operand of a gate's activation: clipped to ±clip unless clip is 0."""
     return np.clip(x, -clip, clip) if clip else x
 
 

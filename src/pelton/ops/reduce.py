@@ -39,7 +39,7 @@ def _summed(x: TensorType, axes: Axes, keepdims: bool) -> TensorType:
 
 
 def _flops(x: TensorType, **attrs) -> int:
-    """Each element is looked at once."""
+    """One operation per element."""
     return x.size
 
 
@@ -73,7 +73,7 @@ class reduce_mean:
 
 @structured("ReduceMax", examples=(*_ANY, ("i64[5, 13]", dict(axes=(0,))), ("bool[5, 13]", dict(axes=(1,)))))
 class reduce_max:
-    """Y = max X over the axes; of nothing the lowest value there is."""
+    """Y = max X over the axes; without elements, the lowest value of the type."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
         return reduced(x, axes, keepdims)
@@ -86,7 +86,7 @@ class reduce_max:
 
 @structured("ReduceMin", examples=(*_ANY, ("i64[5, 13]", dict(axes=(0,))), ("bool[5, 13]", dict(axes=(1,)))))
 class reduce_min:
-    """Y = min X over the axes; of nothing the highest value there is."""
+    """Y = min X over the axes; without elements, the highest value of the type."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
         return reduced(x, axes, keepdims)
@@ -186,7 +186,7 @@ class reduce_log_sum_exp:
 
     def expand(x, *, axes, keepdims):
         top = reduce_max(x, axes=axes, keepdims=True)
-        top = where(is_inf(top), 0.0, top)  # of −∞ alone the sum is 0, not ∞ − ∞
+        top = where(is_inf(top), 0.0, top)  # if all are −∞, the sum is 0, not ∞ − ∞
         y = add(top, log(reduce_sum(exp(sub(x, top)), axes=axes, keepdims=True)))
         return y if keepdims else reshape(y, shape=reduced(x.type, axes, keepdims=False).shape)
 
@@ -212,7 +212,7 @@ def _arg(best, x: np.ndarray, axis: int, keepdims: bool, last: bool) -> np.ndarr
 
 @structured("ArgMax", examples=_ARG)
 class arg_max:
-    """Where the largest element lies along an axis; the first one (or the last one) of equals."""
+    """The index of the largest element along an axis; the first one (or the last one) of equals."""
 
     def infer(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> TensorType:
         found = reduced(x, (axis,), keepdims).with_dtype(I64)
@@ -227,7 +227,7 @@ class arg_max:
 
 @structured("ArgMin", examples=_ARG)
 class arg_min:
-    """Where the smallest element lies along an axis; the first one (or the last one) of equals."""
+    """The index of the smallest element along an axis; the first one (or the last one) of equals."""
 
     def infer(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> TensorType:
         found = reduced(x, (axis,), keepdims).with_dtype(I64)
@@ -241,7 +241,7 @@ class arg_min:
 
 
 def _running(join, start: int, x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
-    """Sums or products of the elements up to each place along an axis."""
+    """Cumulative sums or products along an axis."""
     x = np.flip(x, axis) if reverse else x
     y = join(x, axis, dtype=x.dtype)
     if exclusive:
@@ -302,7 +302,7 @@ class cumprod:
     ),
 )
 class top_k:
-    """The k largest (or smallest) elements along an axis and where they lie, in order; of equals the first ones."""
+    """The k largest (or smallest) elements along an axis and their indices, in order; the first ones of equals."""
 
     def infer(
         x: TensorType, *, k: int, axis: int, largest: bool = True, sorted: bool = True

@@ -49,14 +49,16 @@ _ROUNDINGS: dict[str, Callable] = {
 def source_coordinates(
     size: int, out: int, scale: float, coordinates: str, crop: tuple[float, float] = (0.0, 1.0)
 ) -> np.ndarray:
-    """Where on the input's axis each output element lies; a scale of 0 is out / size. crop: the part of the axis that
-    is resized, of tf_crop_and_resize."""
+    """The coordinate on the input's axis of each output element; a scale of 0 is out / size.
+
+    crop: the part of the axis that tf_crop_and_resize resizes.
+    """
     scale = scale or out / size
     at = np.arange(out, dtype=np.float64)
     if coordinates == "asymmetric":
         return at / scale
     if coordinates == "align_corners":
-        # not rounded, so that the last element may lie before the corner
+        # not rounded, so that the last element may be before the corner
         whole = scale * size
         return at * (size - 1) / (whole - 1) if out > 1 else np.zeros(out)
     if coordinates == "tf_crop_and_resize":
@@ -78,7 +80,7 @@ def _linear(t: np.ndarray) -> np.ndarray:
 
 
 def _cubic(t: np.ndarray, a: float) -> np.ndarray:
-    """Keys' curve."""
+    """The cubic kernel of Keys (1981)."""
     t = np.abs(t)
     return np.where(
         t <= 1, ((a + 2) * t - (a + 3)) * t * t + 1, np.where(t < 2, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a, 0.0)
@@ -88,7 +90,7 @@ def _cubic(t: np.ndarray, a: float) -> np.ndarray:
 def _taps(
     size: int, out: int, scale: float, axis: int, rank: int, roi: tuple[float, ...], **how
 ) -> list[tuple[np.ndarray, np.ndarray]] | None:
-    """The taps of one axis; None where it stays as it is."""
+    """The taps of one axis; None if it is unchanged."""
     crop = (roi[axis], roi[rank + axis]) if roi else (0.0, 1.0)
     if size == out and scale in (0, 1) and crop == (0.0, 1.0):
         return None
@@ -96,7 +98,7 @@ def _taps(
 
 
 def _outside(shape: tuple[int, ...], to: tuple[int, ...], roi: tuple[float, ...]) -> np.ndarray:
-    """Which elements of the output lie outside of the input, as an array that broadcasts."""
+    """The mask of output elements that are outside of the input, as an array that broadcasts."""
     found = np.zeros((1,) * len(shape), bool)
     for axis, (size, out) in enumerate(zip(shape, to)):
         x = source_coordinates(size, out, 0.0, "tf_crop_and_resize", (roi[axis], roi[len(shape) + axis]))
@@ -119,13 +121,15 @@ def axis_taps(
     antialias: bool = False,
     crop: tuple[float, float] = (0.0, 1.0),
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(input indices, weights) per tap: Y[o] = Σ weights[o] · X[indices[o]] along one axis. Antialiased, what shrinks
-    is read as far as it shrinks."""
+    """(input indices, weights) per tap: Y[o] = Σ weights[o] · X[indices[o]] along one axis.
+
+    Antialiasing widens the window by the factor that the axis shrinks by.
+    """
     x = source_coordinates(size, out, scale, coordinates, crop)
     if mode == "nearest":
         return [(np.clip(_ROUNDINGS[nearest](x), 0, size - 1).astype(np.int64), np.ones(out))]
     first = np.floor(x)
-    # how much of the input one step of the curve covers
+    # elements of the input per unit of the kernel
     wide = min(scale or out / size, 1.0) if antialias else 1.0
     reach = int(np.ceil((1 if mode == "linear" else 2) / wide))
     places = [first + k for k in range(1 - reach, 1 + reach)]
@@ -134,13 +138,13 @@ def axis_taps(
         weights = [np.where((p >= 0) & (p < size), w, 0.0) for p, w in zip(places, weights)]
     if exclude_outside or wide != 1:
         total = sum(weights)
-        # where nothing lies inside they stay 0
+        # 0 if no tap is inside
         weights = [w / np.where(total == 0, 1.0, total) for w in weights]
     return [(np.clip(p, 0, size - 1).astype(np.int64), w) for p, w in zip(places, weights)]
 
 
 def repeated(scale: float, how: Mapping[str, Any]) -> bool:
-    """Whether the nearest neighbours are just each element so many times."""
+    """Whether the nearest neighbors repeat each element equally often."""
     even = (how["coordinates"], how["nearest"]) == ("asymmetric", "floor") or (
         how["coordinates"] in ("half_pixel", "pytorch_half_pixel") and how["nearest"].startswith("round")
     )
@@ -156,7 +160,7 @@ def _repeat(x: TermLike, shape: tuple[Size, ...], axis: int, times: int) -> Term
 
 
 def _open_coordinates(size: Size, out: Size, scale: float, coordinates: str) -> TermLike:
-    """`source_coordinates` as a program, in f64, for sizes that a run decides."""
+    """`source_coordinates` as a program, in f64, for dynamic dimensions."""
     at, old, new = cast(iota(size=out), to=F64), number(size, F64), number(out, F64)
     by: TermLike = scale or at_once(div, new, old)
     if coordinates == "asymmetric":
@@ -188,7 +192,7 @@ def open_taps(
     exclude_outside: bool,
     antialias: bool,
 ) -> tuple[TermLike, TermLike]:
-    """`axis_taps` as a program: indices and weights [out, tap], of the nearest neighbour indices [out] alone."""
+    """`axis_taps` as a program: indices and weights [out, tap], or only indices [out] for mode nearest."""
     x, last = _open_coordinates(size, out, scale, coordinates), at_once(sub, number(size, F64), 1.0)
     if mode == "nearest":
         found = {
@@ -297,11 +301,10 @@ def open_taps(
     ),
 )
 class resize:
-    """Y[o] = X interpolated at o's coordinate on the input, one axis after the other; beyond the edge X goes on as at
-    the edge. A scale of 0 is out / size.
+    """Y[o] = X interpolated at o's coordinate on the input, axis by axis; X is extended by its edges.
 
-    roi: for tf_crop_and_resize, the starts and then the ends of the part of each axis that is resized; what is outside
-    of X is `extrapolation`.
+    A scale of 0 is out / size. roi: for tf_crop_and_resize, the starts and then the ends of the part of each axis that
+    is resized; elements outside of X are `extrapolation`.
     """
 
     def infer(
@@ -337,7 +340,7 @@ class resize:
     def reference(x, *, shape, scales, extrapolation=0.0, roi=(), **how):
         how = {**_HOW, **how}
         if 0 in shape:
-            return np.zeros(shape, x.dtype)  # however long its other axes are
+            return np.zeros(shape, x.dtype)  # without computing the other axes
         y = x
         for axis, (size, out, scale) in enumerate(zip(x.shape, shape, scales)):
             found = _taps(size, out, scale, axis, x.ndim, roi, **how)
@@ -350,7 +353,7 @@ class resize:
         return y.astype(x.dtype)
 
     def expand(x: Value, *, shape, scales, extrapolation=0.0, roi=(), **how) -> TermLike:
-        """One axis after the other, a gather or a blend; where a run decides sizes, with tables computed then."""
+        """Axis by axis, a gather or a blend, whose tables are computed at run time for dynamic dimensions."""
         how, rank = {**_HOW, **how}, x.type.rank
         if 0 in shape:
             return np.zeros(shape, x.type.dtype.numpy)

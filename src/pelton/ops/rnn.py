@@ -1,7 +1,7 @@
 """Recurrent layers as ONNX defines them, for sequences of one length: LSTM, GRU and the plain RNN.
 
-x is [time, batch, input]; w, r and b hold the gates one behind the other, per direction. A layer expands to one matrix
-product of the inputs of all time steps, and the steps (`rnn_steps.py`), which wait for each other.
+x is [time, batch, input]; w, r and b hold the gates one after the other, per direction. A layer expands to one matrix
+product of the inputs of all time steps, and the steps (`rnn_steps.py`), which are sequential.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recurrences alone: what is left of a layer when the input's products of all time steps are one product before it."""
+"""Recurrences alone: the steps of recurrent layers, after one product of the inputs of all time steps."""
 
 from __future__ import annotations
 

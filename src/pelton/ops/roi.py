@@ -1,4 +1,4 @@
-"""Regions of pictures brought to one size: sampled between the elements, or the largest elements."""
+"""Regions of interest of feature maps brought to one size: sampled between elements, or their largest elements."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from .shape import reshape, slice_, transpose
 
 
 def _points(begin: float, long: float, bins: int, i: int, count: int, size: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Of the points of bin i of an axis, those on the picture: (elements they lie between, their weights), and whether
-    there are others."""
+    """The points of bin i of an axis that are inside the feature map.
+
+    Returns their neighboring elements, the weights of these, and whether there are points outside.
+    """
     step = long / bins / count if count else 0.0
     first = begin + long / bins * i
     edges = (-1.0, float(size)) if step > 0 else (float(size), -1.0)
@@ -50,10 +52,10 @@ def _points(begin: float, long: float, bins: int, i: int, count: int, size: int)
     ),
 )
 class roi_align:
-    """Y[r, c, i, j] = the mean (or maximum) of samples² points, evenly spread over a bin, of X[batch[r], c] between its
-    elements; rois are x₁, y₁, x₂, y₂. It is 0 where X has no elements.
+    """Y[r, c, i, j] = the mean (or maximum) of samples² points of X[batch[r], c], evenly spread over a bin.
 
-    samples: 0 for as many along each axis as the bin is long, rounded up.
+    Points are interpolated bilinearly, and 0 outside of X; rois are x₁, y₁, x₂, y₂. samples: points per axis of a bin;
+    0: as many as the bin is long, rounded up.
     """
 
     def infer(
@@ -70,14 +72,12 @@ class roi_align:
     ) -> TensorType:
         expect(
             x.rank == 4 and rois.rank == 2 and batch.rank == 1,
-            "needs pictures, rois of four numbers and the picture of each",
+            "needs feature maps, rois of four numbers and the batch index of each",
         )
-        expect_equal(
-            rois.shape, (batch.shape[0], 4), "needs four numbers per roi, and as many rois as numbers of pictures"
-        )
+        expect_equal(rois.shape, (batch.shape[0], 4), "needs four numbers per roi, and as many rois as batch indices")
         expect(
             x.dtype.is_float and rois.dtype.is_float and batch.dtype.is_integer,
-            "needs floating point, and integers for the pictures",
+            "needs floating point, and integers for the batch indices",
         )
         expect(
             min(height, width) >= 1 and 0 <= samples <= 1024,
@@ -118,7 +118,7 @@ class roi_align:
         mode: str,
         half_pixel: bool,
     ) -> TermLike:
-        if not samples:  # as many as follow from each roi: that takes a kernel
+        if not samples:  # their number depends on each roi: only a kernel can do that
             return (
                 None
                 if rois.type.dtype is F32 or x.type.dtype is F64
@@ -218,5 +218,5 @@ class max_roi_pool:
     def flops(
         x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, scale: float = 1.0
     ) -> int:
-        """Of one element per bin: how many there are is part of the data."""
+        """As if bins had one element: how many they have depends on the data."""
         return batch.shape[0] * x.shape[1] * height * width

@@ -1,4 +1,4 @@
-"""Weighted sums of picked elements, and what they express: sampling between the elements of a picture."""
+"""Weighted sums of gathered elements, and what they express: sampling between the elements of a feature map."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ from .sizes import sizes
     )
 )
 class blend:
-    """Y[b…, m…, p…, r…] = Σₜ weights[b…, p…, t] · X[b…, m…, indices[b…, p…, t], r…], the axis replaced by places p; a
-    weight of 0 picks nothing."""
+    """Y[b…, m…, p…, r…] = Σₜ weights[b…, p…, t] · X[b…, m…, indices[b…, p…, t], r…], the axis replaced by points p.
+
+    A weight of 0 contributes nothing, whatever the element.
+    """
 
     def infer(x: TensorType, indices: TensorType, weights: TensorType, *, axis: int, batch_dims: int = 0) -> TensorType:
         expect(
@@ -64,24 +66,24 @@ class blend:
 
 
 def wide(dtype: DType) -> DType:
-    """What coordinates and weights for elements of a type are computed in."""
+    """The type in which coordinates and weights for elements of a type are computed."""
     return F64 if dtype is F64 else F32
 
 
 def number(size: Size, dtype: DType) -> TermLike:
-    """A size as a scalar, known or not."""
+    """A size, known or dynamic, as a scalar."""
     return np.asarray(size, dtype.numpy) if is_known(size) else cast(sizes(values=(size,), shape=()), to=dtype)
 
 
 def at_once(op: TermLike, a, b):
-    """An op on two numbers: computed where both are known."""
+    """An op on two numbers, folded if both are known."""
     return (
         op(a, b) if isinstance(a, Term) or isinstance(b, Term) else op.evaluate((np.asarray(a), np.asarray(b)), {})[0]
     )
 
 
 def counted_in(size: Size) -> DType:
-    """The type of indices into so many elements."""
+    """The type of indices into `size` elements."""
     return I32 if is_known(size) and size < 1 << 31 else I64
 
 
@@ -90,8 +92,7 @@ def within(x: TermLike, low, high) -> TermLike:
 
 
 def _mirrored(x: TermLike, last: TermLike, align_corners: bool) -> TermLike:
-    """A coordinate reflected at the centres of the first and last element, or at their outer edges, until it lies
-    between."""
+    """A coordinate reflected into the axis, at the centers of the first and last element or at their outer edges."""
     low, span = (0.0, at_once(maximum, last, 1e-9)) if align_corners else (-0.5, at_once(add, last, 1.0))
     far, there_and_back = abs_(sub(x, low)), at_once(mul, span, 2.0)
     far = sub(far, mul(there_and_back, floor(div(far, there_and_back))))
@@ -99,7 +100,7 @@ def _mirrored(x: TermLike, last: TermLike, align_corners: bool) -> TermLike:
 
 
 def curve(t: TermLike, mode: str, a: float = -0.75) -> TermLike:
-    """How much an element counts that lies so far away: a hat, or Keys' cubic."""
+    """The weight of an element at a distance: a linear or Keys' cubic kernel."""
     if mode == "linear":
         return maximum(sub(1.0, t), 0.0)
     near = add(mul(mul(sub(mul(t, a + 2), a + 3), t), t), 1.0)
@@ -110,10 +111,9 @@ def curve(t: TermLike, mode: str, a: float = -0.75) -> TermLike:
 def taps(
     at: Sequence[TermLike], space: Sequence[Size], dtype: DType, *, mode: str, padding: str, align_corners: bool = True
 ) -> tuple[TermLike, TermLike]:
-    """(indices into the elements of `space`, row-major, and weights) [places…, taps] of what is found at coordinates
-    `at` [places…, 1], one per axis.
+    """(indices into the elements of `space`, row-major, and weights) [points…, taps] at coordinates `at` [points…, 1].
 
-    padding: outside are zeros, the next element of the border, or a reflection.
+    at: one per axis. padding: outside are zeros, the elements of the border, or a reflection.
     """
     offsets = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     grid = np.array(list(itertools.product(offsets, repeat=len(space))), dtype.numpy).T  # [axis, tap]
@@ -123,7 +123,7 @@ def taps(
     for axis, (x, size) in enumerate(zip(at, space)):
         last = number(size - 1, dtype)
         x = round_(x) if mode == "nearest" else x
-        # a curve goes on outside, over copies of the border, as PyTorch and ONNX Runtime have it
+        # cubic interpolation goes on outside, over copies of the border, as in PyTorch and ONNX Runtime
         if padding == "border" and mode != "cubic":
             x = minimum(maximum(x, 0.0), last)
         elif padding == "reflection":
@@ -167,8 +167,10 @@ def taps(
     domain=(-1.3, 1.3),
 )
 class grid_sample:
-    """Y[n, c, p…] = X[n, c] at grid[n, p…], whose last axis says where along each axis of space, the last one first: −1
-    is its begin, 1 its end."""
+    """Y[n, c, p…] = X[n, c] at grid[n, p…], whose last axis has a coordinate per spatial axis, the last one first.
+
+    Coordinates are −1 at the start of an axis, 1 at its end.
+    """
 
     def infer(
         x: TensorType, grid: TensorType, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False

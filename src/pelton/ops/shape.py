@@ -74,7 +74,7 @@ class transpose:
     ),
 )
 class concat:
-    """The inputs one behind the other along an axis."""
+    """The inputs concatenated along an axis."""
 
     def infer(*xs: TensorType, axis: int) -> TensorType:
         expect(len(xs) >= 1, "needs at least one input")
@@ -95,7 +95,7 @@ class concat:
 
 
 def length(start: Size, end: Size, step: int) -> Size:
-    """How many elements a slice takes."""
+    """The number of elements of a slice."""
     return maximum(0, (end - start + step - 1) // step if step > 0 else (start - end - step - 1) // -step)
 
 
@@ -111,8 +111,7 @@ def length(start: Size, end: Size, step: int) -> Size:
     ),
 )
 class slice_:
-    """Y[i] = X[start + i · step] along each axis, up to before `end`; −1 ends a negative step behind the first
-    element."""
+    """Y[i] = X[start + i · step] along each axis, up to before `end`; an end of −1 includes element 0."""
 
     def infer(x: TensorType, *, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> TensorType:
         expect(len(starts) == len(ends) == len(axes) == len(steps), "needs a start, end and step per axis")
@@ -192,8 +191,7 @@ class tile:
     ),
 )
 class pad:
-    """X with elements put before and behind each axis: a value, its mirror image, its edge or itself again; negative
-    pads take away."""
+    """X padded at both ends of each axis by a value, its reflection, its edge or itself; negative pads crop."""
 
     def infer(x: TensorType, value: TensorType, *, pads: Ints, mode: str = "constant") -> TensorType:
         expect(len(pads) == 2 * x.rank, f"needs {2 * x.rank} pads, got {list(pads)}")

@@ -1,4 +1,4 @@
-"""Ops without inputs: numbers that follow from the sizes of a run, filled in when a shape is first met."""
+"""Ops without inputs, whose results follow from dynamic dimensions alone and are computed once per shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decision trees: sums, or extremes, of what the leaves hold that rows of features lead to."""
+"""Decision trees: sums or extremes of the weights of leaves that rows of features lead to."""
 
 from __future__ import annotations
 
@@ -46,13 +46,12 @@ def initial_value(join: str) -> float:
     )
 )
 class trees:
-    """Y[part, row, target]: what the leaves that a row of X reaches hold for the target, joined over the trees of a
-    part, one run of ⌈trees / parts⌉ each.
+    """Y[part, row, target] = the weights for a target of the leaves that a row of X reaches, combined by `join`.
 
-    Nodes lie in slots, the roots of the trees first; `depth` has one number per tree. A row goes on from a slot to
-    `child` where its feature is at most the threshold, else to the slot behind that one. A feature is ~f where NaN goes
-    to `child`. A leaf's threshold is NaN and its child the slot before its own, so that it leads to itself. It holds
-    the targets and weights from start[leaf] up to start[leaf + 1].
+    A part is a run of ⌈trees / parts⌉ trees. Nodes have slots, the roots of the trees first; `depth` is per tree. From
+    a slot, a row goes on to `child` if its feature is at most the threshold, else to the slot after that one. A feature
+    is ~f if NaN goes to `child`. A leaf's threshold is NaN and its child the slot before its own, so that it leads to
+    itself. Its targets and weights are those from start[leaf] to start[leaf + 1].
     """
 
     def infer(
@@ -111,6 +110,6 @@ class trees:
     def flops(
         x: TensorType, threshold: TensorType, feature, child, depth: TensorType, *rest: TensorType, **attrs
     ) -> int:
-        """A comparison per level, at a guess of balanced trees."""
+        """A comparison per level, as if trees were balanced."""
         trees = max(1, depth.size)
         return x.shape[0] * trees * max(1, (threshold.size // trees).bit_length())

@@ -14,7 +14,7 @@ Ints = tuple[int, ...]
 
 
 def check_window(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints) -> None:
-    """Checks the attributes of an op with a sliding window; ValueError where they do not fit x."""
+    """Checks the attributes of an op with a sliding window; raises ValueError if they do not fit x."""
     spatial = x.rank - 2
     expect(spatial >= 1, "needs an input of rank 3 and more: batch, channels, space")
     expect(
@@ -33,8 +33,7 @@ def check_window(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilatio
 def window_sizes(
     space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False
 ) -> Ints:
-    """How many windows fit along each spatial axis; in ceil_mode the last one may reach past the end, but must start
-    before it."""
+    """The number of windows along each spatial axis; in ceil_mode the last may end past the axis, but starts in it."""
     sizes = []
     for i, n in enumerate(space):
         room = n + pads[i] + pads[i + len(space)] - dilations[i] * (kernel[i] - 1) - 1
@@ -51,7 +50,7 @@ def window_sizes(
 
 
 def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
-    """(index of a tap in the kernel, index of the elements that it reads in a pad_term input), tap by tap."""
+    """Yields per tap its index in the kernel, and the index of the elements that it reads in a padded input."""
     for at in np.ndindex(*kernel):
         yield (
             (..., *at),
@@ -66,14 +65,14 @@ def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
 
 
 def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
-    """x with its spatial axes pad_term; pads are begin…, end…."""
+    """x with its spatial axes padded; pads are begin…, end…."""
     spatial = x.ndim - 2
     if not any(pads):
         return x
     return np.pad(x, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])], constant_values=value)
 
 
-MAX_TERMS = 1024  # of one expansion: programs should not grow out of proportion
+MAX_TERMS = 1024  # terms of one expansion, so that programs stay small
 
 
 def pad_term(x: TermLike, pads: Ints) -> TermLike:

@@ -1,4 +1,4 @@
-"""The ops by their names, to write programs and patterns with: `from pelton.ops.words import convolution, relu`."""
+"""Ops by name, for programs and patterns: `from pelton.ops.words import convolution, relu`."""
 
 from __future__ import annotations
 
