@@ -1,5 +1,4 @@
-"""Chains of regions: found, made one kernel where the clock or their size says so, and left apart where another reads
-what lies between."""
+"""Chains of regions: which are found, when they become one kernel, and that values with other readers end them."""
 
 from dataclasses import replace
 
@@ -19,39 +18,33 @@ from pelton.plan.region import Region
 from pelton.tune import candidates, chains
 from pelton.tune.timing_cache import TimingCache
 
-SMALL = Target(l2=64 << 10, threads=2)  # caches in which the pictures of these tests do not fit
+SMALL = Target(l2=64 << 10, threads=2)  # caches too small for the feature maps of these tests
 
 
 class Clock:
-    """Measures 100 ns for every region, `together` for a chain; nothing where it is late."""
+    """Measures 100 ns for every region and `together` for a chain; nothing if late."""
 
     def __init__(self, together, late=False):
-        self.cache, self.target, self.together, self.late, self.asked = (
-            TimingCache("a machine"),
-            SMALL,
-            together,
-            late,
-            0,
-        )
+        self.cache, self.target = TimingCache("a machine"), SMALL
+        self.together, self.late, self.asked = together, late, 0
 
     def tune(self, tasks, found, alone=False):
         assert alone and all(len(t.region.anchors) == 1 for t in tasks.values())
-        for d, ways in () if self.late else found.items():
-            self.cache.put(d, {c.name: 100 for _, c in ways})
+        if not self.late:
+            for d, kernels in found.items():
+                self.cache.put(d, {c.name: 100 for _, c in kernels})
 
     def race(self, digest, tasks, programs):
         self.asked += 1
         assert [len(t.region.anchors) for t in tasks] == [1] * (len(tasks) - 1) + [len(tasks) - 1]
-        return (
-            {}
-            if self.late
-            else {name: 100 * len(kernels) if len(kernels) > 1 else self.together for name, kernels in programs.items()}
-        )
+        if self.late:
+            return {}
+        return {name: 100 * len(kernels) if len(kernels) > 1 else self.together for name, kernels in programs.items()}
 
 
 @pytest.fixture(scope="module")
 def graphs():
-    """The program as it is, and with a value in the middle of a chain asked for."""
+    """The program as it is, and with a value inside a chain as another output."""
 
     def graph(**more):
         return pipeline.run(importer.load(inverted_residuals(), **more).graph, False)[0]
@@ -59,17 +52,14 @@ def graphs():
     return graph(), graph(outputs=["sum.wide", "y"])
 
 
-def join(graph, clock=None, target=SMALL, most=1):
-    return chains.join(fuse.fuse(graph, candidates.rejection), clock, target, False, most)
+def join(graph, clock=None, target=SMALL):
+    return chains.join(fuse.fuse(graph, candidates.rejection), clock, target, False, 1)
 
 
 def anchors(fused):
-    """How many there are, of every region of convolutions."""
-    return [
-        len(i.anchors)
-        for i in fused.items
-        if isinstance(i, Region) and i.anchors and i.anchors[0].op.name == "convolution"
-    ]
+    """The number of anchors of every region of convolutions."""
+    regions = [i for i in fused.items if isinstance(i, Region) and i.anchors]
+    return [len(r.anchors) for r in regions if r.anchors[0].op.name == "convolution"]
 
 
 def test_chains_are_as_long_as_a_template_takes_them(graphs):
@@ -82,17 +72,16 @@ def test_chains_are_as_long_as_a_template_takes_them(graphs):
     ]
 
 
-def test_what_fits_the_cache_is_left_alone(graphs):
+def test_chains_that_fit_the_cache_stay_apart(graphs):
     clock = Clock(1)
     fused = join(graphs[0], clock, Target())
     assert fused.chains == () and not clock.asked and max(anchors(fused)) == 1
 
 
-def test_a_value_that_another_reads_stays(graphs):
+def test_a_value_with_another_reader_ends_a_chain(graphs):
     fused = join(graphs[1], Clock(1))
-    assert [
-        [r.layers[0] for r in run] for run in chains.found(fuse.fuse(graphs[1], candidates.rejection), SMALL, False)
-    ][:2] == [["first.dw", "first"], ["sum.dw", "sum.c"]]
+    found = chains.found(fuse.fuse(graphs[1], candidates.rejection), SMALL, False)
+    assert [[r.layers[0] for r in run] for run in found[:2]] == [["first.dw", "first"], ["sum.dw", "sum.c"]]
     assert any(v.name == "sum.wide" for i in fused.items if isinstance(i, Region) for v in i.body.outputs)
 
 
@@ -104,10 +93,9 @@ def test_the_clock_decides_and_a_little_faster_is_not_enough(graphs, together, o
     assert sorted((n for n in anchors(first) if n > 1), reverse=True) == one
     assert first.chains == again.chains and anchors(first) == anchors(again) and len(first.chains) == 4
     assert sum("one kernel" in line for line in first.chains) == len(one)
-    assert (
-        f"first.dw+first.dw.relu6+first: {'one kernel' if together < 194 else 'apart'} ({together / 1e3:.1f} µs, apart"
-        " 0.2 µs)" in first.chains
-    )
+    decision = "one kernel" if together < 194 else "apart"
+    line = f"first.dw+first.dw.relu6+first: {decision} ({together / 1e3:.1f} µs, apart 0.2 µs)"
+    assert line in first.chains
 
 
 @pytest.mark.parametrize("clock", [None, Clock(1, late=True)])
@@ -131,11 +119,13 @@ def test_without_a_kernel_for_these_sizes_there_is_no_chain(graphs):
     "level, strict, more", [(0, False, {}), (1, True, {}), (0, False, dict(outputs=["sum.wide", "y"]))]
 )
 def test_a_network_of_chains_gives_what_it_means(monkeypatch, tmp_path, level, strict, more):
-    monkeypatch.setattr(
-        targets.cpu,
-        "describe",
-        lambda options, real=targets.cpu.describe: (replace(real(options)[0], l2=SMALL.l2), real(options)[1]),
-    )
+    describe = targets.cpu.describe
+
+    def with_small_caches(options):
+        target, meta = describe(options)
+        return replace(target, l2=SMALL.l2), meta
+
+    monkeypatch.setattr(targets.cpu, "describe", with_small_caches)
     model = inverted_residuals()
     engine = pelton.build(model, level=level, strict=strict, threads=2, cache_dir=tmp_path, check=True, **more)
     x = {"x": np.random.default_rng(0).standard_normal((1, 3, 28, 28)).astype(np.float32)}

@@ -107,7 +107,7 @@ declare(
     "conv_planar",
     *(
         Case(c.name, c.graph)
-        for c in (  # the pictures lie row-major
+        for c in (  # images in row-major order
             conv((2, 3, 23, 21), 13, (7, 7), (2, 2)),
             conv((1, 3, 12, 33), 35, (3, 3), tail=RESIDUAL, z="f32[1, 35, 12, 33]"),
             conv((1, 4, 9, 8), 27, (3, 2), (2, 3), (0, 1, 2, 2), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 3, 19)]),

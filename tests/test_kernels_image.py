@@ -103,7 +103,7 @@ declare(
 
 
 def regions(op, x, count, index="i64", tail=(), **attrs):
-    """Some of the rois reach over the picture, and the last is turned inside out."""
+    """Some of the rois reach beyond the image, and the last has its corners swapped."""
     rng, (n, _, h, w) = np.random.default_rng(0), TensorType.parse(x).shape
     corners = rng.uniform(-0.3, 1.2, (count, 2, 2))
     corners = np.concatenate([corners.min(1), corners.max(1)], 1) * [w, h, w, h]
@@ -134,30 +134,36 @@ def test_image(template, case):
 
 
 @pytest.mark.parametrize("case", CASES["roi"], ids=lambda case: case.name)
-def test_regions_of_no_picture_are_zero(case):
+def test_regions_of_empty_images_are_zero(case):
     template = TEMPLATES["roi"]
     graph = symbolic(case.graph, template, lambda d: (0, d, 4096))
-    usual = optimum_sizes(graph)
-    picture = {str(d) for d in (graph.inputs[0].type.shape[0], *graph.inputs[0].type.shape[2:])} & usual.keys()
-    assert check_at(template, replace(case, graph=graph), 1, [{**usual, name: 0} for name in sorted(picture)])
+    optimum = optimum_sizes(graph)
+    batch, _, *spatial = graph.inputs[0].type.shape
+    dynamic = sorted({str(d) for d in (batch, *spatial)} & optimum.keys())
+    assert check_at(template, replace(case, graph=graph), 1, [{**optimum, name: 0} for name in dynamic])
 
 
+RESIZE_ATTRS = 'shape=([batch], 9, [{twice}], 12), scales=(1.0, 1.0, 2.0, 2.0), mode="{mode}"'
 RESIZING = """graph main[batch: 1..3..64, height: 1..5..64](%x: f32[batch, 9, {height}, 6]) {{
-  %y: f32[batch, 9, {twice}, 12] = resize(%x) {{shape=([batch], 9, [{twice}], 12), scales=(1.0, 1.0, 2.0, 2.0), mode="{mode}"}}
+  %y: f32[batch, 9, {twice}, 12] = resize(%x) {{{attrs}}}
   return %y
 }}
 """
 
 
+def resizing(height, twice, mode):
+    """A program that doubles the height and width of images."""
+    attrs = RESIZE_ATTRS.format(twice=twice, mode=mode)
+    return parse(RESIZING.format(height=height, twice=twice, attrs=attrs))
+
+
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_resize_of_any_batch(mode):
-    case = Case("batch", parse(RESIZING.format(height=5, twice=10, mode=mode)), LAST)
+    case = Case("batch", resizing(5, 10, mode), LAST)
     assert check_dynamic(TEMPLATES["resize"], case) == 4
 
 
-def test_resize_refuses_pictures_that_vary():
-    region = region_of(parse(RESIZING.format(height="height", twice="2*height", mode="linear")))
-    assert (
-        template_rejection(TEMPLATES["resize"], region)
-        == "the image's size is dynamic, and with it the taps of each pixel"
-    )
+def test_resize_rejects_images_of_dynamic_size():
+    region = region_of(resizing("height", "2*height", "linear"))
+    reason = template_rejection(TEMPLATES["resize"], region)
+    assert reason == "the image's size is dynamic, and with it the taps of each pixel"

@@ -24,14 +24,13 @@ from pelton.tune import candidates, search
 
 
 class Layers:
-    """Makes a program of one seed: pictures, sequences and matrices, layer after layer on whatever is at hand. varying:
-    most sizes of the inputs are such as a run decides."""
+    """Builds a random program of images, sequences and matrices, layer after layer; varying: with dynamic inputs."""
 
     def __init__(self, seed: int, varying: bool = False):
         self.rng, self.builder = np.random.default_rng(seed), Builder()
         some = [
-            symbol(name, least, size, 64) if varying else size
-            for name, least, size in (
+            symbol(name, minimum, size, 64) if varying else size
+            for name, minimum, size in (
                 ("batch", 1, 1),
                 ("height", 4, 7),
                 ("width", 4, 9),

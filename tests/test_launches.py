@@ -39,8 +39,7 @@ SPILLED = 64
 
 
 class Clock:
-    """Measures 100 ns for every launch of what is apart, `together` for so many in one, or for any number; nothing
-    where it is late."""
+    """Measures 100 ns for every separate launch, and for a chain `together` (by its length, if a dict); nothing if late."""
 
     def __init__(self, together: int | dict[int, int], late: bool = False):
         self.together, self.late, self.asked = together, late, 0

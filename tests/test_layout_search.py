@@ -1,5 +1,4 @@
-"""Layouts chosen together: the cheapest way through all that templates demand, found without going every one of
-them."""
+"""The layout search finds templates as cheap as the best of all combinations, without trying every one."""
 
 import itertools
 import random
@@ -39,29 +38,27 @@ LAST, PLANES = Ordered("last", layout.channels_last), Ordered("planes", layout.r
 
 
 def conv(b, x, channels=8):
-    w, bias = (
-        b.constant(np.ones((channels, x.type.shape[1], 1, 1), np.float32)),
-        b.constant(np.zeros(channels, np.float32)),
-    )
+    w = b.constant(np.ones((channels, x.type.shape[1], 1, 1), np.float32))
+    bias = b.constant(np.zeros(channels, np.float32))
     return b.emit(get("convolution"), (x, w, bias), dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=1))[0]
 
 
-def picture(b, name="x"):
+def image(b, name="x"):
     return b.input(TensorType(F32, (1, 8, 5, 7)), name)
 
 
 def chain(length):
     b = Builder()
-    x = picture(b)
+    x = image(b)
     for _ in range(length):
         x = conv(b, x)
     return b.graph([x])
 
 
 def tangle(seed):
-    """Convolutions that read, add, join and cut what others made."""
+    """Convolutions that read, add, concatenate and slice results of others."""
     rng, b = random.Random(seed), Builder()
-    made = [picture(b)]
+    made = [image(b)]
     for _ in range(4):
         made.append(conv(b, rng.choice(made[-2:])))
         then, alike = rng.choice(["nothing", "concat", "add", "slice"]), [v for v in made if v.type == made[-1].type]
@@ -78,8 +75,8 @@ def is_copy(task):
     return task.region.title() == "copy"
 
 
-def priced(seed):
-    """Costs that depend on the layer, on how it reads, and on what it copies."""
+def random_costs(seed):
+    """Costs that depend on the layer, on the layouts of its operands, and on whether it is a copy."""
     rng = random.Random(seed)
     known = {}
 
@@ -106,37 +103,30 @@ def regions(fused):
 
 
 @pytest.mark.parametrize("graph, seed", [(chain(6), s) for s in range(5)] + [(tangle(s), s) for s in range(16)])
-def test_the_cheapest_way_is_as_cheap_as_the_best_of_all(graph, seed):
-    fused, cost = cut(graph), priced(seed)
+def test_the_search_is_as_cheap_as_the_best_of_all_combinations(graph, seed):
+    fused, cost = cut(graph), random_costs(seed)
     found = layout_search.explore(fused, lambda r: (LAST, PLANES))
     chosen, decisions = found.cheapest(cost)
     every = [dict(zip(regions(fused), p)) for p in itertools.product((LAST, PLANES), repeat=len(regions(fused)))]
     assert total(fused, chosen.__getitem__, cost) == min(total(fused, p.__getitem__, cost) for p in every)
-    # what is said of the others is what they would cost
+    # the excess of each alternative is at least what it would cost
     for d in decisions:
         for name, more in d.instead.items():
-            forced = [
-                p
-                for p in every
-                if p[d.region].name == name and all(p[e.region].name == e.by for e in decisions[: decisions.index(d)])
-            ]
-            assert (
-                min(total(fused, p.__getitem__, cost) for p in forced) - total(fused, chosen.__getitem__, cost) <= more
-            )
+            earlier = decisions[: decisions.index(d)]
+            forced = [p for p in every if p[d.region].name == name and all(p[e.region].name == e.by for e in earlier)]
+            least = min(total(fused, p.__getitem__, cost) for p in forced)
+            assert least - total(fused, chosen.__getitem__, cost) <= more
 
 
-def test_what_no_single_change_would_find():
+def test_the_search_finds_what_no_single_change_would():
     """Each of three layers is a little faster on planes, which pays only if none is copied in between."""
     fused = cut(chain(3))
 
     def cost(task):
-        return (
-            5
-            if is_copy(task)
-            else 8
-            if layout.order_of(task.writes[0].type.shape, task.layouts[task.writes[0]]) == (0, 1, 2, 3)
-            else 9
-        )
+        if is_copy(task):
+            return 5
+        output = task.writes[0]
+        return 8 if layout.order_of(output.type.shape, task.layouts[output]) == (0, 1, 2, 3) else 9
 
     chosen, decisions = layout_search.explore(fused, lambda r: (LAST, PLANES)).cheapest(cost)
     assert {c.name for c in chosen.values()} == {"planes"} and not place.place(fused, chosen.__getitem__).copies
@@ -144,10 +134,10 @@ def test_what_no_single_change_would_find():
     assert [d.instead for d in decisions] == [{"last": 11}] * 3
 
 
-def test_templates_that_agree_are_one_way_and_equals_go_to_the_first():
+def test_templates_of_equal_layouts_share_a_transition_and_ties_go_to_the_first():
     fused = cut(chain(4))
     found = layout_search.explore(fused, lambda r: (LAST, Ordered("another", layout.channels_last)))
-    assert all(len(w) == 1 for w in found.transitions) and not found.undecided_tasks()
+    assert all(len(past) == 1 for past in found.transitions) and not found.undecided_tasks()
     chosen, decisions = layout_search.explore(fused, lambda r: (PLANES, LAST)).cheapest(lambda task: 0)
     assert {c.name for c in chosen.values()} == {"planes"} and len(decisions) == 4
 
@@ -156,14 +146,16 @@ def test_states_are_bounded_and_the_first_templates_are_among_them(monkeypatch):
     monkeypatch.setattr(layout_search, "MAX_STATES", 1)
     fused = cut(tangle(3))
     found = layout_search.explore(fused, lambda r: (LAST, PLANES))
-    assert all(w.before == w.after == 0 for past in found.transitions for w in past)
+    assert all(t.before == t.after == 0 for past in found.transitions for t in past)
     chosen, _ = found.cheapest(lambda task: 1 if is_copy(task) else 0)
     assert set(chosen) == set(regions(fused))
 
 
-def test_a_way_that_no_kernel_goes_is_not_taken():
+def test_layouts_that_no_kernel_runs_are_not_chosen():
+    def cost(task):
+        channels_last = task.layouts[task.writes[0]][1] == 1
+        return layout_search.NEVER if channels_last and not is_copy(task) else 1
+
     fused = cut(chain(2))
-    chosen, decisions = layout_search.explore(fused, lambda r: (LAST, PLANES)).cheapest(
-        lambda task: layout_search.NEVER if task.layouts[task.writes[0]][1] == 1 and not is_copy(task) else 1
-    )
+    chosen, decisions = layout_search.explore(fused, lambda r: (LAST, PLANES)).cheapest(cost)
     assert {c.name for c in chosen.values()} == {"planes"} and decisions == ()
