@@ -39,7 +39,7 @@ SPILLED = 64
 
 
 class Clock:
-    """Measures 100 ns for every separate launch, and for a chain `together` (by its length, if a dict); nothing if late."""
+    """Measures 100 ns for every separate launch and `together` for a chain (by length, if a dict); nothing if late."""
 
     def __init__(self, together: int | dict[int, int], late: bool = False):
         self.together, self.late, self.asked = together, late, 0
