@@ -27,7 +27,7 @@ def _name(x) -> str:
 
 def suited(r: Rule, k: int) -> list:
     """The examples that say enough for a pattern."""
-    return [e for e in r.examples if r.patterns[k].needed <= e.keys()]
+    return [e for e in r.examples if r.patterns[k].required <= e.keys()]
 
 
 @pytest.mark.parametrize("r, k", SPELLINGS, ids=_name)

@@ -1,4 +1,4 @@
-"""A graph while it is being rewritten: nodes come and go, and who makes and who reads each value stays known."""
+"""A graph that is being rewritten: its nodes, and the producer and users of each value, kept up to date."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from pelton.ops.op import Term
 
 
 def join_names(names: Iterable[str]) -> str:
-    """The one name of what came from several nodes: `conv1+bn1`."""
+    """The name of a node made from several: `conv1+bn1`."""
     return "+".join(dict.fromkeys(part for name in names for part in name.split("+") if part))
 
 
 class Draft:
-    """The editable form of a graph. Values are shared with the graph it came from, so a value that survives keeps its
-    identity."""
+    """The editable form of a graph, which shares its values: those that remain keep their identity."""
 
     def __init__(self, graph: Graph):
         self.source = graph
@@ -26,32 +25,32 @@ class Draft:
         self.constants = dict(graph.constants)
         self.producer: dict[Value, Node] = {}
         self.users: dict[Value, dict[Node, None]] = {}
-        # every node that came in, for whoever walks the draft
+        # every node added since the caller last cleared this
         self.added: list[Node] = []
-        # position in the source of what the node stands for
-        self._place: dict[Node, int] = {}
+        # position in the source of the node that it replaces
+        self._positions: dict[Node, int] = {}
         self._builder = Builder(
             taken=[v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))]
         )
         self._builder.constants = self.constants
-        for place, node in enumerate(remove_dead_nodes(graph).nodes):
-            self._add(node, place)
+        for position, node in enumerate(remove_dead_nodes(graph).nodes):
+            self._add(node, position)
         self.added.clear()
 
     def __contains__(self, node: Node) -> bool:
-        return node in self._place
+        return node in self._positions
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self._positions)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes by their place in the source; what was added may stand behind its readers."""
-        return tuple(sorted(self._place, key=self._place.__getitem__))
+        """The nodes by their position in the source; added nodes may come after their readers."""
+        return tuple(sorted(self._positions, key=self._positions.__getitem__))
 
-    def place(self, node: Node) -> int:
-        """The position in the source of what a node stands for."""
-        return self._place[node]
+    def position(self, node: Node) -> int:
+        """The position in the source of the node that this one replaces."""
+        return self._positions[node]
 
     def uses(self, value: Value) -> int:
         """How many readers a value has, a graph output counting as one."""
@@ -77,7 +76,7 @@ class Draft:
 
     def build(
         self,
-        thing: Any,
+        expression: Any,
         *,
         at: Node | None = None,
         name: str = "",
@@ -86,47 +85,45 @@ class Draft:
     ) -> tuple[Value, ...]:
         """The values of a Value, Term, array or number; a Term that occurs twice is built once.
 
-        `at` is the node whose position in the graph the new ones take; with `outputs` given, the outermost node makes
-        those values.
+        `at` is the node whose position in the graph the new ones take; `outputs` are the outputs of the outermost node.
         """
         try:
-            return self._builder.build(thing, node_name=name, outputs=outputs, memo=memo)
+            return self._builder.build(expression, node_name=name, outputs=outputs, memo=memo)
         finally:
             for node in self._builder.nodes:
-                self._add(node, self._place.get(at, len(self._place)) if at else len(self._place))
+                self._add(node, self._positions.get(at, len(self._positions)) if at else len(self._positions))
             self._builder.nodes.clear()
 
     # --- editing
 
     def replace(self, node: Node, new: Any, name: str) -> bool:
-        """Puts a Term, value, array or a tuple of them (one per output) where a node was; what nobody reads any more
-        goes.
+        """Replaces a node by a Term, value, array or a tuple of them (one per output), and removes dead nodes.
 
-        False, with nothing changed, where a graph output would become an alias of an input, a constant or another
-        output. Raises ValueError where the types do not agree, Undecided, with nothing changed, where sizes of a run
-        say whether they do.
+        Returns False, with nothing changed, if a graph output would become an alias of an input, a constant or another
+        output. Raises ValueError if the types differ, and Undecided, with nothing changed, if that depends on dynamic
+        dimensions.
         """
         results = new if isinstance(new, tuple) else (new,)
         if any(old in self.outputs and not self._may_be_output(r) for old, r in zip(node.outputs, results)):
             return False
-        held = len(self.added)
+        added_before = len(self.added)
         try:
-            values = self._built(node, results, name)
+            values = self._build_replacement(node, results, name)
         except Undecided:
-            for new in self.added[held:]:
-                self._forget(new)
-            del self.added[held:]
+            for new in self.added[added_before:]:
+                self._remove(new)
+            del self.added[added_before:]
             self.producer.update((v, node) for v in node.outputs)
             raise
-        self._forget(node)
+        self._remove(node)
         for old, value in zip(node.outputs, values):
             if old is not value:
                 self._redirect(old, value)
         self._sweep(node.inputs)
         return True
 
-    def _built(self, node: Node, results: tuple, name: str) -> tuple[Value, ...]:
-        """What replaces the outputs of a node, of equal types."""
+    def _build_replacement(self, node: Node, results: tuple, name: str) -> tuple[Value, ...]:
+        """The values that replace the outputs of a node, of equal types."""
         memo: dict[int, tuple[Value, ...]] = {}
         if len(results) == 1:
             values = self.build(results[0], at=node, name=name, outputs=node.outputs, memo=memo)
@@ -141,58 +138,51 @@ class Draft:
             raise ValueError(reason) if all(t.known for t in (*before, *after)) else Undecided(reason)
         return values
 
-    def _may_be_output(self, thing: Any) -> bool:
-        return isinstance(thing, Term) or (
-            isinstance(thing, Value) and thing in self.producer and thing not in self.outputs
-        )
+    def _may_be_output(self, new: Any) -> bool:
+        return isinstance(new, Term) or (isinstance(new, Value) and new in self.producer and new not in self.outputs)
 
     def _redirect(self, old: Value, new: Value) -> None:
-        """Every reader of `old` reads `new`; where `old` is a graph output, the maker of `new` makes `old` instead, so
-        that it keeps its name."""
+        """Makes every reader of `old` read `new`.
+
+        If `old` is a graph output, the producer of `new` produces `old` instead, so that the output keeps its name.
+        """
         if old in self.outputs and self._may_be_output(new):
-            maker = self.producer[new]
-            place = self._place[maker]
-            self._forget(maker)
-            self._add(
-                Node(
-                    maker.op,
-                    maker.inputs,
-                    maker.attrs,
-                    tuple(old if v is new else v for v in maker.outputs),
-                    maker.name,
-                ),
-                place,
-            )
+            producer = self.producer[new]
+            position = self._positions[producer]
+            self._remove(producer)
+            outputs = tuple(old if v is new else v for v in producer.outputs)
+            self._add(Node(producer.op, producer.inputs, producer.attrs, outputs, producer.name), position)
             old, new = new, old
         for user in tuple(self.users.get(old, ())):
-            self._exchange(user, tuple(new if v is old else v for v in user.inputs))
+            self._replace_inputs(user, tuple(new if v is old else v for v in user.inputs))
         self.outputs = [new if v is old else v for v in self.outputs]
         self._sweep((old,))
 
-    def _exchange(self, node: Node, inputs: tuple[Value, ...]) -> None:
+    def _replace_inputs(self, node: Node, inputs: tuple[Value, ...]) -> None:
         """The same node on other inputs (of the same types)."""
-        place = self._place[node]
-        self._forget(node)
-        self._add(Node(node.op, inputs, node.attrs, node.outputs, node.name), place)
+        position = self._positions[node]
+        self._remove(node)
+        self._add(Node(node.op, inputs, node.attrs, node.outputs, node.name), position)
         self._sweep(node.inputs)
 
     def _sweep(self, values: Iterable[Value]) -> None:
+        """Removes the producers of these values that have no reader, and what then has none."""
         pending = list(values)
         while pending:
-            maker = self.producer.get(pending.pop())
-            if maker is not None and not any(self.users.get(v) or v in self.outputs for v in maker.outputs):
-                self._forget(maker)
-                pending.extend(maker.inputs)
+            node = self.producer.get(pending.pop())
+            if node is not None and not any(self.users.get(v) or v in self.outputs for v in node.outputs):
+                self._remove(node)
+                pending.extend(node.inputs)
 
-    def _add(self, node: Node, place: int) -> None:
-        self._place[node] = place
+    def _add(self, node: Node, position: int) -> None:
+        self._positions[node] = position
         self.producer.update((v, node) for v in node.outputs)
         for v in node.inputs:
             self.users.setdefault(v, {})[node] = None
         self.added.append(node)
 
-    def _forget(self, node: Node) -> None:
-        del self._place[node]
+    def _remove(self, node: Node) -> None:
+        del self._positions[node]
         for v in node.outputs:
             if self.producer.get(v) is node:
                 del self.producer[v]

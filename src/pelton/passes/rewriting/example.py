@@ -1,4 +1,4 @@
-"""The program that a rule's own example stands for: its pattern, with something real in the place of every name."""
+"""Builds the program of a rule's example: the pattern with values for all of its variables."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def draw(type: TensorType, rng: np.random.Generator, low: float, high: float) ->
     return rng.uniform(low, high, type.shape).astype(type.dtype.numpy)
 
 
-class Example:
-    """Makes a graph out of terms whose leaves are texts: `f32[2, 3]` is an input, `=f32[2, 3]` a constant, arrays and
-    numbers are themselves; `x: f32[2, 3]` is the same input wherever it stands.
+class ExampleBuilder:
+    """Builds a graph from terms whose leaves are texts, arrays or numbers.
 
-    `dtype` takes the place of f32, where given: the algebra of a rule shows best in float64. Constants are drawn from
-    0.5 to 2, which suits variances and divisors.
+    `f32[2, 3]` is an input, `=f32[2, 3]` a constant, and `x: f32[2, 3]` one input wherever it occurs. `dtype`, if
+    given, replaces f32: the algebra of a rule shows best in float64. Constants are drawn from 0.5 to 2, which suits
+    variances and divisors.
     """
 
     def __init__(self, seed: int = 0, dtype: DType | None = None):
@@ -49,39 +49,39 @@ class Example:
         if text.strip().startswith("="):
             return self._draft.constant(draw(type, self._rng, 0.5, 2.0))
         self._inputs.append(Value(type, self._draft.fresh(name or f"x{len(self._inputs)}")))
-        # a rule may give back what it met, which no input can replace
+        # a rule may return a variable itself, and an input cannot replace a graph output
         (value,) = self._draft.build(copy(self._inputs[-1]))
         if name:
             self._named[name] = value
         return value
 
-    def fill(self, thing: Any, given: Mapping[str, Any], memo: dict[Any, Any]) -> Any:
+    def fill(self, term: Any, given: Mapping[str, Any], memo: dict[Any, Any]) -> Any:
         """A pattern or a term of an example, with values for its leaves."""
-        if isinstance(thing, str):
-            return self.leaf(thing)
-        key = thing.name if isinstance(thing, (Variable, Many)) else id(thing)
+        if isinstance(term, str):
+            return self.leaf(term)
+        key = term.name if isinstance(term, (Variable, Many)) else id(term)
         if key not in memo:
-            memo[key] = self._filled(thing, given, memo), thing  # held, so that its id stays its own
+            memo[key] = self._fill(term, given, memo), term  # kept alive, so that its id stays unique
         return memo[key][0]
 
-    def _filled(self, thing: Any, given: Mapping[str, Any], memo: dict[Any, Any]) -> Any:
-        if isinstance(thing, Variable):
-            return self.fill(given[thing.name], {}, memo)
-        if isinstance(thing, Many):
-            return tuple(self.fill(part, {}, memo) for part in given[thing.name])
-        if isinstance(thing, np.ndarray) and thing.dtype == np.float32 and self._dtype is not None:
-            return thing.astype(self._dtype.numpy)
-        if not isinstance(thing, Term):
-            return thing
-        op: Op = thing.op.example if isinstance(thing.op, Family) else thing.op
+    def _fill(self, term: Any, given: Mapping[str, Any], memo: dict[Any, Any]) -> Any:
+        if isinstance(term, Variable):
+            return self.fill(given[term.name], {}, memo)
+        if isinstance(term, Many):
+            return tuple(self.fill(part, {}, memo) for part in given[term.name])
+        if isinstance(term, np.ndarray) and term.dtype == np.float32 and self._dtype is not None:
+            return term.astype(self._dtype.numpy)
+        if not isinstance(term, Term):
+            return term
+        op: Op = term.op.example if isinstance(term.op, Family) else term.op
         args: list[Any] = []
-        for a in thing.args:
+        for a in term.args:
             filled = self.fill(a, given, memo) if isinstance(a, (Variable, Many, Term, str, np.ndarray)) else a
             args.extend(filled if isinstance(a, Many) else (filled,))
         attrs: dict[str, Any] = {}
-        for k, v in thing.attrs.items():
+        for k, v in term.attrs.items():
             if isinstance(v, Rest):
-                attrs.update((a, given[a]) for a in op.attrs if a in given and a not in thing.attrs)
+                attrs.update((a, given[a]) for a in op.attrs if a in given and a not in term.attrs)
             elif v is ANY:
                 attrs[k] = given[k]
             else:
@@ -97,6 +97,6 @@ class Example:
 
 
 def program(pattern: Pattern, given: Mapping[str, Any], *, seed: int = 0, dtype: DType | None = None) -> Graph:
-    """The program that a pattern is, with what an example gives for its names."""
-    made = Example(seed, dtype)
-    return made.graph(made.fill(pattern.term, given, {}))
+    """The program of a pattern, with the values that an example gives for its variables."""
+    builder = ExampleBuilder(seed, dtype)
+    return builder.graph(builder.fill(pattern.term, given, {}))

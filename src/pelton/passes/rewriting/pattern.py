@@ -1,4 +1,4 @@
-"""Patterns: programs with variables, traced once from a function, and how they are found in a graph."""
+"""Patterns: programs with variables, traced from a function, and their matching against a graph."""
 
 from __future__ import annotations
 
@@ -38,15 +38,14 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Rest:
-    """Stands for all attributes that the pattern does not spell out (`**conv`)."""
+    """Stands for all attributes that the pattern does not name (`**conv`)."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Family:
-    """Stands for any op of a kind; a rule that needs to know which one asks for its `node`. Examples put `example` in
-    its place."""
+    """Stands for any op of a kind; a rule reads the actual one from `node`. Examples use `example` instead."""
 
     kind: str
     example: Op
@@ -70,7 +69,7 @@ ANY = _Any()
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """An op on patterns. Identity matters: a term used twice in a pattern is one node of the graph."""
+    """An op applied to patterns, compared by identity: a term used twice in a pattern is one node of the graph."""
 
     op: Op | Family
     args: tuple
@@ -85,24 +84,24 @@ class Applied:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A traced pattern: its root, the term that the function gave, what it binds, and of that what has no default."""
+    """A traced pattern: its root, the function's term, the names that it binds, and those of them without default."""
 
     root: Applied
     term: Term
     names: frozenset[str]
-    needed: frozenset[str]
+    required: frozenset[str]
 
 
-Bound = dict[Any, Any]  # name → value, tuple of values or attribute; Applied → the value that it met
+Bound = dict[Any, Any]  # name → value, tuple of values or attribute; Applied → the value that it matched
 
 
 def trace(fn: Callable) -> Pattern:
-    """Calls a pattern function with variables for its parameters. Parameters with a default are left alone (they
-    capture, in loops).
+    """Calls a pattern function with variables for its parameters.
 
-    Keyword-only parameters are attributes, `**rest` the attributes not spelled out, but for those that are absent by
-    default (None): these have to be absent. `*xs` is all further inputs. An attribute that is neither must have its
-    default. Raises TypeError where the function gives no term, or a term leaves out an attribute without default.
+    Parameters with a default keep it (they capture variables of loops). Keyword-only parameters are attributes, `*xs`
+    all further inputs, and `**rest` the attributes that the term does not name, except those whose default is None:
+    these have to be absent. Without `**rest`, attributes that are not named must have their defaults. Raises TypeError
+    if the function returns no Term, or a term leaves out an attribute that has no default.
     """
     args: list[Any] = []
     attrs: dict[str, Any] = {}
@@ -119,10 +118,10 @@ def trace(fn: Callable) -> Pattern:
             args.append(Variable(p.name))
     term = fn(*args, **attrs)
     if not isinstance(term, Term):
-        raise TypeError(f"a pattern must give a term, not {term!r}")
+        raise TypeError(f"a pattern must return a term, not {term!r}")
     names: dict[str, bool] = {}
     root = _compile(term, names, {})
-    return Pattern(root, term, frozenset(names), frozenset(n for n, needed in names.items() if needed))
+    return Pattern(root, term, frozenset(names), frozenset(n for n, required in names.items() if required))
 
 
 def _compile(term: Term, names: dict[str, bool], memo: dict[int, Applied]) -> Applied:
@@ -130,25 +129,25 @@ def _compile(term: Term, names: dict[str, bool], memo: dict[int, Applied]) -> Ap
         return memo[id(term)]
     args = tuple(_compile(a, names, memo) if isinstance(a, Term) else a for a in term.args)
     names.update((a.name, True) for a in args if isinstance(a, (Variable, Many)))
-    spelled = {k: v for k, v in term.attrs.items() if not isinstance(v, Rest)}
-    rest = len(spelled) < len(term.attrs)
+    named = {k: v for k, v in term.attrs.items() if not isinstance(v, Rest)}
+    rest = len(named) < len(term.attrs)
     if isinstance(term.op, Op) and not rest:
         for k, default in term.op.attrs.items():
-            if spelled.setdefault(k, default) is REQUIRED:
+            if named.setdefault(k, default) is REQUIRED:
                 raise TypeError(f"the pattern must say what {term.op.name} has for {k}: a value, ANY, or **rest")
     elif isinstance(term.op, Op):
         for k, default in term.op.attrs.items():
             if default is None:
-                spelled.setdefault(k, None)
-        names.update((k, default is REQUIRED) for k, default in term.op.attrs.items() if k not in spelled)
-    wanted = tuple((k, Attribute(k) if v is ANY else v) for k, v in spelled.items())
-    names.update((v.name, True) for _, v in wanted if isinstance(v, Attribute))
-    memo[id(term)] = Applied(term.op, args, wanted, rest)
+                named.setdefault(k, None)
+        names.update((k, default is REQUIRED) for k, default in term.op.attrs.items() if k not in named)
+    expected = tuple((k, Attribute(k) if v is ANY else v) for k, v in named.items())
+    names.update((v.name, True) for _, v in expected if isinstance(v, Attribute))
+    memo[id(term)] = Applied(term.op, args, expected, rest)
     return memo[id(term)]
 
 
 def matches(pattern: Applied, node: Node, draft: Draft, bound: Bound | None = None) -> Iterator[Bound]:
-    """Every way in which a pattern meets the program that ends in a node."""
+    """All matches of a pattern whose root is this node, as bindings."""
     bound = _attributes(pattern, node, {} if bound is None else bound)
     if bound is None:
         return
@@ -168,16 +167,16 @@ def _attributes(pattern: Applied, node: Node, bound: Bound) -> Bound | None:
     if not pattern.attrs and not pattern.rest:
         return bound
     bound = dict(bound)
-    for name, wanted in pattern.attrs:
+    for name, expected in pattern.attrs:
         given = node.attrs[name]
-        if isinstance(wanted, Attribute):
-            wanted = bound.setdefault(wanted.name, given)
-        if wanted != given:
+        if isinstance(expected, Attribute):
+            expected = bound.setdefault(expected.name, given)
+        if expected != given:
             return None
     if pattern.rest:
-        spelled = {name for name, _ in pattern.attrs}
+        named = {name for name, _ in pattern.attrs}
         for name, given in node.attrs.items():
-            if name not in spelled and bound.setdefault(name, given) != given:
+            if name not in named and bound.setdefault(name, given) != given:
                 return None
     return bound
 
@@ -199,9 +198,9 @@ def _argument(pattern: Any, value: Value, draft: Draft, bound: Bound) -> Iterato
         elif known is value or _equal_numbers(draft.constants.get(known), draft.constants.get(value)):
             yield bound
     elif isinstance(pattern, Applied):
-        met = bound.get(pattern)
-        if met is not None:
-            if met is value:
+        matched = bound.get(pattern)
+        if matched is not None:
+            if matched is value:
                 yield bound
             return
         node = draft.producer.get(value)
@@ -213,10 +212,9 @@ def _argument(pattern: Any, value: Value, draft: Draft, bound: Bound) -> Iterato
 
 
 def is_number(array: np.ndarray | None, number: float) -> bool:
-    """Whether a constant is this number: exactly so for plain ones (1, 0.5, 6), for others (√½) as well as exporters
-    and the type write them.
+    """Whether a constant is this number: exactly for plain ones (1, 0.5, 6), within rounding for others (√½).
 
-    Only constants of rank 0 are numbers: they never change the shape of what they meet (the rule `numbers` makes them
+    Only constants of rank 0 are numbers: they never change the shape of other operands (the rule `numbers` makes them
     so).
     """
     if array is None or array.ndim or (array.dtype.kind == "b") != isinstance(number, bool):
@@ -230,8 +228,7 @@ def is_number(array: np.ndarray | None, number: float) -> bool:
 
 
 def _equal_numbers(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """Whether two constants are one number; larger ones are one value where they are equal (the pass `equal` sees to
-    it)."""
+    """Whether two constants are the same number; larger equal constants are one value already (by the pass `equal`)."""
     return (
         one is not None
         and other is not None

@@ -1,4 +1,4 @@
-"""What the passes did and what they refused to do, as plain data."""
+"""Reports of passes: the rules that were applied and those that were rejected, as plain data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class PassReport:
-    """One pass over one graph. Nodes go by the names they have in the model file (`conv1+bn1` where several became
-    one)."""
+    """One pass over one graph; nodes have their names of the model file (`conv1+bn1` if several became one)."""
 
     name: str
     before: int = 0  # nodes
     after: int = 0
     fired: dict[str, list[str]] = field(default_factory=dict)  # rule → the nodes that it made, in order
-    rejected: dict[str, dict[str, str]] = field(default_factory=dict)  # rule → node → why not
-    says: str = ""  # what a pass did all in all, for people
+    rejected: dict[str, dict[str, str]] = field(default_factory=dict)  # rule → node → reason
+    says: str = ""  # a summary for users
 
     def fire(self, rule: str, node: str) -> None:
         self.fired.setdefault(rule, []).append(node)
@@ -31,7 +30,7 @@ class PassReport:
 
 @dataclass
 class Report:
-    """The passes of one run, in order."""
+    """The reports of all passes of one run, in order."""
 
     passes: list[PassReport] = field(default_factory=list)
 
@@ -52,8 +51,7 @@ class Report:
         return total
 
     def rejected(self) -> dict[str, dict[str, str]]:
-        """rule → node → reason, by the last pass that looked: what an earlier pass refused and a later one did is no
-        refusal."""
+        """rule → node → reason, of the last pass that tried the rule: a later success cancels a rejection."""
         last: dict[str, dict[str, str]] = {}
         for p in self.passes:
             for rule in (*p.fired, *p.rejected):

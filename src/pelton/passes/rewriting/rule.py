@@ -1,5 +1,4 @@
-"""The rewriting engine: a rule is data, before and after; rules are tried until none applies, and say what they did and
-refused."""
+"""The rewriting engine: rules as pattern and replacement, applied until none matches, with a report."""
 
 from __future__ import annotations
 
@@ -23,20 +22,20 @@ from .pattern import Applied, Bound, Family, Pattern, matches, trace
 from .report import PassReport
 
 RULES: dict[str, Rule] = {}
-# what the rule that is being applied may ask about
+# the draft that the rule being applied may query
 _draft: ContextVar[Draft] = ContextVar("draft")
 
 
 class Rejected(Exception):
-    """Raised inside a rule: it meets this place and does not apply. Without a reason nobody needs to hear of it."""
+    """Raised inside a rule that does not apply to a match. Without a reason it is not reported."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Before (patterns: spellings of one program) and after (a function of what was bound, to a term).
+    """Patterns (equivalent programs) and their replacement (a function from the bindings to a term).
 
-    `inexact` marks what rounds differently beyond folding constants; `shared` allows inner values to have other readers
-    (they then stay). `examples` and `rejections` are what the rule is tested on: what to put for each name (see
+    `inexact` marks rules that round differently, beyond folding constants; `shared` allows inner values to have other
+    readers (they then stay). `examples` and `rejections` are test cases: the value of each name (see
     `pelton.passes.rewriting.example`).
     """
 
@@ -55,7 +54,7 @@ class Rule:
         return tuple(inspect.signature(self.after).parameters.values())
 
     def apply(self, bound: Bound, node: Node) -> Any:
-        """Calls `after` with what was bound, by the names of its parameters."""
+        """Calls `after` with the bindings, by the names of its parameters."""
         args: list[Any] = []
         attrs: dict[str, Any] = {}
         rest: set[Any] = {k for k in bound if isinstance(k, str)}
@@ -82,12 +81,12 @@ def rule(
     examples: Iterable[Mapping[str, Any]] = (),
     rejections: Iterable[tuple[Mapping[str, Any], str]] = (),
 ):
-    """Declares a rule from its patterns and the function below it, which gets what was bound, by name, and the matched
-    `node` if it asks.
+    """Declares a rule from its patterns and the decorated function, which gets the bindings by name.
 
-    It gives the replacement: a term, value, array, or a tuple of them for a root with several outputs. Numbers and
-    float64 arrays are rounded once to the element type around them. `require` refuses with a reason, `when` without,
-    and so does what is Undecided, of sizes that a run decides. The stage is the file's name unless said.
+    A parameter `node` gets the matched root. The function returns the replacement: a term, value, array, or a tuple of
+    them for a root with several outputs. Numbers and float64 arrays are rounded once to the element type around them.
+    `require` rejects with a reason, `when` without one; Undecided, of dynamic dimensions, rejects too. The stage is the
+    file's name by default.
     """
 
     def declare(fn: Callable) -> Rule:
@@ -102,7 +101,7 @@ def rule(
                 and any(p.name not in t.names for t in traced)
             ):
                 raise TypeError(f"rule {fn.__name__} asks for {p.name}, which not every pattern binds")
-        made = Rule(
+        declared = Rule(
             fn.__name__,
             stage or fn.__module__.rpartition(".")[2],
             traced,
@@ -113,22 +112,22 @@ def rule(
             tuple(rejections),
             inspect.getdoc(fn) or "",
         )
-        RULES[made.name] = made
-        return made
+        RULES[declared.name] = declared
+        return declared
 
     return declare
 
 
 def rules(*stages: str) -> tuple[Rule, ...]:
-    """The rules of these stages, in this order and that of their declaration: the first one that applies is taken."""
+    """The rules of these stages, in order of stages and declaration: the first one that matches is applied."""
     return tuple(r for stage in stages for r in RULES.values() if r.stage == stage)
 
 
-# --- what a rule may ask and say
+# --- what rules may call
 
 
 def when(condition: bool) -> None:
-    """Unless this holds, the rule has nothing to do here."""
+    """Skips the match, without a report, unless the condition holds."""
     if not condition:
         skip()
 
@@ -138,7 +137,7 @@ def skip() -> NoReturn:
 
 
 def require(condition: bool, reason: str) -> None:
-    """Unless this holds, the rule refuses, and `explain` says why."""
+    """Rejects the match, with a reason that `explain` shows, unless the condition holds."""
     if not condition:
         reject(reason)
 
@@ -153,14 +152,13 @@ def is_constant(*values: Value) -> bool:
 
 
 def array(value: Value) -> np.ndarray:
-    """A constant's elements, floats as float64: rules compute in it, and the result is rounded once. Refuses what is
-    not constant."""
+    """A constant's elements, floats as float64, in which rules compute. Rejects the match if it is not constant."""
     found = elements(value)
     return found.astype(np.float64) if value.type.dtype.is_float else found
 
 
 def elements(value: Value) -> np.ndarray:
-    """A constant's elements as they are. Refuses what is not constant."""
+    """A constant's elements as they are. Rejects the match if it is not constant."""
     found = _draft.get().constants.get(value)
     if found is None:
         reject(f"%{value.name} is not constant")
@@ -168,19 +166,19 @@ def elements(value: Value) -> np.ndarray:
 
 
 def is_filled_with(value: Value, number: float) -> bool:
-    """Whether a value is a constant, all of this one number."""
+    """Whether a value is a constant whose elements all equal this number."""
     found = _draft.get().constants.get(value)
     return found is not None and found.size > 0 and found.flat[0] == number and bool((found == number).all())
 
 
 def scalar(value: Value) -> float:
-    """The number that a constant of rank 0 is; without one the rule has nothing to do here."""
+    """The number of a constant of rank 0; skips the match if it is none."""
     when(is_constant(value) and value.type.rank == 0)
     return array(value).item()
 
 
 def producer_of(value: Value) -> Node | None:
-    """The node that makes a value; inputs and constants have none."""
+    """The node that produces a value; None for inputs and constants."""
     return _draft.get().producer.get(value)
 
 
@@ -193,16 +191,15 @@ def uses(value: Value) -> int:
 
 
 def node_label(node: Node) -> str:
-    """What reports call a node: its name in the model file, else what it makes."""
+    """The name of a node in reports: its name in the model file, else its output."""
     return node.name or "%" + node.outputs[0].name
 
 
 def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = None, *, strict: bool = False) -> Graph:
-    """Applies rules until none applies. `strict` leaves out the inexact ones. The very same graph comes back where
-    nothing applied.
+    """Applies rules until none matches; returns the very same graph if none did. `strict` leaves out inexact rules.
 
-    Raises BuildError, naming the rule, where a replacement has another type than what it replaces, or the rules never
-    come to rest.
+    Raises BuildError, naming the rule, if a replacement has another type than what it replaces, or if the rules do not
+    terminate.
     """
     draft, index = Draft(graph), _Index(r for r in rules if not (strict and r.inexact))
     report = PassReport("rewrite") if report is None else report
@@ -211,14 +208,14 @@ def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = Non
     try:
         while not swept:
             swept, queue = True, deque(draft.nodes)
-            refused.clear()  # the last sweep sees every node as it stays
+            refused.clear()  # the last sweep sees the final nodes
             while queue:
                 node = queue.popleft()
-                fired = node in draft and _fire(node, draft, index, report, refused)
+                fired = node in draft and _apply_first(node, draft, index, report, refused)
                 if not fired:
                     continue
                 swept, changed, patience = False, True, patience - 1
-                # what is new may be the beginning of something
+                # new nodes may match in turn
                 queue.extendleft(reversed(draft.added))
                 draft.added.clear()
                 if patience < 0:
@@ -250,16 +247,18 @@ class _Index:
         return self._of[op]
 
 
-def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: dict[tuple[str, Node], str]) -> str:
-    """The name of the first rule that applied to a node, or nothing."""
+def _apply_first(
+    node: Node, draft: Draft, index: _Index, report: PassReport, refused: dict[tuple[str, Node], str]
+) -> str:
+    """Applies the first rule that matches a node; returns its name, or an empty text."""
     for r, pattern in index[node.op]:
         for bound in matches(pattern.root, node, draft):
-            met = [draft.producer[v] for k, v in bound.items() if isinstance(k, Applied)] + [node]
+            matched = [draft.producer[v] for k, v in bound.items() if isinstance(k, Applied)] + [node]
             try:
                 new = r.apply(bound, node)
                 if not r.shared:
-                    _check_inner(met, draft)
-                name = join_names(n.name for n in sorted(met, key=draft.place))
+                    _check_inner(matched, draft)
+                name = join_names(n.name for n in sorted(matched, key=draft.position))
                 if not draft.replace(node, new, name):
                     reject(
                         f"%{node.outputs[0].name} is a graph output and would become another name of an input, a"
@@ -270,7 +269,7 @@ def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: 
                     refused.setdefault((r.name, node), str(refusal))
                 continue
             except Undecided as unknown:
-                # it would have to know a size that a run decides
+                # depends on a dynamic dimension
                 refused.setdefault((r.name, node), str(unknown))
                 continue
             except (ValueError, TypeError) as e:
@@ -282,10 +281,10 @@ def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: 
     return ""
 
 
-def _check_inner(met: list[Node], draft: Draft) -> None:
-    """Inner values vanish: nobody outside of the match may read them."""
-    for node in met[:-1]:
+def _check_inner(matched: list[Node], draft: Draft) -> None:
+    """Rejects the match if an inner value, which would vanish, has a reader outside of it."""
+    for node in matched[:-1]:
         value = node.output
         require(value not in draft.outputs, f"%{value.name} is a graph output")
         for user in draft.users[value]:
-            require(any(user is n for n in met), f"%{value.name} has another reader: {node_label(user)}")
+            require(any(user is n for n in matched), f"%{value.name} has another reader: {node_label(user)}")

@@ -104,8 +104,8 @@ class Trees(Template):
             SINGLE=of_tree is not None,
         )
         block += f"typedef {memory_type(x.type.dtype)} element;\ntypedef {memory_type(weight.type.dtype)} value;\n"
-        start = literal(initial_value(join), weight.type.dtype).partition("(")[2][:-1]
-        block += f"#define START {start}\n#define JOIN(a, b) {_JOINS[join]}\n"
+        initial = literal(initial_value(join), weight.type.dtype).partition("(")[2][:-1]
+        block += f"#define START {initial}\n#define JOIN(a, b) {_JOINS[join]}\n"
         return kernel(
             "trees.c",
             region,
