@@ -225,7 +225,7 @@ def test_declarations_are_checked(declare):
         declare(lambda x: softmax(x))(lambda x: x)
     with pytest.raises(TypeError, match="asks for y"):
         declare(lambda x: relu(x))(lambda y: y)
-    with pytest.raises(TypeError, match="must give a term"):
+    with pytest.raises(TypeError, match="must return a term"):
         declare(lambda x: x)(lambda x: x)
 
 

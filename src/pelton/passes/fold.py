@@ -1,4 +1,4 @@
-"""What needs no rules: constants are computed, equal things are merged, and what nobody reads goes."""
+"""Constant folding, merging of equal nodes and constants, and removal of dead nodes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from pelton.passes.rewriting.draft import join_names
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import node_label
 
-SMALL = 1 << 20  # bytes: a constant may become this large, or as large as what it is made of, but not larger
+SMALL = 1 << 20  # bytes: limit of a folded constant, unless its operands are larger together
 
 
 def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Nodes of constants become constants, by reference: floats in float64, rounded once per value, the same bytes
-    everywhere. What stands for numbers in few bits stays on its way to a heavy op."""
+    """Evaluates nodes of constants by reference: floats in float64, rounded once per value, equal on all machines.
+
+    Conversions of quantized constants stay in front of heavy ops. Raises ModelError if an evaluation fails.
+    """
     constants, nodes, stay = dict(graph.constants), [], exempt_from_folding(graph.nodes)
     for node in graph.nodes:
         if node in stay or not _foldable(node, constants):
@@ -31,17 +33,15 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
         try:
             found = compute(node, tuple(constants[v] for v in node.inputs))
         except (ValueError, IndexError, OverflowError) as e:
-            # an index beyond its table: it would be no better when it runs
+            # such as an index out of range, which would fail at run time, too
             raise ModelError(
                 f"{node.op.name} of these constants cannot be computed: {e} (node {node_label(node)!r})"
             ) from None
         constants.update(zip(node.outputs, found))
         report.fire("constant", node_label(node))
-    return (
-        graph
-        if len(nodes) == len(graph.nodes)
-        else remove_dead_nodes(graph.replace(nodes=tuple(nodes), constants=constants))
-    )
+    if len(nodes) == len(graph.nodes):
+        return graph
+    return remove_dead_nodes(graph.replace(nodes=tuple(nodes), constants=constants))
 
 
 def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
@@ -57,37 +57,37 @@ def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
 
 
 def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Nodes and constants that no output needs go."""
+    """Removes nodes and constants that no output depends on."""
     return remove_dead_nodes(graph)
 
 
 def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Equal constants are one, and so are nodes of one op on equal inputs. Graph outputs keep a node each: two names
-    are two arrays."""
+    """Merges equal constants, and equal nodes on equal inputs. Every graph output keeps a node of its own."""
     to = _equal_constants(graph)
-    met: dict[Any, int] = {}
+    first_of: dict[Any, int] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
         inputs = tuple(to.get(v, v) for v in node.inputs)
         if inputs != node.inputs:
             node = Node(node.op, inputs, node.attrs, node.outputs, node.name)
         key = _key(node)
-        if key not in met or any(v in graph.outputs for v in node.outputs):
-            met.setdefault(key, len(nodes))
+        if key not in first_of or any(v in graph.outputs for v in node.outputs):
+            first_of.setdefault(key, len(nodes))
             nodes.append(node)
             continue
-        first = nodes[met[key]]
+        first = nodes[first_of[key]]
         to.update(zip(node.outputs, first.outputs))
-        nodes[met[key]] = Node(first.op, first.inputs, first.attrs, first.outputs, join_names((first.name, node.name)))
-        report.fire("equal", node_label(nodes[met[key]]))
+        nodes[first_of[key]] = Node(
+            first.op, first.inputs, first.attrs, first.outputs, join_names((first.name, node.name))
+        )
+        report.fire("equal", node_label(nodes[first_of[key]]))
     if not to:
         return graph
     return remove_dead_nodes(graph.replace(nodes=tuple(nodes)))
 
 
 def _key(node: Node) -> Any:
-    """Equal for nodes that give the same. Foreign ops may be random, and be within nested ones: each is like itself
-    alone."""
+    """Equal for nodes of equal results. Foreign ops, even inside nested ones, may be random: each is unique."""
     if node.op.kind in ("foreign", "nested"):
         return node
     operands = frozenset(node.inputs) if node.op.commutative else node.inputs
@@ -95,19 +95,19 @@ def _key(node: Node) -> Any:
 
 
 def _equal_constants(graph: Graph) -> dict[Value, Value]:
-    """constant → the first one with the same type and bytes. A few elements are compared before all of them."""
+    """constant → the first one with the same type and bytes; a few elements are compared before all of them."""
     to: dict[Value, Value] = {}
-    alike: dict[Any, list[Value]] = {}
+    similar: dict[Any, list[Value]] = {}
     for value, array in graph.constants.items():
         if array.dtype.kind not in "OUST" and value not in graph.outputs:
             step = max(1, array.size // 16)
-            alike.setdefault((value.type, array.reshape(-1)[::step].tobytes()), []).append(value)
-    for values in alike.values():
+            similar.setdefault((value.type, array.reshape(-1)[::step].tobytes()), []).append(value)
+    for values in similar.values():
         first: dict[bytes, Value] = {}
         for value in values if len(values) > 1 else ():
-            kept = first.setdefault(_digest(graph.constants[value]), value)
-            if kept is not value:
-                to[value] = kept
+            same = first.setdefault(_digest(graph.constants[value]), value)
+            if same is not value:
+                to[value] = same
     return to
 
 

@@ -1,5 +1,4 @@
-"""Horizontal merging: convolutions, or matrix products, of one input become one with wider weights, and slices of
-it."""
+"""Horizontal merging: convolutions, or matrix products, of one input become one with wider weights, and slices."""
 
 from __future__ import annotations
 
@@ -18,10 +17,9 @@ from pelton.ops.words import clip, convolution, matmul, slice_
 
 
 def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Convolutions of one input with constant weights, equal kernels and equal attributes, not grouped, are one with
-    all their filters."""
+    """Merges ungrouped convolutions of one input with constant weights, equal window and attributes."""
 
-    def alike(node: Node, draft: Draft) -> Any:
+    def merge_key(node: Node, draft: Draft) -> Any:
         if (
             node.op is not convolution
             or node.attrs["group"] != 1
@@ -31,27 +29,27 @@ def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False)
         x, w, _ = node.inputs
         return x, w.type.shape[2:], tuple(sorted(node.attrs.items()))
 
-    def together(nodes: Sequence[Node], draft: Draft) -> Term:
+    def merge(nodes: Sequence[Node], draft: Draft) -> Term:
         w, b = (np.concatenate([draft.constants[n.inputs[i]] for n in nodes]) for i in (1, 2))
         return convolution(nodes[0].inputs[0], w, b, **nodes[0].attrs)
 
-    return _merge(graph, report, "sibling_convolutions", 1, alike, together)
+    return _merge(graph, report, "sibling_convolutions", 1, merge_key, merge)
 
 
 def sibling_matmuls(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Products of one input with constant matrices (Q, K and V) are one with the matrices side by side."""
+    """Merges products of one input with constant matrices (Q, K and V) into one with the matrices concatenated."""
 
-    def alike(node: Node, draft: Draft) -> Any:
+    def merge_key(node: Node, draft: Draft) -> Any:
         if node.op is not matmul or node.inputs[1] not in draft.constants or node.inputs[1].type.rank != 2:
             return None
         return node.inputs[0], tuple(sorted(node.attrs.items()))
 
-    def together(nodes: Sequence[Node], draft: Draft) -> Term:
+    def merge(nodes: Sequence[Node], draft: Draft) -> Term:
         return matmul(
             nodes[0].inputs[0], np.concatenate([draft.constants[n.inputs[1]] for n in nodes], axis=1), **nodes[0].attrs
         )
 
-    return _merge(graph, report, "sibling_matmuls", -1, alike, together)
+    return _merge(graph, report, "sibling_matmuls", -1, merge_key, merge)
 
 
 def _merge(
@@ -59,105 +57,105 @@ def _merge(
     report: PassReport,
     rule: str,
     axis: int,
-    alike: Callable[[Node, Draft], Any],
-    together: Callable[[Sequence[Node], Draft], Term],
+    merge_key: Callable[[Node, Draft], Any],
+    merge: Callable[[Sequence[Node], Draft], Term],
 ) -> Graph:
-    """Merges the nodes that are `alike` (None: cannot be merged); `axis` is the one of their outputs along which they
-    lie side by side."""
+    """Merges nodes of equal `merge_key` (None: cannot be merged), whose outputs are concatenated along `axis`."""
     draft, families, merged = Draft(graph), dict[Any, list[Node]](), False
     for node in draft.nodes:
-        key = alike(node, draft)
+        key = merge_key(node, draft)
         if key is not None:
-            # what differs in its tail stays alone: a slice of a whole has no epilogue of its own
+            # nodes with different tails stay apart: a slice of the merged result has no epilogue of its own
             tail = _tail(draft, node.output)
             families.setdefault((key, tail and (tail.op, tuple(sorted(tail.attrs.items())))), []).append(node)
     for family in families.values():
         if len(family) > 1:
             name = join_names(n.name for n in family)
-            (whole,) = draft.build(together(family, draft), at=family[0], name=name)
-            merged, along = True, axis % whole.type.rank
-            report.fire(rule, name or node_label(draft.producer[whole]))
-            whole, family = _merge_tails(draft, whole, family, along)
-            _place_slices(draft, whole, family, along)
-    _refuse_strangers(families, report, rule)
+            (merged_value,) = draft.build(merge(family, draft), at=family[0], name=name)
+            merged, along = True, axis % merged_value.type.rank
+            report.fire(rule, name or node_label(draft.producer[merged_value]))
+            merged_value, family = _merge_tails(draft, merged_value, family, along)
+            _replace_by_slices(draft, merged_value, family, along)
+    _report_unmerged(families, report, rule)
     return draft.graph() if merged else graph
 
 
-def _refuse_strangers(families: dict[Any, list[Node]], report: PassReport, rule: str) -> None:
-    """Says of nodes that stay alone why they are not merged with others of their op that read the same."""
+def _report_unmerged(families: dict[Any, list[Node]], report: PassReport, rule: str) -> None:
+    """Reports why nodes are not merged with others of their op that read the same input."""
     readers: dict[Value, int] = {}
     for family in families.values():
         readers[family[0].inputs[0]] = readers.get(family[0].inputs[0], 0) + 1
     for family in families.values():
         if len(family) == 1 and readers[family[0].inputs[0]] > 1:
-            report.reject(
-                rule,
-                node_label(family[0]),
-                f"what else reads %{family[0].inputs[0].name} has another kernel, stride, dilation, padding or tail",
-            )
+            name = family[0].inputs[0].name
+            reason = f"the other readers of %{name} have another kernel, stride, dilation, padding or tail"
+            report.reject(rule, node_label(family[0]), reason)
 
 
-def _merge_tails(draft: Draft, whole: Value, family: list[Node], axis: int) -> tuple[Value, list[Node]]:
-    """As long as every sibling goes on with the same pointwise op and constants along the axis (a bias, an activation),
-    that is done once, too."""
+def _merge_tails(draft: Draft, merged_value: Value, family: list[Node], axis: int) -> tuple[Value, list[Node]]:
+    """Merges tails, too, while every sibling has the same pointwise op next (a bias, an activation)."""
     while True:
         tails = [tail for node in family if (tail := _tail(draft, node.output)) is not None]
         if len(tails) < len(family) or any(t.op is not tails[0].op or t.attrs != tails[0].attrs for t in tails):
-            return whole, family
-        operands = _operands(draft, whole, [n.output for n in family], tails, axis)
+            return merged_value, family
+        operands = _operands(draft, merged_value, [n.output for n in family], tails, axis)
         if operands is None:
-            return whole, family
+            return merged_value, family
         first = tails[0]
-        (whole,) = draft.build(first.op(*operands, **first.attrs), at=family[0], name=join_names(t.name for t in tails))
+        (merged_value,) = draft.build(
+            first.op(*operands, **first.attrs), at=family[0], name=join_names(t.name for t in tails)
+        )
         family = tails
 
 
 def _tail(draft: Draft, value: Value) -> Node | None:
-    """The pointwise node that is all that reads a value, and gives the same shape."""
+    """The pointwise node of the same shape that is the only reader of a value."""
     if draft.uses(value) != 1 or value in draft.outputs:
         return None
     (user,) = draft.users[value]
     return user if user.op.kind == "pointwise" and user.output.type.shape == value.type.shape else None
 
 
-def _operands(draft: Draft, whole: Value, values: list[Value], tails: Sequence[Node], axis: int) -> list[Any] | None:
-    """What one node in the place of several reads: the whole, and constants side by side; None where that cannot be."""
+def _operands(
+    draft: Draft, merged_value: Value, values: list[Value], tails: Sequence[Node], axis: int
+) -> list[Any] | None:
+    """The operands of a merged tail: the merged value, concatenated constants; None if they cannot be merged."""
     operands: list[Any] = []
-    rows = [_value_first(t, v) for t, v in zip(tails, values)]
+    rows = [_operands_value_first(t, v) for t, v in zip(tails, values)]
     for column in zip(*rows):
         if all(c is v for c, v in zip(column, values)):
-            operands.append(whole)
+            operands.append(merged_value)
             continue
         vectors = [vector for c, v in zip(column, values) if (vector := _along(draft, c, v, axis)) is not None]
         if len(vectors) < len(column) or len({c.type.dtype for c in column}) > 1:
             return None
         if all(c.type.rank == 0 and draft.constants[c] == draft.constants[column[0]] for c in column):
             operands.append(column[0])
-        elif tails[0].op is clip:  # its limits are numbers
+        elif tails[0].op is clip:  # its bounds are numbers
             return None
         else:
-            operands.append(np.concatenate(vectors).reshape(-1, *[1] * (whole.type.rank - 1 - axis)))
+            operands.append(np.concatenate(vectors).reshape(-1, *[1] * (merged_value.type.rank - 1 - axis)))
     return operands
 
 
-def _value_first(node: Node, value: Value) -> tuple[Value, ...]:
+def _operands_value_first(node: Node, value: Value) -> tuple[Value, ...]:
     return node.inputs[::-1] if node.op.commutative and node.inputs[0] is not value else node.inputs
 
 
 def _along(draft: Draft, c: Value, value: Value, axis: int) -> np.ndarray | None:
-    """A constant that varies along the axis alone, as a vector of the length that the value has there."""
+    """A constant that varies along the axis alone, as a vector of the value's size there; None otherwise."""
     array, size = draft.constants.get(c), value.type.shape[axis]
     if array is None or array.ndim > value.type.rank:
         return None
     shape = (*[1] * (value.type.rank - array.ndim), *array.shape)
-    return (
-        np.broadcast_to(array.reshape(-1), (size,)) if array.size == shape[axis] and shape[axis] in (1, size) else None
-    )
+    if array.size != shape[axis] or shape[axis] not in (1, size):
+        return None
+    return np.broadcast_to(array.reshape(-1), (size,))
 
 
-def _place_slices(draft: Draft, whole: Value, family: Sequence[Node], axis: int) -> None:
+def _replace_by_slices(draft: Draft, merged_value: Value, family: Sequence[Node], axis: int) -> None:
     begin = 0
     for node in family:
         end = begin + node.output.type.shape[axis]
-        draft.replace(node, slice_(whole, starts=(begin,), ends=(end,), axes=(axis,), steps=(1,)), node.name)
+        draft.replace(node, slice_(merged_value, starts=(begin,), ends=(end,), axes=(axis,), steps=(1,)), node.name)
         begin = end

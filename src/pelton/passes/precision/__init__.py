@@ -1,4 +1,4 @@
-"""In which element types a program is computed and kept: passes in their order, of which a target names some."""
+"""Precision passes, in order: the element types in which a program is computed and stored."""
 
 from __future__ import annotations
 
@@ -27,48 +27,50 @@ def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 
 
 def wide_halves(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Models in half precision in f32, from the first use of a value to the last."""
-    return _told(graph, halves.in_f32(graph), report)
+    """Computes models in half precision in f32, from the first use of a value to the last."""
+    return _report_new_nodes(graph, halves.in_f32(graph), report)
 
 
-def kept(dtype: DType) -> PrecisionPass:
-    """Weights and what lies between nodes as `dtype`, where they are f32 in the model."""
-    return lambda graph, report, takes: _told(graph, lower_precision.lower_precision(graph, dtype), report, dtype)
+def store_as(dtype: DType) -> PrecisionPass:
+    """Stores weights and intermediate values as `dtype` where they are f32 in the model."""
+    return lambda graph, report, takes: _report_new_nodes(
+        graph, lower_precision.lower_precision(graph, dtype), report, dtype
+    )
 
 
 def recurrent(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Recurrent layers as the product of all time steps and the recurrence, which kernels take in any precision."""
+    """Decomposes recurrent layers into one product of all time steps and the recurrence, for any precision."""
     return decompose(graph, lambda _, node: not node.op.recurrent, report)
 
 
 def tf32_weights(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Constant factors of products as the nearest TF32."""
-    return _told(graph, tf32.round_weights(graph), report)
+    """Rounds constant factors of products to the nearest TF32."""
+    return _report_new_nodes(graph, tf32.round_weights(graph), report)
 
 
 def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Nodes on narrow floats that no kernel takes as they are in f32, between two casts."""
-    return _told(graph, widen.widen(graph, takes), report)
+    """Computes nodes on narrow floats that no kernel takes in f32, between two casts."""
+    return _report_new_nodes(graph, widen.widen(graph, takes), report)
 
 
-# Before all rules, which are about f32 then, as kernels are.
+# Before all rules: rules and CPU kernels then see f32.
 FIRST: tuple[tuple[str, PrecisionPass], ...] = (("quantized", quantized_in_f32), ("halves", wide_halves))
 
-# After all rules, which may ask what a constant is exactly.
+# After all rules, which may depend on exact constants.
 PASSES: tuple[tuple[str, PrecisionPass], ...] = (
-    ("fp16", kept(F16)),
-    ("bf16", kept(BF16)),
-    ("recurrent", recurrent),  # layers are kept in one type, but round as products
+    ("fp16", store_as(F16)),
+    ("bf16", store_as(BF16)),
+    ("recurrent", recurrent),  # after storage types: layers have one, but round as products
     ("tf32", tf32_weights),
-    ("widen", widen_nodes),  # last: of what has come to be narrow
+    ("widen", widen_nodes),  # last: applies to what is narrow by now
 )
 
 
-def _told(before: Graph, after: Graph, report: PassReport, dtype: DType | None = None) -> Graph:
-    """The program after a pass, with the nodes that it made in the report: all but casts, or those on a type."""
-    there = set(before.nodes)
+def _report_new_nodes(before: Graph, after: Graph, report: PassReport, dtype: DType | None = None) -> Graph:
+    """Reports the new nodes after a pass, except casts (given a type, only those on it); returns the program."""
+    existing = set(before.nodes)
     for node in after.nodes if after is not before else ():
         of_type = dtype is None or any(v.type.dtype is dtype for v in (*node.inputs, *node.outputs))
-        if node not in there and node.op is not cast and of_type:
+        if node not in existing and node.op is not cast and of_type:
             report.fire(report.name, node_label(node))
     return after

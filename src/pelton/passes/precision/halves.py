@@ -1,5 +1,4 @@
-"""Models in half precision on CPUs: computed and kept in f32, in which CPUs are faster; inputs, outputs and what the
-model casts by itself are rounded."""
+"""Models in half precision on CPUs: computed in f32, which is faster; inputs, outputs and casts of the model round."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ HALVES = {F16, BF16}
 
 
 def in_f32(graph: Graph) -> Graph:
-    """The same program, its halves in f32 from their first use to their last."""
+    """The same program with f16 and bf16 values in f32 from their first use to their last."""
     if not any(v.type.dtype in HALVES for n in graph.nodes for v in n.outputs):
         return graph
     draft = _FloatDraft(graph)
@@ -26,8 +25,7 @@ def in_f32(graph: Graph) -> Graph:
 
 
 class _FloatDraft:
-    """The nodes and constants of the graph that is being made. `wide`: values in f32; those of them that are in `only`
-    are there in no other way."""
+    """The graph being built. `wide`: f32 versions of values; those in `only` have no narrow version (yet)."""
 
     def __init__(self, graph: Graph):
         self.nodes: list[Node] = []
@@ -39,27 +37,27 @@ class _FloatDraft:
         }
 
     def add(self, node: Node) -> None:
-        """A node, in f32 where it computes with halves."""
+        """Adds a node, in f32 if it computes with halves."""
         halves = any(v.type.dtype in HALVES for v in (*node.inputs, *node.outputs))
-        moves = node.op.moves and not self.only.intersection(node.inputs)  # as narrow as what it moves
+        moves = node.op.moves and not self.only.intersection(node.inputs)  # no wider than its operand
         keeps = node.op.kind == "foreign" or node.op.bits or moves
-        if not halves or keeps or not self._in_f32(node):
+        if not halves or keeps or not self._add_in_f32(node):
             for v in node.inputs:
                 if v in self.only:
                     self.cast(self.wide[v], v)
                     self.only.discard(v)
             self.nodes.append(node)
 
-    def _in_f32(self, node: Node) -> bool:
+    def _add_in_f32(self, node: Node) -> bool:
         rounded = {v for v in node.inputs if v.type.dtype in HALVES}
         types = {v: v.type.with_dtype(F32) for v in rounded}
         try:
             found = node.op.infer_types(tuple(types.get(v, v.type) for v in node.inputs), node.attrs)
-        except (TypeError, ValueError):  # takes halves alone
+        except (TypeError, ValueError):  # the op takes halves only
             return False
         if any(t != v.type and t != v.type.with_dtype(F32) for v, t in zip(node.outputs, found)):
             return False
-        inputs = tuple(self._widened(v) if v in rounded else v for v in node.inputs)
+        inputs = tuple(self._widen(v) if v in rounded else v for v in node.inputs)
         outputs = []
         for v, t in zip(node.outputs, found):
             if t == v.type:
@@ -71,7 +69,7 @@ class _FloatDraft:
         self.nodes.append(Node(node.op, inputs, node.attrs, tuple(outputs), node.name))
         return True
 
-    def _widened(self, v: Value) -> Value:
+    def _widen(self, v: Value) -> Value:
         if v not in self.wide:
             self.wide[v] = self._fresh(F32, v)
             if v in self.constants:

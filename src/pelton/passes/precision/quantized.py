@@ -1,4 +1,4 @@
-"""Conversions to and from few bits as the arithmetic that they stand for, done already where they are of constants."""
+"""Expands quantize and dequantize ops into arithmetic in f32, and folds what has constant operands."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pelton.ir.folding import is_worth_folding
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import TensorType
 
-SMALL = 1 << 20  # elements that a constant may come to have, as in imports, or as many as its operands
-FEW = 64  # elements: constants that are compared with those of expansions
+SMALL = 1 << 20  # elements: limit of a folded constant, as in imports, unless an operand has more
+FEW = 64  # elements: limit of constants that expansions share
 
 
 def converts(node: Node) -> bool:
-    """Whether a node converts to or from few bits."""
+    """Whether a node quantizes or dequantizes."""
     return node.op.stepwise
 
 
 def in_f32(graph: Graph) -> Graph:
-    """The program with every such node written out, and what this makes of constants alone computed."""
+    """The program with every such node expanded, and the resulting constant nodes folded."""
     if not any(map(converts, graph.nodes)):
         return graph
-    return _Writing(graph).graph()
+    return _Expansion(graph).graph()
 
 
-class _Writing:
-    """A program that is being written out node by node."""
+class _Expansion:
+    """A program whose nodes are expanded one by one."""
 
     def __init__(self, graph: Graph):
         self.source = graph
@@ -40,18 +40,18 @@ class _Writing:
         for v, array in graph.constants.items():
             if array.size <= FEW and array.dtype.kind not in "OUST":
                 self._numbers.setdefault(_key(array), v)
-        self._new: set[Value] = set()  # constants that nodes written out read or give
+        self._new: set[Value] = set()  # constants that expanded nodes read or produce
 
     def graph(self) -> Graph:
         for node in self.source.nodes:
             if converts(node):
-                self._write(node)
+                self._expand(node)
             else:
                 self._add(node)
         return remove_dead_nodes(self.source.replace(nodes=tuple(self.nodes), constants=self.constants))
 
-    def _write(self, node: Node) -> None:
-        """The steps of a node; the last one makes what the node made."""
+    def _expand(self, node: Node) -> None:
+        """Adds the nodes of an expansion; the last one produces the output of the node."""
         body = expand_op(node.op, node.inputs, node.attrs)
         last = body.nodes[-1]
         stem = node.output.name.partition(f".{last.op.name}")[0]
@@ -64,15 +64,15 @@ class _Writing:
             self._add(Node(step.op, inputs, step.attrs, (to[step.output],), node.name))
 
     def _add(self, node: Node) -> None:
-        """The node, or what it gives where it reads constants alone, some of which were none in the source."""
-        if not self._folds(node):
+        """Adds a node, or its value if it reads only constants, at least one of them new."""
+        if not self._is_foldable(node):
             self.nodes.append(node)
             return
         found = evaluate_node(node, tuple(self.constants[v] for v in node.inputs))
         self.constants.update((v, np.asarray(a, v.type.dtype.numpy, order="C")) for v, a in zip(node.outputs, found))
         self._new.update(node.outputs)
 
-    def _folds(self, node: Node) -> bool:
+    def _is_foldable(self, node: Node) -> bool:
         known = all(v in self.constants for v in node.inputs) and not self._new.isdisjoint(node.inputs)
         types, given = tuple(v.type for v in node.outputs), tuple(v.type for v in node.inputs)
         if not known or node.op.kind == "foreign":
@@ -84,7 +84,7 @@ class _Writing:
         )
 
     def _number(self, array: np.ndarray) -> Value:
-        """A constant of an expansion, one for all of them that are equal."""
+        """A constant of an expansion, shared by all equal ones."""
         if _key(array) not in self._numbers:
             value = Value(TensorType.of(array), self._fresh("constant"))
             self._numbers[_key(array)] = value

@@ -1,5 +1,4 @@
-"""Folding into neighbours: what scales or shifts the channels of a convolution or product by constants moves into its
-weights and bias."""
+"""Folding into weights: constant factors and shifts around convolutions and products move into weights and bias."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ STATISTICS_GROUPED = dict(g="=f32[6]", s="=f32[6]", m="=f32[6]", v="=f32[6]", ep
 
 
 def per_channel(c: Value, rank: int, channels: int) -> np.ndarray:
-    """A constant that varies along axis 1 alone, as a vector over the channels; refuses any other."""
+    """A constant that varies along axis 1 alone, as a vector over the channels; rejects any other."""
     shape = (*[1] * (rank - c.type.rank), *c.type.shape)
     require(
         len(shape) == rank and math.prod(shape) == shape[1] and shape[1] in (1, channels),
@@ -48,12 +47,12 @@ def per_channel(c: Value, rank: int, channels: int) -> np.ndarray:
 
 
 def _filters(w: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Each filter of a convolution times its own factor."""
+    """Multiplies each filter of a convolution by its factor."""
     return w * factor.reshape(-1, *[1] * (w.ndim - 1))
 
 
 def _planes(w: np.ndarray, factor: np.ndarray, group: int) -> np.ndarray:
-    """The same for a transposed convolution, whose output channels lie along axis 1, group after group."""
+    """The same for a transposed convolution, whose output channels are axis 1, group by group."""
     grouped = w.reshape(group, w.shape[0] // group, *w.shape[1:])
     return (grouped * factor.reshape(group, 1, w.shape[1], *[1] * (w.ndim - 2))).reshape(w.shape)
 
@@ -89,7 +88,7 @@ def conv_batch_norm(x, w, b, g, s, m, v, epsilon, **conv):
     rejections=[(dict(UP, **STATISTICS, b="f32[3]"), "the weights are not constant")],
 )
 def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
-    """The same for a transposed convolution: its output channels lie along the second axis of the weights."""
+    """The same for a transposed convolution, whose output channels are the second axis of the weights."""
     factor, shift = _as_affine(g, s, m, v, epsilon)
     require(is_constant(w, b), "the weights are not constant")
     return conv_transpose(x, _planes(array(w), factor, group), array(b) * factor + shift, group=group, **conv)
@@ -101,11 +100,11 @@ def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
     rejections=[(dict(STATISTICS, x="f32[2, 3, 5]", m="f32[3]"), "the statistics are not constant")],
 )
 def batch_norm_alone(x, g, s, m, v, epsilon):
-    """A batch norm with nothing to fold it into is a factor and a shift per channel."""
+    """A batch norm without a convolution to fold into is a factor and a shift per channel."""
     factor, shift, mean, bias = (
         c.reshape(-1, *[1] * (x.type.rank - 2)) for c in (*_as_affine(g, s, m, v, epsilon), array(m), array(s))
     )
-    # the mean cancels what narrow floats would have rounded away
+    # subtracting the mean first avoids cancellation in narrow floats
     if x.type.dtype.size < 4:
         return add(mul(sub(x, mean), factor), bias)
     return add(mul(x, factor), shift)
@@ -184,12 +183,12 @@ def _per_input(c: Value, x: Value, group: int) -> np.ndarray:
     ],
 )
 def scale_conv(x, w, b, c, group, **conv):
-    """A factor per input channel joins the weights that meet that channel."""
+    """A factor per input channel scales the weights of that channel."""
     when(is_constant(c))
     require(is_constant(w), "the weights are not constant")
-    factor, held = _per_input(c, x, group), array(w)
-    filters = held.reshape(group, -1, *held.shape[1:]) * factor.reshape(group, 1, -1, *[1] * (held.ndim - 2))
-    return convolution(x, filters.reshape(held.shape), b, group=group, **conv)
+    factor, weights = _per_input(c, x, group), array(w)
+    filters = weights.reshape(group, -1, *weights.shape[1:]) * factor.reshape(group, 1, -1, *[1] * (weights.ndim - 2))
+    return convolution(x, filters.reshape(weights.shape), b, group=group, **conv)
 
 
 @rule(
@@ -198,20 +197,14 @@ def scale_conv(x, w, b, c, group, **conv):
     rejections=[(dict(DENSE, c="=f32[4, 1, 1]"), "the padding would be shifted")],
 )
 def shift_conv(x, w, b, c, pads, group, **conv):
-    """A shift per input channel is one of the bias, where there is no padding that it does not meet."""
+    """A shift per input channel joins the bias, unless there is padding, which it does not shift."""
     when(is_constant(c))
     require(is_constant(w, b), "the weights are not constant")
     require(not any(pads), "the padding would be shifted, too")
-    shift, held = _per_input(c, x, group), array(w)
-    taps = held.reshape(group, -1, held.shape[1], math.prod(held.shape[2:])).sum(axis=-1, dtype=held.dtype)
-    return convolution(
-        x,
-        w,
-        array(b) + (taps * shift[:, None, :]).sum(axis=-1, dtype=held.dtype).reshape(-1),
-        pads=pads,
-        group=group,
-        **conv,
-    )
+    shift, weights = _per_input(c, x, group), array(w)
+    taps = weights.reshape(group, -1, weights.shape[1], math.prod(weights.shape[2:])).sum(axis=-1, dtype=weights.dtype)
+    bias = array(b) + (taps * shift[:, None, :]).sum(axis=-1, dtype=weights.dtype).reshape(-1)
+    return convolution(x, w, bias, pads=pads, group=group, **conv)
 
 
 # --- factors and shifts around matrix products
@@ -241,7 +234,7 @@ def matmul_scale(x, w, c):
     rejections=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")],
 )
 def scale_matmul(x, w, c):
-    """A factor per column of the rows joins the rows of the matrix that they meet."""
+    """A factor per column of the left operand scales the rows of the matrix."""
     when(is_constant(w, c) and w.type.rank >= 2)
     require(broadcast_shapes(x.type.shape, c.type.shape) == x.type.shape, f"%{x.name} is broadcast by it")
     return matmul(x, array(w) * _per_column(c, w.type.shape[-2]).reshape(-1, 1))
@@ -252,7 +245,7 @@ def scale_matmul(x, w, c):
     examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b=1.5, c="=f32[3]")],
 )
 def linear_scale(x, w, b, c):
-    """A factor behind a product and its bias is one of both."""
+    """A factor behind a product and its bias scales both."""
     when(is_constant(w, b, c) and w.type.rank >= 2)
     factor = _per_column(c, w.type.shape[-1])
     return add(matmul(x, array(w) * factor), _per_column(b, w.type.shape[-1]) * factor)
@@ -276,25 +269,25 @@ _REDUCTIONS = (reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod)
 
 @rule(
     *[
-        lambda x, *, inner, kept, axes, keepdims, op=op: op(
-            op(x, axes=inner, keepdims=kept), axes=axes, keepdims=keepdims
+        lambda x, *, inner, inner_keepdims, axes, keepdims, op=op: op(
+            op(x, axes=inner, keepdims=inner_keepdims), axes=axes, keepdims=keepdims
         )
         for op in _REDUCTIONS
     ],
     examples=[
-        dict(x="f32[2, 3, 4]", inner=(1,), kept=False, axes=(1,), keepdims=True),
-        dict(x="f32[2, 3, 4]", inner=(1,), kept=True, axes=(0, 1), keepdims=True),
+        dict(x="f32[2, 3, 4]", inner=(1,), inner_keepdims=False, axes=(1,), keepdims=True),
+        dict(x="f32[2, 3, 4]", inner=(1,), inner_keepdims=True, axes=(0, 1), keepdims=True),
     ],
 )
-def reduce_reduce(x, inner, kept, axes, node):
+def reduce_reduce(x, inner, inner_keepdims, axes, node):
     """A reduction of a reduction is one over the axes of both."""
     when(x.type.dtype.is_float or node.op is not reduce_mean)
-    left = [a for a in range(x.type.rank) if kept or a not in inner]
+    left = [a for a in range(x.type.rank) if inner_keepdims or a not in inner]
     both = tuple(sorted({*inner, *(left[a] for a in axes)}))
-    found, shape = node.op(x, axes=both, keepdims=False), node.output.type.shape
-    whole = tuple(1 if a in both else d for a, d in enumerate(x.type.shape))
-    if shape == whole:
+    shape = node.output.type.shape
+    if shape == tuple(1 if a in both else d for a, d in enumerate(x.type.shape)):
         return node.op(x, axes=both, keepdims=True)
-    return (
-        found if shape == tuple(d for a, d in enumerate(x.type.shape) if a not in both) else reshape(found, shape=shape)
-    )
+    reduced = node.op(x, axes=both, keepdims=False)
+    if shape == tuple(d for a, d in enumerate(x.type.shape) if a not in both):
+        return reduced
+    return reshape(reduced, shape=shape)

@@ -1,5 +1,4 @@
-"""Recognition of rotary embeddings: pairs of elements turned by angles, in the spellings of the models that exporters
-write down."""
+"""Recognition of rotary embeddings (pairs of elements rotated by angles) in the forms that exporters write."""
 
 from __future__ import annotations
 
@@ -36,55 +35,57 @@ from .slices import AxisSlice, full, sliced
 # --- which elements are pairs
 
 
-def _part(x: Value) -> tuple[Value, list[AxisSlice], range]:
-    """What a value is a part of, and what it takes of that: along all axes but the last, and along the last, whose size
-    has to be known."""
-    maker = producer_of(x)
-    source, cuts = x, [AxisSlice(0, d) for d in x.type.shape]
-    if maker is not None and maker.op is slice_:
-        source = maker.inputs[0]
-        cuts = full(source.type.shape, **maker.attrs)
-    *others, last = cuts
+def _slice_of(x: Value) -> tuple[Value, list[AxisSlice], range]:
+    """The source of a slice, and what it takes along all axes but the last, and along the last, of known size."""
+    producer = producer_of(x)
+    source, axes = x, [AxisSlice(0, d) for d in x.type.shape]
+    if producer is not None and producer.op is slice_:
+        source = producer.inputs[0]
+        axes = full(source.type.shape, **producer.attrs)
+    *others, last = axes
     require(is_known(*last), f"the width of %{x.name} is not known")
     return source, others, range(*last)
 
 
-def _run(first: int, step: int, count: int) -> range:
+def _positions(first: int, step: int, count: int) -> range:
     return range(first, first + (count - 1) * step + 1, step)
 
 
-def _pairs(places: range, interleaved: bool) -> tuple[range, range]:
-    """The places of the first and of the second elements of all pairs."""
-    return (places[::2], places[1::2]) if interleaved else (places[: len(places) // 2], places[len(places) // 2 :])
+def _pairs(positions: range, interleaved: bool) -> tuple[range, range]:
+    """The positions of the first and of the second elements of all pairs."""
+    return (
+        (positions[::2], positions[1::2])
+        if interleaved
+        else (positions[: len(positions) // 2], positions[len(positions) // 2 :])
+    )
 
 
 def _is_pairs(x: Value, a: Value, b: Value, interleaved: bool) -> bool:
-    """Whether a has the first elements of the pairs in x, and b the second ones."""
-    (source, around, whole), (of_a, around_a, first), (of_b, around_b, second) = map(_part, (x, a, b))
+    """Whether a holds the first elements of the pairs in x, and b the second ones."""
+    (source, around, whole), (of_a, around_a, first), (of_b, around_b, second) = map(_slice_of, (x, a, b))
     return of_a is source is of_b and around_a == around == around_b and (first, second) == _pairs(whole, interleaved)
 
 
-def _whole(a: Value, b: Value, interleaved: bool) -> Any:
-    """The value of whose pairs a has the first elements, and b the second ones."""
-    (source, around, first), (of_b, around_b, second) = _part(a), _part(b)
+def _source_of_pairs(a: Value, b: Value, interleaved: bool) -> Any:
+    """The value whose pairs have their first elements in a, and the second ones in b."""
+    (source, around, first), (of_b, around_b, second) = _slice_of(a), _slice_of(b)
     when(of_b is source and a.type == b.type and around == around_b and len(first) > 0)
     count, apart = len(first), second[0] - first[0]
     step = apart if interleaved else apart // count
     when(step > 0)
-    places = _run(first[0], step, 2 * count)
-    when(_pairs(places, interleaved) == (first, second))
-    return sliced(source, [*around, AxisSlice(places.start, places.stop, places.step)])
+    positions = _positions(first[0], step, 2 * count)
+    when(_pairs(positions, interleaved) == (first, second))
+    return sliced(source, [*around, AxisSlice(positions.start, positions.stop, positions.step)])
 
 
 # --- angles
 
 
-def _once(c: Value, pairs: int, interleaved: bool) -> Any:
-    """Cosines or sines per pair, out of what has them per element; refuses where the elements of a pair are not seen to
-    share them."""
+def _angles_per_pair(c: Value, pairs: int, interleaved: bool) -> Any:
+    """Cosines or sines per pair, from those per element; rejects unless both elements of a pair provably share them."""
 
     @cache
-    def once(v: Value) -> Any:
+    def per_pair(v: Value) -> Any:
         if v.type.shape[-1:] in ((), (1,)):
             return v  # one for all
         shape, last = (*v.type.shape[:-1], pairs), v.type.rank - 1
@@ -92,42 +93,42 @@ def _once(c: Value, pairs: int, interleaved: bool) -> Any:
             one, other = (elements(v)[..., p.start : p.stop : p.step] for p in _pairs(range(2 * pairs), interleaved))
             require(np.array_equal(one, other), f"%{v.name} has different angles for the elements of a pair")
             return one.copy()
-        maker = producer_of(v)
-        if maker is None or not maker.inputs:
+        producer = producer_of(v)
+        if producer is None or not producer.inputs:
             reject(f"%{v.name} is not seen to have one angle per pair")
-        x, others, attrs = maker.inputs[0], maker.inputs[1:], maker.attrs
-        if maker.op.kind == "pointwise":
-            return maker.op(*map(once, maker.inputs), **attrs)
-        if maker.op is concat and not interleaved and attrs["axis"] == last and others == (x,):
+        x, others, attrs = producer.inputs[0], producer.inputs[1:], producer.attrs
+        if producer.op.kind == "pointwise":
+            return producer.op(*map(per_pair, producer.inputs), **attrs)
+        if producer.op is concat and not interleaved and attrs["axis"] == last and others == (x,):
             return x
-        if maker.op is reshape and interleaved and x.type.shape == (*shape, 2):
-            twice = producer_of(x)
+        if producer.op is reshape and interleaved and x.type.shape == (*shape, 2):
+            repeated = producer_of(x)
             if (
-                twice is not None
-                and (twice.op is expand or twice.op is concat and len(set(twice.inputs)) == 1)
-                and twice.inputs[0].type.shape == (*shape, 1)
+                repeated is not None
+                and (repeated.op is expand or repeated.op is concat and len(set(repeated.inputs)) == 1)
+                and repeated.inputs[0].type.shape == (*shape, 1)
             ):
-                return reshape(twice.inputs[0], shape=shape)
-        if maker.op in (reshape, expand) and x.type.shape[-1:] == (2 * pairs,):
-            return maker.op(once(x), shape=shape)
+                return reshape(repeated.inputs[0], shape=shape)
+        if producer.op in (reshape, expand) and x.type.shape[-1:] == (2 * pairs,):
+            return producer.op(per_pair(x), shape=shape)
         if (
-            maker.op is transpose
+            producer.op is transpose
             and attrs["perm"][-1] == last
-            or maker.op is slice_
+            or producer.op is slice_
             and last not in attrs["axes"]
-            or maker.op is gather
+            or producer.op is gather
             and attrs["axis"] < x.type.rank - 1
-            or maker.op is gather_nd
+            or producer.op is gather_nd
             and attrs["batch_dims"] + others[0].type.shape[-1] < x.type.rank
         ):
-            return maker.op(once(x), *others, **attrs)
+            return producer.op(per_pair(x), *others, **attrs)
         reject(f"%{v.name} is not seen to have one angle per pair")
 
-    return once(c)
+    return per_pair(c)
 
 
 def _same(c: Value, d: Value) -> bool:
-    """Whether two values are one, or equal constants: each reader of a constant may have got its own shape of it."""
+    """Whether two values are identical or equal constants: each reader may have its own reshape of a constant."""
     return c is d or is_constant(c, d) and np.array_equal(elements(c), elements(d))
 
 
@@ -140,22 +141,24 @@ def _per_element(x: Value, a: Value, b: Value, c: Value, s: Value, interleaved: 
     when(broadcast_shapes(x.type.shape, c.type.shape, s.type.shape) == x.type.shape)
     for v in (c, s):
         require(v.type.shape[-1:] == (2 * pairs,), f"%{v.name} does not have an angle per element")
-    return rotary(x, _once(c, pairs, interleaved), _once(s, pairs, interleaved), interleaved=interleaved)
+    return rotary(
+        x, _angles_per_pair(c, pairs, interleaved), _angles_per_pair(s, pairs, interleaved), interleaved=interleaved
+    )
 
 
 def _angles(pairs: int, interleaved: bool, lead: tuple[int, ...] = ()) -> np.ndarray:
-    """Cosines of something, each for both elements of a pair."""
+    """Some cosines, each for both elements of a pair."""
     one = np.cos(np.arange(np.prod(lead, dtype=int) * pairs)).astype(np.float32).reshape(*lead, pairs)
     return np.repeat(one, 2, -1) if interleaved else np.concatenate([one, one], -1)
 
 
-def _places(x: str, start: int, end: int, step: int = 1) -> Term:
+def _elements(x: str, start: int, end: int, step: int = 1) -> Term:
     return slice_(x, starts=(start,), ends=(end,), axes=(3,), steps=(step,))
 
 
 _X, _F, _T = "x: f32[2, 3, 5, 8]", "f: f32[2, 1, 5, 4]", "t: f32[7, 4]"
-_HALVES = dict(x=_X, a=_places(_X, 0, 4), b=_places(_X, 4, 8), axis=3)
-_PART = dict(x=_places(_X, 1, 7), a=_places(_X, 1, 4), b=_places(_X, 4, 7), axis=3)
+_HALVES = dict(x=_X, a=_elements(_X, 0, 4), b=_elements(_X, 4, 8), axis=3)
+_PART = dict(x=_elements(_X, 1, 7), a=_elements(_X, 1, 4), b=_elements(_X, 4, 7), axis=3)
 _TWICE = concat(_F, _F, axis=3)
 _LOOKED_UP = reshape(gather(concat(_T, _T, axis=1), np.array([4, 0, 2, 2, 6]), axis=0), shape=(1, 5, 8))
 _CUT = transpose(slice_(_angles(4, False, (6, 2)), starts=(0,), ends=(5,), axes=(0,), steps=(1,)), perm=(1, 0, 2))
@@ -184,8 +187,8 @@ def rotary_halves(x, a, b, c, s, axis):
 
 _PAIRS = dict(
     x=_X,
-    a=_places(_X, 0, 7, 2),
-    b=_places(_X, 1, 8, 2),
+    a=_elements(_X, 0, 7, 2),
+    b=_elements(_X, 1, 8, 2),
     one=(2, 3, 5, 4, 1),
     two=(2, 3, 5, 4, 1),
     axis=4,
@@ -215,7 +218,7 @@ def rotary_pairs(x, a, b, c, s, one, two, axis, shape):
 # --- angles per pair: (a · cos − b · sin, b · cos + a · sin)
 
 
-def _turned(a, b, c, s, c2, s2):
+def _rotate(a, b, c, s, c2, s2):
     return sub(mul(a, c), mul(b, s)), add(mul(b, c2), mul(a, s2))
 
 
@@ -225,7 +228,7 @@ def _per_pair(a: Value, b: Value, c: Value, s: Value, c2: Value, s2: Value, inte
         c.type.shape[-1:] == s.type.shape[-1:] == a.type.shape[-1:]
         and broadcast_shapes(a.type.shape, c.type.shape, s.type.shape) == a.type.shape
     )
-    return rotary(_whole(a, b, interleaved), c, s, interleaved=interleaved)
+    return rotary(_source_of_pairs(a, b, interleaved), c, s, interleaved=interleaved)
 
 
 _INPUTS = dict(c="c: f32[5, 4]", s="s: f32[2, 1, 5, 4]", c2="c: f32[5, 4]", s2="s: f32[2, 1, 5, 4]")
@@ -235,26 +238,26 @@ _CONSTANTS = dict(
 
 
 @rule(
-    lambda a, b, c, s, c2, s2, *rest, axis: concat(*_turned(a, b, c, s, c2, s2), *rest, axis=axis),
+    lambda a, b, c, s, c2, s2, *rest, axis: concat(*_rotate(a, b, c, s, c2, s2), *rest, axis=axis),
     stage="recognize",
     examples=[dict(_HALVES, **_INPUTS, rest=()), dict(_HALVES, **_CONSTANTS, rest=("f32[2, 3, 5, 1]",))],
 )
 def rotary_split(a, b, c, s, c2, s2, *rest, axis):
-    """(x₁ · cos − x₂ · sin, x₂ · cos + x₁ · sin), x₁ and x₂ the halves of x; what is joined behind them stays so."""
+    """(x₁ · cos − x₂ · sin, x₂ · cos + x₁ · sin), x₁ and x₂ the halves of x; further operands of the concat stay."""
     when(axis == a.type.rank - 1)
-    turned = _per_pair(a, b, c, s, c2, s2, False)
-    return concat(turned, *rest, axis=axis) if rest else turned
+    rotated = _per_pair(a, b, c, s, c2, s2, False)
+    return concat(rotated, *rest, axis=axis) if rest else rotated
 
 
 @rule(
     lambda a, b, c, s, c2, s2, *, one, two, axis, shape: reshape(
-        concat(*(reshape(t, shape=n) for t, n in zip(_turned(a, b, c, s, c2, s2), (one, two))), axis=axis), shape=shape
+        concat(*(reshape(t, shape=n) for t, n in zip(_rotate(a, b, c, s, c2, s2), (one, two))), axis=axis), shape=shape
     ),
     stage="recognize",
     examples=[dict(_PAIRS, **_INPUTS), dict(_PAIRS, **_CONSTANTS)],
 )
 def rotary_split_pairs(a, b, c, s, c2, s2, one, two, axis, shape):
-    """The same with x₁ and x₂ the even and the odd places of x, put back to where they came from."""
+    """The same with x₁ and x₂ the even and the odd elements of x, interleaved again."""
     when(
         one == two == (*a.type.shape, 1) and axis == a.type.rank and shape == (*a.type.shape[:-1], 2 * a.type.shape[-1])
     )
@@ -269,28 +272,37 @@ def rotary_split_pairs(a, b, c, s, c2, s2, one, two, axis, shape):
     stage="recognize",
     examples=[
         dict(
-            x=_places(_X, 0, 4), c="f32[5, 2]", s="f32[5, 2]", interleaved=True, rest=_places(_X, 4, 8), more=(), axis=3
+            x=_elements(_X, 0, 4),
+            c="f32[5, 2]",
+            s="f32[5, 2]",
+            interleaved=True,
+            rest=_elements(_X, 4, 8),
+            more=(),
+            axis=3,
         ),
         dict(
-            x=_places(_X, 1, 5),
+            x=_elements(_X, 1, 5),
             c="f32[5, 1]",
             s="f32[5, 1]",
             interleaved=False,
-            rest=_places(_X, 5, 7),
+            rest=_elements(_X, 5, 7),
             more=("f32[2, 3, 5, 2]",),
             axis=3,
         ),
     ],
 )
 def rotary_part(x, c, s, rest, *more, axis, interleaved):
-    """What follows the turned elements and is handed through belongs to them."""
+    """Elements behind the rotated ones that are passed through become part of the rotary op."""
     when(axis == x.type.rank - 1)
-    (source, around, first), (of, around_rest, left) = _part(x), _part(rest)
+    (source, around, first), (of, around_rest, left) = _slice_of(x), _slice_of(rest)
     when(of is source and around == around_rest and len(first) > 0 and len(left) > 0)
     count = len(first)
-    places = _run(first[0], first.step, count + len(left))
-    when(first.step > 0 and (places[:count], places[count:]) == (first, left))
+    positions = _positions(first[0], first.step, count + len(left))
+    when(first.step > 0 and (positions[:count], positions[count:]) == (first, left))
     whole = rotary(
-        sliced(source, [*around, AxisSlice(places.start, places.stop, places.step)]), c, s, interleaved=interleaved
+        sliced(source, [*around, AxisSlice(positions.start, positions.stop, positions.step)]),
+        c,
+        s,
+        interleaved=interleaved,
     )
     return concat(whole, *more, axis=axis) if more else whole
