@@ -5,9 +5,9 @@ their answers and times.
     make clients            # which makes the venv for it, or:
     build/clients/bin/python clients/run.py [PROGRAM …] [--page docs/clients.md] [--level N]
 
-Each program of clients/programs runs in a process of its own: with ONNX Runtime, by `python -m pelton.onnxruntime` with
-an empty cache (the engines are built), and by the same with the engines that are kept by then. It ends with 1 where a
-program failed, or where answers differ.
+Each program of clients/programs runs in its own process: with ONNX Runtime, by `python -m pelton.onnxruntime` with an
+empty cache (engines are built), and by the same with the cached engines. The exit status is 1 if a program failed or
+answers differ.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pelton.cli.text import count
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted(p.stem for p in (HERE / "programs").glob("*.py"))
-# floating numbers are equal when they are no further apart, by this plus as much of the larger
+# floats are equal if they differ by no more than this, absolute plus relative to the larger
 NEAR = 2e-3
-TOGETHER = "pelton.onnxruntime"
+STAND_IN = "pelton.onnxruntime"
 HEAD = """# Libraries written for ONNX Runtime, as they are
 
 Written by `make clients`. Each program of `clients/programs` runs with ONNX Runtime and by `python -m
@@ -46,9 +46,7 @@ class Failed(Exception):
 
 def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument(
-        "programs", nargs="*", metavar="PROGRAM", help=f"one of {', '.join(PROGRAMS)}; all of them without"
-    )
+    ask.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"one of {', '.join(PROGRAMS)} (default: all)")
     ask.add_argument("--page", type=Path, help="write the table here")
     ask.add_argument("--level", type=int, default=3)
     a = ask.parse_args()
@@ -59,10 +57,10 @@ def main() -> int:
     for name in a.programs or PROGRAMS:
         print(f"{name} …", file=sys.stderr, flush=True)
         try:
-            row, equal = compared(name, a.level)
+            row, equal = compare(name, a.level)
         except Failed as e:
             print(f"{name}: {e}", file=sys.stderr)
-            row, equal = f"| {said(name)} | – | failed: {str(e).splitlines()[-1]} | – | – | – | – | – | – |", False
+            row, equal = f"| {title(name)} | – | failed: {str(e).splitlines()[-1]} | – | – | – | – | – | – |", False
         failed |= not equal
         rows.append(row)
         print(row, flush=True)
@@ -77,46 +75,44 @@ def main() -> int:
     return int(failed)
 
 
-def said(name: str) -> str:
-    """What a program says of itself in its first line."""
+def title(name: str) -> str:
+    """The first line of a program's docstring."""
     return (HERE / "programs" / f"{name}.py").read_text().partition('"""')[2].partition("\n")[0].rstrip('."')
 
 
-def compared(name: str, level: int) -> tuple[str, bool]:
+def compare(name: str, level: int) -> tuple[str, bool]:
     """A row of the table, and whether the answers are equal."""
     with tempfile.TemporaryDirectory(prefix="pelton-clients-") as folder:
-        out, cache = Path(folder) / "told.json", Path(folder) / "cache"
-        theirs = told(name, [], out, {})
+        out, cache = Path(folder) / "report.json", Path(folder) / "cache"
+        theirs = run_program(name, [], out, {})
         if "skipped" in theirs:
-            return f"| {said(name)} | – | not run: {theirs['skipped']} | – | – | – | – | – | – |", True
+            return f"| {title(name)} | – | not run: {theirs['skipped']} | – | – | – | – | – | – |", True
         ours = [
-            told(name, ["-m", TOGETHER], out, {"PELTON_CACHE_DIR": str(cache), "PELTON_LEVEL": str(level)})
+            run_program(name, ["-m", STAND_IN], out, {"PELTON_CACHE_DIR": str(cache), "PELTON_LEVEL": str(level)})
             for _ in range(2)
         ]
-    for one, runtime in ((theirs, "onnxruntime"), *((o, TOGETHER) for o in ours)):
+    for one, runtime in ((theirs, "onnxruntime"), *((o, STAND_IN) for o in ours)):
         if one["runtime"] != runtime:
-            raise Failed(f"{name} was to run on {runtime}, but imported {one['runtime']}")
-    apart = [
+            raise Failed(f"{name} should run on {runtime}, but imported {one['runtime']}")
+    found = [
         problem
         for other in (*ours, {"answers": ours[0]["again"]})
         for problem in differences(theirs["answers"], other["answers"])
     ]
-    for problem in dict.fromkeys(apart):
+    for problem in dict.fromkeys(found):
         print(f"{name}: {problem}", file=sys.stderr)
-    answers = "equal" if not apart else f"{len(dict.fromkeys(apart))} differ: {apart[0]}"
-    kept = ours[1]
-    return (
-        (
-            f"| {said(name)} | {theirs['package']} {theirs['version']} | {answers} | {theirs['first']:.2f} |"
-            f" {ours[0]['first']:.2f} | {kept['first']:.2f} | {1e3 * theirs['later']:.2f} | {1e3 * kept['later']:.2f} |"
-            f" {theirs['later'] / kept['later']:.2f} |"
-        ),
-        not apart,
+    answers = "equal" if not found else f"{len(dict.fromkeys(found))} differ: {found[0]}"
+    cached = ours[1]
+    row = (
+        f"| {title(name)} | {theirs['package']} {theirs['version']} | {answers} | {theirs['first']:.2f} |"
+        f" {ours[0]['first']:.2f} | {cached['first']:.2f} | {1e3 * theirs['later']:.2f} |"
+        f" {1e3 * cached['later']:.2f} | {theirs['later'] / cached['later']:.2f} |"
     )
+    return row, not found
 
 
-def told(name: str, before: list[str], out: Path, more: dict[str, str]) -> dict[str, Any]:
-    """What a program tells; Failed with the end of what it printed, where it does not come to that."""
+def run_program(name: str, before: list[str], out: Path, more: dict[str, str]) -> dict[str, Any]:
+    """The report of a program. Raises Failed with the end of its error output if it does not write one."""
     out.unlink(missing_ok=True)
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, **more, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
@@ -134,8 +130,7 @@ def told(name: str, before: list[str], out: Path, more: dict[str, str]) -> dict[
 
 
 def differences(a: Any, b: Any, where: str = "answers") -> Iterator[str]:
-    """Where two answers differ: in what they are made of, in texts and whole numbers at all, in floating ones by more
-    than NEAR."""
+    """Where two answers differ: in structure, in strings and integers, and in floats by more than NEAR."""
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         for key in a:
             yield from differences(a[key], b[key], f"{where}[{key!r}]")

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import pelton
 from pelton.ops.expressions import compiled_safely
-from pelton.compat.session.signature import well_formed
+from pelton.compat.session.signature import is_onnx_type
 
 ML, MICROSOFT = "ai.onnx.ml", "com.microsoft"
 RNG = np.random.default_rng(5)
@@ -173,9 +173,9 @@ def test_names_of_types():
         "optional(seq(tensor(string)))",
         "map(string,tensor(double))",
     ):
-        assert well_formed(name)
+        assert is_onnx_type(name)
     for name in ("float", "map(tensor(float))x", "seq(seq)", "map(word,tensor(float))", ""):
-        assert not well_formed(name)
+        assert not is_onnx_type(name)
 
 
 # --- support vectors

@@ -40,7 +40,7 @@ def beside(tmp_path, monkeypatch):
     importlib.invalidate_caches()
     yield home
     pelton.onnxruntime.uninstall()
-    for name in finder._theirs():
+    for name in finder._imported_modules():
         del sys.modules[name]
 
 

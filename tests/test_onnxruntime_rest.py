@@ -136,7 +136,7 @@ def test_ort_value():
     assert isinstance(session.run_with_ort_values(["Y"], {"X": value})[0], ort.OrtValue)
     typed = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(X, TensorProto.FLOAT)
     assert typed.is_tensor() and typed.element_type() == TensorProto.FLOAT and typed.shape() == [3, 2]
-    with pytest.raises(RuntimeError, match="4 bytes each"):
+    with pytest.raises(RuntimeError, match="4 bytes per element"):
         ort.OrtValue.ortvalue_from_numpy_with_onnx_type(X.astype(np.float16), TensorProto.FLOAT)
     with pytest.raises(RuntimeError, match="memory of the CPU"):
         ort.OrtValue.ortvalue_from_numpy(X, "cuda", 0)

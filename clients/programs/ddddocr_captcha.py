@@ -6,7 +6,7 @@ import logging
 import ddddocr
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from told import tell
+from report import report
 
 logging.getLogger("ddddocr").setLevel(logging.ERROR)
 
@@ -44,4 +44,4 @@ def read(readers: dict) -> dict:
     }
 
 
-tell("ddddocr", make, read)
+report("ddddocr", make, read)

@@ -5,7 +5,7 @@ import json
 import zipfile
 
 from magika import Magika
-from told import tell
+from report import report
 
 
 def archive() -> bytes:
@@ -35,4 +35,4 @@ def name(magika: Magika) -> dict:
     return {key: {"label": str(r.output.label), "score": r.score} for key, r in found.items()}
 
 
-tell("magika", Magika, name)
+report("magika", Magika, name)

@@ -3,7 +3,7 @@
 import numpy as np
 from nudenet import NudeDetector
 from skimage import data
-from told import tell
+from report import report
 
 
 def look(detector: NudeDetector) -> dict:
@@ -12,4 +12,4 @@ def look(detector: NudeDetector) -> dict:
     return {"found": detector.detect(np.ascontiguousarray(data.astronaut()[:, :, ::-1])), "raw": raw[:, :, ::50]}
 
 
-tell("nudenet", NudeDetector, look)
+report("nudenet", NudeDetector, look)

@@ -13,7 +13,7 @@ from optimum.onnxruntime import (  # noqa: E402
     ORTModelForMaskedLM,
     ORTModelForSequenceClassification,
 )
-from told import tell  # noqa: E402
+from report import report  # noqa: E402
 from transformers import (  # noqa: E402
     BertConfig,
     BertForMaskedLM,
@@ -104,4 +104,4 @@ def ask(pipelines: dict) -> dict:
     return found
 
 
-tell("optimum-onnx", make, ask)
+report("optimum-onnx", make, ask)

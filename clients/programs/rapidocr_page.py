@@ -2,7 +2,7 @@
 
 from PIL import Image, ImageDraw, ImageFont
 from rapidocr import RapidOCR
-from told import tell
+from report import report
 
 import numpy as np
 
@@ -28,4 +28,4 @@ def read(reader: RapidOCR) -> dict:
     return {"lines": [*found.txts], "boxes": found.boxes, "scores": [*found.scores]}
 
 
-tell("rapidocr", lambda: RapidOCR(params={"Global.log_level": "error"}), read)
+report("rapidocr", lambda: RapidOCR(params={"Global.log_level": "error"}), read)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from silero_vad import get_speech_timestamps, load_silero_vad
-from told import skip, tell
+from report import report, skip
 
 if shutil.which("espeak-ng") is None:
     skip("espeak-ng is not installed")
@@ -51,4 +51,4 @@ def listen(model) -> dict:
     }
 
 
-tell("silero-vad", lambda: load_silero_vad(onnx=True), listen)
+report("silero-vad", lambda: load_silero_vad(onnx=True), listen)

@@ -19,7 +19,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
-from told import tell
+from report import report
 
 IRIS, DIABETES = load_iris(return_X_y=True), load_diabetes(return_X_y=True)
 X, R = IRIS[0].astype(np.float32), DIABETES[0].astype(np.float32)
@@ -69,4 +69,4 @@ def make() -> dict:
 
 
 MODELS = models()
-tell("skl2onnx", make, lambda sessions: {name: session.run(None, fed) for name, (session, fed) in sessions.items()})
+report("skl2onnx", make, lambda sessions: {name: session.run(None, fed) for name, (session, fed) in sessions.items()})

@@ -1,5 +1,4 @@
-"""Makes `import onnxruntime` give Pelton's stand-in, in this process and in those that multiprocessing starts, and ends
-it."""
+"""Makes `import onnxruntime` import pelton.onnxruntime, in this process and those that multiprocessing starts."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ log = logging.getLogger("pelton.onnxruntime")
 NAME = "onnxruntime"
 HOME = "pelton.onnxruntime"
 TOOLS = ("backend", "datasets", "quantization", "tools", "transformers")
-# what processes find on sys.path that do not know of `install`
+# a folder on sys.path, by which child processes find the stand-in without calling `install`
 CHILDREN = str(Path(__file__).parent / "children")
 
 
-class _Alias(Loader):
+class _AliasLoader(Loader):
     """Loads a module that exists under another name."""
 
     def __init__(self, name: str):
@@ -40,10 +39,10 @@ class _Alias(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec  # its own again, by which it imports
+        module.__spec__ = self.spec  # the import system has replaced it; relative imports need its own
 
 
-class _Absent(Loader):
+class _MissingLoader(Loader):
     """Loads a module in which every name is missing."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -54,7 +53,7 @@ class _Absent(Loader):
 
 
 class _Distribution(metadata.Distribution):
-    """What importlib.metadata finds for the name: a version, and the module that belongs to it."""
+    """The distribution `onnxruntime` of importlib.metadata: a version, and the name of the module."""
 
     def read_text(self, filename: str) -> str | None:
         return {
@@ -69,8 +68,8 @@ class _Distribution(metadata.Distribution):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the stand-in, and for ONNX Runtime's tools, which are Python alone: its own where it is installed, else
-    modules in which names are missing."""
+    """Finds the stand-in's modules. ONNX Runtime's tools, which are pure Python, are its own if it is installed, else
+    modules in which all names are missing."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -79,38 +78,38 @@ class _Finder(MetaPathFinder):
         if top != NAME:
             return None
         tool = rest.partition(".")[0] in TOOLS
-        if tool and (folder := _real()) is not None:
+        if tool and (folder := _real_folder()) is not None:
             return PathFinder.find_spec(name, [os.path.join(folder, *rest.split(".")[:-1])])
         ours = f"{HOME}.{rest}" if rest else HOME
         try:
             found = importlib.util.find_spec(ours)
-        except ModuleNotFoundError:  # nothing of ours is above it
+        except ModuleNotFoundError:  # Pelton has no parent module
             found = None
         if found is not None:
             return ModuleSpec(
-                name, _Alias(ours), origin=found.origin, is_package=found.submodule_search_locations is not None
+                name, _AliasLoader(ours), origin=found.origin, is_package=found.submodule_search_locations is not None
             )
-        return ModuleSpec(name, _Absent(), is_package=True) if tool else None
+        return ModuleSpec(name, _MissingLoader(), is_package=True) if tool else None
 
     def find_distributions(
         self,
         context: metadata.DistributionFinder.Context = metadata.DistributionFinder.Context(),  # noqa: B008
     ) -> Iterable[metadata.Distribution]:
-        elsewhere = "path" in vars(context)  # only what lies in certain folders is asked for
+        elsewhere = "path" in vars(context)  # the search is limited to certain folders
         return [_Distribution()] if not elsewhere and (context.name or NAME).lower() == NAME else []
 
 
 _finder = _Finder()
-_before: dict[str, ModuleType] = {}  # what was imported when the stand-in was put there
+_replaced: dict[str, ModuleType] = {}  # modules of ONNX Runtime that were imported before `install`
 
 
-def _real() -> str | None:
-    """The folder of ONNX Runtime, where it is installed."""
+def _real_folder() -> str | None:
+    """The folder of ONNX Runtime; None if it is not installed."""
     found = PathFinder.find_spec(NAME, [folder for folder in sys.path if folder != CHILDREN])
     return next(iter(found.submodule_search_locations or ()), None) if found is not None else None
 
 
-def _theirs() -> list[str]:
+def _imported_modules() -> list[str]:
     return [name for name in sys.modules if name == NAME or name.startswith(NAME + ".")]
 
 
@@ -123,15 +122,15 @@ def install() -> None:
     """From now on, `import onnxruntime` imports pelton.onnxruntime, in this process and in those that multiprocessing
     starts from it.
 
-    What has imported ONNX Runtime itself before keeps it: call this first. Calling it again changes nothing.
+    Modules that imported ONNX Runtime before keep it, so call this first. Calling it again changes nothing.
     """
     if installed():
         return
-    for name in _theirs():
-        _before[name] = sys.modules.pop(name)
-    if NAME in _before:
+    for name in _imported_modules():
+        _replaced[name] = sys.modules.pop(name)
+    if NAME in _replaced:
         log.warning(
-            "onnxruntime had been imported before Pelton was put in its place; modules that have it keep it. Call"
+            "onnxruntime had been imported before Pelton took its place; modules that imported it keep it. Call"
             " pelton.onnxruntime.install() first"
         )
     sys.meta_path.insert(0, _finder)
@@ -140,16 +139,16 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """From now on, `import onnxruntime` imports what it did before `install`; modules that have imported the stand-in
-    keep it."""
+    """From now on, `import onnxruntime` imports what it did before `install`; modules that imported the stand-in keep
+    it."""
     if not installed():
         return
     sys.meta_path.remove(_finder)
     sys.path.remove(CHILDREN)
-    for name in _theirs():
+    for name in _imported_modules():
         del sys.modules[name]
-    for tool in TOOLS:  # which an import hangs into the package above it
+    for tool in TOOLS:  # which importing sets as attributes of the parent package
         vars(sys.modules[HOME]).pop(tool, None)
-    sys.modules.update(_before)
-    _before.clear()
+    sys.modules.update(_replaced)
+    _replaced.clear()
     importlib.invalidate_caches()

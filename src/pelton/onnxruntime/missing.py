@@ -1,5 +1,4 @@
-"""Names that ONNX Runtime has and Pelton has not: they can be imported, inherited from and looked up, and say so when
-they are used."""
+"""Stand-ins for names of ONNX Runtime that Pelton lacks: they can be imported, and raise when they are used."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from . import exceptions
 
 
 class _Missing(type):
-    """The type of classes that cannot be made: to call one, or one that inherits from it, raises NotImplemented with
-    its name. Their attributes are alike."""
+    """The type of classes that cannot be instantiated: calling one, or a subclass, raises NotImplemented with its name.
+    Their attributes are such classes, too."""
 
     path: str
 
@@ -23,7 +22,7 @@ class _Missing(type):
         )
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):  # what Python asks of any class
+        if name.startswith("__"):  # which Python looks up on any class
             raise AttributeError(f"type object {cls.path!r} has no attribute {name!r}")
         return missing(f"{cls.path}.{name}")
 
@@ -32,13 +31,13 @@ class _Missing(type):
 
 
 def missing(path: str) -> type:
-    """What stands for a class, function or value of that dotted name."""
+    """The stand-in for a class, function or value of that dotted name."""
     module, _, name = path.rpartition(".")
     return _Missing(name, (), {"path": path, "__module__": module})
 
 
-def named(module: str, names: Collection[str] | None = None) -> Callable[[str], Any]:
-    """The `__getattr__` of a module: these names, or all but special ones, are there and missing."""
+def missing_names(module: str, names: Collection[str] | None = None) -> Callable[[str], Any]:
+    """The `__getattr__` of a module in which these names (default: all but special ones) are stand-ins."""
 
     def look(name: str) -> Any:
         if name.startswith("__") or names is not None and name not in names:
@@ -49,8 +48,7 @@ def named(module: str, names: Collection[str] | None = None) -> Callable[[str], 
 
 
 class MissingModule(ModuleType):
-    """A module of ONNX Runtime's tools that is not here: every name can be imported from it, and every module below
-    it."""
+    """A module of ONNX Runtime's tools that is not installed: every name and submodule can be imported from it."""
 
     def __getattr__(self, name: str) -> Any:
-        return named(self.__name__)(name)
+        return missing_names(self.__name__)(name)

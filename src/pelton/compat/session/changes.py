@@ -28,7 +28,7 @@ class Changes:
     files: dict[str, bytes] = field(default_factory=dict)
 
     def digests(self) -> list[str]:
-        """What engines depend on, of these."""
+        """Digests of all changes, which are part of the key of an engine."""
 
         def digest(data: Any) -> str:
             return hashlib.sha256(data).hexdigest()
@@ -40,7 +40,7 @@ class Changes:
         ]
 
     def apply(self, model: onnx.ModelProto) -> None:
-        """Changes a model. ModelError for constants that are no tensors."""
+        """Applies the changes to a model. Raises ModelError for arrays that ONNX cannot hold and data out of bounds."""
         for value in (*model.graph.input, *model.graph.output, *model.graph.value_info) if self.denoted else ():
             for d in value.type.tensor_type.shape.dim:
                 if d.denotation in self.denoted:
@@ -56,7 +56,7 @@ class Changes:
         missing = self.constants.keys() - {t.name for t in graph.initializer}
         if missing:
             log.warning(
-                "add_initializer names %s, which the model has not among its initializers; nothing is changed for it",
+                "add_initializer names %s, which the model does not have as initializers; they are ignored",
                 ", ".join(map(repr, sorted(missing))),
             )
         declared = {v.name: v.type.tensor_type for v in (*graph.input, *graph.value_info)}
@@ -65,15 +65,17 @@ class Changes:
                 try:
                     t.CopyFrom(numpy_helper.from_array(self.constants[t.name], t.name))
                 except (TypeError, ValueError, NotImplementedError) as e:
-                    raise ModelError(f"add_initializer: the array for {t.name!r} is none of ONNX: {e}") from None
-                # an initializer that is also an input: what it says of its sizes is no longer so
+                    raise ModelError(
+                        f"add_initializer: the array for {t.name!r} cannot be a tensor of ONNX: {e}"
+                    ) from None
+                # an initializer that is also an input: its declared shape no longer holds
                 if t.name in declared:
                     declared[t.name].ClearField("shape")
                     for size in t.dims:
                         declared[t.name].shape.dim.add(dim_value=size)
 
     def _read(self, tensor: onnx.TensorProto) -> None:
-        """The data of a tensor out of a file that is in memory."""
+        """Reads the data of a tensor from a file that is in memory."""
         entry = {e.key: e.value for e in tensor.external_data}
         data = self.files.get(entry.get("location", "")) if tensor.data_location == 1 else None
         if data is None:
@@ -84,7 +86,7 @@ class Changes:
         except ValueError:
             raise ModelError(
                 f"tensor {tensor.name!r} has its data at {entry.get('offset')!r}, {entry.get('length')!r} bytes of it,"
-                f" of {entry['location']}: these are no numbers"
+                f" of {entry['location']}: these are not numbers"
             ) from None
         if not 0 <= offset <= offset + length <= len(data):
             raise ModelError(
@@ -97,10 +99,10 @@ class Changes:
 
 
 def _bytes(array: np.ndarray) -> Any:
-    """What stands for the elements of an array: their bytes, or the texts."""
+    """The bytes to digest for an array: its elements, or the representation of its strings."""
     return repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
 
 
-def unread(names: list[str], files: Mapping[str, bytes]) -> list[str]:
-    """The files of external data that are still read from disk."""
+def files_on_disk(names: list[str], files: Mapping[str, bytes]) -> list[str]:
+    """The files of external data that are not replaced and hence read from disk."""
     return [name for name in names if name not in files]

@@ -22,7 +22,7 @@ from pelton.system.forks import survives_fork
 from pelton.targets import is_gpu
 
 from . import estimate, model as models
-from .changes import unread
+from .changes import files_on_disk
 from .engine_cache import EngineCache, engine_in, key_of
 from .pool import EnginePool, Shapes, accepted_sizes, format_shapes, may_accept
 from .providers import ProviderChoice
@@ -72,7 +72,7 @@ class ModelEngines:
     def first(self) -> Engine | None:
         """The engine before any run: prebuilt, from the cache, or built where all sizes are known; else None."""
         found = self.prebuilt or self._cached(None)
-        if found is None and not self.signature.open:
+        if found is None and not self.signature.is_dynamic:
             found = self._build({a.name: a.fixed for a in self.signature.ports})
         return found
 
@@ -142,7 +142,7 @@ class ModelEngines:
                 given = options if fixed is None else options.but(shapes=fixed)
                 return models.build_engine(source, given, options.optimum or optimum, self._shows_progress)
 
-        if not self.signature.open:
+        if not self.signature.is_dynamic:
             return build(None, None)
         reason: object = "it accepts others"
         try:
@@ -180,7 +180,7 @@ class ModelEngines:
         model = self._model
         found = [self._cache.digest(model), *changes.digests()]
         external = self._cache.details(found[0], lambda: models.external_files(model))
-        for name in unread(external, changes.files):
+        for name in files_on_disk(external, changes.files):
             file = model.parent / name
             # the importer reports missing files
             found += [name, self._cache.digest(file) if file.is_file() else ""]

@@ -24,7 +24,7 @@ from .model_engines import ModelEngines, shapes_of
 from .profile import Profile
 from .providers import CPU, CUDA, ProviderChoice, choose
 from .settings import RunOptions, SessionOptions, check_run, log
-from .signature import ModelMetadata, NodeArg, check_fed
+from .signature import ModelMetadata, NodeArg, check_feed_names
 from .values import IOBinding, OrtValue
 
 
@@ -55,9 +55,9 @@ class InferenceSession:
         self._profile = Profile(self._settings.profile_file_prefix) if self._settings.enable_profiling else None
         if providers is None and self._settings.has_providers():
             providers = self._settings.providers
-        self._begin(choose(providers, provider_options))
+        self._initialize(choose(providers, provider_options))
 
-    def _begin(self, choice: ProviderChoice) -> None:
+    def _initialize(self, choice: ProviderChoice) -> None:
         """Sets what depends on where the model runs."""
         begin = time.monotonic_ns()
         self._choice, self._engines = choice, ModelEngines(self._model, self._settings, choice)
@@ -65,7 +65,7 @@ class InferenceSession:
         self._names = {a.name for a in self._signature.inputs}
         self._output_names = [a.name for a in self._signature.outputs]
         self._only_tensors = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
-        # the one that ran last: mostly, there is one for all sizes
+        # the engine of the last run: usually, one serves all sizes
         self._engine = self._engines.first()
         on_cpu = self._engines.on_cpu
         if on_cpu != (choice.target == "cpu"):  # a config entry or a prebuilt engine overrides the providers
@@ -74,7 +74,7 @@ class InferenceSession:
             self._profile.add("session_initialization", "Session", begin, time.monotonic_ns())
         log.debug("session of %s on %s", self._engines.name, ", ".join(self._choice.names))
 
-    # --- what the model is
+    # --- the model
 
     def get_inputs(self) -> list[NodeArg]:
         return [*self._signature.inputs]
@@ -83,7 +83,7 @@ class InferenceSession:
         return [*self._signature.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """Inputs that have a value in the model. Engines keep it as a constant: feeding another is refused."""
+        """Inputs that have a value in the model. It is a constant of the engine: feeding another raises InputError."""
         return [*self._signature.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
@@ -93,7 +93,7 @@ class InferenceSession:
         return self._settings
 
     def get_providers(self) -> list[str]:
-        """What it runs on, first."""
+        """The providers of the session; it runs on the first."""
         return self._choice.names
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
@@ -102,8 +102,8 @@ class InferenceSession:
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """The session as if it were made anew for these."""
-        self._begin(choose(providers, provider_options, strictly=True))
+        """Sets up the session again, for these providers."""
+        self._initialize(choose(providers, provider_options, strictly=True))
 
     def disable_fallback(self) -> None:
         """Nothing to do: there is one provider."""
@@ -112,12 +112,12 @@ class InferenceSession:
         """Nothing to do: there is one provider."""
 
     def get_profiling_start_time_ns(self) -> int:
-        """When tracing began, in nanoseconds of `time.monotonic_ns`; 0 where nothing is traced."""
+        """When tracing began, in nanoseconds of `time.monotonic_ns`; 0 if nothing is traced."""
         return self._profile.start if self._profile is not None else 0
 
     def end_profiling(self) -> str:
-        """Writes the trace (`enable_profiling`) and gives the name of its file, which ui.perfetto.dev and
-        chrome://tracing open; "" where nothing was traced. Runs from now on are not traced."""
+        """Writes the trace (`enable_profiling`) and returns the name of its file, which ui.perfetto.dev and
+        chrome://tracing open, or "" if nothing was traced. Later runs are not traced."""
         profile, self._profile = self._profile, None
         return profile.write() if profile is not None else ""
 
@@ -128,22 +128,21 @@ class InferenceSession:
         return [OrtMemoryInfo("Cpu")] * len(self._signature.outputs)
 
     def get_input_epdevices(self) -> list[None]:
-        """Nothing is known of devices in ONNX Runtime's terms."""
+        """None for each input: Pelton has no devices in ONNX Runtime's sense."""
         return [None] * len(self._signature.inputs)
 
     def get_provider_graph_assignment_info(self) -> list[Any]:
         raise InputError(
-            "nodes are compiled together and belong to no provider one by one; `pelton explain` and `pelton inspect`"
-            " say what became of them"
+            "nodes are compiled together, not assigned to providers one by one; `pelton explain` and `pelton inspect`"
+            " show what became of them"
         )
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
-        """None: what kernels were timed is in the cache directory, and goes from machine to machine as
-        `pelton.timing_cache`."""
+        """An empty list: times of kernels are in the cache directory, or in the file `pelton.timing_cache`."""
         return []
 
     def set_tuning_results(self, results: Sequence[Mapping[str, Any]], *, error_on_invalid: bool = False) -> None:
-        """InputError where it is to be one that they are ONNX Runtime's; else a warning."""
+        """Results of ONNX Runtime's kernels are ignored with a warning, or raise InputError if `error_on_invalid`."""
         if results and error_on_invalid:
             raise InputError(
                 "tuning results are those of ONNX Runtime's kernels; times of Pelton's kernels are given as the config"
@@ -160,11 +159,11 @@ class InferenceSession:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[np.ndarray]:
-        """The outputs of those names, of all where there are none. Lists become arrays of the input's type; arrays have
-        to have it."""
-        names = self._wanted(output_names)
+        """Runs the model and returns the outputs of these names, or all if None. Lists become arrays of the input's
+        type; arrays must have it."""
+        names = self._requested_outputs(output_names)
         check_run(run_options)
-        found = self._run(self._fed(input_feed), None)
+        found = self._run(self._input_arrays(input_feed), None)
         return [found[name] for name in names]
 
     def run_async(
@@ -175,15 +174,15 @@ class InferenceSession:
         user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:
-        """The same in a thread of its own, which calls back with the outputs and an empty text, or with none and what
-        went wrong."""
+        """Runs the model in a thread, which calls `callback(outputs, user_data, error)`: `error` is "" on success, else
+        a message, and `outputs` is empty."""
 
         def work() -> None:
             try:
-                found, wrong = self.run(output_names, input_feed, run_options), ""
-            except Exception as e:  # whoever waits for the callback is to hear of it, whatever it is
-                found, wrong = [], str(e) or type(e).__name__
-            callback(found, user_data, wrong)
+                found, error = self.run(output_names, input_feed, run_options), ""
+            except Exception as e:  # the callback reports all errors
+                found, error = [], str(e) or type(e).__name__
+            callback(found, user_data, error)
 
         threading.Thread(target=work, name="pelton-session", daemon=True).start()
 
@@ -210,10 +209,10 @@ class InferenceSession:
                 "At least one output should be requested: bind one with bind_output or bind_ortvalue_output"
             )
         fixed = {name: a for name, a in iobinding.outputs.items() if a is not None}
-        found = self._run(self._fed(iobinding.inputs), fixed or None)
+        found = self._run(self._input_arrays(iobinding.inputs), fixed or None)
         iobinding.results = {name: found[name] for name in iobinding.outputs}
 
-    def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
+    def _requested_outputs(self, names: Sequence[str] | None) -> Sequence[str]:
         if names is None:
             return self._output_names
         if isinstance(names, str):
@@ -225,12 +224,12 @@ class InferenceSession:
             )
         return names or self._output_names
 
-    def _fed(self, feed: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
-        """What was fed as arrays by name."""
+    def _input_arrays(self, feed: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
+        """The inputs of the engine: arrays by name."""
         if not isinstance(feed, Mapping):
             raise InputError(f"inputs are fed as a dict from their names to arrays, got {type(feed).__name__}")
         if feed.keys() != self._names:
-            check_fed(self._signature.inputs, self._signature.overridable, feed)
+            check_feed_names(self._signature.inputs, self._signature.overridable, feed)
         if self._only_tensors and all(type(a) is np.ndarray for a in feed.values()):
             return feed
         arrays: dict[str, Any] = {}
@@ -246,7 +245,7 @@ class InferenceSession:
                 arrays[a.name] = _array(a, value)
             elif not isinstance(value, list):
                 raise InputError(f"input {a.name!r} is {a.type}, a list of arrays; given {type(value).__name__}")
-            else:  # as ports of the engine for so many
+            else:  # the engine for this length has a port for each array
                 arrays.update({f"{a.name}[{i}]": _array(a, v) for i, v in enumerate(value)} if value else {a.name: []})
         return arrays
 
@@ -258,13 +257,13 @@ class InferenceSession:
             except InputError:
                 if (
                     engine is self._engines.prebuilt
-                    or not self._signature.open
+                    or not self._signature.is_dynamic
                     or sizes.accepts(engine.plain, shapes_of(fed))
                 ):
                     raise
         shapes = shapes_of(fed)
         by_name = {a.name: a for a in self._signature.ports}
-        for name, array in fed.items():  # says what is wrong, before anything is built for it
+        for name, array in fed.items():  # reports wrong inputs before an engine is built for them
             a = by_name.get(name) or by_name[name.rpartition("[")[0]]
             if array is not None and not isinstance(array, list):
                 fit(replace(a.port(shapes[name]), name=name), array)
@@ -274,7 +273,7 @@ class InferenceSession:
     def _call(
         self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None
     ) -> dict[str, np.ndarray]:
-        """A run of an engine, traced where that was asked for."""
+        """Runs an engine, with a trace if profiling is enabled."""
         profile = self._profile
         if profile is None:
             return engine.run(fed, out)
@@ -285,7 +284,7 @@ class InferenceSession:
 
 
 def _array(arg: NodeArg, value: Any) -> Any:
-    """A list as an array of the input's type, bytes as texts where it takes those; everything else as it is."""
+    """A list as an array of the input's type, bytes as strings if it takes strings; everything else unchanged."""
     if (
         isinstance(value, np.ndarray)
         and value.dtype.kind in "SV"
@@ -302,7 +301,7 @@ def _array(arg: NodeArg, value: Any) -> Any:
 
 
 def _texts(arg: NodeArg, value: np.ndarray) -> np.ndarray:
-    """Bytes as the texts that they spell in UTF-8; those of numpy's void type as long as they are, zeros included."""
+    """Bytes decoded as UTF-8; for numpy's void type all of them, trailing zeros included."""
     found = np.empty(value.shape, object)
     for at, v in np.ndenumerate(value):
         try:

@@ -1,4 +1,4 @@
-"""Options of sessions and runs, and the functions of the module, under the names that ONNX Runtime has for them."""
+"""SessionOptions, RunOptions and the module functions of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -51,10 +51,9 @@ class ExecutionMode(enum.IntEnum):
 
 @dataclass(slots=True, eq=False)
 class SessionOptions:
-    """What ONNX Runtime's class of that name takes. `intra_op_num_threads` is the number of threads, sizes given by
-    name or denotation are fixed, constants are replaced, `enable_profiling` traces the runs, and the config entries of
-    `config.READERS` (`pelton.level`, …) steer the build; what has no meaning here is accepted, with a warning if
-    somebody may wait for its effect."""
+    """The options of ONNX Runtime's class of that name. `intra_op_num_threads`, free dimensions, replaced initializers,
+    `enable_profiling` and the config entries of `config.READERS` (`pelton.level`, …) have an effect; all others are
+    accepted, with a warning for those whose effect users may rely on."""
 
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
@@ -87,15 +86,15 @@ class SessionOptions:
         return self._entries[key]
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """The size of every dimension that the model calls so."""
+        """Fixes the size of every dimension of that name."""
         self._sizes[name] = int(size)
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """The size of every dimension that the model denotes so (DATA_BATCH, …)."""
+        """Fixes the size of every dimension of that denotation (DATA_BATCH, …)."""
         self._changes.denoted[denotation] = int(size)
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
-        """A provider for sessions that are given none."""
+        """Adds a provider for sessions that are given none."""
         self._providers.append((name, dict(options)))
 
     def has_providers(self) -> bool:
@@ -108,7 +107,7 @@ class SessionOptions:
         )
 
     def add_initializer(self, name: str, ort_value: OrtValue) -> None:
-        """The array in place of the model's initializer of that name. It is read when a session is made."""
+        """Replaces the model's initializer of that name. The array is read when a session is made."""
         if not isinstance(ort_value, OrtValue):
             raise InputError(
                 f"an initializer is given as an OrtValue, got {type(ort_value).__name__}; OrtValue.ortvalue_from_numpy"
@@ -117,7 +116,7 @@ class SessionOptions:
         self._changes.constants[name] = ort_value.numpy()
 
     def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[OrtValue]) -> None:
-        """The same for several, whose data the model has in files."""
+        """Replaces several initializers, whose data may be in external files."""
         if len(names) != len(ort_values):
             raise InputError(
                 f"expected as many arrays as names of initializers, got {len(ort_values)} for {len(names)}"
@@ -128,7 +127,7 @@ class SessionOptions:
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
     ) -> None:
-        """The bytes of files in which the model has data, by the names that it has for them."""
+        """Gives the contents of files of external data, by the names that the model has for them."""
         if not len(names) == len(buffers) == len(lengths):
             raise InputError(
                 f"expected as many bytes and lengths as names of files, got {len(buffers)} and {len(lengths)} for"
@@ -139,24 +138,22 @@ class SessionOptions:
 
     @property
     def changes(self) -> Changes:
-        """What is changed in the model."""
+        """The changes to the model."""
         return self._changes
 
     @property
     def providers(self) -> list[tuple[str, dict[str, str]]]:
-        """Those that were added, for sessions that are given none."""
+        """The added providers, for sessions that are given none."""
         return self._providers
 
     def read(self, environment: Mapping[str, str], choice: ProviderChoice | None = None) -> SessionConfig:
-        """The config of a session, for the target of the chosen provider unless an entry names another. InputError for
-        entries that cannot be parsed."""
+        """The config of a session, for the target of the chosen provider unless an entry names another. Raises
+        InputError for entries that cannot be parsed."""
         more: dict[str, Any] = {}
         if choice is not None and choice.target != "cpu" and "pelton.target" not in self._entries:
-            more = {
-                "target": choice.target,
-                "threads": None,
-                **({"precision": choice.precision} if choice.precision else {}),
-            }
+            more = {"target": choice.target, "threads": None}
+            if choice.precision:
+                more["precision"] = choice.precision
         elif self.intra_op_num_threads:
             more = {"threads": int(self.intra_op_num_threads)}
         return config.read(self._entries, environment, **more)
@@ -179,7 +176,7 @@ class SessionOptions:
 
 @dataclass(slots=True, eq=False)
 class RunOptions:
-    """`terminate` is looked at when a run begins; all else is accepted and without effect."""
+    """`terminate` is checked when a run begins; all other options are accepted and without effect."""
 
     log_severity_level: int = -1
     log_verbosity_level: int = 0
@@ -190,8 +187,8 @@ class RunOptions:
 
     def add_active_adapter(self, adapter: Any) -> None:
         raise InputError(
-            "adapters (LoRA) change constants, which engines keep; SessionOptions.add_initializer gives a session other"
-            " ones"
+            "adapters (LoRA) change constants, which are fixed in engines; replace them for a session with"
+            " SessionOptions.add_initializer"
         )
 
     def add_run_config_entry(self, key: str, value: str) -> None:
@@ -204,7 +201,7 @@ class RunOptions:
 
 
 def check_run(options: RunOptions | None) -> None:
-    """Error where the run is not to be; InputError for what are no options."""
+    """Raises Error if the run is to be terminated, InputError if `options` are not RunOptions."""
     if options is not None and not isinstance(options, RunOptions):
         raise InputError(f"options of a run are RunOptions, got {type(options).__name__}")
     if options is not None and options.terminate:
@@ -216,7 +213,7 @@ def get_available_providers() -> list[str]:
 
 
 def get_all_providers() -> list[str]:
-    """Those that Pelton has targets for, best first."""
+    """The providers that Pelton has targets for, best first."""
     return [providers.CUDA, providers.CPU]
 
 
@@ -233,14 +230,14 @@ def get_build_info() -> str:
 
 
 def set_default_logger_severity(severity: int) -> None:
-    """0 verbose, 1 info, 2 warning, 3 error, 4 fatal: what Pelton's loggers let through, in the whole process."""
+    """Sets the level of Pelton's loggers in this process: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
     if severity not in SEVERITIES:
         raise InputError(f"a log severity is a number from 0 (verbose) to 4 (fatal), got {severity!r}")
     logging.getLogger("pelton").setLevel(SEVERITIES[severity])
 
 
 class _Callback(logging.Handler):
-    """Hands what is logged to a function; its errors are logging's to report, not whoever logged."""
+    """Passes log records to a function, whose errors `logging` reports instead of raising them at the caller."""
 
     def __init__(self, callback: Callable[[int, str, str, str, str], None], severity: int):
         super().__init__(SEVERITIES[severity])
@@ -257,8 +254,8 @@ class _Callback(logging.Handler):
 
 
 def set_default_logger_callback(callback: Callable[[int, str, str, str, str], None] | None, severity: int = 2) -> None:
-    """What Pelton logs from that severity on goes to `callback(severity, category, logid, code_location, message)`
-    instead of the console; None ends that."""
+    """Sends log messages of at least `severity` to `callback(severity, category, logid, code_location, message)`
+    instead of the console; None restores the console."""
     if callback is not None and not callable(callback):
         raise InputError(f"a callback of the log is a function or None, got {type(callback).__name__}")
     if callback is not None:
@@ -276,7 +273,7 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 
 def set_seed(seed: int) -> None:
-    """Accepted and without effect: what is random in a model takes its seed from the model."""
+    """Accepted and without effect: random operators take their seed from the model."""
 
 
 def enable_telemetry_events() -> None:

@@ -1,5 +1,4 @@
-"""What a model says of itself - inputs, outputs, metadata - as ONNX Runtime's users read it, and how that is kept
-beside its engines."""
+"""Inputs, outputs and metadata of a model under ONNX Runtime's names, and their JSON in the engine cache."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from pelton.errors import InputError
 if TYPE_CHECKING:
     from pelton.runtime import Engine
 
-# names of element types inside of tensor(…) → ours
+# element type inside of tensor(…) → Pelton's name
 TYPES = {
     "float": "f32",
     "double": "f64",
@@ -53,16 +52,16 @@ _TENSOR = re.compile(r"tensor\((\w+)\)")
 _MAP = re.compile(r"map\((\w+),tensor\((\w+)\)\)")
 
 
-def well_formed(type: str) -> bool:
-    """Whether ONNX Runtime would call a type so: a tensor, or sequences, optionals and maps of such."""
+def is_onnx_type(type: str) -> bool:
+    """Whether a string is a type of ONNX Runtime: a tensor, or a sequence, optional or map of types."""
     outer = re.fullmatch(r"(?:seq|optional|map)\((?:(\w+),)?(.+)\)", type)
-    return type in NAMES.values() or outer is not None and (outer[1] or "string") in TYPES and well_formed(outer[2])
+    return type in NAMES.values() or outer is not None and (outer[1] or "string") in TYPES and is_onnx_type(outer[2])
 
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output of a model: sizes are numbers, the model's names for those that are open, or None. Without
-    `ranked` it has any number of axes."""
+    """An input or output of a model. A dimension is a number, or dynamic: the model's name for it, or None. If `ranked`
+    is False, it has any number of axes."""
 
     name: str
     type: str
@@ -71,12 +70,12 @@ class NodeArg:
 
     @property
     def dtype(self) -> str:
-        """Our name of the element type, of what a sequence or an optional holds where it is one."""
+        """Pelton's name of the element type, for a sequence or an optional that of its content."""
         return TYPES[_TENSOR.findall(self.type)[0]]
 
     @property
     def optional(self) -> bool:
-        """Whether it may be without a value."""
+        """Whether it may have no value."""
         return self.type.startswith("optional(")
 
     @property
@@ -86,7 +85,7 @@ class NodeArg:
 
     @property
     def entries(self) -> dict[str, Any] | None:
-        """Of which ports a map consists, as `runtime.forms` says it."""
+        """The ports of a map, in the form of `runtime.forms`; None for other types."""
         found = _MAP.fullmatch(self.type)
         return (
             {"keys": f"{self.name}.keys", "values": f"{self.name}.values", "types": [TYPES[found[1]], TYPES[found[2]]]}
@@ -96,7 +95,7 @@ class NodeArg:
 
     @property
     def parts(self) -> tuple[NodeArg, ...]:
-        """What is fed to an engine for it: itself, or the keys and the values of a map, as many of both."""
+        """The inputs of an engine that stand for it: itself, or the keys and values of a map, of equal length."""
         form = self.entries
         if form is None:
             return (self,)
@@ -106,18 +105,17 @@ class NodeArg:
         )
 
     @property
-    def open(self) -> bool:
-        """Whether a run decides any of its sizes, or how many arrays there are."""
+    def is_dynamic(self) -> bool:
+        """Whether it has a dynamic dimension, an unknown rank, or a number of arrays known only at run time."""
         return self.optional or self.sequence or not self.ranked or not all(isinstance(d, int) for d in self.shape)
 
     @property
     def fixed(self) -> tuple[int, ...]:
-        """The shape of one that is not open."""
+        """The shape, if it is not dynamic."""
         return tuple(d for d in self.shape if isinstance(d, int))
 
     def port(self, shape: tuple[int, ...]) -> Port:
-        """What has to be fed here: an array of the declared type and rank, with the sizes given where none are
-        declared."""
+        """The port to feed: an array of the declared type and rank, with sizes of `shape` for dynamic dimensions."""
         if not self.ranked or self.sequence:
             return Port(self.name, self.dtype, shape)
         given: Sequence[Any] = shape
@@ -131,7 +129,7 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the file says besides the program."""
+    """The metadata of a model file."""
 
     producer_name: str = ""
     graph_name: str = ""
@@ -144,7 +142,7 @@ class ModelMetadata:
 
 @dataclass(frozen=True)
 class Signature:
-    """A model from outside."""
+    """The interface of a model."""
 
     inputs: tuple[NodeArg, ...]
     outputs: tuple[NodeArg, ...]
@@ -153,35 +151,34 @@ class Signature:
 
     @functools.cached_property
     def ports(self) -> tuple[NodeArg, ...]:
-        """The inputs of its engines."""
+        """The inputs of the model's engines."""
         return tuple(part for a in self.inputs for part in a.parts)
 
     @property
-    def open(self) -> bool:
-        """Whether a run decides any size."""
-        return any(a.open for a in self.ports)
+    def is_dynamic(self) -> bool:
+        """Whether any input is dynamic."""
+        return any(a.is_dynamic for a in self.ports)
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def from_json(data: Any) -> Signature:
-    """The signature that `json` made; ValueError for anything else."""
+    """The signature in the output of `Signature.json`. Raises ValueError for anything else."""
     try:
         inputs, outputs, overridable = (
             tuple(NodeArg(str(a["name"]), str(a["type"]), [*a["shape"]], bool(a["ranked"])) for a in data[key])
             for key in ("inputs", "outputs", "overridable")
         )
-        if not all(well_formed(a.type) for a in (*inputs, *outputs)):
-            raise ValueError("an element type of another form")
+        if not all(is_onnx_type(a.type) for a in (*inputs, *outputs)):
+            raise ValueError("not an element type of ONNX")
         return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]))
     except (KeyError, TypeError, AttributeError) as e:
-        raise ValueError(f"no signature: {e}") from None
+        raise ValueError(f"not a signature: {e}") from None
 
 
 def of_engine(engine: Engine) -> Signature:
-    """What an engine that was built before says of itself: its ports, and what sequences, optionals and maps of the
-    model they make up."""
+    """The signature of a prebuilt engine, from its ports and the sequences, optionals and maps that they stand for."""
     forms = engine.meta.get("forms") or {}
     info = engine.meta.get("model") or {}
 
@@ -209,8 +206,8 @@ def of_engine(engine: Engine) -> Signature:
     )
 
 
-def check_fed(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:
-    """InputError for names that no input has, and for inputs that are missing."""
+def check_feed_names(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:
+    """Raises InputError for names that are no inputs, and for missing inputs."""
     missing = [a.name for a in args if a.name not in fed and not a.optional]
     if missing:
         raise InputError(f"Required inputs ({missing}) are missing from input feed ({[*fed]}).")

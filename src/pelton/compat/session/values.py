@@ -1,4 +1,4 @@
-"""Arrays that are kept between runs: OrtValue, and the bindings of inputs and outputs to memory of the caller."""
+"""OrtValue, and IOBinding, which binds inputs and outputs to memory of the caller."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _CODES = {
 _OURS = {name: ours for ours, name in (*NUMPY_NAMES.items(), *ML_DTYPES_NAMES.items())}
 
 
-def _named(element_type: Any) -> str:
-    """Our name of an element type that is given as numpy's or as the number of the ONNX format."""
+def _dtype_name(element_type: Any) -> str:
+    """Pelton's name of an element type of numpy or of onnx.TensorProto (a number)."""
     if isinstance(element_type, int) and element_type in _CODES:
         return _CODES[element_type]
     try:
@@ -62,13 +62,13 @@ def _named(element_type: Any) -> str:
     return _OURS[found.name]
 
 
-def _on_cpu(device_type: str) -> None:
+def _check_cpu(device_type: str) -> None:
     if device_type.lower() != "cpu":
-        raise InputError(f"arrays lie in the memory of the CPU here, not on {device_type!r}; use device_type='cpu'")
+        raise InputError(f"arrays are in the memory of the CPU here, not on {device_type!r}; use device_type='cpu'")
 
 
 class OrtValue:
-    """What a session reads or has written: an array, whose memory it shares, or a list, a dict or None."""
+    """An input or output of a session: an array, whose memory it shares, or a list, a dict or None."""
 
     def __init__(self, value: Any):
         self._value = value
@@ -77,16 +77,16 @@ class OrtValue:
     def ortvalue_from_numpy(
         array: np.ndarray, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        _on_cpu(device_type)
+        _check_cpu(device_type)
         if not isinstance(array, np.ndarray):
             raise InputError(f"an OrtValue is made from a numpy array, got {type(array).__name__}")
         return OrtValue(array if array.flags.c_contiguous else np.ascontiguousarray(array))
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> OrtValue:
-        """The same bytes as elements of another type of as many bytes, one that numpy may not have
+        """The bytes of `data` as elements of another type of the same size, which numpy may lack
         (onnx.TensorProto.BFLOAT16 is 16)."""
-        dtype = numpy_dtype(_named(onnx_element_type))
+        dtype = numpy_dtype(_dtype_name(onnx_element_type))
         if (
             not isinstance(data, np.ndarray)
             or dtype.hasobject
@@ -94,7 +94,7 @@ class OrtValue:
             or data.dtype.itemsize != dtype.itemsize
         ):
             raise InputError(
-                f"elements of type {onnx_element_type}, {dtype.itemsize} bytes each, are read from an array of such,"
+                f"elements of type {onnx_element_type} are read from an array of {dtype.itemsize} bytes per element,"
                 f" got {data.dtype if isinstance(data, np.ndarray) else type(data).__name__}"
             )
         return OrtValue(np.ascontiguousarray(data).view(dtype))
@@ -103,13 +103,13 @@ class OrtValue:
     def ortvalue_from_shape_and_type(
         shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """Zeros."""
-        _on_cpu(device_type)
-        return OrtValue(np.zeros(tuple(shape), numpy_dtype(_named(element_type))))
+        """An array of zeros."""
+        _check_cpu(device_type)
+        return OrtValue(np.zeros(tuple(shape), numpy_dtype(_dtype_name(element_type))))
 
     @staticmethod
     def from_dlpack(data: Any) -> OrtValue:
-        """The memory of an array of the CPU of another library, shared."""
+        """Shares the memory of another library's array on the CPU."""
         if not hasattr(data, "__dlpack__"):
             raise InputError(f"expected an array with __dlpack__ and __dlpack_device__, got {type(data).__name__}")
         try:
@@ -139,7 +139,7 @@ class OrtValue:
 
     @property
     def _ortvalue(self) -> OrtValue:
-        """ONNX Runtime's native value, of which libraries ask `to_dlpack`."""
+        """ONNX Runtime's native value, on which libraries call `to_dlpack`."""
         return self
 
     def to_dlpack(self) -> Any:
@@ -152,7 +152,7 @@ class OrtValue:
         return _type_of(self._value)
 
     def element_type(self) -> int:
-        return next(code for code, ours in _CODES.items() if ours == _element(self._array))
+        return next(code for code, ours in _CODES.items() if ours == _element_type(self._array))
 
     def data_ptr(self) -> int:
         return self._array.ctypes.data
@@ -176,25 +176,25 @@ class OrtValue:
         return False
 
     def update_inplace(self, data: np.ndarray | OrtValue) -> None:
-        """Other numbers in the same memory."""
+        """Copies other elements into the same memory."""
         given = data.numpy() if isinstance(data, OrtValue) else data
         if not isinstance(given, np.ndarray) or given.shape != self._array.shape or given.dtype != self._array.dtype:
-            said = f"{given.dtype}{[*given.shape]}" if isinstance(given, np.ndarray) else type(given).__name__
+            got = f"{given.dtype}{[*given.shape]}" if isinstance(given, np.ndarray) else type(given).__name__
             raise InputError(
-                f"an OrtValue of {self._array.dtype}{self.shape()} takes arrays of that type and shape, got {said}"
+                f"an OrtValue of {self._array.dtype}{self.shape()} takes arrays of that type and shape, got {got}"
             )
         self._array[...] = given
 
 
-def _element(array: np.ndarray) -> str:
-    """Our name of an array's element type."""
-    return "string" if array.dtype.kind in "OUS" else _named(array.dtype)
+def _element_type(array: np.ndarray) -> str:
+    """Pelton's name of an array's element type."""
+    return "string" if array.dtype.kind in "OUS" else _dtype_name(array.dtype)
 
 
 def _type_of(value: Any) -> str:
-    """As ONNX Runtime spells it."""
+    """The type of a value in ONNX Runtime's notation."""
     if isinstance(value, np.ndarray):
-        return NAMES[_element(value)]
+        return NAMES[_element_type(value)]
     if isinstance(value, list):
         return f"seq({_type_of(value[0])})" if value else "seq()"
     if isinstance(value, dict):
@@ -203,15 +203,15 @@ def _type_of(value: Any) -> str:
 
 
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
-    """The numbers of each into the memory of the other at its place."""
+    """Copies each value of `src` into the memory of the corresponding one of `dst`."""
     if len(src) != len(dst):
-        raise InputError(f"expected as many values to copy as places for them, got {len(src)} and {len(dst)}")
+        raise InputError(f"expected as many values to copy from as to copy to, got {len(src)} and {len(dst)}")
     for one, other in zip(src, dst):
         other.update_inplace(one)
 
 
 class HasPorts(Protocol):
-    """What a binding needs of its session."""
+    """The methods of a session that a binding calls."""
 
     def get_inputs(self) -> list[NodeArg]: ...
 
@@ -228,14 +228,14 @@ class IOBinding:
         self.results: dict[str, np.ndarray] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
-        self._known(name, [a.name for a in self.session.get_inputs()])
+        self._check_name(name, [a.name for a in self.session.get_inputs()])
         self.inputs[name] = arr_on_cpu
 
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
-        """`buffer_ptr`: the address of as many elements as the shape has; they are read in every run."""
-        self.bind_cpu_input(name, _at(buffer_ptr, device_type, element_type, shape))
+        """Binds the elements at the address `buffer_ptr`, which every run reads."""
+        self.bind_cpu_input(name, _array_at(buffer_ptr, device_type, element_type, shape))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         self.bind_cpu_input(name, ortvalue._value)
@@ -249,19 +249,19 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Without an address, every run gives a fresh array."""
-        self._known(name, [a.name for a in self.session.get_outputs()])
-        _on_cpu(device_type)
+        """Binds memory at the address `buffer_ptr`; without an address, every run returns a fresh array."""
+        self._check_name(name, [a.name for a in self.session.get_outputs()])
+        _check_cpu(device_type)
         if buffer_ptr and (element_type is None or shape is None):
             raise InputError(f"output {name!r} is bound to an address, which needs its element_type and shape, too")
-        self.outputs[name] = _at(buffer_ptr, device_type, element_type, shape or ()) if buffer_ptr else None
+        self.outputs[name] = _array_at(buffer_ptr, device_type, element_type, shape or ()) if buffer_ptr else None
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        self._known(name, [a.name for a in self.session.get_outputs()])
+        self._check_name(name, [a.name for a in self.session.get_outputs()])
         self.outputs[name] = ortvalue.numpy()
 
     def synchronize_inputs(self) -> None:
-        """Nothing to wait for: arrays lie in the memory of the CPU."""
+        """Nothing to wait for: arrays are in the memory of the CPU."""
 
     def synchronize_outputs(self) -> None:
         """Nothing to wait for: a run returns when its outputs are written."""
@@ -284,23 +284,23 @@ class IOBinding:
         self.results = {}
 
     @staticmethod
-    def _known(name: str, names: Sequence[str]) -> None:
+    def _check_name(name: str, names: Sequence[str]) -> None:
         if name not in names:
             raise InputError(
                 f"Failed to find NodeArg with name: {name}; there are {', '.join(map(repr, names)) or 'none'}"
             )
 
 
-def _at(address: int, device_type: str, element_type: Any, shape: Sequence[int]) -> np.ndarray:
-    """The array that lies at an address; its owner keeps it there."""
-    _on_cpu(device_type)
+def _array_at(address: int, device_type: str, element_type: Any, shape: Sequence[int]) -> np.ndarray:
+    """The array at an address, whose memory the caller keeps alive."""
+    _check_cpu(device_type)
     if (
         not isinstance(address, int)
         or address <= 0
         or any(not isinstance(d, (int, np.integer)) or d < 0 for d in shape)
     ):
         raise InputError(f"memory is bound by its address and a shape of whole numbers, got {address!r} and {shape!r}")
-    dtype = numpy_dtype(_named(element_type))
+    dtype = numpy_dtype(_dtype_name(element_type))
     if dtype.hasobject:
         raise InputError("strings cannot be bound by their address; use bind_cpu_input")
     memory: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address)

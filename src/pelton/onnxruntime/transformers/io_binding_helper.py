@@ -8,10 +8,10 @@ import numpy as np
 
 from pelton.engine.model import numpy_dtype
 from pelton.errors import InputError
-from pelton.onnxruntime.missing import named
+from pelton.onnxruntime.missing import missing_names
 from pelton.compat.session.signature import NAMES
 
-__getattr__ = named("onnxruntime.transformers.io_binding_helper")
+__getattr__ = missing_names("onnxruntime.transformers.io_binding_helper")
 
 # torch calls float and double by their sizes, and the narrow ones with underscores
 _TORCH = {

@@ -1,5 +1,4 @@
-"""What a program tells of itself: its answers and how long they took, as JSON in the file that its first argument
-names."""
+"""Writes the answers of a program, and how long they took, as JSON to the file that its first argument names."""
 
 from __future__ import annotations
 
@@ -11,23 +10,23 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-# later calls: so many, or as many as take so many seconds if that is more
-LEAST, LONGEST = 5, 3.0
+# later calls: at least this many, and for at least this many seconds
+MIN_CALLS, MIN_SECONDS = 5, 3.0
 
 
-def tell(package: str, make: Callable[[], Any], ask: Callable[[Any], Any]) -> None:
-    """Makes the library's object, asks it once, and then again and again. First is the time of making and of the first
-    answer."""
+def report(package: str, make: Callable[[], Any], ask: Callable[[Any], Any]) -> None:
+    """Makes the library's object and asks it repeatedly. `first`: seconds until the first answer, construction
+    included; `later`: the median of later answers."""
     began = time.perf_counter()
-    made = make()
-    answers = ask(made)
+    client = make()
+    answers = ask(client)
     first = time.perf_counter() - began
     later: list[float] = []
-    while len(later) < LEAST or sum(later) < LONGEST:
+    while len(later) < MIN_CALLS or sum(later) < MIN_SECONDS:
         began = time.perf_counter()
-        again = ask(made)
+        again = ask(client)
         later.append(time.perf_counter() - began)
-    told = {
+    result = {
         "package": package,
         "version": metadata.version(package),
         "runtime": sys.modules["onnxruntime"].__name__,
@@ -37,16 +36,16 @@ def tell(package: str, make: Callable[[], Any], ask: Callable[[Any], Any]) -> No
         "later": statistics.median(later),
     }
     with open(sys.argv[1], "w", encoding="utf-8") as out:
-        json.dump(told, out, default=_plain)
+        json.dump(result, out, default=_plain)
 
 
 def skip(reason: str) -> None:
-    """Ends the program: what it needs is not on this machine."""
+    """Ends the program, because something that it needs is not on this machine."""
     with open(sys.argv[1], "w", encoding="utf-8") as out:
         json.dump({"skipped": reason}, out)
     sys.exit(0)
 
 
 def _plain(value: Any) -> Any:
-    """Arrays, tensors and their numbers as lists and numbers; paths as texts."""
+    """Arrays, tensors and their scalars as lists and numbers; everything else as strings."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
