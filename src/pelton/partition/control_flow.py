@@ -15,18 +15,18 @@ from pelton.ir.unread import Branches, Known, Repeated, Scanned, Unread, UnreadG
 
 from .segment import Symbols
 
-MOST = 16  # readings of a body until the types of what it carries stay as they are
+MAX_READINGS = 16  # of a body until the types of its carried values stop changing
 Types = list[TensorType | None]
 
 
-class Mark(NamedTuple):
+class ScriptMark(NamedTuple):
     """Where a script stands: how many there are of each."""
 
     programs: int
     host: int
 
 
-class Cut(Protocol):
+class Partitioner(Protocol):
     """What cuts the graph around a node, and is asked for the blocks within it."""
 
     model: Unread
@@ -41,48 +41,52 @@ class Cut(Protocol):
         self, graph: UnreadGraph, known: Known, given: Mapping[str, TensorType | None]
     ) -> tuple[Block, Types]: ...
 
-    def mark(self) -> Mark: ...
+    def mark(self) -> ScriptMark: ...
 
-    def rewind(self, mark: Mark) -> None: ...
+    def rewind(self, mark: ScriptMark) -> None: ...
 
 
-def step(cut: Cut, node: UnreadNode, known: Known) -> Action | None:
+def step(partitioner: Partitioner, node: UnreadNode, known: Known) -> Action | None:
     """A node that runs graphs, as a step; None for any other one, and where it has to run as a whole."""
     control = node.control
     if isinstance(control, Branches):
-        return _if(cut, node, control, known)
+        return _if(partitioner, node, control, known)
     if isinstance(control, Repeated):
-        return _loop(cut, node, control.body, known)
-    return _scan(cut, node, control, known) if control is not None else None
+        return _loop(partitioner, node, control.body, known)
+    return _scan(partitioner, node, control, known) if control is not None else None
 
 
-def _if(cut: Cut, node: UnreadNode, control: Branches, known: Known) -> Action:
+def _if(partitioner: Partitioner, node: UnreadNode, control: Branches, known: Known) -> Action:
     for branch in (control.then, control.other):
         if len(branch.outputs) != len(node.outputs):
             raise ModelError(
                 f"If needs branches of {len(node.outputs)} outputs, got {len(branch.outputs)} (node {node.name!r},"
-                f" {cut.model.name})"
+                f" {partitioner.model.name})"
             )
-    (then, ours), (other, theirs) = (_branch(cut, node, branch, known) for branch in (control.then, control.other))
-    condition = cut.name(known, node.inputs[0])
+    (then, ours), (other, theirs) = (
+        _branch(partitioner, node, branch, known) for branch in (control.then, control.other)
+    )
+    condition = partitioner.name(known, node.inputs[0])
     inside = _symbols(known)
     sound = [types for types in (ours, theirs) if not isinstance(types, ModelError)]
     if isinstance(ours, ModelError) and not sound:
         raise ours
     for name, a, b in zip(node.outputs, sound[0], sound[-1]):
-        cut.know(known, name, _met(cut, name, a, b, inside))
+        partitioner.know(known, name, _met(partitioner, name, a, b, inside))
     return IfAction(condition, then, other, tuple(node.outputs))
 
 
-def _branch(cut: Cut, node: UnreadNode, graph: UnreadGraph, known: Known) -> tuple[Block, Types | ModelError]:
+def _branch(
+    partitioner: Partitioner, node: UnreadNode, graph: UnreadGraph, known: Known
+) -> tuple[Block, Types | ModelError]:
     """A branch, and the types of its outputs; where it cannot be read, a step that says so if it runs, and why."""
-    mark = cut.mark()
+    mark = partitioner.mark()
     try:
-        return cut.inner(graph, known, {})
+        return partitioner.inner(graph, known, {})
     except ModelError as e:
-        cut.rewind(mark)
+        partitioner.rewind(mark)
         where = f"branch {graph.name!r} of If {node.name or node.outputs[0]!r}"
-        cut.warnings.append(f"{where} is an error where it runs: {e}")
+        partitioner.warnings.append(f"{where} is an error where it runs: {e}")
         names = tuple(graph.outputs)
         return Block((), (HostAction(where, "refused", json.dumps({"why": str(e)}), (), names),), names), e
 
@@ -92,26 +96,28 @@ def _symbols(known: Known) -> set[str]:
     return {s.name for t in known.types.values() if t is not None for s in dims.symbols(t.shape)}
 
 
-def _met(cut: Cut, name: str, a: TensorType | None, b: TensorType | None, inside: set[str]) -> TensorType | None:
+def _met(
+    partitioner: Partitioner, name: str, a: TensorType | None, b: TensorType | None, inside: set[str]
+) -> TensorType | None:
     """What two types have in common; a size is new where they differ, or are known within a block alone."""
     if a is None or b is None or a.dtype is not b.dtype or a.rank != b.rank:
         return None
 
     def size(axis: int, d: Size, e: Size) -> Size:
         known = d == e and all(s.name in inside for s in dims.symbols(d))
-        return d if known else cut.symbols.fresh(f"{name}_{axis}", rank=a.rank)
+        return d if known else partitioner.symbols.fresh(f"{name}_{axis}", rank=a.rank)
 
     return TensorType(a.dtype, tuple(size(i, d, e) for i, (d, e) in enumerate(zip(a.shape, b.shape))))
 
 
 def _carried(
-    cut: Cut, read: Callable[[Types], tuple[Block, Types]], given: Types, names: Sequence[str]
+    partitioner: Partitioner, read: Callable[[Types], tuple[Block, Types]], given: Types, names: Sequence[str]
 ) -> tuple[Block, Types, Types]:
     """A body with types of what it carries that hold in all iterations: (body, those types, what it gives besides)."""
     # symbols that stand for what varies from one iteration to the next
     types, ours = list(given), set[str]()
-    for _ in range(MOST):
-        mark = cut.mark()
+    for _ in range(MAX_READINGS):
+        mark = partitioner.mark()
         block, found = read(types)
         after: Types = []
         for name, t, new in zip(names, types, found):
@@ -125,33 +131,36 @@ def _carried(
                 shape.append(
                     d
                     if d == e or varies
-                    else cut.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0, rank=t.rank)
+                    else partitioner.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0, rank=t.rank)
                 )
                 if shape[-1] is not d:
                     ours.add(str(shape[-1]))
             after.append(TensorType(t.dtype, tuple(shape)))
         if after == types:
             return block, types, found[len(types) :]
-        cut.rewind(mark)
+        partitioner.rewind(mark)
         types = after
     raise ModelError(
-        f"what types a loop carries does not come to an end after {MOST} readings of its body ({cut.model.name})"
+        f"the types of the values that a loop carries still change after {MAX_READINGS} readings of its body"
+        f" ({partitioner.model.name})"
     )
 
 
 def _joined(
-    cut: Cut, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]
+    partitioner: Partitioner, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]
 ) -> tuple[Types, tuple[tuple[str, tuple[int, ...]], ...]]:
     """The types of what iterations give when it is joined, and element type and shape of each where there is no
     iteration."""
     joined: Types = []
     stacked = []
     for name, t, axis in zip(names, types, into):
-        met = _met(cut, name or "row", t, t, inside)
+        met = _met(partitioner, name or "row", t, t, inside)
         joined.append(
             None
             if met is None
-            else TensorType(met.dtype, (*met.shape[:axis], cut.symbols.fresh(f"{name}_count"), *met.shape[axis:]))
+            else TensorType(
+                met.dtype, (*met.shape[:axis], partitioner.symbols.fresh(f"{name}_count"), *met.shape[axis:])
+            )
         )
         stacked.append(
             ("f32", ()) if t is None else (t.dtype.value, tuple(0 if isinstance(d, Dim) else int(d) for d in t.shape))
@@ -159,41 +168,41 @@ def _joined(
     return joined, tuple(stacked)
 
 
-def _loop(cut: Cut, node: UnreadNode, body: UnreadGraph, known: Known) -> Action:
+def _loop(partitioner: Partitioner, node: UnreadNode, body: UnreadGraph, known: Known) -> Action:
     inputs, count = body.inputs, len(node.inputs) - 2
     results = [*node.outputs, *[""] * (len(body.outputs) - 1 - len(node.outputs))]
     if len(inputs) != 2 + count or len(body.outputs) < 1 + count or len(results) != len(body.outputs) - 1:
         raise ModelError(
             f"Loop with {count} carried values needs a body of {2 + count} inputs, got {len(inputs)} (node"
-            f" {node.name!r}, {cut.model.name})"
+            f" {node.name!r}, {partitioner.model.name})"
         )
 
     if not all(node.inputs[2:]):
         raise ModelError(
             f"Loop needs a value for everything that it carries, the graph leaves one out (node {node.name!r},"
-            f" {cut.model.name})"
+            f" {partitioner.model.name})"
         )
 
     def read(types: Types) -> tuple[Block, Types]:
-        block, found = cut.inner(body, known, dict(zip(inputs, (TensorType(I64), TensorType(BOOL), *types))))
+        block, found = partitioner.inner(body, known, dict(zip(inputs, (TensorType(I64), TensorType(BOOL), *types))))
         return block, found[1:]
 
-    trips, condition, *carried = (cut.name(known, name) for name in node.inputs)
-    block, types, more = _carried(cut, read, [known.type(name) for name in node.inputs[2:]], inputs[2:])
+    trips, condition, *carried = (partitioner.name(known, name) for name in node.inputs)
+    block, types, more = _carried(partitioner, read, [known.type(name) for name in node.inputs[2:]], inputs[2:])
     inside = _symbols(known)
-    joined, stacked = _joined(cut, results[count:], more, [0] * len(more), inside)
-    for name, t in zip(results, [*(_met(cut, name, t, t, inside) for name, t in zip(results, types)), *joined]):
+    joined, stacked = _joined(partitioner, results[count:], more, [0] * len(more), inside)
+    for name, t in zip(results, [*(_met(partitioner, name, t, t, inside) for name, t in zip(results, types)), *joined]):
         if name:
-            cut.know(known, name, t)
+            partitioner.know(known, name, t)
     return LoopAction(trips, condition, tuple(carried), block, tuple(results), stacked)
 
 
-def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action | None:
+def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: Known) -> Action | None:
     """None where it is not known along which axes it scans."""
     body, scans = control.body, control.scans
     inputs, states = body.inputs, len(node.inputs) - scans
     results = [*node.outputs, *[""] * (len(body.outputs) - len(node.outputs))]
-    outputs, where = len(results) - states, f"(node {node.name!r}, {cut.model.name})"
+    outputs, where = len(results) - states, f"(node {node.name!r}, {partitioner.model.name})"
     if (
         not 0 < scans <= len(node.inputs)
         or len(inputs) != len(node.inputs)
@@ -218,10 +227,10 @@ def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action 
         return None if t is None else TensorType(t.dtype, (*t.shape[:axis], *t.shape[axis + 1 :]))
 
     def read(types: Types) -> tuple[Block, Types]:
-        return cut.inner(body, known, dict(zip(inputs, (*types, *map(slice_of, given[states:], axes)))))
+        return partitioner.inner(body, known, dict(zip(inputs, (*types, *map(slice_of, given[states:], axes)))))
 
-    names = [cut.name(known, name) for name in node.inputs]
-    block, types, more = _carried(cut, read, given[:states], inputs[:states])
+    names = [partitioner.name(known, name) for name in node.inputs]
+    block, types, more = _carried(partitioner, read, given[:states], inputs[:states])
     if (
         any(t is None for t in more)
         and any(into)
@@ -230,10 +239,10 @@ def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action 
         raise ModelError(f"Scan cannot join what it gives along axes {list(into)} {where}")
     into = tuple(a if t is None else a % (t.rank + 1) for t, a in zip(more, into))
     inside = _symbols(known)
-    joined, stacked = _joined(cut, results[states:], more, into, inside)
-    for name, t in zip(results, [*(_met(cut, name, t, t, inside) for name, t in zip(results, types)), *joined]):
+    joined, stacked = _joined(partitioner, results[states:], more, into, inside)
+    for name, t in zip(results, [*(_met(partitioner, name, t, t, inside) for name, t in zip(results, types)), *joined]):
         if name:
-            cut.know(known, name, t)
+            partitioner.know(known, name, t)
     return ScanAction(
         tuple(names[:states]),
         tuple(names[states:]),

@@ -23,7 +23,7 @@ from pelton.ir.types import TensorType
 from pelton.ir.unread import Known, Unread, UnreadGraph, UnreadNode, order
 
 from . import control_flow
-from .control_flow import Mark
+from .control_flow import ScriptMark
 from .segment import Segment, Symbols, Unsettled
 
 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
@@ -61,17 +61,19 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], silent: Collecti
     """The script where open sizes are settled so."""
     given = model.interface(settled)
     known = Known({v.name: v.type for v in given.inputs}, dict(given.constants))
-    cut = Cut(
+    partitioner = ModelPartitioner(
         model, {s.name for v in given.inputs for s in dims.symbols(v.type.shape)}, given.open, given.observed, silent
     )
-    steps = cut.block(model.graph.nodes, known, given.outputs, {*known.types, *known.constants})
+    steps = partitioner.block(model.graph.nodes, known, given.outputs, {*known.types, *known.constants})
     main = Block(
-        tuple(v.name for v in given.inputs), tuple(steps), tuple(cut.name(known, name) for name in given.outputs)
+        tuple(v.name for v in given.inputs),
+        tuple(steps),
+        tuple(partitioner.name(known, name) for name in given.outputs),
     )
     info = replace(
         given.info,
-        foreign=tuple(cut.host),
-        warnings=tuple(dict.fromkeys([*given.warnings, *cut.warnings, *given.assumptions])),
+        foreign=tuple(partitioner.host),
+        warnings=tuple(dict.fromkeys([*given.warnings, *partitioner.warnings, *given.assumptions])),
     )
     ports = tuple(_port(model, name, known.type(name)) for name in given.outputs)
     return Scripted(
@@ -79,10 +81,10 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], silent: Collecti
         given.inputs,
         ports,
         main,
-        tuple(cut.programs),
-        cut.arrays,
-        tuple(cut.host),
-        tuple(cut.imported_nodes),
+        tuple(partitioner.programs),
+        partitioner.arrays,
+        tuple(partitioner.host),
+        tuple(partitioner.imported_nodes),
         info,
     )
 
@@ -97,7 +99,7 @@ def _port(model: Unread, name: str, found: TensorType | None) -> Port:
     return Port(name, dtype.value, ("...",))  # type: ignore[arg-type]
 
 
-class Cut:
+class ModelPartitioner:
     """Cuts blocks of nodes into programs and steps between them."""
 
     def __init__(
@@ -140,11 +142,11 @@ class Cut:
             self._named[id(array)], self.arrays[unique] = unique, array
         return self._named[id(array)]
 
-    def mark(self) -> Mark:
+    def mark(self) -> ScriptMark:
         """Where the script stands, for `rewind`."""
-        return Mark(len(self.programs), len(self.host))
+        return ScriptMark(len(self.programs), len(self.host))
 
-    def rewind(self, mark: Mark) -> None:
+    def rewind(self, mark: ScriptMark) -> None:
         del self.programs[mark.programs :], self.host[mark.host :]
 
     # --- blocks

@@ -26,7 +26,7 @@ from .inputs import USUAL, Inputs, check_names
 from .ports import Given, Sizes, apart
 from .program import Program
 from .scope import Scope, domain_of
-from .translate import Walk
+from .translate import Translator
 
 OLDEST = 6  # what is older is converted
 SHOWN = 8  # problems listed in one message
@@ -255,7 +255,7 @@ def _read(
     inputs = Inputs(program, scope, given, settled, optimum)
     scope.declared = program.declared(graph)
     names = check_outputs(program, scope, outputs)
-    Walk(program).read(graph.node, scope, names)
+    Translator(program).read(graph.node, scope, names)
     results = Results({}, {})
     optional = {o.name for o in graph.output if o.type.WhichOneof("value") == "optional_type"}
     for name in names:

@@ -39,16 +39,16 @@ class Reported(Exception):
     """What is needed could not be read, and that has been noted already."""
 
 
-class Branches(OnData):
+class DataDependentControl(OnData):
     """What the data decides is what runs, or how much of it there is: a script can do that, one step of an engine
     cannot."""
 
 
-class Reader(Protocol):
+class NodeReader(Protocol):
     def __call__(self, n: Reading) -> Binding | tuple[Binding, ...]: ...
 
 
-class Walk(Protocol):
+class SubgraphTranslator(Protocol):
     """What goes on reading where a node stands for several."""
 
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]: ...
@@ -58,13 +58,13 @@ class Walk(Protocol):
     def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Binding, ...]: ...
 
 
-READERS: dict[tuple[str, str], Reader] = {}
+READERS: dict[tuple[str, str], NodeReader] = {}
 
 
-def reads(*ops: str, domain: str = "") -> Callable[[Reader], Reader]:
+def reads(*ops: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
     """Declares a function as the reader of ONNX ops: it emits our ops and gives a thing per output."""
 
-    def declare(reader: Reader) -> Reader:
+    def declare(reader: NodeReader) -> NodeReader:
         for op in ops:
             READERS[domain, op] = reader
         return reader
@@ -87,7 +87,7 @@ class Reading:
     """A node, its inputs as things of our program, and what its reader needs to translate it."""
 
     program: Program
-    walk: Walk
+    translator: SubgraphTranslator
     scope: Scope
     node: onnx.NodeProto
     domain: str
@@ -121,9 +121,9 @@ class Reading:
         """The error to raise; says where."""
         return ModelError(f"{reason} ({self.where})")
 
-    def branches(self) -> Branches:
+    def data_dependent_control(self) -> DataDependentControl:
         """The error to raise where a script has to do it."""
-        return Branches(f"what {self.op} does depends on the data ({self.where})")
+        return DataDependentControl(f"what {self.op} does depends on the data ({self.where})")
 
     # --- inputs
 
@@ -248,15 +248,15 @@ class Reading:
 
     def branch(self, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]:
         """A nested graph written in place: what its outputs stand for."""
-        return self.walk.branch(self, graph, given)
+        return self.translator.branch(self, graph, given)
 
     def body(self) -> tuple[Binding, ...]:
         """The node through the function body that its schema has for it, else as a foreign step."""
-        return self.walk.body(self)
+        return self.translator.body(self)
 
     def foreign(self, types: Mapping[int, TensorType] = MappingProxyType({})) -> tuple[Binding, ...]:
         """The whole node as one step run by the onnx package; `types` of outputs as far as the reader knows better."""
-        return self.walk.foreign(self, types)
+        return self.translator.foreign(self, types)
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
         return self.builder.shared_constant(np.asarray(array, dtype.numpy if dtype else None))

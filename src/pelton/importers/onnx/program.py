@@ -30,13 +30,13 @@ from .scope import Scope, called, domain_of
 WRITTEN = (20_000, 50)
 
 
-class Mark(NamedTuple):
+class ProgramMark(NamedTuple):
     """Where a program stands: how many there are of each."""
 
     nodes: int
-    foreigners: int
+    foreign_steps: int
     problems: int
-    stuck: int
+    undecided: int
 
 
 class Program:
@@ -93,7 +93,7 @@ class Program:
         """Whether any of the problems is one whatever the sizes of the inputs are."""
         return not self.by_readers.issuperset(self.problems)
 
-    def is_stuck(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
+    def note_undecided(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
         """Notes which sizes a node met that could not be read."""
         read = [thing for name in sorted(names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
         met = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
@@ -101,17 +101,17 @@ class Program:
             UndecidedNode(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None)
         )
 
-    def mark(self) -> Mark:
+    def mark(self) -> ProgramMark:
         """Where the program stands, for `rewind`."""
-        return Mark(len(self.builder.nodes), len(self.foreign_steps), len(self.problems), len(self.undecided))
+        return ProgramMark(len(self.builder.nodes), len(self.foreign_steps), len(self.problems), len(self.undecided))
 
-    def rewind(self, mark: Mark) -> None:
+    def rewind(self, mark: ProgramMark) -> None:
         """Takes back the nodes written and the problems noted since."""
         del (
             self.builder.nodes[mark.nodes :],
-            self.foreign_steps[mark.foreigners :],
+            self.foreign_steps[mark.foreign_steps :],
             self.problems[mark.problems :],
-            self.undecided[mark.stuck :],
+            self.undecided[mark.undecided :],
         )
 
     # --- names

@@ -16,7 +16,7 @@ from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 
 from . import foreign as onnx_foreign, names
-from .node import ADVICE, READERS, Branches, Reader, Reading, Reported, schema_of
+from .node import ADVICE, READERS, DataDependentControl, NodeReader, Reading, Reported, schema_of
 from .program import WRITTEN, Program
 from .scope import Scope, called, domain_of
 
@@ -24,7 +24,7 @@ DEEPEST = 64  # functions within functions
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
-class Walk:
+class Translator:
     """Reads the nodes of a model into a program."""
 
     def __init__(self, program: Program):
@@ -145,15 +145,15 @@ class Walk:
         try:
             return read_it()
         except ModelError as e:
-            self.program.is_stuck(node, scope, e.__cause__)
+            self.program.note_undecided(node, scope, e.__cause__)
             self.program.problem(str(e), isinstance(e, OnData) or isinstance(e.__cause__, Undecided))
         except Reported:
             pass
         except Undecided as e:
-            self.program.is_stuck(node, scope, e)
+            self.program.note_undecided(node, scope, e)
             self.program.problem(f"{node.op_type}: {e}; {ADVICE} ({self.program.where(node, scope)})", True)
         except _RAISED as e:  # attributes that fit the schema, but not each other
-            self.program.is_stuck(node, scope)
+            self.program.note_undecided(node, scope)
             text = f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.program.where(node, scope)})"
             self.program.problem(text, bool(self.program.undecided[-1].symbols))  # they may fit for the sizes of a run
         return broken
@@ -190,14 +190,14 @@ class Walk:
             )
         return partial(self.body, n)
 
-    def _by(self, reader: Reader, n: Reading) -> tuple[Binding, ...]:
+    def _by(self, reader: NodeReader, n: Reading) -> tuple[Binding, ...]:
         """The node by its reader; where that would have to know the data, as a foreign step, if its types are known."""
         mark = self.program.mark()
         try:
             found = reader(n)
         except OnData as reason:
             self.program.rewind(mark)
-            if isinstance(reason, Branches):
+            if isinstance(reason, DataDependentControl):
                 raise
             try:
                 return self.foreign(n, {})

@@ -33,11 +33,11 @@ from .node import attribute, schema_of
 from .ports import Given
 from .program import Program
 from .scope import Scope, called, domain_of
-from .translate import Walk
+from .translate import Translator
 
 
 @dataclass(frozen=True, eq=False)
-class UnreadNode:
+class OnnxNode:
     """A node of an ONNX graph by its names; `opset` is that of ai.onnx."""
 
     proto: onnx.NodeProto
@@ -81,8 +81,8 @@ class UnreadNode:
         """None also for the Scan of opset 8, which has batches."""
         a = {a.name: attribute(a) for a in self.proto.attribute}
 
-        def graph(name: str) -> UnreadGraph:
-            return UnreadGraph(a[name], self.source, self.opset)
+        def graph(name: str) -> OnnxGraph:
+            return OnnxGraph(a[name], self.source, self.opset)
 
         match self.proto.domain, self.proto.op_type:
             case "", "If":
@@ -102,7 +102,7 @@ class UnreadNode:
 
 
 @dataclass(frozen=True, eq=False)
-class UnreadGraph:
+class OnnxGraph:
     """A graph of an ONNX model, or one nested in it."""
 
     proto: onnx.GraphProto
@@ -114,8 +114,8 @@ class UnreadGraph:
         return self.proto.name
 
     @cached_property
-    def nodes(self) -> tuple[UnreadNode, ...]:
-        return tuple(UnreadNode(node, self.source, self.opset) for node in self.proto.node)
+    def nodes(self) -> tuple[OnnxNode, ...]:
+        return tuple(OnnxNode(node, self.source, self.opset) for node in self.proto.node)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -136,13 +136,13 @@ class UnreadGraph:
         }
 
 
-class Reader:
+class OnnxReader:
     """Reads nodes of the main graph, or of those nested in it, into one program."""
 
     def __init__(self, source: Source, opsets: Mapping[str, int], wanted: Iterable[str]):
         self._program = program = Program(source)
         self._scope = Scope(opsets, wanted=frozenset(wanted))
-        self._walk = Walk(program)
+        self._translator = Translator(program)
         self.builder, self.bound = program.builder, self._scope.bound
         self.problems, self.on_data, self.warnings = program.problems, program.on_data, program.warnings
         self.unknown, self.undecided, self.foreign_steps = program.unknown, program.undecided, program.foreign_steps
@@ -167,11 +167,11 @@ class Reader:
         self._program.bind(self._scope, name, thing)
 
     def read(self, node: Any) -> Sequence[Binding | Broken]:
-        """What the outputs of an `UnreadNode` stand for; BROKEN, with the problem noted, where it cannot be read."""
-        return self._walk.node(node.proto, self._scope)
+        """What the outputs of an `OnnxNode` stand for; BROKEN, with the problem noted, where it cannot be read."""
+        return self._translator.node(node.proto, self._scope)
 
 
-class Unread:
+class OnnxModel:
     """An ONNX model that nobody has read yet, with what its caller gave of its inputs."""
 
     def __init__(
@@ -186,7 +186,7 @@ class Unread:
         self._outputs = outputs if outputs is None or isinstance(outputs, str) else list(outputs)
         self.name = source.name
         self.opsets = opsets_of(Program(source))
-        self.graph = UnreadGraph(source.model.graph, source, self.opsets.get("", 9))
+        self.graph = OnnxGraph(source.model.graph, source, self.opsets.get("", 9))
         # element types and ranks that the model states; its sizes may be those of one example
         self._declared = {
             v.name: (DTYPES[t.elem_type], len(t.shape.dim))
@@ -229,9 +229,9 @@ class Unread:
             info,
         )
 
-    def reader(self, wanted: Iterable[str]) -> Reader:
+    def reader(self, wanted: Iterable[str]) -> OnnxReader:
         """Reads nodes into a program of their own; `wanted` are the names that somebody reads."""
-        return Reader(self._source, self.opsets, wanted)
+        return OnnxReader(self._source, self.opsets, wanted)
 
     def dtype(self, name: str) -> DType | None:
         """The element type of an output, or of what it is made of, as the model declares it."""
@@ -248,11 +248,11 @@ class Unread:
         return None
 
     def call(self, node: Any, reason: str) -> HostCall:
-        """How an `UnreadNode` runs by itself. ModelError, for that reason, where nothing can run it."""
+        """How an `OnnxNode` runs by itself. ModelError, for that reason, where nothing can run it."""
         return host_steps.call(self._source, self.opsets, node.proto, reason)
 
     def types(self, node: Any, known: Known, fresh: Callable[[str, int], Size]) -> list[TensorType | None]:
-        """The types of the outputs of an `UnreadNode` where it runs by itself, as far as they can be told."""
+        """The types of the outputs of an `OnnxNode` where it runs by itself, as far as they can be told."""
         return host_steps.types(node.proto, self.opsets, known, self._declared, fresh)
 
 
@@ -262,7 +262,7 @@ def unread(
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
-) -> Unread:
+) -> OnnxModel:
     """A model whose nodes are still to be read. Arguments and errors are those of `load`."""
     found = converted(read(source))
     if found.model.functions:
@@ -271,7 +271,7 @@ def unread(
     given = given_inputs(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
     )
-    return Unread(found, given, arrays, outputs, optimum)
+    return OnnxModel(found, given, arrays, outputs, optimum)
 
 
 def _in_place(found: Source) -> Source:

@@ -11,7 +11,7 @@ from pelton.ir.dims import equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I64
 
-from pelton.importers.onnx.node import Branches, ValueSequence, Reading, Binding, reads, schema_of
+from pelton.importers.onnx.node import DataDependentControl, ValueSequence, Reading, Binding, reads, schema_of
 
 UNROLLED = 256  # iterations of a loop with a known count that are written out
 WRITTEN = 5_000  # nodes that they may come to, loops within them included
@@ -24,7 +24,7 @@ def if_(n: Reading) -> tuple[Binding, ...]:
     if condition is None:
         n.program.ask(n.input(0), n.where)
         n.lacks(0)
-        raise n.branches()
+        raise n.data_dependent_control()
     return n.branch(n.attr("then_branch" if condition.all() else "else_branch"), {})
 
 
@@ -61,12 +61,12 @@ def loop(n: Reading) -> tuple[Binding, ...]:
     return *carried, *(_stacked(n, values, 0) for values in zip(*scanned))
 
 
-def _on_data(n: Reading) -> Branches:
+def _on_data(n: Reading) -> DataDependentControl:
     """The error to raise where the number of iterations is not known."""
     for i in (0, 1):
         if n.optional(i) is not None:
             n.lacks(i)
-    return n.branches()
+    return n.data_dependent_control()
 
 
 def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
@@ -102,7 +102,7 @@ def scan(n: Reading) -> tuple[Binding, ...]:
         raise n.refuse(f"Scan needs inputs of one length, got {' and '.join(map(str, lengths))}")
     (length,) = lengths
     if not is_known(length) or not 0 < length <= UNROLLED:
-        raise n.branches()
+        raise n.data_dependent_control()
     names, scanned = [i.name for i in body.input], []
     for i in range(length):
         pieces = []

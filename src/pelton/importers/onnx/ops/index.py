@@ -107,7 +107,7 @@ def compress(n: Reading) -> Binding:
     x, axis = n.input(0), n.attr("axis")
     condition = n.known(n.input(1))
     if condition is None:
-        raise n.branches()
+        raise n.data_dependent_control()
     if axis is None:
         x, axis = n.reshape(x, (x.type.size,)), 0
     axis = n.axis(axis, x.type.rank)
@@ -118,7 +118,7 @@ def compress(n: Reading) -> Binding:
 def as_the_data_is(n: Reading) -> tuple[Binding, ...]:
     """Results of whatever shape the data gives."""
     if any(isinstance(t, Value) and n.known(t) is None for t in n.things):
-        raise n.branches()
+        raise n.data_dependent_control()
     return n.foreign()
 
 

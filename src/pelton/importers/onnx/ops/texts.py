@@ -14,7 +14,7 @@ def string_normalizer(n: Reading) -> tuple[Binding, ...]:
             "StringNormalizer needs a vector of texts or a row of them, and NONE, LOWER or UPPER, got"
             f" {n.input(0).type} and {n.attr('case_change_action')!r}"
         )
-    raise n.branches()
+    raise n.data_dependent_control()
 
 
 @reads("Tokenizer", domain=MICROSOFT)
@@ -25,4 +25,4 @@ def tokenizer(n: Reading) -> tuple[Binding, ...]:
                 compiled_safely(expression)
             except ValueError as e:
                 raise n.refuse(str(e)) from None
-    raise n.branches()
+    raise n.data_dependent_control()

@@ -12,7 +12,7 @@ from pelton.importers.onnx.node import Reading, Binding, reads
 _TRAINING = "ai.onnx.preview.training"
 
 
-class Step:
+class TrainingStep:
     """Arithmetic in the element type of one tensor: numbers, the learning rate and the count of steps become values of
     it."""
 
@@ -57,7 +57,7 @@ def adagrad(n: Reading) -> tuple[Binding, ...]:
     """Steps shrink with the sum of squared gradients."""
     found = []
     for x, gradient, squares in _tensors(n, 3):
-        at = Step(n, x.type.dtype)
+        at = TrainingStep(n, x.type.dtype)
         rate = at("div", at.rate, at("add", at("mul", at.count, n.attr("decay_factor", 0.0)), 1.0))
         g = at.regular(x, gradient)
         total = at("add", squares, at("mul", g, g))
@@ -72,7 +72,7 @@ def adam(n: Reading) -> tuple[Binding, ...]:
     """Steps by running means of gradients and of their squares, corrected for where those began."""
     alpha, beta, found = n.attr("alpha"), n.attr("beta"), []
     for x, gradient, mean, squares in _tensors(n, 4):
-        at = Step(n, x.type.dtype)
+        at = TrainingStep(n, x.type.dtype)
         g = at.regular(x, gradient)
         mean, squares = at.mixed(mean, g, alpha), at.mixed(squares, at("mul", g, g), beta)
         corrected = at(
@@ -90,7 +90,7 @@ def momentum(n: Reading) -> tuple[Binding, ...]:
     """Steps by what is left of earlier ones and the gradient; in mode nesterov looking one step ahead."""
     alpha, found = n.attr("alpha"), []
     for x, gradient, speed in _tensors(n, 3):
-        at = Step(n, x.type.dtype)
+        at = TrainingStep(n, x.type.dtype)
         g = at.regular(x, gradient)
         speed = at("add", at("mul", speed, alpha), at("mul", g, at.later(1.0, at("mul", 1.0, n.attr("beta")))))
         along = at("add", g, at("mul", speed, alpha)) if n.attr("mode") == "nesterov" else speed
