@@ -22,7 +22,7 @@ from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import EnginePlan, Slice, Tensor
 from pelton.backends.cuda.agree import agree, groups
-from pelton.backends.cuda.tune import agreed
+from pelton.backends.cuda.tune import drop_wrong_kernels
 from pelton.targets import gpus
 
 OTHERS = ("scale_b", "scale_c", "scale_d")
@@ -85,7 +85,7 @@ def symbols(engine: EnginePlan) -> list[list[str]]:
 def test_what_gives_something_else_is_left_out(wrong, caplog):
     plain = carrying()
     with caplog.at_level(logging.WARNING, "pelton.build"):
-        found = agreed(plain, on(scale_c=wrong))
+        found = drop_wrong_kernels(plain, on(scale_c=wrong))
     kept = ["scale", "scale_b", "scale_d"]
     assert symbols(found) == [kept, ["add"], kept] and [s.info for s in found.steps] == [s.info for s in plain.steps]
     assert len(caplog.records) == 2
@@ -95,7 +95,7 @@ def test_what_gives_something_else_is_left_out(wrong, caplog):
 
 
 def test_the_one_in_place_may_be_the_one():
-    found = agreed(carrying(), on(scale=off))
+    found = drop_wrong_kernels(carrying(), on(scale=off))
     assert symbols(found) == [[*OTHERS], ["add"], [*OTHERS]] and found.steps[0].info == {
         "tactic": "scale_b",
         "writes": ["double"],
@@ -107,15 +107,15 @@ def test_the_one_in_place_may_be_the_one():
 
 def test_of_two_that_differ_the_one_in_place_stays():
     assert (
-        symbols(agreed(carrying(OTHERS[:1]), on(scale_b=off)))
-        == symbols(agreed(carrying(OTHERS[:1]), on(scale=off)))
+        symbols(drop_wrong_kernels(carrying(OTHERS[:1]), on(scale_b=off)))
+        == symbols(drop_wrong_kernels(carrying(OTHERS[:1]), on(scale=off)))
         == [["scale"], ["add"], ["scale"]]
     )
 
 
 def test_rounding_is_no_reason(caplog):
     plain = carrying()
-    assert agreed(plain, on(scale_b=rounded)) == plain and not caplog.records
+    assert drop_wrong_kernels(plain, on(scale_b=rounded)) == plain and not caplog.records
 
 
 def test_what_is_wrong_does_not_win(caplog):
@@ -133,7 +133,8 @@ def test_what_is_wrong_does_not_win(caplog):
 
 
 @pytest.mark.parametrize(
-    "look", [lambda plain, null: agreed(plain, null), lambda plain, null: pelton.tune(pelton.Engine(plain), null)]
+    "look",
+    [lambda plain, null: drop_wrong_kernels(plain, null), lambda plain, null: pelton.tune(pelton.Engine(plain), null)],
 )
 def test_one_that_does_not_end_is_named_and_not_waited_for(look):
     null = device(kernels={**KERNELS, **dict.fromkeys(OTHERS, scale)}, endless=["scale_c"])
@@ -183,7 +184,7 @@ def test_what_steps_read_is_as_it_was(tuned):
     if tuned:
         pelton.tune(pelton.Engine(plain), null)
     else:
-        assert agreed(plain, null) == plain
+        assert drop_wrong_kernels(plain, null) == plain
     assert len(read) == 1 and len(given) > 10 and np.array_equal(read[0], 4 * given[0])
 
 

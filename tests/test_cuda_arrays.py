@@ -38,7 +38,7 @@ def test_the_default_stream_has_a_number_that_libraries_take(x):
     assert given.streams == [1] and results["y"].__cuda_array_interface__["stream"] == 1
     assert equal({k: v.numpy() for k, v in results.items()}, expected(expected(x)["z"]))
     with pytest.raises(InputError, match="input 'x' cannot be read by DLPack: unsupported stream"):
-        device_arrays.taken(given, "input 'x'", 0)
+        device_arrays.import_array(given, "input 'x'", 0)
 
 
 def test_results_may_be_the_next_inputs_of_their_context(x):

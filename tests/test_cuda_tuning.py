@@ -214,7 +214,7 @@ def built_on(monkeypatch, tmp_path, cubins):
     """Builds a product with its tail for GPUs where this device is the one here."""
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
-    monkeypatch.setitem(targets.cuda.SPARES, 1, 1)
+    monkeypatch.setitem(targets.cuda.ALTERNATIVES, 1, 1)
 
     def build(here: NullDevice | None, **options):
         monkeypatch.setattr(targets.cuda, "here", lambda: here)

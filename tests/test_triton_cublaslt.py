@@ -134,7 +134,7 @@ def test_products(case, blas):
         for (array, _, first), (_, elements) in zip(arrays, told.operands()):
             assert first + elements <= array.size  # which is what engines are checked by
         found, room = (
-            blas.planned(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays]),
+            blas.plan(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays]),
             np.zeros(8192, np.uint8),
         )
         assert found.workspace == 4096 * told.choice
@@ -188,7 +188,7 @@ def test_products_of_f32_may_be_of_tf32(tf32, compute, blas, monkeypatch):
     def run(source, symbol, arrays, dims, tiles, phases):
         told = replace(library.work(SYMBOL, dims), choice=0)
         assert work.KINDS[told.kind] == ("tf32" if tf32 else "f32") and {kind for kind, _ in told.operands()} == {"f32"}
-        found = blas.planned(told, [4] * len(arrays))
+        found = blas.plan(told, [4] * len(arrays))
         found(np.array([*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, 0, 0], np.int64), 0)
         return [a for a, _, _ in arrays]
 

@@ -107,19 +107,19 @@ def test_every_status_is_one_error(name, status, monkeypatch):
     monkeypatch.setenv("FAKE_CUBLASLT_FAIL", f"cublasLt{name}={status}")
     arrays = [np.zeros(30, np.float32) for _ in range(4)]
     with pytest.raises(EngineError, match=rf"cuBLASLt 13.1.0 refuses cublasLt{name}: .* \(status {status}\)"):
-        planned = CublasLtLibrary(bound(str(built()))).planned(told(), [4] * 4)
+        planned = CublasLtLibrary(bound(str(built()))).plan(told(), [4] * 4)
         planned(np.array([*(a.ctypes.data for a in arrays), *told().dims(), 0, 0], np.int64), 0)
 
 
 def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(blas):
     live = ctypes.CDLL(str(built())).fake_live
     before = live()
-    planned = blas.planned(told(), [4] * 4)
+    planned = blas.plan(told(), [4] * 4)
     assert live() > before
     del planned
     assert live() == before
     with pytest.raises(EngineError, match="proposes 2 algorithms for a product of 4×5 by 5×6, number 2 was asked for"):
-        blas.planned(told(choice=2), [4] * 4)
+        blas.plan(told(choice=2), [4] * 4)
     with pytest.raises(EngineError, match="is no cuBLASLt"):
         bound("/dev/null")
 

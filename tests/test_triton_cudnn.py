@@ -96,7 +96,7 @@ def test_convolutions(case, dnn):
         told = replace(told, choice=told.choice % len(FIT))
         for (array, _, first), (_, elements) in zip(arrays, told.operands(), strict=True):
             assert first + elements <= array.size  # which is what engines are checked by
-        found = dnn.planned(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays])
+        found = dnn.plan(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays])
         room = np.zeros(max(1, found.workspace), np.uint8)
         assert found.workspace == WORKSPACE * FIT[told.choice]
         found(
@@ -359,16 +359,16 @@ def test_every_status_is_one_error(name):
     room = [np.zeros(4096, np.float16) for _ in range(5)]
     with pytest.raises(EngineError, match=rf"cuDNN 9.28.0 refuses cudnn{name}: made to fail \(status 3000\)"):
         fake = FakeCudnn(fails={"cudnn" + name: 3000})
-        planned = CudnnLibrary(fake).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+        planned = CudnnLibrary(fake).plan(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
         planned(np.array([*(a.ctypes.data // 16 * 16 for a in room), *told().dims(), 0, 0], np.int64), 0)
 
 
 def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(dnn, monkeypatch):
     before = dnn.functions.live
-    planned = dnn.planned(told(), [ALIGNED] * 5)
+    planned = dnn.plan(told(), [ALIGNED] * 5)
     # the same convolution in another place
-    assert dnn.planned(told(), [ALIGNED] * 5) is planned and dnn.functions.live > before
-    assert dnn.planned(told(n=1), [ALIGNED] * 5) is not planned
+    assert dnn.plan(told(), [ALIGNED] * 5) is planned and dnn.functions.live > before
+    assert dnn.plan(told(n=1), [ALIGNED] * 5) is not planned
     del planned
     gc.collect()
     assert dnn.functions.live == before
@@ -376,13 +376,13 @@ def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(dnn, monke
         EngineError,
         match=r"proposes 2 engines for a convolution of 2×8×5×4 by 16 filters of 3×3, number 2 was asked for",
     ):
-        dnn.planned(told(choice=2), [ALIGNED] * 5)
+        dnn.plan(told(choice=2), [ALIGNED] * 5)
     # none that rounds otherwise, or otherwise every time
     for notes in ([1], [2], [3], [4], [7]):
         with pytest.raises(EngineError, match="proposes 0 engines"):
-            CudnnLibrary(FakeCudnn(engines=[(notes, [])])).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+            CudnnLibrary(FakeCudnn(engines=[(notes, [])])).plan(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
     monkeypatch.setattr(cudnn, "WORKSPACE", WORKSPACE - 1)
     with pytest.raises(EngineError, match="proposes 1 engines"):
-        CudnnLibrary(FakeCudnn(engines=[([4], []), ([], [])])).planned(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+        CudnnLibrary(FakeCudnn(engines=[([4], []), ([], [])])).plan(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="is no cuDNN"):
         bound("/dev/null")

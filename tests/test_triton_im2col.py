@@ -39,7 +39,7 @@ from pelton.codegen.triton.toolchain import (
 from pelton.codegen.triton.emit import TYPES, with_alignment  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.backends.cuda.tune import agreed  # noqa: E402
+from pelton.backends.cuda.tune import drop_wrong_kernels  # noqa: E402
 from pelton.compiler.targets.cuda import target_for  # noqa: E402
 from pelton.tune import search  # noqa: E402
 from pelton.tune.candidates import template_rejection  # noqa: E402
@@ -279,7 +279,7 @@ def run(
     """What an engine gives on a device that interprets, and the tactics of its steps that agree with each other
     there."""
     device, plain = triton_interpreter.device(sources), file.read(data)
-    return pelton.Engine(plain).start(device).run(feeds), tactics(agreed(plain, device))
+    return pelton.Engine(plain).start(device).run(feeds), tactics(drop_wrong_kernels(plain, device))
 
 
 def tactics(plain: Any) -> dict[str, list[str]]:

@@ -184,7 +184,7 @@ def compared(data: bytes, sources: Mapping[str, str], wrong: str = "") -> tuple[
     device = triton_interpreter.device(sources)
     if wrong:
         device.kernels[wrong] = lambda programs, words: None
-    engine = cuda_tune.agreed(file.read(data), device)
+    engine = cuda_tune.drop_wrong_kernels(file.read(data), device)
     cuda_tune.log.removeHandler(handler)
     return file.to_bytes(engine), len(device.happened("launch")), said
 

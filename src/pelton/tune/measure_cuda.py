@@ -32,8 +32,8 @@ PIECE = 4 << 20  # bytes of numbers that the pool repeats
 
 
 class GpuBench:
-    """See `search.Bench`: kernels in Triton. Weights of f32, f16 and bf16 are numbers from a pool, for each turn
-    others; what may be indices is what it is."""
+    """See `search.Bench`: kernels in Triton. Weights of floats come from a pool, other ones in each turn; what may be
+    indices keeps its values."""
 
     def __init__(self, compiler: TritonCompiler, device: Device):
         self.compiler, self.device, self.clock = compiler, device, Clock(device)
@@ -47,7 +47,7 @@ class GpuBench:
     @contextmanager
     def ready(self, sources: Mapping[str, str], progress: Callable[[int], None]) -> Iterator[dict[str, Cubin]]:
         failed: dict[str, BuildError] = {}
-        made = self.compiler.cubins(
+        result = self.compiler.cubins(
             {symbol: source for symbol, source in sources.items() if symbol not in LIBRARIES},
             progress,
             failed,
@@ -55,7 +55,7 @@ class GpuBench:
         )
         for symbol, why in failed.items():
             log.warning("%s is not timed: %s", symbol, why)
-        yield {symbol: m.cubin for (symbol, _), m in made.items()}
+        yield {symbol: m.cubin for (symbol, _), m in result.items()}
         self._functions.clear()
 
     def race(
@@ -73,16 +73,16 @@ class GpuBench:
         ]
         with self.device:
             found = _Operands(self, layouts, constants, [programs[i] for i in whole])
-            ways, at = list[TimedCandidate](), list[int]()
+            candidates, at = list[TimedCandidate](), list[int]()
             for i in whole:
                 try:
                     functions = [self._function(k, loaded) for k in programs[i]]
                 except EngineError as e:
                     log.warning("%s is not timed: %s", programs[i][0].symbol, e)
                     continue
-                ways.append(found.way(programs[i], functions))
+                candidates.append(found.candidate(programs[i], functions))
                 at.append(i)
-            times = dict(zip(at, self.clock.race(ways, rounds, deadline)))
+            times = dict(zip(at, self.clock.race(candidates, rounds, deadline)))
         return [times.get(i) for i in range(len(programs))]
 
     def _function(self, kernel: Kernel, loaded: Mapping[str, Cubin]) -> Function:
@@ -94,17 +94,17 @@ class GpuBench:
             )
         return self._functions[kernel.symbol]
 
-    def weights(self, least: int) -> Memory:
+    def weights(self, min_bytes: int) -> Memory:
         """Numbers around one, in memory for several times what the L2 cache holds."""
-        wanted = max(POOL, 4 * self.device.l2, least)
-        if self._pool is None or self._pool.nbytes < wanted:
+        nbytes = max(POOL, 4 * self.device.l2, min_bytes)
+        if self._pool is None or self._pool.nbytes < nbytes:
             self._pool = None  # first the old one goes
-            pool = self._pool = self.device.allocate(wanted, "timing kernels")
+            pool = self._pool = self.device.allocate(nbytes, "timing kernels")
             numbers = np.random.default_rng(0).uniform(0.5, 1.5, PIECE // 2).astype(np.float16)
             stream = self.clock.stream.handle
-            for at in range(0, wanted, PIECE):
+            for at in range(0, nbytes, PIECE):
                 self.device.upload(
-                    pool.address + at, numbers.__array_interface__["data"][0], min(PIECE, wanted - at), stream
+                    pool.address + at, numbers.__array_interface__["data"][0], min(PIECE, nbytes - at), stream
                 )
             self.device.synchronize(stream)  # the array need not stay
         return self._pool
@@ -132,11 +132,11 @@ class _Operands:
         self.pool = bench.weights(max((self.rotating(*kernels) for kernels in programs), default=0))
 
     def rotates(self, x: Value | Packed | KernelWorkspace) -> bool:
-        """Whether each turn reads it in another place."""
+        """Whether each turn reads it from another address."""
         return isinstance(x, Packed) or isinstance(x, Value) and x in self.constants and x.type.dtype.is_float
 
     def rotating(self, *kernels: Kernel) -> int:
-        """Bytes of what rotates, each piece at a multiple of 256."""
+        """Bytes of all operands that rotate, each aligned to 256."""
         return sum(-(-self.size(x) // ALIGN) * ALIGN for k in kernels for x in k.operands if self.rotates(x))
 
     def size(self, x: Value | Packed | KernelWorkspace) -> int:
@@ -144,7 +144,7 @@ class _Operands:
             return x.bytes
         return int(span(x.type.shape, tuple(map(abs, self.layouts[x])))) * x.type.dtype.size
 
-    def way(self, kernels: Sequence[Kernel], functions: Sequence[Function]) -> TimedCandidate:
+    def candidate(self, kernels: Sequence[Kernel], functions: Sequence[Function]) -> TimedCandidate:
         for kernel, function in zip(kernels, functions):
             cubin = function.cubin
             if cubin.scratch and kernel not in self.scratch:
@@ -159,7 +159,7 @@ class _Operands:
         )
 
     def _launches(self, kernels: Sequence[Kernel], functions: Sequence[Function], each: int, turn: int) -> list[Launch]:
-        at, made = self.pool.address + turn * each, list[Launch]()
+        at, result = self.pool.address + turn * each, list[Launch]()
         for kernel, function in zip(kernels, functions):
             words = []
             for x in kernel.operands:
@@ -171,14 +171,13 @@ class _Operands:
                         self.memory[x].address + (first_element(x, self.layouts[x]) if isinstance(x, Value) else 0)
                     )
             scratch = self.scratch[kernel].address if kernel in self.scratch else 0
-            made += launches(
+            result += launches(
                 function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64)
             )
-        return made
+        return result
 
     def _filled(self, v: Value) -> Memory:
-        """Memory for a value: a constant's numbers, random ones for floats, for all others zero, an index that there
-        always is."""
+        """Memory for a value: a constant's numbers, random ones for floats, else zeros, which are valid indices."""
         nbytes, device, dtype = max(self.size(v), 1), self.bench.device, v.type.dtype
         if v in self.constants:
             data = np.append(np.ascontiguousarray(self.constants[v]).reshape(-1).view(np.uint8), np.uint8(0))

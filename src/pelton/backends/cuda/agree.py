@@ -1,5 +1,4 @@
-"""Whether the kernels that a step could be run by write the same on the GPU that is here: on one with a fault, or by a
-library's, one may not."""
+"""Compares what the kernels of a step write on this GPU: a faulty GPU or library may give something else."""
 
 from __future__ import annotations
 
@@ -16,19 +15,21 @@ from . import clock
 from .device import Device, Launch, Memory, KernelHangs
 from .prepared import CudaPrepared
 
-# Of the largest value, more than orders of sums and roundings to the type in between explain; a wrong kernel is near
-# one, however large the type's steps.
+# Relative to the largest value: more than different orders of sums and roundings in between explain. The error of a
+# wrong kernel is near one, however large the type's steps.
 TOLERANCE, STEPS = 1e-3, 8
-# the type's step at one; 2^-23 of all others
+# the type's step at one; 2^-23 for all others
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f64": 2.0**-52}
-# steps at one: a largest value below that is what sums leave that cancel out
-LEAST = 16
+# steps at one: smaller largest values are what remains of sums that cancel out
+MIN_STEPS = 16
 PIECE = 4 << 20  # elements of the beginning and of the end
 
 
 class Trial:
-    """A step that is about to run, tried in the memory of its context: all that it writes is as before when the trial
-    is left. Nothing else runs meanwhile. Raises KernelHangs where a kernel does not end."""
+    """Runs kernels of a step that is about to run, in the memory of its context; restores at exit what they wrote.
+
+    Nothing else may run meanwhile. Raises KernelHangs if a kernel does not end.
+    """
 
     def __init__(self, device: Device, ready: CudaPrepared, step: Step):
         self.device, self.ready, self.step, self.event = device, ready, step, device.event()
@@ -64,7 +65,7 @@ class Trial:
             self.device.copy(at, copy.address, nbytes, self.ready.stream)
 
     def results(self, launches: Sequence[Launch]) -> list[np.ndarray]:
-        """What the step's outputs are after these launches; every byte that they leave out is 255."""
+        """The step's outputs after these launches; bytes that they do not write are 255."""
         self._put_back()
         for at, nbytes in self.poisoned:
             self.device.upload(at, self.poison.__array_interface__["data"][0], nbytes, self.ready.stream)
@@ -76,14 +77,14 @@ class Trial:
 
 
 def _numbers(t: Tensor, ready: CudaPrepared) -> np.ndarray:
-    """A copy of a tensor as it lies in memory now; of bf16, which numpy has not, as f32."""
+    """A copy of a tensor; bf16, which numpy lacks, as f32."""
     raw = np.array(view(replace(t, dtype="u16") if t.dtype == "bf16" else t, ready.memory(t.slice.buffer)))
     return (raw.astype(np.uint32) << 16).view(np.float32) if t.dtype == "bf16" else raw
 
 
 def groups(results: Iterable[Sequence[np.ndarray]], types: Sequence[str]) -> list[list[int]]:
-    """The numbers of those that agree, together; each agrees with the first of its group. The largest group first, of
-    equal ones that of the lower number."""
+    """Groups of indices of results that agree with the first of their group; larger groups first, equally large ones by
+    their first index."""
     found: list[tuple[Sequence[np.ndarray], list[int]]] = []
     for i, result in enumerate(results):
         group = next(
@@ -96,18 +97,17 @@ def groups(results: Iterable[Sequence[np.ndarray]], types: Sequence[str]) -> lis
 
 
 def agree(a: np.ndarray, b: np.ndarray, dtype: str) -> bool:
-    """Whether they differ by no more than two right kernels may; of long ones the beginning and the end are looked
-    at."""
+    """Whether two results differ by no more than two right kernels may; of long ones, compares both ends."""
     a, b = a.reshape(-1), b.reshape(-1)
     if a.size > 2 * PIECE:
         a, b = (np.concatenate([x[:PIECE], x[-PIECE:]]) for x in (a, b))
     if a.dtype.kind not in "fc":
-        # what is a number rounded may lie on either side
+        # rounded numbers may fall to either side
         return bool(np.count_nonzero(a != b) <= TOLERANCE * a.size)
     finite = np.isfinite(a)
     if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return False
     a, b = (x[finite].astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (a, b))
     step = EPSILON.get(dtype, 2.0**-23)
-    most = max(np.abs(a).max(initial=0.0), LEAST * step)
-    return bool(np.abs(a - b).max(initial=0.0) <= max(TOLERANCE, STEPS * step) * most)
+    largest = max(np.abs(a).max(initial=0.0), MIN_STEPS * step)
+    return bool(np.abs(a - b).max(initial=0.0) <= max(TOLERANCE, STEPS * step) * largest)

@@ -64,7 +64,7 @@ class ForeignArray:
             )
 
 
-def taken(value: Any, what: str, stream: int) -> Any:
+def import_array(value: Any, what: str, stream: int) -> Any:
     """An array of a GPU as `ForeignArray`, what fills it ordered before what comes on our stream (by who made it, or by
     `ForeignArray.stream`); an array of another library in the memory of the CPU as numpy's; anything else as it is."""
     if isinstance(value, (np.ndarray, np.generic)):

@@ -51,10 +51,10 @@ def tune(
     deadline: float | None,
     progress: ProgressCallback | None,
 ) -> list[EnginePlan]:
-    """See `tune.tuned`; equal kernels of all these engines are timed once."""
-    from .tune import tuned  # only who asks for it needs it
+    """See `tune.tune_engines`; equal kernels of all these engines are timed once."""
+    from .tune import tune_engines  # only who asks for it needs it
 
-    return tuned([load(CudaCode(Plan(plain)), device) for plain in engines], deadline, progress)
+    return tune_engines([load(CudaCode(Plan(plain)), device) for plain in engines], deadline, progress)
 
 
 BACKEND = Backend(check_machine, CudaCode, load, CudaWorkspace, tune)

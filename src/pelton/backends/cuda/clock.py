@@ -36,7 +36,7 @@ class TimedCandidate:
     turns: int = MAX_TURNS
 
 
-def endless(name: str, e: KernelHangs) -> KernelHangs:
+def hang_error(name: str, e: KernelHangs) -> KernelHangs:
     """The error for a kernel that does not end."""
     return KernelHangs(
         f"{name}: {e}. This is a fault of Pelton or of the GPU's software: please report it, and build the engine at a"
@@ -57,12 +57,16 @@ class Clock:
             self._begin, self._end = device.event(timed=True), device.event(timed=True)
             self._swept: Memory = device.allocate(4 * device.l2, "timing kernels")
 
-    def race(self, ways: Sequence[TimedCandidate], rounds: int, deadline: float | None = None) -> list[int | None]:
+    def race(
+        self, candidates: Sequence[TimedCandidate], rounds: int, deadline: float | None = None
+    ) -> list[int | None]:
         """Nanoseconds of one turn of each: the median of several replays, the slow ones dropped after the first rounds.
         None where a kernel does not launch, which is logged with the reason. EngineError where nothing runs any more,
         KernelHangs where one does not end."""
         with self.device:
-            graphs = {i: graph for i, way in enumerate(ways) if (graph := self._graph(way)) is not None}
+            graphs = {
+                i: graph for i, candidate in enumerate(candidates) if (graph := self._graph(candidate)) is not None
+            }
             times: dict[int, list[float]] = {i: [] for i in graphs}
             alive = list(graphs)
             for turn in range(1, rounds + 1):
@@ -74,30 +78,30 @@ class Clock:
                     alive = [i for i in alive if statistics.median(times[i]) <= limit]
                 if deadline is not None and time.monotonic() > deadline:
                     break
-        return [round(statistics.median(times[i])) if times.get(i) else None for i in range(len(ways))]
+        return [round(statistics.median(times[i])) if times.get(i) else None for i in range(len(candidates))]
 
-    def _graph(self, way: TimedCandidate) -> tuple[Any, int] | None:
+    def _graph(self, candidate: TimedCandidate) -> tuple[Any, int] | None:
         """(graph, turns in it) with as many turns as make it long enough; None where it does not run."""
         try:
-            turns = min(way.turns, FIRST_TURNS)
-            ready = self._turns(way, turns)
+            turns = min(candidate.turns, FIRST_TURNS)
+            ready = self._turns(candidate, turns)
             self._replayed(ready)  # code and activations come in
-            wanted = max(1, min(way.turns, MAX_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
-            return (ready, turns) if wanted == turns else (self._turns(way, wanted), wanted)
+            wanted = max(1, min(candidate.turns, MAX_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
+            return (ready, turns) if wanted == turns else (self._turns(candidate, wanted), wanted)
         except KernelHangs as e:
-            raise endless(way.name, e) from None
+            raise hang_error(candidate.name, e) from None
         except EngineError as e:
             self.device.synchronize(self.stream.handle)  # fails, too, where the GPU can do nothing any more
-            log.warning("%s is not timed: %s", way.name, e)
+            log.warning("%s is not timed: %s", candidate.name, e)
             return None
 
-    def _turns(self, way: TimedCandidate, turns: int) -> Any:
+    def _turns(self, candidate: TimedCandidate, turns: int) -> Any:
         """So many turns, each launch after the one before it, ready to be replayed. Launched one by one, they would be
         timed with what it takes to do that."""
         graph = self.device.graph()
         before: list[Any] = []
         for turn in range(turns):
-            for launch in way.launches(turn):
+            for launch in candidate.launches(turn):
                 before = [self.device.add(graph, launch, before)]
         return self.device.instantiate(graph, self.stream.handle)
 

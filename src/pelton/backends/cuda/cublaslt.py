@@ -125,7 +125,7 @@ class CublasLtLibrary:
         weakref.finalize(owner, function, handle).atexit = False
         return handle
 
-    def planned(self, product: MatmulDescriptor, aligned: Sequence[int]) -> CublasLtPlan:
+    def plan(self, product: MatmulDescriptor, aligned: Sequence[int]) -> CublasLtPlan:
         """A product, ready to be computed. EngineError where this version was not what it was timed with, or cannot
         compute it."""
         if product.version != self.version:

@@ -193,7 +193,7 @@ class CudnnLibrary:
                 f" {why.value.decode(errors='replace') or 'for no reason that it gives'} (status {status})"
             )
 
-    def planned(self, convolution: ConvolutionDescriptor, aligned: Sequence[int]) -> CudnnPlan:
+    def plan(self, convolution: ConvolutionDescriptor, aligned: Sequence[int]) -> CudnnPlan:
         """A convolution, ready to be computed. EngineError where this version was not what it was timed with, or cannot
         compute it."""
         if convolution.version != self.version:

@@ -48,7 +48,7 @@ class Function:
     together: int = 0
 
 
-def of_library(planned: Any, symbol: str, arch: int) -> Function:
+def library_function(planned: Any, symbol: str, arch: int) -> Function:
     """What a library does, ready to be done, as what steps launch."""
     return Function(planned, Cubin(symbol, arch, b"", 0, 1, scratch=planned.workspace, align=ALIGN), planned)
 

@@ -19,8 +19,8 @@ from pelton.errors import EngineError, InputError
 
 from . import maps
 from .binding import binding, call, refuse, said, version
-from .device import Function, Launch, Memory, KernelHangs, of_library, parameters
-from .libraries import VendorLibrary, opened, versions
+from .device import Function, Launch, Memory, KernelHangs, library_function, parameters
+from .libraries import VendorLibrary, open_library, versions
 
 POLL = 5e-5  # seconds between two looks at what may never end
 STATIC_SHARED = 48 << 10  # bytes of shared memory per block that a kernel gets without asking
@@ -220,8 +220,8 @@ class Gpu:
 
     def by_library(self, work: Work, aligned: Sequence[int]) -> Function:
         if work.symbol not in self._opened:
-            self._opened[work.symbol] = opened(work.symbol)
-        return of_library(self._opened[work.symbol].planned(work, aligned), work.symbol, self.arch)
+            self._opened[work.symbol] = open_library(work.symbol)
+        return library_function(self._opened[work.symbol].plan(work, aligned), work.symbol, self.arch)
 
     def launch(self, launch: Launch, stream: int) -> None:
         if launch.function.call is not None:

@@ -25,7 +25,7 @@ class VendorLibrary(Protocol):
 
     version: int
 
-    def planned(self, work: Any, aligned: Sequence[int]) -> Any: ...
+    def plan(self, work: Any, aligned: Sequence[int]) -> Any: ...
 
 
 @lru_cache(maxsize=1)
@@ -40,7 +40,7 @@ def versions() -> Mapping[str, int]:
     return found
 
 
-def opened(symbol: str) -> VendorLibrary:
+def open_library(symbol: str) -> VendorLibrary:
     """One for the GPU whose context is this thread's. EngineError where it is not here."""
     library: VendorLibrary = _CLASSES[symbol](_MODULES[symbol].loaded())
     return library

@@ -20,8 +20,11 @@ log = logging.getLogger("pelton.runtime")
 
 
 class CudaLoaded:
-    """The code and weights of an engine on a GPU. `cubins`: those for it, by symbol; `functions`: that of each step,
-    None for those of the CPU. EngineError where the GPU does not run the engine, or has not the memory."""
+    """The code and weights of an engine on a GPU.
+
+    `cubins` are those for this GPU, by symbol; `functions` has that of each step, None for host steps. Raises
+    EngineError if the GPU cannot run the engine or has too little memory.
+    """
 
     def __init__(self, plan: Plan, bundle: Mapping[int, Mapping[str, Cubin]], device: Device):
         self.plan, self.device, self._warned = plan, device, set[str]()
@@ -41,8 +44,11 @@ class CudaLoaded:
                 device.synchronize(stream.handle)
 
     def _by_libraries(self) -> dict[int, Function]:
-        """The functions of the steps that a library computes. Where it cannot, as it is not here or is another version
-        than the one that was timed, a kernel of the engine's own takes its place, which is said once."""
+        """The functions of the steps that a library computes.
+
+        Where the library is missing, or of another version than the one that was timed, one of the engine's own kernels
+        replaces it, which is logged once.
+        """
         found, steps, reasons = dict[int, Function](), list(self.plan.plain.steps), dict[str, None]()
         for i, step in enumerate(self.plan.plain.steps):
             if step.symbol in LIBRARIES:
@@ -50,7 +56,7 @@ class CudaLoaded:
                 try:
                     found[i] = self.device.by_library(told, aligned(step.args, [kind for kind, _ in told.operands()]))
                 except EngineError as e:
-                    steps[i] = stands_in(step)
+                    steps[i] = without_library(step)
                     reasons[f"they were timed with {step.symbol} {spoken(told.version)}: {e}"] = None
         if reasons:
             log.warning(
@@ -65,7 +71,7 @@ class CudaLoaded:
         return found
 
     def _load(self, given: Mapping[int, Function]) -> list[Function | None]:
-        """The function of each step; None for those of the CPU."""
+        """The function of each step; None for host steps."""
         loaded: dict[str, tuple[Function, int]] = {}
         for i, step in enumerate(self.plan.plain.steps):
             if i in given:
@@ -103,14 +109,14 @@ class CudaLoaded:
             log.warning("engine %r: %s; `pelton tune` may find something faster", self.plan.called, text)
 
 
-def stands_in(step: Step) -> Step:
-    """A step by the first of its alternatives that is a kernel of the engine's own."""
-    spare = next(s for s in step.alternatives if s.symbol not in LIBRARIES)
-    return by(spare, step, [step, *(s for s in step.alternatives if s is not spare)])
+def without_library(step: Step) -> Step:
+    """The step computed by the first of its alternatives that is one of the engine's own kernels."""
+    own = next(s for s in step.alternatives if s.symbol not in LIBRARIES)
+    return with_kernel(own, step, [step, *(s for s in step.alternatives if s is not own)])
 
 
-def by(kernel: Step, step: Step, rest: Sequence[Step], **info: Any) -> Step:
-    """A step by one of its kernels, with the rest beside it."""
+def with_kernel(kernel: Step, step: Step, rest: Sequence[Step], **info: Any) -> Step:
+    """The step computed by one of its kernels, with the rest as its alternatives."""
     alternatives = tuple(replace(s, info={"tactic": s.info["tactic"]}, outputs=(), alternatives=()) for s in rest)
     return replace(
         kernel,

@@ -16,7 +16,7 @@ from pelton.engine.work import Work
 from pelton.errors import EngineError
 from pelton.targets import typical
 
-from .device import ALIGN, TRAILING, Function, Launch, Memory, KernelHangs, of_library
+from .device import ALIGN, TRAILING, Function, Launch, Memory, KernelHangs, library_function
 from .libraries import VendorLibrary
 
 # what a kernel does, given its programs and its parameters without the trailing pointers
@@ -164,7 +164,7 @@ class NullDevice:
         self._note("by_library", work=work, aligned=tuple(aligned))
         if work.symbol not in self.opened:
             raise EngineError(f"{work.symbol} is not installed")
-        return of_library(self.opened[work.symbol].planned(work, aligned), work.symbol, self.arch)
+        return library_function(self.opened[work.symbol].plan(work, aligned), work.symbol, self.arch)
 
     def launch(self, launch: Launch, stream: int) -> None:
         self._run(launch, launch.words, stream)

@@ -1,5 +1,4 @@
-"""A CUDA engine made ready for one set of sizes: where everything lies on the GPU, its launches, and the graphs that
-replay them."""
+"""A CUDA engine prepared for one set of sizes: its memory on the GPU, its launches, and the graphs that replay them."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ def up(nbytes: int, to: int = ALIGN) -> int:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """One piece of memory: the arena, a place for each port (those of strings have none), and from `scratch` on, that
-    of each step's kernel. Kernels of one wave may run at once, so that theirs lie beside each other."""
+    """Offsets in one piece of memory: the arena, then each port's array (none for strings), then each kernel's scratch
+    memory, which kernels of the same wave, as they may run at once, do not share."""
 
     ports: tuple[int, ...]
     staged: int  # bytes of all ports
@@ -40,13 +39,13 @@ class MemoryPlan:
     nbytes: int
 
 
-def room(loaded: CudaLoaded, resolved: ResolvedPlan) -> MemoryPlan:
-    """What a context needs for one set of sizes."""
+def plan_memory(loaded: CudaLoaded, resolved: ResolvedPlan) -> MemoryPlan:
+    """The memory that a context needs for one set of sizes; EngineError if a grid would have too many blocks."""
     ports, at = [], up(resolved.arena)
     for port in (*resolved.inputs, *resolved.outputs):
         ports.append(at)
         at += up(port.nbytes) if port.dtype != "string" else 0
-    scratch, most = [0] * len(resolved.tiles), at
+    scratch, nbytes = [0] * len(resolved.tiles), at
     for _, steps in groupby(range(len(resolved.tiles)), key=lambda i: loaded.plan.plain.steps[i].wave):
         end = at
         for i in steps:
@@ -60,8 +59,8 @@ def room(loaded: CudaLoaded, resolved: ResolvedPlan) -> MemoryPlan:
             if function and function.cubin.scratch:
                 scratch[i] = up(end, max(ALIGN, function.cubin.align))
                 end = scratch[i] + blocks * function.cubin.scratch
-        most = max(most, end)
-    return MemoryPlan(tuple(ports), at - up(resolved.arena), tuple(scratch), up(most))
+        nbytes = max(nbytes, end)
+    return MemoryPlan(tuple(ports), at - up(resolved.arena), tuple(scratch), up(nbytes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +73,8 @@ class GraphSegment:
 
 
 class CudaPrepared:
-    """The graphs and host steps of an engine for one set of sizes, over `memory`, which is laid out as `room` says, and
-    the context's `zeros`. Inputs and outputs lie where `point` said last, at first in their places there."""
+    """The graphs and host steps of an engine for one set of sizes, over `memory` (see `plan_memory`) and the context's
+    `zeros`. Inputs and outputs are at the addresses last given to `point`, at first in `memory`."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class CudaPrepared:
         self.values, self.resolved, self.room, self.held, self.zeros = values, resolved, room, memory, zeros
         self.inputs, self.outputs, self.stream = resolved.inputs, resolved.outputs, stream
         if values and any(f is not None and f.call is not None for f in loaded.functions):
-            # is checked: libraries reach no further than buffers of these sizes
+            # validated here, so that libraries stay within buffers of these sizes
             _ = self.plain
         plan = self.plan
         self.host = plan.host_steps(self.plain, values) if plan.host and values else plan.host
@@ -119,7 +118,7 @@ class CudaPrepared:
 
     @cached_property
     def plain(self) -> plain_engine.EnginePlan:
-        """The engine with numbers everywhere."""
+        """The engine with all sizes filled in."""
         plain = sizes.at(self.plan.plain, self.values)
         if plain is not self.plan.plain:
             validate(plain)
@@ -130,7 +129,7 @@ class CudaPrepared:
         return int(buffer.offset) + (len(self.inputs) if buffer.kind == "output" else 0)
 
     def _make_tables(self) -> Memory | None:
-        """Sizes and counts, which only this set of sizes has, on the GPU; strings, where only host steps come."""
+        """Uploads sizes and counts, which belong to this set of sizes; keeps strings for host steps."""
         at, places = 0, {}
         for i, array in self.plan.computed_buffers(self.resolved).items():
             self.made[i] = array
@@ -147,17 +146,17 @@ class CudaPrepared:
         return memory
 
     def _lay_words(self) -> None:
-        """The parameters of all kernels one after the other, with the trailing pointers of each."""
+        """Lays out the parameters of all kernels one after the other, with the trailing pointers of each."""
         template, resolved = self.plan.template, self.resolved
         counts = np.diff(template.first)
         self._first = template.first[:-1] + TRAILING * np.arange(len(counts))
-        lies = np.arange(len(resolved.words)) + TRAILING * np.repeat(np.arange(len(counts)), counts)
+        positions = np.arange(len(resolved.words)) + TRAILING * np.repeat(np.arange(len(counts)), counts)
         self._words = np.zeros(len(resolved.words) + TRAILING * len(counts), np.int64)
-        self._words[lies] = resolved.words
-        self._words[lies[template.pointers]] += self.starts[template.operands]
+        self._words[positions] = resolved.words
+        self._words[positions[template.pointers]] += self.starts[template.operands]
         self._words[self._first + counts] = [self.held.address + at if at else 0 for at in self.room.scratch]
         self._ported, self._ports, self._offsets = (
-            lies[template.ported],
+            positions[template.ported],
             template.ports,
             resolved.words[template.ported],
         )
@@ -167,7 +166,7 @@ class CudaPrepared:
         self._words_of = np.split(order, np.searchsorted(self._ports[order], np.arange(1, len(self.places))))
 
     def _launched(self, i: int) -> Sequence[Launch]:
-        """What a step launches, one after the other."""
+        """The launches of a step, in order."""
         function, programs = self.loaded.functions[i], int(self.resolved.tiles[i])
         if function is None or not programs:
             return ()
@@ -190,8 +189,7 @@ class CudaPrepared:
                     yield self._segment(found)
 
     def _segment(self, launches: Mapping[int, Sequence[Launch]]) -> GraphSegment:
-        """A graph in which each step waits for those that it has to wait for, so that independent branches run side by
-        side."""
+        """A graph in which each step waits only for those that it depends on: independent branches run in parallel."""
         device, numbers = self.device, list(launches)
         steps = [self.plan.plain.steps[i] for i in numbers]
         arena = self.plan.template.in_arena
@@ -208,16 +206,14 @@ class CudaPrepared:
         return GraphSegment(device.instantiate(graph, self.stream), nodes, launches)
 
     def _scratch(self, i: int) -> Span:
-        """The memory of a step's kernel alone."""
+        """The scratch memory of a step's kernel, as offsets (begin, end); (0, 0) where it has none."""
         function, at = self.loaded.functions[i], self.room.scratch[i]
-        return (
-            (at, at + int(self.resolved.tiles[i]) * function.cubin.clusters * function.cubin.scratch)
-            if function and at
-            else (0, 0)
-        )
+        if not function or not at:
+            return 0, 0
+        return at, at + int(self.resolved.tiles[i]) * function.cubin.clusters * function.cubin.scratch
 
     def point(self, pointers: Sequence[int]) -> None:
-        """Where inputs and outputs lie from now on."""
+        """Sets the addresses of inputs and outputs, in the graphs, too."""
         changed = [k for k, (old, new) in enumerate(zip(self.pointers, pointers)) if old != new]
         if not changed:
             return
@@ -235,7 +231,7 @@ class CudaPrepared:
                         self.device.change(part.ready, node, launch)
 
     def run(self, stream: int) -> None:
-        """All steps, on this stream. Nothing waits for the GPU, unless there are host steps."""
+        """Runs all steps on this stream; waits for the GPU only where there are host steps."""
         for part in self.parts:
             if isinstance(part, GraphSegment):
                 self.device.replay(part.ready, stream)
@@ -243,7 +239,7 @@ class CudaPrepared:
                 self.run_host(part, stream)
 
     def run_host(self, step: HostStep, stream: int) -> None:
-        """A step of the CPU: what it reads and writes comes from the GPU, what it wrote goes back."""
+        """Runs a host step: downloads what it reads and writes, uploads what it wrote."""
         known: dict[int, np.ndarray] = {}
 
         def memory(buffer: int) -> np.ndarray:
@@ -260,7 +256,7 @@ class CudaPrepared:
         device.synchronize(stream)  # the arrays need not stay
 
     def memory(self, buffer: int, stream: int | None = None) -> np.ndarray:
-        """A buffer's bytes, or strings, as they are when the stream has come so far."""
+        """A buffer's bytes, or strings, after all work that is on the stream."""
         b = self.plan.plain.buffers[buffer]
         if b.kind in ("input", "output") and self.port(b) in self.strings:
             return self.strings[self.port(b)].reshape(-1)

@@ -14,7 +14,7 @@ from pelton.errors import InputError
 
 from ..arrays import borrow, check_no_overlap, check_out, fit, out_array, refuse_out
 from ..device import Stamped
-from .arrays import ALIGN, LEGACY, DeviceArray, ForeignArray, taken
+from .arrays import ALIGN, LEGACY, DeviceArray, ForeignArray, import_array
 from .device import Device, Memory
 from .prepared import CudaPrepared
 
@@ -260,7 +260,7 @@ class CudaReady:
 
     def _target(self, port: Port, given: Any, place: int, stream: int) -> np.ndarray | ForeignArray:
         """An array that `out` gives for an output; InputError where results cannot be written there."""
-        found = taken(given, f"out[{port.name!r}]", stream)
+        found = import_array(given, f"out[{port.name!r}]", stream)
         if not isinstance(found, ForeignArray):
             array = out_array(port, given)
             if not (array.flags.writeable and array.flags.c_contiguous and array.flags.aligned):

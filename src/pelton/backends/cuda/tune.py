@@ -23,9 +23,9 @@ from ..device import ProgressCallback
 from ..plan import Plan
 from .agree import Trial, groups
 from .bundle import unpack
-from .clock import MAX_TURNS, Clock, TimedCandidate, endless
+from .clock import MAX_TURNS, Clock, TimedCandidate, hang_error
 from .device import ALIGN, TRAILING, Device, Function, Launch, Memory, KernelHangs, launches
-from .loaded import CudaLoaded, by
+from .loaded import CudaLoaded, with_kernel
 from .prepared import CudaPrepared, up
 from .workspace import CudaWorkspace
 
@@ -38,8 +38,7 @@ COPIES = 4  # of the L2 cache: bytes of copies of a step's constants
 
 @dataclass(frozen=True)
 class KernelFindings:
-    """What was seen of a step's kernels, by tactic: nanoseconds, and which of them write something else than most
-    do."""
+    """What is known of a step's kernels, by tactic: nanoseconds, and which write something else than most do."""
 
     times: Mapping[str, int] = field(default_factory=dict)
     odd: Collection[str] = ()
@@ -48,80 +47,83 @@ class KernelFindings:
 Known = dict[tuple[Any, ...], KernelFindings]  # kernels with their sizes
 
 
-def agreed(
+def drop_wrong_kernels(
     plain: plain_engine.EnginePlan, device: Device, progress: ProgressCallback | None = None
 ) -> plain_engine.EnginePlan:
-    """A plain engine without the kernels of its steps that write something else on this GPU than the others do, which
-    is logged. Nothing is timed. EngineError where it does not run there."""
+    """A plain engine without the kernels that write something else on this GPU than the others of their step, which is
+    logged. Nothing is timed. Raises EngineError if the engine does not run there."""
     loaded = CudaLoaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
     bench = _Bench(loaded, None, rounds=0)
-    found = _seen(bench, progress, "check", {})
+    found = _examine(bench, progress, "check", {})
     return replace(
-        plain, steps=tuple(_settled(step, found[i]) if found[i].odd else step for i, step in enumerate(plain.steps))
+        plain,
+        steps=tuple(_choose_kernel(step, found[i]) if found[i].odd else step for i, step in enumerate(plain.steps)),
     )
 
 
-def tuned(
+def tune_engines(
     engines: Sequence[CudaLoaded], deadline: float | None, progress: ProgressCallback | None
 ) -> list[plain_engine.EnginePlan]:
-    """The engines by the fastest of the kernels that each carries for its steps, at its usual sizes, until the
-    deadline; what kernels write is compared, too. Of equal kernels of all engines one is timed."""
+    """The engines with the fastest kernel for each step at optimum sizes, as far as timed until the deadline.
+
+    What kernels write is compared, too. Kernels that several steps or engines have in common are timed once.
+    """
     known: Known = {}
-    return [_tuned(loaded, deadline, progress, known) for loaded in engines]
+    return [_tune_engine(loaded, deadline, progress, known) for loaded in engines]
 
 
-def _tuned(
+def _tune_engine(
     loaded: CudaLoaded, deadline: float | None, progress: ProgressCallback | None, known: Known
 ) -> plain_engine.EnginePlan:
     on, plain = loaded.device, loaded.plan.plain
-    found = _seen(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
+    found = _examine(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
     steps = tuple(
-        _settled(_newest(step, on), found[i]) if found[i] != KernelFindings() else step
+        _choose_kernel(_of_installed_library(step, on), found[i]) if found[i] != KernelFindings() else step
         for i, step in enumerate(plain.steps)
     )
     return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
 
 
-def _seen(bench: _Bench, progress: ProgressCallback | None, stage: str, known: Known) -> dict[int, KernelFindings]:
-    """What is found of each step's kernels, in one run of the engine; of equal kernels once."""
+def _examine(bench: _Bench, progress: ProgressCallback | None, stage: str, known: Known) -> dict[int, KernelFindings]:
+    """The findings of each step's kernels, in one run of the engine; equal kernels are examined once."""
     device, plain, found = bench.device, bench.loaded.plan.plain, dict[int, KernelFindings]()
     count = len(plain.steps)
 
     def see(done: int, ready: CudaPrepared) -> None:
-        """Before a step runs, all that it reads is there."""
+        """Examines a step before it runs: all that it reads is in place."""
         if done == count:
             return
         if progress is not None and progress(stage, done, count) is False:
             raise Cancelled(f"cancelled in stage {stage!r} at step {done} of {count}")
-        step = _newest(ready.plain.steps[done], device)
+        step = _of_installed_library(ready.plain.steps[done], device)
         kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in (step, *step.alternatives))
         if step.alternatives and step.tiles and kernels not in known and not bench.late():
             known[kernels] = bench.look(step, ready)
         found[done] = known.get(kernels, KernelFindings())
 
-    usual = sizes.optimum_sizes(plain)
-    ready = CudaWorkspace(bench.loaded).prepare(usual, lambda: None)
-    ready.watch(random_inputs(sizes.ports(plain, usual)), see)
+    optimum = sizes.optimum_sizes(plain)
+    ready = CudaWorkspace(bench.loaded).prepare(optimum, lambda: None)
+    ready.watch(random_inputs(sizes.ports(plain, optimum)), see)
     if progress is not None:
         progress(stage, count, count)
     return found
 
 
-def _newest(step: Step, device: Device) -> Step:
-    """With what the libraries that are here compute, which then counts as timed with them."""
+def _of_installed_library(step: Step, device: Device) -> Step:
+    """The step with its library calls as those of the versions installed here."""
     return of_version(step, device.libraries)
 
 
-def _settled(step: Step, found: KernelFindings) -> Step:
-    """The step by the fastest of its kernels, or the first where none is timed, the others that it carried beside it;
-    none that is odd."""
+def _choose_kernel(step: Step, found: KernelFindings) -> Step:
+    """The step computed by the fastest of its kernels, or the first if none is timed, the others as alternatives,
+    without the odd ones."""
     kernels = [s for s in (step, *step.alternatives) if s.info["tactic"] not in found.odd]
     best = kernels[0]
     for other in kernels[1:]:
-        ns, least = found.times.get(other.info["tactic"]), found.times.get(best.info["tactic"])
-        if ns is not None and (least is None or ns < least * MARGIN):
+        ns, best_ns = found.times.get(other.info["tactic"]), found.times.get(best.info["tactic"])
+        if ns is not None and (best_ns is None or ns < best_ns * MARGIN):
             best = other
-    return by(
+    return with_kernel(
         best,
         step,
         [s for s in kernels if s is not best],
@@ -130,8 +132,8 @@ def _settled(step: Step, found: KernelFindings) -> Step:
 
 
 class _Bench:
-    """Runs the kernels of a step in the memory of a context, between those before it and itself. Nothing is timed in no
-    rounds."""
+    """Runs the kernels of a step in the memory of a context, just before the step itself runs; with 0 rounds, it times
+    nothing."""
 
     def __init__(self, loaded: CudaLoaded, deadline: float | None, rounds: int):
         self.loaded, self.device, self.deadline, self.rounds = loaded, loaded.device, deadline, rounds
@@ -141,14 +143,14 @@ class _Bench:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     def look(self, step: Step, ready: CudaPrepared) -> KernelFindings:
-        """Of those that run."""
+        """The findings of those of the step's kernels that run here."""
         kernels = tuple(
             replace(s, name=step.name)
             for s in (step, *step.alternatives)
             if s.symbol not in LIBRARIES or s.symbol in self.device.libraries
         )
         copies = _Copies(self.device, ready, kernels, MAX_TURNS if self.clock else 1)
-        ways, held, own = list[TimedCandidate](), list[Memory](), set[str]()
+        candidates, held, own = list[TimedCandidate](), list[Memory](), set[str]()
         for kernel in kernels:
             tactic = kernel.info["tactic"]
             try:
@@ -165,33 +167,35 @@ class _Bench:
             if cubin.scratch:
                 held.append(self.device.allocate(cubin.scratch * cubin.clusters * int(kernel.tiles), "timing kernels"))
                 scratch = held[-1].address
-            ways.append(
+            candidates.append(
                 TimedCandidate(tactic, partial(self._launches, kernel, function, ready, copies, scratch), copies.turns)
             )
             own |= {tactic} if kernel.symbol not in LIBRARIES else set()
         with Trial(self.device, ready, step) as trial:
-            odd = self._odd(step, trial, ways, own)
-            ways = [way for way in ways if way.name not in odd]
-            times = self.clock.race(ways, self.rounds, self.deadline) if self.clock else [None] * len(ways)
-        return KernelFindings({way.name: ns for way, ns in zip(ways, times) if ns is not None}, odd)
+            odd = self._odd(step, trial, candidates, own)
+            candidates = [candidate for candidate in candidates if candidate.name not in odd]
+            times = self.clock.race(candidates, self.rounds, self.deadline) if self.clock else [None] * len(candidates)
+        return KernelFindings({candidate.name: ns for candidate, ns in zip(candidates, times) if ns is not None}, odd)
 
-    def _odd(self, step: Step, trial: Trial, ways: Sequence[TimedCandidate], own: Set[str]) -> set[str]:
-        """Those that do not write what most do, or where as many write other things, what the first writes. What
-        libraries alone write counts for nothing: the engine has to run without them, too."""
+    def _odd(self, step: Step, trial: Trial, candidates: Sequence[TimedCandidate], own: Set[str]) -> set[str]:
+        """The tactics that do not write what most do (of equally large groups, what the first one writes).
+
+        A result that only libraries give does not count: the engine has to run without them, too.
+        """
         named: list[str] = []
 
         def results() -> Iterator[list[np.ndarray]]:
-            for way in ways:
+            for candidate in candidates:
                 try:
-                    result = trial.results(way.launches(0))
+                    result = trial.results(candidate.launches(0))
                 except KernelHangs as e:
-                    raise endless(f"{way.name} of step {step.name!r}", e) from None
+                    raise hang_error(f"{candidate.name} of step {step.name!r}", e) from None
                 except EngineError as e:
-                    # fails, too, where the GPU can do nothing any more
+                    # raises, too, if the GPU cannot run anything any more
                     self.device.synchronize(trial.ready.stream)
-                    log.warning("%s of step %r is left out: %s", way.name, step.name, e)
+                    log.warning("%s of step %r is left out: %s", candidate.name, step.name, e)
                     continue
-                named.append(way.name)
+                named.append(candidate.name)
                 yield result
 
         alike = [[named[i] for i in group] for group in groups(results(), [t.dtype for t in step.outputs])]
@@ -224,15 +228,15 @@ class _Bench:
 
 
 class _Copies:
-    """The constants that kernels read, as often as it takes to find them cold."""
+    """Copies of the constants that kernels read, as many as it takes for them not to be in the cache."""
 
-    def __init__(self, device: Device, ready: CudaPrepared, kernels: Sequence[Step], most: int):
+    def __init__(self, device: Device, ready: CudaPrepared, kernels: Sequence[Step], max_turns: int):
         buffers, self.ready = ready.plain.buffers, ready
-        self.at: dict[int, int] = {}  # buffer → where it lies in a copy
+        self.at: dict[int, int] = {}  # buffer → its offset in a copy
         self.each = 0
         for i in sorted({a.buffer for k in kernels for a in k.args if buffers[a.buffer].kind in ("constant", "table")}):
             self.at[i], self.each = self.each, self.each + up(int(buffers[i].size), ALIGN)
-        self.turns = max(1, min(most, COPIES * device.l2 // self.each)) if self.each else most
+        self.turns = max(1, min(max_turns, COPIES * device.l2 // self.each)) if self.each else max_turns
         self.memory = (
             device.allocate(self.each * self.turns, "timing kernels") if self.each and self.turns > 1 else None
         )
@@ -247,7 +251,7 @@ class _Copies:
                     )
 
     def start(self, of: Slice, turn: int) -> int:
-        """Where a buffer begins in some turn."""
+        """The address of a buffer in a turn."""
         if self.memory is None or of.buffer not in self.at:
             return int(self.ready.starts[of.buffer])
         return self.memory.address + turn * self.each + self.at[of.buffer]

@@ -9,10 +9,10 @@ from pelton.engine.model import Port
 from pelton.errors import InputError
 
 from ..arrays import fit
-from .arrays import LEGACY, ForeignArray, taken
+from .arrays import LEGACY, ForeignArray, import_array
 from .device import zeros
 from .loaded import CudaLoaded
-from .prepared import CudaPrepared, room
+from .prepared import CudaPrepared, plan_memory
 from .ready import CudaReady, ContextState
 
 
@@ -50,7 +50,7 @@ class CudaWorkspace:
         if not isinstance(inputs, Mapping):
             return inputs
         at = self.stream if stream is None else int(stream) or LEGACY
-        return {name: taken(value, f"input {name!r}", at) for name, value in inputs.items()}
+        return {name: import_array(value, f"input {name!r}", at) for name, value in inputs.items()}
 
     def fit(self, port: Port, given: Any) -> Any:
         if isinstance(given, ForeignArray):
@@ -61,7 +61,7 @@ class CudaWorkspace:
         loaded, shared = self._loaded, self.shared
         with loaded.device as device:
             resolved = loaded.plan.template.resolve(values)
-            needed = room(loaded, resolved)
+            needed = plan_memory(loaded, resolved)
             if shared.memory is None or needed.nbytes > shared.memory.nbytes:
                 had, shared.memory = (shared.memory.nbytes if shared.memory else 0), None
                 outdated()  # what points into the old one

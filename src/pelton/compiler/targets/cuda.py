@@ -31,15 +31,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pelton.build")
 
-COMMON = (80, 90)  # architectures to build for where no GPU says which
-# tactics of a step whose kernels so far cannot be compiled
-TRIED = 8
-# level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
-SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}
+COMMON = (80, 90)  # architectures to build for where there is no GPU
+MAX_TRIED = 8  # tactics to try for a step none of whose kernels can be compiled
+# level → tactics that an engine carries beside the chosen one, for `pelton tune`
+ALTERNATIVES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}
 
 
 class GpuCompilation:
-    """See `BackEnd`. Tactics are timed where a GPU of one of the architectures is here, otherwise guessed by a model of
+    """See `BackEnd`. Tactics are timed if there is a GPU of one of the architectures, otherwise estimated by a model of
     the oldest of them."""
 
     def __init__(
@@ -51,7 +50,7 @@ class GpuCompilation:
         compiler: Any,
         timing: search.Timing | None,
     ):
-        self.target, self.timing, self.alternatives = target, timing, SPARES[options.level]
+        self.target, self.timing, self.alternatives = target, timing, ALTERNATIVES[options.level]
         self.runs_on: Mapping[str, Any] = gpus(archs)
         self.meta: Mapping[str, Any] = {
             "multiprocessors": target.threads,
@@ -68,7 +67,7 @@ class GpuCompilation:
             return placed, choices, ()
         runs = launches.found(placed, choices, self.target, self.timing, self._strict)
         all_joined = launches.joined(placed, choices, runs)[0]
-        kernels, failed = [_lying(all_joined, run.choice.kernel) for run in runs], dict[str, BuildError]()
+        kernels, failed = [_with_alignment(all_joined, run.choice.kernel) for run in runs], dict[str, BuildError]()
         self._compiler.cubins({k.symbol: k.source for k in kernels}, failed=failed)
         for why in failed.values():
             log.warning("some regions are not one launch: %s", why)
@@ -80,7 +79,7 @@ class GpuCompilation:
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         from pelton.backends.cuda.bundle import pack
 
-        choices = {i: c.with_kernels(partial(_lying, placed)) for i, c in choices.items()}
+        choices = {i: c.with_kernels(partial(_with_alignment, placed)) for i, c in choices.items()}
         sources = {
             k.symbol: k.source
             for c in choices.values()
@@ -88,39 +87,39 @@ class GpuCompilation:
             if k.symbol not in LIBRARIES
         }
         failed: dict[str, BuildError] = {}
-        made = self._compiler.cubins(
+        compiled = self._compiler.cubins(
             sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed
         )
         for i, c in choices.items():
             if all(k.symbol in failed for k in (c.kernel, *(k for _, k in c.alternatives))):
                 choices[i], more = self._instead(placed, placed.tasks[i], c, failed)
-                made |= more
+                compiled |= more
         return {i: c.without(failed) for i, c in choices.items()}, pack(
-            m.cubin for m in made.values() if m.cubin.symbol not in failed
+            m.cubin for m in compiled.values() if m.cubin.symbol not in failed
         )
 
     def _instead(
         self, placed: Placed, task: Task, choice: search.Choice, failed: dict[str, BuildError]
     ) -> tuple[search.Choice, Mapping[Any, CompiledCubin]]:
-        """A choice none of whose kernels could be compiled, by another of the first tactics, and its cubins; as it is
-        where these cannot be, either."""
-        for template, tactic in candidates(task.region, task.layouts, self.target, self._strict, TRIED)[:TRIED]:
-            kernel = _lying(placed, template.emit(task.region, task.layouts, tactic, self.target))
+        """Replaces a choice none of whose kernels could be compiled by another of the first tactics; returns it and its
+        cubins, unchanged if none of these can be compiled, either."""
+        for template, tactic in candidates(task.region, task.layouts, self.target, self._strict, MAX_TRIED)[:MAX_TRIED]:
+            kernel = _with_alignment(placed, template.emit(task.region, task.layouts, tactic, self.target))
             if kernel.symbol not in failed and kernel.symbol not in LIBRARIES:
-                made = self._compiler.cubins({kernel.symbol: kernel.source}, failed=failed)
+                compiled = self._compiler.cubins({kernel.symbol: kernel.source}, failed=failed)
                 if kernel.symbol not in failed:
                     log.warning("%s instead of %s: %s", tactic.name, choice.tactic.name, failed[choice.kernel.symbol])
-                    return replace(choice, template=template, tactic=tactic, kernel=kernel, alternatives=()), made
+                    return replace(choice, template=template, tactic=tactic, kernel=kernel, alternatives=()), compiled
         return choice, {}
 
     def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
         from pelton.backends.cuda.device import KernelHangs  # only engines for GPUs need it
-        from pelton.backends.cuda.tune import agreed
+        from pelton.backends.cuda.tune import drop_wrong_kernels
 
         if self._device is None or not any(s.alternatives for s in plain.steps):
             return plain
         try:
-            return agreed(plain, self._device, self._tell)
+            return drop_wrong_kernels(plain, self._device, self._tell)
         except KernelHangs:
             raise
         except EngineError as e:
@@ -128,8 +127,8 @@ class GpuCompilation:
             return plain
 
 
-def _lying(placed: Placed, kernel: Kernel) -> Kernel:
-    """The kernel for operands as they lie here, of which some may not begin where kernels expect it. Buffers do."""
+def _with_alignment(placed: Placed, kernel: Kernel) -> Kernel:
+    """The kernel for the alignment of its placed operands; buffers themselves are aligned."""
     from pelton.codegen.triton import emit
 
     def begins(x: Value | Packed | KernelWorkspace) -> bool:
@@ -189,14 +188,14 @@ def architectures(options: Options) -> tuple[tuple[int, ...], Device | None]:
     unknown = set(options.architectures or ()).difference(ARCHITECTURES, (device.arch,) if device else ())
     if unknown:
         raise InputError(
-            f"target {options.target!r}: there are no GPUs {_spelled(unknown)}; kernels are made for"
-            f" {_spelled(ARCHITECTURES)}"
+            f"target {options.target!r}: there are no GPUs {_format_archs(unknown)}; kernels are made for"
+            f" {_format_archs(ARCHITECTURES)}"
         )
     archs = options.architectures or ((device.arch,) if device else COMMON)
     return archs, device if device and fitting(archs, device.arch) is not None else None
 
 
-def _spelled(archs: Iterable[int]) -> str:
+def _format_archs(archs: Iterable[int]) -> str:
     return ", ".join(f"sm_{a}" for a in sorted(archs))
 
 
@@ -218,7 +217,7 @@ def target_for(archs: Sequence[int], device: Device | None = None, level: int = 
     from pelton.codegen.triton.toolchain import release
 
     of = device or typical(min(archs))
-    known = {**(device.libraries if device else {}), **({"triton": release()} if level >= max(SPARES) else {})}
+    known = {**(device.libraries if device else {}), **({"triton": release()} if level >= max(ALTERNATIVES) else {})}
     return Target(
         isa=",".join(f"sm_{a}" for a in archs),
         lanes=32,
