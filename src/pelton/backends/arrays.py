@@ -1,5 +1,4 @@
-"""Arrays of the caller: what fits a port, what is copied to fit, the sentences for what does not, and arrays made
-up."""
+"""Arrays of callers: checks them against ports, copies what only a copy makes fit, and draws random ones."""
 
 from __future__ import annotations
 
@@ -16,29 +15,29 @@ from pelton.system import memory
 
 from . import dlpack
 
-# a port and what every run asks of it: name, dtype, shape
+# a port, and what every run checks: its name, dtype and shape
 PortCheck = tuple[Port, str, np.dtype, tuple[int, ...]]
 
 
 class _BorrowedMemory:
-    """Memory that others lend, for numpy, whose arrays keep this, and with it the lender's."""
+    """Exposes memory of another library to numpy, whose arrays keep this object and so its owner alive."""
 
-    def __init__(self, lent: dlpack.BorrowedArray, dtype: np.dtype):
-        strides = None if lent.strides is None else tuple(s * dtype.itemsize for s in lent.strides)
+    def __init__(self, borrowed: dlpack.BorrowedArray, dtype: np.dtype):
+        strides = None if borrowed.strides is None else tuple(s * dtype.itemsize for s in borrowed.strides)
         self.__array_interface__ = {
-            "shape": lent.shape,
+            "shape": borrowed.shape,
             "typestr": dtype.str,
-            "data": (lent.address, not lent.writable),
+            "data": (borrowed.address, not borrowed.writable),
             "strides": strides,
             "version": 3,
         }
-        self.keeper = lent.keeper
+        self.keeper = borrowed.keeper
 
 
 def to_numpy(value: Any, what: str) -> Any:
-    """An array of another library as numpy's: over the same memory where DLPack says that this is the CPU's, else what
-    its `__array__` gives. Anything else as it is. InputError, with what the library says, where it hands no array
-    over."""
+    """An array of another library as a numpy array: over the same memory if DLPack says that it is the CPU's, else by
+    its `__array__`. Other values are returned unchanged. InputError if the library refuses, or for memory of a device.
+    """
     if isinstance(value, (np.ndarray, np.generic)):
         return value
     if (found := borrow(value, what)) is not None:
@@ -54,24 +53,24 @@ def to_numpy(value: Any, what: str) -> Any:
 
 
 def borrow(value: Any, what: str) -> np.ndarray | None:
-    """numpy's array over the very memory of another library's; None where DLPack knows of none that is the CPU's."""
+    """A numpy array over the memory of another library's array; None if DLPack does not find it in CPU memory."""
     if dlpack.device_of(value, what)[0] not in (dlpack.CPU, dlpack.CUDA_HOST):
         return None
-    lent = dlpack.import_array(value, what)
+    borrowed = dlpack.import_array(value, what)
     try:
-        dtype = numpy_dtype(lent.dtype)
+        dtype = numpy_dtype(borrowed.dtype)
     except EngineError as e:
         raise InputError(f"{what}: {e}") from None
-    if 0 in lent.shape:
-        return np.empty(lent.shape, dtype)
+    if 0 in borrowed.shape:
+        return np.empty(borrowed.shape, dtype)
     if dtype.isbuiltin == 1:
-        return np.asarray(_BorrowedMemory(lent, dtype))
-    # types of ml_dtypes, of which the interface knows nothing
-    return np.asarray(_BorrowedMemory(lent, np.dtype(f"u{dtype.itemsize}"))).view(dtype)
+        return np.asarray(_BorrowedMemory(borrowed, dtype))
+    # types of ml_dtypes, which the interface cannot describe
+    return np.asarray(_BorrowedMemory(borrowed, np.dtype(f"u{dtype.itemsize}"))).view(dtype)
 
 
 def inputs_to_numpy(inputs: Any) -> Any:
-    """The same inputs by name, arrays of other libraries as numpy's."""
+    """The same inputs by name, arrays of other libraries as numpy arrays (see `to_numpy`)."""
     if (type(inputs) is dict or isinstance(inputs, Mapping)) and not all(
         isinstance(v, np.ndarray) for v in inputs.values()
     ):
@@ -80,8 +79,8 @@ def inputs_to_numpy(inputs: Any) -> Any:
 
 
 def out_array(port: Port, given: Any) -> np.ndarray:
-    """What `out` gives for an output as an array of numpy's over that memory; InputError where results cannot be
-    written straight into it."""
+    """What `out` gives for an output as a numpy array over that memory, of the port's dtype and shape; InputError if
+    results cannot be written straight into it."""
     array = given if isinstance(given, (np.ndarray, np.generic)) else borrow(given, f"out[{port.name!r}]")
     if type(array) is not np.ndarray or array.dtype != port.numpy_dtype or array.shape != port.shape:
         refuse_out(port, given if array is None else array)
@@ -89,7 +88,7 @@ def out_array(port: Port, given: Any) -> np.ndarray:
 
 
 def named_inputs(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call gives in order, and by name, as inputs by name; InputError where it is too much or too little."""
+    """Positional and keyword arguments of a call as inputs by name; InputError for too many, too few or duplicates."""
     if len(arrays) > len(ports) or (len(arrays) < len(ports) and not named):
         raise InputError(
             f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}"
@@ -103,10 +102,10 @@ def named_inputs(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[st
 
 
 def fit(port: Port, given: Any) -> np.ndarray:
-    """`given` as an array of the port's type, shape and native byte order, contiguous and aligned: itself where it is
+    """`given` as an array of the port's type, shape and native byte order, contiguous and aligned: itself if it is
     that, else a copy of equal values.
 
-    InputError, saying what to do, where it would take more than a copy.
+    InputError, saying what to do, if a copy does not suffice.
     """
     what = f"input {port.name!r} needs {port}"
     dtype = port.numpy_dtype
@@ -138,8 +137,7 @@ def fit(port: Port, given: Any) -> np.ndarray:
 
 
 def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
-    """Strings as an array of Python's str: numpy's own string arrays are copied, arrays of objects are taken where each
-    is one."""
+    """Strings as an array of objects of type str: numpy's string arrays are copied, arrays of objects are checked."""
     if given.dtype.kind == "S":
         raise InputError(f"{what}, given bytes; decode them with np.char.decode(value, 'utf-8')")
     if given.dtype.kind not in "OUT":
@@ -155,8 +153,8 @@ def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
 
 
 def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays for ports whose sizes are known: floats from a normal distribution, integers, bools and strings 0 or 1
-    (indices that fit any table). InputError where there is no memory for them."""
+    """Arrays by name for ports of static shapes: floats from a normal distribution; integers, bools and strings are 0
+    or 1 (indices that are valid for most tables). InputError if there is not enough memory."""
     # drawn in 64 bits, then converted
     need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), memory.installed()
     if need > have:
@@ -176,7 +174,7 @@ def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]
 
 
 def port_checks(ports: Sequence[Port]) -> list[PortCheck]:
-    """Ports, and what every run asks of them."""
+    """Each port with what every run checks."""
     return [(p, p.name, p.numpy_dtype, p.shape) for p in ports]
 
 
@@ -202,7 +200,7 @@ def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:
 
 
 def check_out(ports: Sequence[Port], out: Any) -> None:
-    """InputError for an `out` that is no mapping from names of outputs."""
+    """InputError for an `out` that is not a mapping from names of outputs."""
     if not isinstance(out, Mapping):
         raise InputError(f"out needs a mapping from output names to arrays, given {_kind(out)}")
     check_names("output", ports, out, all_of_them=False)
@@ -219,13 +217,13 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
             f"{what} (numpy {port.numpy_dtype.name}), given {given.dtype.name}{swapped}; results are not converted"
         )
     check_shape(port, given.shape, what)
-    wanted = (
+    flags = (
         ("writeable", "that can be written"),
         ("c_contiguous", "contiguous in C order"),
         ("aligned", "aligned to its elements"),
     )
     lacks = (
-        next(text for flag, text in wanted if not getattr(given.flags, flag))
+        next(text for flag, text in flags if not getattr(given.flags, flag))
         if not (given.flags.writeable and given.flags.c_contiguous and given.flags.aligned)
         else "that is no view of others' elements"
     )
@@ -235,8 +233,8 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
 def check_no_overlap(
     inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Container[str]
 ) -> None:
-    """InputError where an output of a given name has memory in common with another port. `spans`: where the array of
-    each begins and ends, inputs first."""
+    """InputError if an output in `given` shares memory with another port. `spans`: the addresses at which the array of
+    each port begins and ends, inputs first."""
     for one, port in enumerate(outputs, len(inputs)):
         start, end = spans[one]
         for other, (begin, last) in enumerate(spans) if port.name in given and start < end else ():

@@ -1,8 +1,8 @@
-"""What the runtime asks of a kind of device, and where each kind is.
+"""The interface between the runtime and a kind of device, and the table of backends.
 
 An engine becomes a run in five steps, each of them a backend's:
 
-    code = backend.open(plan)                      # looks at the engine's code, on any machine
+    code = backend.open(plan)                      # reads the engine's code, on any machine
     loaded = backend.load(code, device)            # code and constants on a device, once, for all contexts
     workspace = backend.allocate(loaded, threads)  # the working memory of a context
     ready = workspace.prepare(values, outdated)    # the plan for one set of sizes, every address in place
@@ -27,45 +27,45 @@ from pelton.errors import EngineError
 from .plan import Plan
 
 FOLDERS = {"cuda": "cuda", "reference": "reference"}  # arch of a target → folder; all others are CPUs
-AGAIN = "build it on, or for, this machine"  # how messages end that say that an engine is for others
+AGAIN = "build it on, or for, this machine"  # the end of messages about engines for other machines
 
 # a step, and when it began and ended, in nanoseconds of `time.monotonic_ns`
 Stamped = tuple[Step, int, int]
-ProgressCallback = Callable[[str, int, int], Any]  # gets a stage, how much of it is done, and of how much
+ProgressCallback = Callable[[str, int, int], Any]  # takes a stage, how much of it is done, and of how much
 
 
 class Ready(Protocol):
-    """A plan for one set of sizes. It runs one thing at a time; the context sees to that."""
+    """A plan prepared for one set of sizes. Its context serializes its runs."""
 
     @property
     def resolved(self) -> ResolvedPlan: ...
     @property
     def call(self) -> Callable[[dict[str, Any]], dict[str, Any] | None] | None:
-        """Runs it on arrays by name that are just what its ports take and gives fresh ones; gives None, and runs
-        nothing, where one is not. None itself where the device has no such short way."""
+        """A fast path, or None: runs on arrays by name that fit their ports exactly and returns new arrays; returns
+        None without a run if one does not fit."""
 
     @property
     def plain(self) -> EnginePlan:
-        """The engine with numbers everywhere."""
+        """The engine with all numbers resolved."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Outputs by name: fresh arrays, or what `out` gives, which is written where it lies. InputError for arrays
-        that do not fit their ports."""
+        """Outputs by name: new arrays, or those of `out`, written in place. InputError for arrays that do not fit
+        their ports."""
 
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], list[Stamped]]:
-        """A run in which no two steps overlap, and when each began and ended."""
+        """A run in which no two steps overlap, with the begin and the end of each."""
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Every step with the nanoseconds that it took, in a run in which no two overlap."""
+        """Each step with its nanoseconds, in a run in which no two overlap."""
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
-        """A run of one step after the other; before each and after the last, `see` is called with the number of steps
-        done, and with what has `memory` and `plain`."""
+        """A run of one step after the other; `see` is called before each and after the last, with the number of steps
+        done and an object that has `memory` and `plain`."""
 
     def memory(self, buffer: int) -> np.ndarray:
-        """The bytes of a buffer, or its strings, as they are now in a watched run."""
+        """The bytes of a buffer, u8[n], or its strings, at this point of a watched run."""
 
 
 class Workspace(Protocol):
@@ -75,29 +75,28 @@ class Workspace(Protocol):
     def threads(self) -> int: ...
     @property
     def stream(self) -> int | None:
-        """The number of a stream of its own where runs can be put on streams (see `Streaming`); None where a run is
-        over when `run` returns."""
+        """The number of its own stream if runs can be enqueued (see `Streaming`), else None."""
 
     @property
     def machine(self) -> str:
-        """What it runs on, by its marketing name."""
+        """The marketing name of the device."""
 
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
-        """The plan for these values of the symbols. `outdated` is called where what was prepared before is of no use
-        any more: the memory has to grow. EngineError where there is not enough."""
+        """The plan for these values of the symbols. Calls `outdated` if plans prepared before became invalid, because
+        the memory has grown. EngineError if there is not enough memory."""
 
     def import_inputs(self, inputs: Any) -> Any:
-        """Inputs by name, arrays of other libraries as this device reads them. InputError where one cannot be read."""
+        """Inputs by name, arrays of other libraries in the form that this device reads; InputError if one has none."""
 
     def fit(self, port: Port, given: Any) -> Any:
-        """An array as the port needs it; InputError that says what is wrong with it."""
+        """An array of the port's type, shape and layout; InputError if that takes more than a copy."""
 
     def synchronize(self) -> None:
         """Waits until all runs are over."""
 
 
 class Streaming(Workspace, Protocol):
-    """A workspace of which runs can be put on streams; what it prepares is `Streamed`."""
+    """A workspace whose runs can be enqueued on streams; the plans it prepares are `Streamed`."""
 
     @property
     def stream(self) -> int: ...
@@ -105,7 +104,7 @@ class Streaming(Workspace, Protocol):
 
 
 class Streamed(Ready, Protocol):
-    """What runs without being waited for."""
+    """A prepared plan with asynchronous runs."""
 
     def run_async(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int | None
@@ -113,8 +112,8 @@ class Streamed(Ready, Protocol):
 
 
 class Loaded(Protocol):
-    """The code and constants of an engine on a device. `plan` may have other kernels for some steps than the one that
-    was opened; `device` is whatever the backend calls one."""
+    """The code and constants of an engine on a device. `plan` may have other kernels for some steps than the opened
+    plan; `device` is the backend's own object for a device."""
 
     @property
     def plan(self) -> Plan: ...
@@ -126,11 +125,11 @@ class Loaded(Protocol):
 class Backend:
     """A kind of device.
 
-    check: EngineError where an engine of this target, which messages call so, is not for this machine, as far as that
-    shows without a device. open: what `load` takes; EngineError for code that is not of this backend. load: onto the
-    device of that number, or onto one given as an object. allocate: for a number of threads, or the usual one. tune:
-    the engines by the fastest of the kernels that they carry, timed on a device until a deadline (of `time.monotonic`);
-    InputError where engines of this kind carry none. The name is what messages call the whole.
+    check: takes the name for messages and a target; EngineError if engines for it do not run on this machine, as far as
+    is known without a device. open: returns what `load` takes; EngineError for code of another backend. load: onto the
+    device of this number, or onto one given as an object. allocate: for a number of threads, or the default. tune: takes
+    the name for messages and returns the engines with the fastest of their alternative kernels, timed on a device until
+    a deadline (of `time.monotonic`); InputError if engines of this kind have no alternatives.
     """
 
     check: Callable[[str, Mapping[str, Any]], None]
@@ -147,8 +146,7 @@ def backend(target: Mapping[str, Any]) -> Backend:
 
 
 def check_here(called: str, target: Mapping[str, Any], **here: str) -> None:
-    """EngineError where a target has other values for these keys than the machine has. `called`: what messages call the
-    engine."""
+    """EngineError if a target has other values for these keys than this machine. `called`: the name for messages."""
     for key, value in here.items():
         if target.get(key, value) != value:
             raise EngineError(f"engine {called!r} is for {target[key]}, this machine runs {value}; {AGAIN}")

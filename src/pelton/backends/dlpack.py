@@ -1,5 +1,4 @@
-"""DLPack (dlpack.h), in and out: arrays of any library as what they are in memory, and memory as what any library takes
-for an array."""
+"""DLPack (dlpack.h): imports arrays of other libraries without a copy, and exports memory of a GPU to them."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from pelton.errors import InputError
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
 READ_ONLY = 1  # of the flags of DLManagedTensorVersioned
-# the newest that is asked for; who knows none gives what has no version
+# the newest version that is asked for; older libraries return tensors without a version
 VERSION = (1, 0)
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5}  # DLDataTypeCode
 DTYPES = {
@@ -32,7 +31,7 @@ DTYPES |= {
     "f8e8m0fnu": (14, 8),
 }
 _NAMES = {kind: name for name, kind in DTYPES.items()}
-# what libraries raise that do not hand an array over
+# what libraries raise if they refuse to export an array
 REFUSALS = (AssertionError, BufferError, RuntimeError, TypeError, ValueError)
 
 
@@ -74,7 +73,7 @@ class _Versioned(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class BorrowedArray:
-    """An array as DLPack describes it, which `keeper` keeps. `strides` in elements; None where it is dense."""
+    """An array as DLPack describes it, kept alive by `keeper`. `strides` in elements; None if it is dense."""
 
     address: int
     dtype: str
@@ -85,7 +84,7 @@ class BorrowedArray:
 
 
 def device_of(value: Any, what: str) -> tuple[int, int]:
-    """The kind of the device that an array lies on, and its number; (0, 0) where DLPack knows nothing of it."""
+    """The DLDeviceType and number of an array's device; (0, 0) for values without DLPack. InputError if it fails."""
     if not hasattr(value, "__dlpack_device__"):
         return 0, 0
     try:
@@ -96,14 +95,14 @@ def device_of(value: Any, what: str) -> tuple[int, int]:
 
 
 def import_array(value: Any, what: str, **given: Any) -> BorrowedArray:
-    """What `value.__dlpack__(**given)` hands over; InputError where that is nothing an engine takes."""
+    """The array that `value.__dlpack__(**given)` exports; InputError if it refuses, or engines have no such type."""
     try:
         try:
             capsule = value.__dlpack__(**given, max_version=VERSION)
-        except TypeError:  # it was made before there were versions
+        except TypeError:  # a library from before there were versions
             capsule = value.__dlpack__(**given)
         versioned = _is_valid(id(capsule), b"dltensor_versioned")
-        # it stays the maker's, who takes it back when the capsule goes
+        # the capsule is not consumed: its producer releases the tensor with it
         address = _get_pointer(id(capsule), b"dltensor_versioned" if versioned else b"dltensor")
     except REFUSALS as e:
         raise InputError(f"{what} cannot be read by DLPack: {e}") from None
@@ -128,12 +127,12 @@ def import_array(value: Any, what: str, **given: Any) -> BorrowedArray:
 
 
 def dense(shape: Sequence[int]) -> list[int]:
-    """Strides in elements of an array that is contiguous in C order."""
+    """The strides, in elements, of an array of this shape that is contiguous in C order."""
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-# address of a DLManagedTensor → what it needs, until its consumer is done with it
-_given: dict[int, tuple[Any, ...]] = {}
+# address of an exported DLManagedTensor → what it refers to, until its consumer deletes it
+_exported: dict[int, tuple[Any, ...]] = {}
 
 
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
@@ -146,8 +145,8 @@ _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, cty
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _delete(managed: int, given: dict[int, tuple[Any, ...]] = _given) -> None:
-    given.pop(managed, None)
+def _delete(managed: int, exported: dict[int, tuple[Any, ...]] = _exported) -> None:
+    exported.pop(managed, None)
 
 
 # consumers may outlive this module when the interpreter ends
@@ -156,16 +155,16 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _unused(capsule: int) -> None:
-    """The destructor of capsules: nobody has taken what is in one that still has its first name."""
+    """The destructor of capsules: one that still has its first name was not consumed."""
     if _is_valid(capsule, b"dltensor"):
-        _given.pop(_get_pointer(capsule, b"dltensor"), None)
+        _exported.pop(_get_pointer(capsule, b"dltensor"), None)
 
 
 _NAME = ctypes.c_char_p(b"dltensor")  # capsules keep the address of their name
 
 
 def capsule(address: int, dtype: str, shape: Sequence[int], ordinal: int, keeper: Any) -> Any:
-    """Dense memory of a GPU in a capsule of DLPack, which keeps `keeper`."""
+    """A DLPack capsule over dense memory of GPU `ordinal`, which keeps `keeper` alive."""
 
     def longs(numbers: Sequence[int]) -> Any:
         return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
@@ -186,5 +185,5 @@ def capsule(address: int, dtype: str, shape: Sequence[int], ordinal: int, keeper
     )
     managed = _Managed(tensor, None, _delete)
     at = ctypes.addressof(managed)
-    _given[at] = (managed, sizes, strides, keeper)
+    _exported[at] = (managed, sizes, strides, keeper)
     return _new(at, _NAME, ctypes.cast(_unused, ctypes.c_void_p))

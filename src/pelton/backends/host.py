@@ -1,4 +1,4 @@
-"""Steps that no kernel takes: a node's text, run by the reference on views of the engine's memory."""
+"""Host steps: nodes without a kernel, run by their reference on views of the engine's memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pelton.errors import EngineError, Needs
 
 
 class HostStep:
-    """A host step with its function, for these values of symbols; EngineError where what the function needs is not
-    installed."""
+    """A host step with its function, for these values of symbols; EngineError if its packages are not installed."""
 
     def __init__(self, step: Step, sizes: Mapping[str, int]):
         with Needs(f"step {step.name!r} runs on the host, which", EngineError):
@@ -22,7 +21,7 @@ class HostStep:
         self.step = step
 
     def run(self, memory: Callable[[int], np.ndarray]) -> None:
-        """Reads and writes the buffers that `memory` gives, as bytes or as strings."""
+        """Runs on the buffers that `memory` gives, as bytes or strings; EngineError for results of other shapes."""
         results = self._function(*(view(t, memory(t.slice.buffer)) for t in self.step.inputs))
         if len(results) != len(self.step.outputs):
             raise EngineError(
@@ -38,7 +37,7 @@ class HostStep:
 
 
 def view(t: Tensor, memory: np.ndarray) -> np.ndarray:
-    """A tensor's elements where they lie."""
+    """A view of a tensor's elements in its buffer."""
     size = SIZES[t.dtype]
     if 0 in t.shape:
         return np.empty(t.shape, numpy_dtype(t.dtype))

@@ -1,5 +1,4 @@
-"""The plan of an engine as all devices need it: its constants in memory, what is made of them, its sizes, its host
-steps."""
+"""The parts of an engine that all devices share: constants in memory, tables, resolved sizes and host steps."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ LARGEST_TABLE = 1 << 20  # bytes; larger ones are weights in integers
 
 
 class Plan:
-    """What does not depend on the device that runs a plain engine. EngineError where what its host steps need is not
-    installed.
+    """The device-independent parts of an engine. EngineError if a package that its host steps need is not installed.
 
     texts, tables: buffers of these kinds, by number. computed: the numbers of those made for each set of sizes.
     template: all numbers of the plan, with gaps that sizes fill. host: the host steps for the optimum sizes.
@@ -41,8 +39,7 @@ class Plan:
             for i, b in enumerate(plain.buffers)
             if b.kind == "text"
         }
-        # copies, so that no kernel is led astray by a file that is rewritten; constants that are still to be made are
-        # in none that was loaded
+        # copies, so that rewriting the file cannot send kernels out of bounds; deferred constants are in no such file
         self.tables = (
             {
                 i: aligned(bytes(self._constants[b.offset : b.offset + b.size]))
@@ -69,16 +66,16 @@ class Plan:
 
     @property
     def called(self) -> str:
-        """What messages call the engine: the file that it comes from, else its name."""
+        """How messages name the engine: the file that it was loaded from, else its name."""
         return self.plain.called
 
     @property
     def constants(self) -> np.ndarray:
-        """The bytes of all constants, made now if they were not yet."""
+        """The bytes of all constants, u8[n], computed now if they were not yet."""
         return self.plain.constants.read() if self._constants is None else self._constants
 
     def populate(self) -> None:
-        """Has the constants in memory, unless that has been done: what a context is made for reads all of them."""
+        """Reads the constants into memory, once: runs of a context read all of them."""
         if not self._populated:
             self._populated = True
             populate(self.constants)
@@ -88,8 +85,7 @@ class Plan:
         return {i: HostStep(s, values) for i, s in enumerate(plain.steps) if s.host}
 
     def computed_buffers(self, resolved: ResolvedPlan) -> dict[int, np.ndarray]:
-        """The buffers that are made for a set of sizes: i64 of "sizes", counts of "iota", empty strings of
-        "strings"."""
+        """Buffer → its contents for a set of sizes: i64 of "sizes", 0, 1, … of "iota", empty strings of "strings"."""
         found: dict[int, np.ndarray] = {}
         for i in self.computed:
             b, size = self.plain.buffers[i], int(resolved.bytes[i])

@@ -176,7 +176,7 @@ class Engine:
             self._contexts.append(context)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the engine file atomically. Raises OSError if the file cannot be written."""
+        """Writes the engine file atomically. Raises EngineError if that fails."""
         file.write(self.plain, path)
 
     def tobytes(self) -> bytes:

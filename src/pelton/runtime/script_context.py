@@ -119,7 +119,7 @@ class ScriptContext(Context):
         """None: a script reads what its engines give, so that their runs cannot be enqueued."""
 
     def synchronize(self) -> None:
-        """Nothing goes on when `run` has returned."""
+        """Does nothing: runs are over when `run` returns."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name: new arrays, or those of `out`, which must have the shapes that the data leads to."""

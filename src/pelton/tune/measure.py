@@ -124,7 +124,7 @@ class Stopwatch:
         def made(k: Kernel, wave: int) -> list[StepRow]:
             parts = PARTS * self.threads
             return [
-                (loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1)
+                StepRow(loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1)
                 for x in k.operands
                 if x in inputs
             ]
@@ -135,7 +135,7 @@ class Stopwatch:
             return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)
 
         def row(k: Kernel, tiles: int, phases: int, wave: int) -> StepRow:
-            return (
+            return StepRow(
                 loaded.symbol(k.symbol),
                 [*map(place, k.operands), *k.dims],
                 len(k.operands),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pelton.backends.cpu import NativeProgram, describe, load_code
+from pelton.backends.cpu.program import StepRow
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.targets import ISAS
 from pelton.codegen.template import source
@@ -45,7 +46,7 @@ def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
     with load_code(code) as loaded:
 
         def ready(name: str, pointers: Sequence[int], tiles: int) -> NativeProgram:
-            program = NativeProgram([(loaded.symbol(name), pointers, len(pointers), tiles, 1, 0, 0, 1)], threads)
+            program = NativeProgram([StepRow(loaded.symbol(name), pointers, len(pointers), tiles, 1, 0, 0, 1)], threads)
             program.time(3)  # threads and clocks come up
             return program
 

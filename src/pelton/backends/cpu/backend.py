@@ -1,4 +1,4 @@
-"""CPUs as devices: machine code loaded into the process, constants where they lie, an arena for each context."""
+"""The CPU backend: machine code loaded into the process, constants used in place, an arena for each context."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PAGE = 4096
 
 @dataclass(frozen=True, eq=False)
 class CpuLoaded:
-    """The plan of an engine and the address of each step's kernel; 0 for host steps. The code is unloaded when nobody
-    holds this any more."""
+    """The plan of an engine and the address of each step's kernel, i64[steps], 0 for host steps. The code is unloaded
+    when this object is collected."""
 
     plan: Plan
     functions: np.ndarray
@@ -37,7 +37,7 @@ class CpuLoaded:
 
 
 class CpuWorkspace:
-    """An arena and the scratch memory of all threads in one piece, which grows. See `device.Workspace`."""
+    """An arena and the scratch memory of all threads in one allocation, which grows. See `device.Workspace`."""
 
     stream = None
     import_inputs = staticmethod(inputs_to_numpy)
@@ -64,10 +64,10 @@ class CpuWorkspace:
         made = int(resolved.bytes[plan.computed].sum()) + sum(p.nbytes for p in resolved.outputs)
         check_memory(plan.called, resolved.arena + made, scratch, self.threads)
         arena = -(-resolved.arena // PAGE) * PAGE
-        need = arena + scratch * self.threads  # one memory for both, whatever the shape
+        need = arena + scratch * self.threads  # one allocation for both, for all shapes
         if need > self.arena.nbytes:
-            outdated()  # what points into the old one
-            # what grows step by step should not come here at each
+            outdated()  # prepared plans point into the old memory
+            # doubled, so that slowly growing shapes do not reallocate at each
             self.arena = allocate(max(need, 2 * self.arena.nbytes))
         return CpuReady(
             plan,
@@ -81,17 +81,19 @@ class CpuWorkspace:
         )
 
     def synchronize(self) -> None:
-        """Nothing goes on when `run` has returned."""
+        """Does nothing: runs are over when `run` returns."""
 
 
 def open_code(plan: Plan) -> Plan:
-    """The plan itself: machine code shows what it is when it is loaded."""
+    """The plan itself: machine code is checked when it is loaded."""
     return plan
 
 
 def load(plan: Plan, device: Any) -> CpuLoaded:
-    """The code in memory, whatever the number of the device. Threads that come first at the same time load it once
-    each, all the same."""
+    """Loads the code into memory; the device is ignored. Raises EngineError if the engine does not run on this CPU.
+
+    Threads that call this at the same time each load the code, which is harmless.
+    """
     plain = plan.plain
     check_machine(plan.called, plain.target)
     addresses, code = {"": 0}, load_code(plain.code) if plain.code else None
@@ -104,7 +106,7 @@ def load(plan: Plan, device: Any) -> CpuLoaded:
 
 
 def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
-    """InputError: these are tuned when they are built."""
+    """Raises InputError: engines for CPUs are tuned when they are built."""
     raise InputError(
         f"engine {called!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or"
         " with --target cuda"

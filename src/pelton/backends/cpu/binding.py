@@ -30,27 +30,27 @@ _SIGNATURES = {
     "pelton_cpuid": (None, [c_uint32, c_uint32, c_uint32 * 4]),
     "pelton_saved_registers": (c_uint64, []),
 }
-_WITH_THE_LOCK = {  # they touch Python's objects
+_WITH_THE_LOCK = {  # these use Python objects
     "pelton_python": (None, [c_void_p]),
     "pelton_bind": (c_int64, [py_object, c_int64, c_int64, c_void_p]),
     "pelton_call": (py_object, [py_object, c_void_p, c_ssize_t]),
 }
-Stamps = c_int64  # what time stamps and times are made of
+Stamps = c_int64  # the type of time stamps and times
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """The loaded library; EngineError where the installation lacks it. Calls release the interpreter's lock."""
-    return _declared(ctypes.CDLL, _SIGNATURES)
+    """The loaded library; EngineError if it is not installed. Calls release the interpreter's lock."""
+    return _open(ctypes.CDLL, _SIGNATURES)
 
 
 @lru_cache(maxsize=1)
 def library_with_the_lock() -> ctypes.PyDLL:
     """The same library for calls that keep the interpreter's lock."""
-    return _declared(ctypes.PyDLL, _WITH_THE_LOCK)
+    return _open(ctypes.PyDLL, _WITH_THE_LOCK)
 
 
-def _declared(kind: type[_Library], signatures: Mapping[str, tuple]) -> _Library:
+def _open(kind: type[_Library], signatures: Mapping[str, tuple]) -> _Library:
     try:
         lib = kind(PATH)
     except OSError as e:

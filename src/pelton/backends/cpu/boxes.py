@@ -1,4 +1,4 @@
-"""Boxes that no better one overlaps, natively: what `ops.data.non_max_suppression` means."""
+"""Native non-maximum suppression: the same as `reference.functions.non_max_suppression`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ def non_max_suppression(
     minimum: np.ndarray | None = None,
     center: bool = False,
 ) -> tuple[np.ndarray]:
-    """[count, 3] of (batch, class, box), best first. ValueError for boxes and scores that are not [batch, n, 4] and
-    [batch, class, n]."""
+    """Returns i64[count, 3] of (batch, class, box), best first, for boxes [batch, n, 4] and scores [batch, class, n].
+
+    maximum: the number of boxes per class; overlap: the largest intersection over union; minimum: the score to exceed.
+    Raises ValueError for boxes and scores of other shapes.
+    """
     if (
         boxes.ndim != 3
         or scores.ndim != 3

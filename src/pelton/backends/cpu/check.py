@@ -1,4 +1,4 @@
-"""Whether the CPU here runs an engine, and whether the machine has the memory for it."""
+"""Checks that this CPU runs an engine, and that the machine has enough memory for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = logging.getLogger("pelton.runtime")
 
 
 def check_machine(name: str, target: Mapping[str, Any]) -> None:
-    """EngineError where the engine is for another system or needs instructions that this CPU lacks; a warning where it
-    was tuned on another model."""
+    """EngineError if the engine is for another system or needs instructions that this CPU lacks; a warning in the log
+    if it was tuned on another model."""
     check_here(name, target, os=sys.platform, arch=platform.machine())
     isa = target.get("isa", "x86_64")
     if isa not in LEVELS:
@@ -42,8 +42,7 @@ def check_machine(name: str, target: Mapping[str, Any]) -> None:
 
 
 def lacks(isa: str, features: Iterable[str] = ()) -> str | None:
-    """What code of a level, with these features besides, needs and the CPU here has not, as what follows on "it needs";
-    None where the CPU has all."""
+    """What this CPU lacks for code of a level and these features, as text after "it needs"; None if nothing."""
     machine = describe()
     missing = sorted({*LEVELS[isa], *features} - set(machine["features"]))
     return (
@@ -54,10 +53,12 @@ def lacks(isa: str, features: Iterable[str] = ()) -> str | None:
 
 
 def check_runs_here(target: str, what: str) -> None:
-    """InputError where the CPU here does not run engines for a target (as `Options.target` has it), before any is made.
-    `what`: what would run it."""
+    """InputError if this CPU does not run engines for a target (as in `Options.target`), before one is built.
+
+    what: the caller, for the message.
+    """
     kind, _, level = target.partition(":")
-    # without one it is the best that there is here, and that one at least
+    # without a level the target is the best of this CPU, at least the lowest
     level = level or BUILT[0]
     lacking = lacks(level) if kind == "cpu" and level in BUILT else None
     if lacking:
@@ -65,7 +66,7 @@ def check_runs_here(target: str, what: str) -> None:
 
 
 def instead() -> str:
-    """What to build for so that it runs here."""
+    """Which target to build for so that the engine runs on this CPU."""
     features = describe()["features"]
     *_, found = (
         f"Pelton's kernels need {BUILT[0]} at least",
@@ -75,7 +76,7 @@ def instead() -> str:
 
 
 def check_memory(name: str, arena: int, scratch: int, threads: int) -> None:
-    """EngineError where one context takes more memory than there is."""
+    """EngineError if one context needs more memory than the machine has. `arena` in bytes, `scratch` per thread."""
     need, have = arena + scratch * threads, memory.installed()
     if need > have:
         raise EngineError(

@@ -1,4 +1,4 @@
-"""Machine code given as bytes: loaded, asked for symbols, unloaded."""
+"""Loads and unloads machine code given as bytes, and looks up its symbols."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ _MACHINES = {62: "x86-64", 183: "AArch64", 243: "RISC-V", 40: "ARM", 3: "x86"}
 
 
 class LoadedCode:
-    """A loaded shared object. What was resolved from it is valid until `close`; whoever runs its functions keeps it
-    open."""
+    """A loaded shared object. Addresses of its symbols are valid until `close`."""
 
     def __init__(self, handle: int | None):
         self._handle = handle
 
     def symbol(self, name: str) -> int:
-        """The address of a function; EngineError where the code has none of that name."""
+        """The address of a function; EngineError if the code has no function of this name."""
         if self._handle is None:
             raise EngineError(f"the machine code with kernel {name!r} is closed")
         address = library().pelton_symbol(self._handle, name.encode())
@@ -44,17 +43,16 @@ class LoadedCode:
 
 
 def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
-    """Loads an ELF shared object given as bytes, through memory, or through a temporary file where the system forbids
-    that.
+    """Loads an ELF shared object given as bytes: from memory, or from a temporary file if the system forbids that.
 
-    Raises EngineError for what is no such object for this machine, or where the system lets neither way through.
+    Raises EngineError for what is no such object for this machine, or if the system permits neither.
     """
     check_object(code)
     lib, error = library(), ctypes.create_string_buffer(512)
     handle = lib.pelton_load(code, len(code), None, error, len(error)) if in_memory else None
     if handle:
         return LoadedCode(handle)
-    from tempfile import gettempdir  # seldom needed, and slow to import
+    from tempfile import gettempdir  # rarely needed, and slow to import
 
     said = [error.value.decode(errors="replace")] if in_memory else []
     handle = lib.pelton_load(code, len(code), gettempdir().encode(), error, len(error))
@@ -68,7 +66,7 @@ def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
 
 
 def check_object(code: bytes) -> None:
-    """EngineError unless the bytes are a shared object for this architecture that is whole, as far as its headers tell.
+    """EngineError unless the bytes are a complete shared object for this architecture, by its headers.
 
     The system's loader trusts these fields: a segment beyond the end would be a crash, not an error. The code itself is
     trusted like a program.

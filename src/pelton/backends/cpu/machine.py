@@ -1,4 +1,4 @@
-"""What the CPU is: model, instruction sets, caches."""
+"""Describes the CPU: model, instruction sets, caches."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ def _registers_saved(feature: str, saved: int) -> bool:
 
 @lru_cache(maxsize=1)
 def identity() -> Mapping[str, Any]:
-    """What CPUID says. All that Pelton knows of the CPU it knows from here, so that this is what tests replace to be on
-    another one."""
+    """What CPUID reports. Pelton knows the CPU from here alone, so that tests replace this to imitate another one."""
     lib = library()
 
     def cpuid(leaf: int, subleaf: int = 0) -> tuple[int, ...]:
@@ -135,8 +134,7 @@ def describe() -> dict[str, Any]:
 
 
 def target(isa: str) -> dict[str, Any]:
-    """What an engine built here for an ISA level says about where it runs: the CPU here is told of where it is one of
-    them."""
+    """The target of an engine built here for an ISA level; it names this CPU if this CPU has that level."""
     known = identity()
     here = {"cpu": known["model"]} if fits(isa, known["features"]) else {}
     return {"os": sys.platform, "arch": platform.machine(), "isa": isa, "features": list(LEVELS[isa]), **here}

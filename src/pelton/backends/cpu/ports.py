@@ -1,4 +1,4 @@
-"""Numpy arrays at the ports of native programs, by functions that know Python's objects (native/ports.c)."""
+"""Binds numpy arrays to the ports of native programs, by native functions on Python objects (native/ports.c)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from .binding import library_with_the_lock
 
 PortForm = tuple[str, np.dtype, tuple[int, ...]]
-_DISTINCT_KINDS = "biufc"  # kinds of types of which there is one of each size
+_DISTINCT_KINDS = "biufc"  # numpy's kinds that have one type of each size
 _FASTCALL = 0x80  # METH_FASTCALL of Python's methodobject.h
 _INTERFACE = sys.intern("__array_struct__")
 _USED = (
@@ -65,18 +65,20 @@ class _Method(ctypes.Structure):
 
 
 def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array) -> int:
-    """Puts where the arrays lie into `ports`. Gives the index of the first one that is not contiguous and aligned or,
-    from `inputs` on, may not be written; their number if there is none."""
+    """Writes the addresses of the arrays into `ports`. Returns the index of the first array that is not contiguous and
+    aligned or, from `inputs` on, not writable; the number of arrays if there is none."""
     return _library().pelton_bind(arrays, inputs, len(arrays), ports)
 
 
 def callable_of(
     program: int, ports: ctypes.Array, forms: Sequence[PortForm], inputs: int
 ) -> Callable[[dict], dict[str, np.ndarray] | None] | None:
-    """A function that runs a native program on the arrays that a dictionary has by the names of its ports, and gives
-    one of fresh arrays; it gives None, and runs nothing, where one is missing or is not what its port takes without a
-    copy. None for types that numpy's interface for C does not tell apart. forms: (name, type, shape) of every port,
-    inputs first. The program and `ports` are the caller's to keep."""
+    """A function that runs a native program on a dictionary of input arrays by name and returns one of new output
+    arrays. It returns None, without a run, if an array is missing or does not fit its port without a copy.
+
+    forms: name, type and shape of every port, the `inputs` inputs first. The caller keeps program and `ports` alive.
+    Returns None for types that numpy's C interface does not distinguish.
+    """
     if any(dtype.kind not in _DISTINCT_KINDS for _, dtype, _ in forms):
         return None
     described = (_Port * len(forms))()
@@ -91,13 +93,13 @@ def callable_of(
         )
         at.shape = (c_ssize_t * len(shape))(*shape)
     what = _Callable(described, ctypes.addressof(ports), program, inputs, len(forms))
-    method = _call()  # of several threads that come first each has its own
+    method = _call()  # threads that call this at the same time may each have their own
     return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, forms, given), None)
 
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.PyDLL:
-    """The library, knowing Python."""
+    """The native library, with the Python functions that it calls set."""
     library = library_with_the_lock()
     library.pelton_python(
         (c_void_p * (len(_USED) + 4))(

@@ -1,5 +1,4 @@
-"""A plan made ready for one set of sizes: its steps with every address in place, and its runs on arrays of the
-caller."""
+"""Plans prepared for one set of sizes: step tables with all addresses resolved, and their runs on callers' arrays."""
 
 from __future__ import annotations
 
@@ -27,9 +26,11 @@ from .program import NativeProgram
 
 
 class CpuReady:
-    """The programs and host steps of an engine for one set of sizes, over memory that the maker keeps alive: an arena,
-    and `scratch`, the address of pages for all threads. `functions`: the address of each step's kernel. `available`:
-    CPUs that this process may use. See `device.Ready`."""
+    """The programs and host steps of an engine for one set of sizes. See `device.Ready`.
+
+    arena, scratch: working memory, and the address of scratch pages for all threads, which the caller keeps alive.
+    functions: the address of each step's kernel. available: CPUs that this process may use.
+    """
 
     def __init__(
         self,
@@ -50,11 +51,11 @@ class CpuReady:
         self.ports = (ctypes.c_void_p * (len(resolved.inputs) + len(resolved.outputs)))()
         # the arrays of the run in progress, inputs then outputs
         self.bound: list[np.ndarray] = []
-        self.parts = list(self.cut())
+        self.parts = list(self.split())
         self.natives = [p.native for p in self.parts if isinstance(p, NativeProgram)] if not self.host else None
         self.inputs, self.outputs = map(port_checks, (resolved.inputs, resolved.outputs))
         asked = [look[1:] for look in self.inputs + self.outputs]
-        # runs it on arrays that are what the ports take, where a native program is all there is to run
+        # the fast path, if all steps are one native program
         self.call = (
             callable_of(self.natives[0][1], self.ports, asked, len(self.inputs))
             if self.natives and len(self.natives) == 1
@@ -65,14 +66,14 @@ class CpuReady:
 
     @cached_property
     def plain(self) -> plain_engine.EnginePlan:
-        """The engine with numbers everywhere. Most runs never ask for it."""
+        """The engine with all numbers resolved; most runs do not need it."""
         plain = sizes.at(self.plan.plain, self.values)
         if plain is not self.plan.plain:
             validate(plain)
         return plain
 
-    def cut(self, apart: bool = False) -> Iterator[NativeProgram | HostStep]:
-        """The steps as native programs, each as long as no host step comes between; `apart`: each step by itself."""
+    def split(self, apart: bool = False) -> Iterator[NativeProgram | HostStep]:
+        """The host steps, and native programs of the steps between them; `apart`: one program for each step."""
         resolved, template = self.resolved, self.plan.template
         starts = resolved.starts + np.where(
             template.in_arena, address(self.arena), np.where(template.constant, address(self.plan.constants), 0)
@@ -158,7 +159,7 @@ class CpuReady:
         try:
             results = self._bind(inputs, None)
             see(0, self)
-            for done, part in enumerate(self.cut(apart=True), 1):
+            for done, part in enumerate(self.split(apart=True), 1):
                 self.run_part(part)
                 see(done, self)
             return results
@@ -172,7 +173,7 @@ class CpuReady:
             part.run(self.memory)
 
     def memory(self, buffer: int) -> np.ndarray:
-        """A buffer's bytes, or strings, during a run."""
+        """A buffer's bytes, u8[n], or its strings, during a run."""
         b, plain = self.plain.buffers[buffer], self.plain
         if b.kind in ("input", "output"):
             flat = self.bound[b.offset + (len(plain.inputs) if b.kind == "output" else 0)].reshape(-1)
@@ -183,14 +184,14 @@ class CpuReady:
         return (self.arena if b.kind == "arena" else self.plan.constants)[b.offset : b.offset + b.size]
 
     def _bind(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-        """Puts the addresses of all arrays into the table of ports, and gives the outputs."""
+        """Writes the addresses of all arrays into the table of ports, and returns the outputs by name."""
         bound: list[np.ndarray] = []
-        # a new one: a fork may have ended a run that left arrays in the old one
+        # a new list: a fork may have left arrays in the old one
         self.bound = bound
         for port, name, dtype, shape in self.inputs:
             array = inputs[name]
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject:
-                array = fit(port, array)  # strings are looked at one by one
+                array = fit(port, array)  # strings are checked one by one
             bound.append(array)
         if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
             check_out(self.plan.plain.outputs, out)

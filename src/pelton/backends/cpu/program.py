@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,22 +17,40 @@ from .share import cores
 
 MAX_THREADS = 256
 
-StepRow = tuple[int, Sequence[int], int, int, int, int, int, int]
+
+class StepRow(NamedTuple):
+    """A step of a program: `kernel` is its address, `words` its arguments, of which the first `pointers` are addresses;
+    `scratch` is in bytes per thread."""
+
+    kernel: int
+    words: Sequence[int]
+    pointers: int
+    tiles: int
+    grain: int
+    wave: int
+    scratch: int
+    phases: int
+
+
+class Patch(NamedTuple):
+    """A word of a step that becomes ports[port] + offset at the start of every run."""
+
+    step: int
+    word: int
+    port: int
+    offset: int
 
 
 class NativeProgram:
-    """A table of steps (kernel address, words, how many of the words are pointers, tiles, grain, wave, bytes of scratch
-    per thread, phases).
+    """A table of steps for the native step walker.
 
-    `patches` (step, word, port, offset) name the words that become ports[port] + offset at the start of every run.
-    Whoever makes a program keeps everything alive that its words point to, and runs it from one thread at a time.
+    The caller keeps alive what the words point to, and runs a program from one thread at a time. InputError for rows
+    and numbers of threads out of range, EngineError if there is not enough memory.
     """
 
     _handle: int | None = None
 
-    def __init__(
-        self, steps: Iterable[StepRow], threads: int | None = None, patches: Iterable[tuple[int, int, int, int]] = ()
-    ):
+    def __init__(self, steps: Iterable[StepRow], threads: int | None = None, patches: Iterable[Patch] = ()):
         rows: list[tuple[int, ...]] = []
         words: list[int] = []
         starts: list[int] = []
@@ -53,9 +72,9 @@ class NativeProgram:
     def of(
         cls, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int, available: float, scratch: int = 0
     ) -> NativeProgram:
-        """The same of arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave, scratch and
+        """A program from arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave, scratch and
         phases, `patches` per row a word, port and offset. `available`: CPUs that this process may use. `scratch`: the
-        address of pages for all threads, each the most that a step asks for; 0: of its own."""
+        address of pages for all threads, each the largest that a step needs; 0 allocates them."""
         program = cls.__new__(cls)
         program._make(table, words, patches, threads, available, scratch)
         return program
@@ -108,8 +127,10 @@ class NativeProgram:
 
     @property
     def native(self) -> tuple:
-        """The native function that runs this program and its first argument; the second is the table of ports. For
-        callers who count microseconds."""
+        """The native function that runs this program, and its first argument; the second is the table of ports.
+
+        For callers to whom microseconds matter.
+        """
         return self._library.pelton_run, self._handle
 
     def run(self, ports: ctypes.Array | None = None) -> None:
@@ -117,20 +138,19 @@ class NativeProgram:
         self._library.pelton_run(self._handle, ports)
 
     def time(self, repeats: int = 1, ports: ctypes.Array | None = None) -> list[int]:
-        """Nanoseconds of each of `repeats` runs, one right after the other, the threads awake."""
+        """Nanoseconds of each of `repeats` runs in immediate succession, with the threads awake."""
         times = (ctypes.c_int64 * repeats)()
         self._library.pelton_time(self._handle, ports, repeats, times)
         return list(times)
 
     def trace(self, ports: ctypes.Array | None = None) -> list[tuple[int, int]]:
-        """When each step began and ended, in nanoseconds of `time.monotonic_ns`, in a run in which no two steps
-        overlap."""
+        """The begin and end of each step, in nanoseconds of `time.monotonic_ns`, in a run without overlap of steps."""
         stamps = (ctypes.c_int64 * (2 * self._count))()
         self._library.pelton_profile(self._handle, ports, stamps)
         return list(zip(stamps[::2], stamps[1::2]))
 
     def profile(self, ports: ctypes.Array | None = None) -> list[int]:
-        """Nanoseconds of each step in a run in which no two steps overlap."""
+        """The nanoseconds of each step in a run without overlap of steps."""
         return [end - begin for begin, end in self.trace(ports)]
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""How much of the machine is ours: affinity and the quota of the control group."""
+"""How many CPUs this process may use, by its affinity and the quota of its control groups."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 
 def quota(proc: str | os.PathLike[str] = "/proc/self/cgroup", root: str | os.PathLike[str] = "/sys/fs/cgroup") -> float:
-    """CPUs that the control groups of this process allow, the tightest of version 2 and version 1; infinity for no
-    limit."""
+    """CPUs that the control groups of this process allow (the smallest limit of versions 1 and 2), or infinity."""
     limit = math.inf
     for line in _text(proc).splitlines():
         _, _, rest = line.partition(":")
@@ -27,7 +26,7 @@ def quota(proc: str | os.PathLike[str] = "/proc/self/cgroup", root: str | os.Pat
 
 
 def cores() -> float:
-    """CPUs this process may use, also parts of one."""
+    """The number of CPUs that this process may use, possibly a fraction."""
     return min(float(len(os.sched_getaffinity(0))), quota())
 
 
@@ -37,7 +36,7 @@ def default_threads() -> int:
 
 
 def _up(mount: str, group: str) -> Iterator[str]:
-    """The directories of a group and of all around it. Inside a container the path may be the host's: then only the
+    """The directories of a group and of its ancestors. Inside a container the path may be the host's, and then only the
     mount exists."""
     parts = [p for p in group.split("/") if p not in ("", "..")]
     for n in range(len(parts), -1, -1):

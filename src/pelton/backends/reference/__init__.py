@@ -1,1 +1,1 @@
-"""A device that is none: every step by the reference of its nodes, in memory that shows what nobody has written."""
+"""The reference backend: runs every step by the reference of its nodes, in memory that marks unwritten bytes."""

@@ -1,4 +1,4 @@
-"""Engines of which the reference runs every step: what backends are measured by, and the smallest one there is."""
+"""The smallest backend: the reference runs every step; the results of other backends are compared with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..arrays import inputs_to_numpy, check_no_overlap, check_out, fit, out_arra
 from ..device import Backend, Stamped, check_here
 from ..plan import Plan
 
-# every byte of memory that nobody has written: as a float it is no number
+# every unwritten byte: floats of them are NaN
 UNWRITTEN = 0xFF
 
 
@@ -65,11 +65,11 @@ class ReferenceReady:
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, see: Callable[[int], Any]
     ) -> dict[str, Any]:
         """Outputs by name; `see` is called before each step and after the last with the number of steps done."""
-        ports, wanted = self.plan.plain, {} if out is None else out
-        check_out(ports.outputs, wanted)
+        ports, given_outputs = self.plan.plain, {} if out is None else out
+        check_out(ports.outputs, given_outputs)
         given = [fit(p, inputs[p.name]) for p in self.resolved.inputs]
         places = [
-            out_array(p, wanted[p.name]) if p.name in wanted else _unwritten(p.shape, p.numpy_dtype)
+            out_array(p, given_outputs[p.name]) if p.name in given_outputs else _unwritten(p.shape, p.numpy_dtype)
             for p in self.resolved.outputs
         ]
         for port, place in zip(self.resolved.outputs, places):
@@ -78,14 +78,14 @@ class ReferenceReady:
         spans = [
             (a.__array_interface__["data"][0], a.__array_interface__["data"][0] + a.nbytes) for a in (*given, *places)
         ]
-        check_no_overlap(ports.inputs, ports.outputs, spans, wanted)
+        check_no_overlap(ports.inputs, ports.outputs, spans, given_outputs)
         self._bound, self._arena = [*given, *places], _unwritten((self.resolved.arena,), np.dtype(np.uint8))
         try:
             for i, step in self.steps.items():
                 see(i)
                 step.run(self.memory)
             see(len(self.steps))
-            return {p.name: wanted.get(p.name, place) for p, place in zip(self.resolved.outputs, places)}
+            return {p.name: given_outputs.get(p.name, place) for p, place in zip(self.resolved.outputs, places)}
         finally:
             self._bound = []
 
@@ -101,7 +101,7 @@ class ReferenceReady:
 
 
 class ReferenceWorkspace:
-    """Nothing that a run would leave behind. See `device.Workspace`."""
+    """A workspace without memory: each run allocates its own. See `device.Workspace`."""
 
     threads, stream, machine = 1, None, "the reference"
     import_inputs = staticmethod(inputs_to_numpy)
@@ -118,7 +118,7 @@ class ReferenceWorkspace:
         return ReferenceReady(self._plan, values, self._plan.template.resolve(values))
 
     def synchronize(self) -> None:
-        """Nothing goes on when `run` has returned."""
+        """Does nothing: runs are over when `run` returns."""
 
 
 def _unwritten(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -130,7 +130,7 @@ def _unwritten(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def open_code(plan: Plan) -> ReferenceLoaded:
-    """EngineError for an engine with kernels."""
+    """The engine, all of whose steps are host steps; EngineError if it has kernels."""
     kernel = next((s for s in plan.plain.steps if not s.host), None)
     if kernel is not None:
         raise EngineError(
@@ -146,12 +146,12 @@ def load(loaded: ReferenceLoaded, device: Any) -> ReferenceLoaded:
 
 
 def check_machine(called: str, target: Mapping[str, Any]) -> None:
-    """EngineError where the engine is for another system."""
+    """EngineError if the engine is for another operating system."""
     check_here(called, target, os=sys.platform)
 
 
 def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
-    """InputError: the reference has one way for everything."""
+    """Raises InputError: the reference has no alternative kernels."""
     raise InputError(
         f"engine {called!r} runs by the reference, which has nothing to choose from; build it with --target cuda"
     )
