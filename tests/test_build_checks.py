@@ -108,6 +108,6 @@ def test_a_folder_that_takes_no_files(cnn, tmp_path):
 
 def test_why_no_file_can_be_put_somewhere(tmp_path):
     (tmp_path / "file").write_text("x")
-    assert files.refused(tmp_path / "new") is None and files.refused(tmp_path / "file") is None
-    assert "no folder" in str(files.refused(tmp_path / "none" / "new")) and "device" in str(files.refused(tmp_path))
-    assert files.refused(tmp_path / "file" / "new") and "device" in str(files.refused("/dev/null"))
+    assert files.rejection(tmp_path / "new") is None and files.rejection(tmp_path / "file") is None
+    assert "no folder" in str(files.rejection(tmp_path / "none" / "new")) and "device" in str(files.rejection(tmp_path))
+    assert files.rejection(tmp_path / "file" / "new") and "device" in str(files.rejection("/dev/null"))

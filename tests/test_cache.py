@@ -170,13 +170,13 @@ def test_an_engine_in_use_outlives_its_file(small, tmp_path, monkeypatch):
     [("0", 0), ("800000", 800_000), ("500MB", 5 * 10**8), ("1.5 GB", 15 * 10**8), ("4g", 4 * 10**9), ("2kb", 2000)],
 )
 def test_sizes(text, bytes_):
-    assert cache.size(text) == bytes_
+    assert cache.parse_size(text) == bytes_
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1", "4XB", "1.5.2GB", "GB"])
 def test_no_sizes(text):
     with pytest.raises(ValueError, match="such as 500MB"):
-        cache.size(text)
+        cache.parse_size(text)
 
 
 # --- where it is, and how large

@@ -173,7 +173,7 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
 def check_target(path: str) -> None:
     """Raises InputError unless a file can be written at a path: its folder exists and is writable, and nothing but a
     file would be replaced."""
-    reason = files.refused(path)
+    reason = files.rejection(path)
     if reason is not None:
         raise InputError(f"{path} cannot be written: {reason}")
 

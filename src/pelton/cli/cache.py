@@ -64,7 +64,7 @@ def add(commands) -> argparse.ArgumentParser:
 def size(given: str) -> int:
     """A number of bytes as the command line has it."""
     try:
-        return cache.size(given)
+        return cache.parse_size(given)
     except ValueError as e:
         raise argparse.ArgumentTypeError(f"expected {e}") from None
 
@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> None:
         )
     if args.json and args.action != "info":
         raise InputError(f"--json is for `pelton cache info`, not for `pelton cache {args.action}`")
-    found = cache.opened(Options(cache_dir=args.cache_dir, cache_limit=args.limit))
+    found = cache.open_cache(Options(cache_dir=args.cache_dir, cache_limit=args.limit))
     if found.home is None:
         raise InputError(
             "there is no cache directory, as this user has no home; name one with --cache-dir or PELTON_CACHE_DIR"

@@ -1,5 +1,4 @@
-"""The cache directory: entries that are written whole, read verified, and removed, the least recently used first, where
-all together take too much."""
+"""The cache directory: entries are written atomically, read verified, and evicted, least recently used first."""
 
 from __future__ import annotations
 
@@ -23,25 +22,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pelton.cache")
 
-# what a cache directory has: folder → how names of its files end. Nothing else in it is ever touched.
+# folder → suffixes of the files in it; no other files are ever touched
 PARTS = {"objects": (".o",), "cubins": (".cubin",), "times": (".json",), "sessions": (".pelton", ".json", ".lock")}
-LIMIT = 4 * 10**9  # bytes, where nobody gives a limit
-# part of the limit that is free after entries had to go, so that not every build looks for some
+LIMIT = 4 * 10**9  # bytes, if unspecified
+# fraction of the limit that eviction frees, so that not every build evicts
 SPARE = 0.1
-KEPT = 90 * 24 * 3600  # seconds for which an entry stays that nobody uses
-# seconds after which a build looks at the directory though it has not grown much
+KEPT = 90 * 24 * 3600  # seconds after which unused entries are evicted
+# seconds after which the directory is scanned, however little it has grown
 DAY = 24 * 3600
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-# when the directory was last measured, its bytes then, and what every build added since
+# file of the time of the last scan, the bytes then, and the bytes that each build added since
 LEDGER = "size.txt"
 DIGEST = hashlib.sha256().digest_size
 
-_told: set[Path] = set()  # directories of which it was said that nothing can be kept there
+_told: set[Path] = set()  # directories that cannot be used, for which there was a warning
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of the cache; `used`: when it was last written or read, in seconds since 1970."""
+    """A file of the cache. size: bytes. used: time of its last read or write, in seconds since 1970."""
 
     path: str
     part: str
@@ -50,11 +49,11 @@ class Entry:
 
 
 class Cache:
-    """A directory of entries, for any number of processes at once; `home` None is one that keeps nothing.
+    """A directory of entries, shared by any number of processes; without `home`, nothing is stored.
 
-    When an entry was used is its time of modification, which reading sets (file systems often do not note when files
-    are read). Entries may go at any time: who reads one has its bytes, or its mapping, as long as they are needed. A
-    directory that cannot be read or written is no error, it only costs time.
+    An entry's time of use is its modification time, which reading sets, as file systems often do not record reads.
+    Entries may be removed at any time; readers keep their bytes or mappings. A directory that cannot be read or written
+    is no error and costs only time.
     """
 
     def __init__(self, home: str | os.PathLike[str] | None, limit: int = LIMIT):
@@ -62,11 +61,11 @@ class Cache:
         self._added: list[int] = []
 
     def path(self, part: str, name: str = "") -> Path | None:
-        """Where an entry lies, or all of a part; None where nothing is kept."""
+        """The path of an entry, or of all of a part; None without a directory."""
         return self.home / part / name if self.home is not None else None
 
     def read(self, part: str, name: str) -> bytes | None:
-        """What was stored under that name; None where there is nothing, or it is damaged."""
+        """The bytes stored under a name; None if there are none, or they are damaged."""
         path = self.path(part, name)
         if path is None:
             return None
@@ -79,7 +78,7 @@ class Cache:
             return None
         if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
             return None
-        used(path)
+        mark_used(path)
         return data[DIGEST:]
 
     def store(self, part: str, name: str, data: bytes) -> None:
@@ -88,7 +87,7 @@ class Cache:
             self.write(path, hashlib.sha256(data).digest() + data)
 
     def write(self, path: Path, data: bytes) -> None:
-        """Puts a file of the cache there, as it is."""
+        """Writes a file of the cache, unchanged."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             files.write(path, [data])
@@ -98,7 +97,7 @@ class Cache:
             self.added(len(data))
 
     def refused(self, e: Exception) -> None:
-        """Says, once for a directory, why nothing is kept in it."""
+        """Warns, once per directory, that it cannot be used."""
         if self.home is not None and self.home not in _told:
             _told.add(self.home)
             log.warning(
@@ -109,12 +108,14 @@ class Cache:
             )
 
     def added(self, size: int) -> None:
-        """Notes that so many bytes have come, for the next `settle`."""
+        """Counts bytes that were added, for the next `settle`."""
         self._added.append(size)
 
     def settle(self) -> None:
-        """Keeps the directory below its limit after entries have come. It is gone through only if what all processes
-        say they added asks for it."""
+        """Evicts entries above the limit, if some were added since the last call.
+
+        The directory is only scanned if the bytes that all processes added require it.
+        """
         added, self._added = sum(self._added), []
         if self.home is None or not added:
             return
@@ -125,7 +126,7 @@ class Cache:
             self.refused(e)
 
     def _grown(self, added: int) -> bool:
-        """Whether the directory may have become too large, or was not looked at for a day."""
+        """Whether the directory may exceed its limit, or was not scanned for a day."""
         assert self.home is not None
         ledger = self.home / LEDGER
         with open(ledger, "ab") as f:
@@ -137,7 +138,7 @@ class Cache:
         return sum(sizes) > self.limit or not 0 <= time.time() - looked <= DAY
 
     def entries(self) -> list[Entry]:
-        """All there is. OSError where it cannot be looked at."""
+        """All entries; raises OSError if the directory cannot be read."""
         return [
             e
             for part, endings in PARTS.items()
@@ -146,9 +147,11 @@ class Cache:
         ]
 
     def trim(self, limit: float, *, spare: float = 0, kept: float = KEPT) -> list[Entry]:
-        """Removes what nobody has used for so many seconds and, where the rest takes more than so many bytes, the least
-        recently used until that part of them is spare. What was removed; OSError where the directory cannot be looked
-        at. Files that are not ours to remove stay."""
+        """Evicts entries unused for `kept` seconds and, above `limit` bytes, the least recently used; returns them.
+
+        spare: fraction of the limit to free in the latter case. Files that cannot be removed stay. Raises OSError if
+        the directory cannot be read.
+        """
         assert self.home is not None
         found, now = sorted(self.entries(), key=lambda e: e.used), time.time()
         total = sum(e.size for e in found)
@@ -158,31 +161,31 @@ class Cache:
             old = e.used < now - kept
             if total <= goal and not old:
                 break
-            # locks take no room, and somebody may be waiting for one
+            # locks have no bytes, and a process may wait for one
             if (old or e.size) and _removed(e.path):
                 total -= e.size
                 gone.append(e)
         if gone:
             log.info(
-                "%d files with %d bytes of the cache %s went: unused for long, or the least recently used above its"
-                " limit of %d bytes",
+                "%d files with %d bytes of the cache %s were evicted: unused for long, or the least recently used above"
+                " its limit of %d bytes",
                 len(gone),
                 sum(e.size for e in gone),
                 self.home,
                 limit,
             )
-        with contextlib.suppress(OSError):  # then the next build looks again
+        with contextlib.suppress(OSError):  # then the next build scans again
             if self.home.is_dir():
                 files.write(self.home / LEDGER, [b"%d %d\n" % (now, total)])
         return gone
 
     def clear(self) -> list[Entry]:
-        """Removes all entries. See `trim`."""
+        """Removes all entries, as `trim`."""
         return self.trim(0, kept=-math.inf)
 
 
-def used(path: Path) -> None:
-    """Marks an entry as used just now, where that can be."""
+def mark_used(path: Path) -> None:
+    """Marks an entry as used now, if possible."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
@@ -199,13 +202,13 @@ def _entries(folder: str, part: str, endings: tuple[str, ...]) -> Iterator[Entry
             elif f.is_file(follow_symlinks=False) and (f.name.endswith(endings) or f.name.endswith(".part")):
                 with contextlib.suppress(FileNotFoundError):  # another process was faster
                     s = f.stat(follow_symlinks=False)
-                    # a file that was not finished, by a process that was killed
+                    # an unfinished file of a process that was killed
                     if f.name.endswith(endings) or s.st_mtime < time.time() - DAY:
                         yield Entry(f.path, part, s.st_size, s.st_mtime)
 
 
 def _removed(path: str) -> bool:
-    """Whether a file is gone, by us or by another."""
+    """Removes a file; whether it is gone, by this process or another."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -215,19 +218,21 @@ def _removed(path: str) -> bool:
     return True
 
 
-def opened(options: Options) -> Cache:
-    """The cache that a build or a session uses. InputError for a limit in the environment that is none."""
+def open_cache(options: Options) -> Cache:
+    """Opens the cache of a build or a session; raises InputError for an invalid PELTON_CACHE_LIMIT."""
     text = os.environ.get("PELTON_CACHE_LIMIT")
     try:
-        limit = size(text) if text else LIMIT
+        limit = parse_size(text) if text else LIMIT
     except ValueError as e:
         raise InputError(f"PELTON_CACHE_LIMIT should be {e}") from None
     return Cache(directory(options.cache_dir), limit if options.cache_limit is None else options.cache_limit)
 
 
 def directory(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """Where compiled kernels, times and the engines of sessions are kept: as given, else as PELTON_CACHE_DIR says, else
-    with the user's other caches; None where there is no home for these."""
+    """The directory of compiled kernels, times and the engines of sessions; None without a home directory.
+
+    It is `given`, else PELTON_CACHE_DIR, else in the user's cache directory.
+    """
     chosen = given if given is not None else os.environ.get("PELTON_CACHE_DIR") or None
     if chosen is not None:
         return Path(chosen)
@@ -235,8 +240,8 @@ def directory(given: str | os.PathLike[str] | None = None) -> Path | None:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "pelton") if home != "~" else None
 
 
-def size(text: str) -> int:
-    """Bytes: 500MB, 1.5 GB, 800000. ValueError for what is no size, with what one would be."""
+def parse_size(text: str) -> int:
+    """Parses a number of bytes, such as 500MB, 1.5 GB or 800000; raises ValueError that says what is expected."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
     if not found:
         raise ValueError(f"a size such as 500MB or 4GB, got {text!r}")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and by one at a time."""
+"""Atomic writes of files, and locks on files between processes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 
 try:
     import fcntl
-except ImportError:  # without it nobody waits for others
+except ImportError:  # without it there are no locks
     fcntl = None  # type: ignore[assignment]
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool = False) -> None:
-    """Puts the bytes of all pieces, one after another, at a path; OSError where that cannot be, and what was there
-    before stays. Devices and pipes are not replaced by a file: they are written to.
+    """Writes the concatenation of `pieces` to a file, atomically; raises OSError, and keeps the old file, if it cannot.
 
-    durable: the file has reached the disk before it replaces the other.
+    Devices and pipes are written to, not replaced. durable: sync the file to disk before it replaces the old one.
     """
 
     def put(handle: int) -> None:
@@ -28,16 +27,15 @@ def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool 
     if replaces(path):
         make(path, put, durable=durable)
         return
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # of a directory that is an OSError
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # raises OSError for a directory
     try:
         put(handle)
     finally:
         os.close(handle)
 
 
-def refused(path: str | os.PathLike[str]) -> str | None:
-    """Why no file can be put at a path, as far as that shows before it is tried; None where nothing stands in the
-    way."""
+def rejection(path: str | os.PathLike[str]) -> str | None:
+    """The reason why no file can be written at a path, as far as is known beforehand; None if there is none."""
     folder = os.path.dirname(os.path.realpath(path))
     try:
         if not stat.S_ISDIR(os.stat(folder).st_mode):
@@ -54,15 +52,15 @@ def refused(path: str | os.PathLike[str]) -> str | None:
 
 
 def replaces(path: str | os.PathLike[str]) -> bool:
-    """Whether a file at this path comes to be by replacing what is there, if anything is."""
+    """Whether writing at this path replaces a file or creates one, rather than writing to a device."""
     return not os.path.exists(path) or os.path.isfile(path)
 
 
 def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: bool = False) -> None:
-    """Has `put` write an empty file, open for reading and writing, and puts it at a path.
+    """Creates a file at a path atomically; `put` writes to its descriptor, open for reading and writing.
 
-    Until it is whole the file has no name, so that nothing is left of it when the process is killed (open(2),
-    O_TMPFILE); where the file system cannot do that (NFS), it is called `.NAME.….part`.
+    Until it is complete it has no name, so that nothing is left if the process is killed (open(2), O_TMPFILE); on file
+    systems without that (NFS), it is called `.NAME.….part`.
     """
     path = os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -77,7 +75,7 @@ def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: b
             if durable:
                 os.fsync(handle)
             if not named:
-                # with a directory given, Python follows
+                # Python follows the link only with a directory given
                 os.link(f"/proc/self/fd/{handle}", part, src_dir_fd=handle, follow_symlinks=True)
         finally:
             os.close(handle)
@@ -90,11 +88,11 @@ def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: b
 
 
 def _nameless(folder: str) -> int | None:
-    """An empty file without a name, open for reading and writing; None where the system has no such files."""
+    """Opens an empty file without a name; None if the file system has no such files."""
     try:
         handle = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
     except (AttributeError, OSError):
-        # what else is wrong the file with a name will say
+        # other errors occur again for the named file
         return None
     if os.path.exists(f"/proc/self/fd/{handle}"):
         return handle
@@ -109,7 +107,7 @@ def _write_all(handle: int, piece: Any) -> None:
 
 
 def _sync_directory(path: str) -> None:
-    """Makes the renaming durable where the file system knows how; the file itself is on disk."""
+    """Syncs a renaming to disk, if the file system can; the file itself is synced already."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -124,9 +122,11 @@ def _sync_directory(path: str) -> None:
 
 @contextmanager
 def alone(path: str | os.PathLike[str], waiting: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Holds the file at a path, made if it is missing: who asks for it meanwhile, in any process, waits, and says so by
-    `waiting`. A process that ends lets go of it. What cannot be held, as in a folder that can only be read, or on a
-    file system without locks, is not waited for."""
+    """Context manager: holds a lock on a file, created if missing, among all processes.
+
+    waiting: called before waiting for another process. The lock ends with the process. Where locking fails, as in a
+    read-only folder or on a file system without locks, there is none.
+    """
     with ExitStack() as held:
         with suppress(OSError):
             while fcntl and not _hold(path, held, waiting):
@@ -135,7 +135,7 @@ def alone(path: str | os.PathLike[str], waiting: Callable[[], object] = lambda: 
 
 
 def _hold(path: str | os.PathLike[str], held: ExitStack, waiting: Callable[[], object]) -> bool:
-    """Whether the file that was taken is still the one at the path."""
+    """Locks the file; whether it is still the one at the path."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     held.callback(os.close, handle)
     try:
@@ -143,7 +143,7 @@ def _hold(path: str | os.PathLike[str], held: ExitStack, waiting: Callable[[], o
     except BlockingIOError:
         waiting()
         fcntl.flock(handle, fcntl.LOCK_EX)
-    # closing leaves it to children that were forked meanwhile
+    # closing alone would leave it to forked children
     held.callback(fcntl.flock, handle, fcntl.LOCK_UN)
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))

@@ -1,4 +1,4 @@
-"""What has a lock, in forked children: the threads that held it stayed in the parent."""
+"""Resets locks in forked children, where the threads that held them do not exist."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Protocol
 
 class Locked(Protocol):
     def _unlock(self) -> None:
-        """Takes a new lock, as if nobody were at work: the other threads are no more."""
+        """Replaces the lock by a new one: the other threads do not exist any more."""
 
 
 _alive: weakref.WeakSet[Locked] = weakref.WeakSet()
 
 
 def survives_fork(holder: Locked) -> None:
-    """In every child that is forked from now on, `holder._unlock` is called."""
+    """Registers an object whose `_unlock` is called in every child that is forked from now on."""
     _alive.add(holder)
 
 

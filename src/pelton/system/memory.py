@@ -1,4 +1,4 @@
-"""Memory: on cache lines, in huge pages where it is large; how much the machine has."""
+"""Memory: aligned to cache lines, or in huge pages; addresses; and the amount that the machine has."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ POPULATE_READ = 22  # MADV_POPULATE_READ of madvise(2), Linux 5.14 and newer
 
 
 def allocate(size: int) -> np.ndarray:
-    """`size` bytes of zeros as a uint8 array that starts on a cache line (on a huge page from 2 MB). EngineError where
-    there is no such memory."""
+    """A uint8 array of `size` bytes of zeros, aligned to a cache line, or from 2 MB on to a huge page.
+
+    Raises EngineError if the system refuses.
+    """
     slack = HUGE_PAGE if size >= HUGE_PAGE else 0
     try:
         # private: a forked child gets its own
@@ -29,27 +31,29 @@ def allocate(size: int) -> np.ndarray:
         try:
             room.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
-            slack = 0  # a kernel without huge pages: ordinary ones do
+            slack = 0  # a kernel without huge pages
     whole = np.frombuffer(room, np.uint8)
     start = -address(whole) % HUGE_PAGE if slack else 0
     return whole[start : start + size]
 
 
 def address(array: np.ndarray) -> int:
-    """Where an array's first element lies."""
+    """The address of an array's first element."""
     return array.__array_interface__["data"][0]
 
 
 def populate(array: np.ndarray) -> None:
-    """Has the pages under an array of a mapped file mapped all at once. Where the system does not know how, or refuses,
-    they are one by one, when they are first read: with 134 MB of weights a first run took 58, 56 and 39 ms after that,
-    38, 31 and 42 after 6 to 10 ms for this."""
+    """Maps all pages under an array of a mapped file at once, if the system can.
+
+    Otherwise they are mapped one by one at their first read: with 134 MB of weights a first run took 58, 56 and 39 ms
+    then, and 38, 31 and 42 ms after 6 to 10 ms for this.
+    """
     start = address(array) // mmap.PAGESIZE * mmap.PAGESIZE
     ctypes.CDLL(None).madvise(c_void_p(start), ctypes.c_size_t(address(array) + array.nbytes - start), POPULATE_READ)
 
 
 def aligned(data) -> np.ndarray:
-    """The bytes of any buffer as a uint8 array on a cache line: the buffer itself where it lies so, else a copy."""
+    """The bytes of a buffer as a uint8 array aligned to a cache line: the buffer itself if aligned, else a copy."""
     view = np.frombuffer(data, np.uint8) if len(memoryview(data)) else np.empty(0, np.uint8)
     if address(view) % LINE == 0:
         return view
@@ -59,5 +63,5 @@ def aligned(data) -> np.ndarray:
 
 
 def installed() -> int:
-    """Bytes of memory that this machine has."""
+    """The bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,5 +1,4 @@
-"""Folders for temporary files, which go when they are left; those of processes that were killed go when the next one
-makes its first."""
+"""Temporary folders, removed after use; those of killed processes are removed by the next process that needs one."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ _PREFIX, _LOCK = "pelton-", ".lock"
 
 
 @contextmanager
-def room() -> Iterator[str]:
-    """The path of a new folder for as long as the block takes."""
+def temporary_folder() -> Iterator[str]:
+    """Context manager: makes a folder, removed at the end of the block; its path."""
     base = os.path.realpath(tempfile.gettempdir())
     _sweep(base)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=base) as folder:
-        # the system lets go of it when the process ends, however it ends
+        # the system releases it when the process ends, even if it is killed
         handle = _locked(os.path.join(folder, _LOCK + ".new"), os.O_CREAT)
         try:
             if handle is not None:
@@ -33,7 +32,7 @@ def room() -> Iterator[str]:
 
 @functools.cache
 def _sweep(base: str) -> None:
-    """Removes the folders that nobody holds."""
+    """Removes the folders that no process holds."""
     for entry in os.scandir(base):
         if entry.name.startswith(_PREFIX) and _owned(entry):
             handle = _locked(os.path.join(entry.path, _LOCK), 0)
@@ -43,7 +42,7 @@ def _sweep(base: str) -> None:
 
 
 def _owned(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder of this user; not where it has just gone."""
+    """Whether it is a folder of this user; False if it is gone."""
     try:
         return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid()
     except OSError:
@@ -51,7 +50,7 @@ def _owned(entry: os.DirEntry[str]) -> bool:
 
 
 def _locked(path: str, more: int) -> int | None:
-    """A handle that holds the lock of a file; None where there is no such file, or another holds it."""
+    """Locks a file and returns its descriptor; None if there is no such file, or another process holds it."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | more, 0o600)
     except OSError:

@@ -14,7 +14,7 @@ from functools import lru_cache, cache
 from pathlib import Path
 
 from pelton.system.cache import Cache
-from pelton.system.temporary import room
+from pelton.system.temporary import temporary_folder
 from pelton.errors import BuildError
 
 from pelton.targets import ISAS
@@ -75,7 +75,7 @@ class ClangCompiler:
         self._memory: dict[str, bytes] = {}
         self._open = ExitStack()
         with _temporary():
-            self._work = self._open.enter_context(room())
+            self._work = self._open.enter_context(temporary_folder())
         self._env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=self._work, ZIG_LOCAL_CACHE_DIR=self._work)
         self._prepared: str | None = None
         self._salt = "\n".join((compiler_id(cc), isa, *FLAGS, headers()))

@@ -20,7 +20,7 @@ from typing import Any
 
 from pelton.engine.cubin import Cubin, TensorMap
 from pelton.system.cache import Cache
-from pelton.system.temporary import room
+from pelton.system.temporary import temporary_folder
 from pelton.errors import BuildError
 from pelton.targets import typical
 
@@ -195,7 +195,7 @@ def compile_source(symbol: str, text: str, arch: int) -> Any:
     options = {"num_warps": source["WARPS"], "num_stages": source["STAGES"], "num_ctas": 1, "enable_fp_fusion": True}
     attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known and i not in maps}
     said = io.StringIO()  # a failing assembler prints its whole input
-    with room() as folder, knobs.compilation.scope(), knobs.cache.scope(), contextlib.redirect_stdout(said):
+    with temporary_folder() as folder, knobs.compilation.scope(), knobs.cache.scope(), contextlib.redirect_stdout(said):
         knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = folder, True, True
         try:
             made = compile(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pelton.system.cache import size
+from pelton.system.cache import parse_size
 from pelton.errors import InputError
 from pelton.options import Options
 
@@ -75,7 +75,7 @@ READERS: Mapping[str, Reader] = {
     "target": (str, "text"),
     "precision": (str, "text"),
     "cache_dir": (str, "text"),
-    "cache_limit": (size, "a size such as 500MB or 4GB"),
+    "cache_limit": (parse_size, "a size such as 500MB or 4GB"),
     "timing_cache": (str, "text"),
     "save_tactics": (str, "text"),
     "load_tactics": (str, "text"),

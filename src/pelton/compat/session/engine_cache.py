@@ -17,7 +17,7 @@ from typing import Any
 
 from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
-from pelton.system.cache import Cache, used
+from pelton.system.cache import Cache, mark_used
 from pelton.system import files
 from pelton.engine.container import MAGIC
 from pelton.errors import EngineError
@@ -56,7 +56,7 @@ class EngineCache:
         except EngineError as e:
             log.warning("the cached engine of this model cannot be used and is built again: %s", e)
             return None
-        used(path)
+        mark_used(path)
         return found
 
     def put(self, key: str, engine: Engine) -> None:
@@ -157,7 +157,7 @@ class EngineCache:
             found = json.loads(path.read_bytes())
         except (OSError, ValueError):
             return None
-        used(path)
+        mark_used(path)
         return found
 
     def put_json(self, key: str, data: Any) -> None:

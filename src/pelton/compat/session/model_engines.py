@@ -17,7 +17,7 @@ from pelton.engine import sizes
 from pelton.errors import BuildError, Cancelled, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.system.cache import opened
+from pelton.system.cache import open_cache
 from pelton.system.forks import survives_fork
 from pelton.targets import is_gpu
 
@@ -42,7 +42,7 @@ class ModelEngines:
         self._model, self._settings, self._device = model, settings, choice.device
         self._config = settings.read(os.environ, choice)
         self._options = self._config.options
-        self._cache = EngineCache(opened(self._options), choice.device)
+        self._cache = EngineCache(open_cache(self._options), choice.device)
         self.pool = EnginePool()
         self._unlock()
         survives_fork(self)

@@ -12,7 +12,7 @@ from pelton.codegen.template import Target
 from pelton.errors import BuildError
 from pelton.options import Options
 from pelton.system import files
-from pelton.system.cache import opened
+from pelton.system.cache import open_cache
 from pelton.tune import replay
 from pelton.tune.timing_cache import TimingCache
 
@@ -33,7 +33,7 @@ def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
 
     BuildError if a compiler is missing or new times cannot be stored.
     """
-    kept = opened(options)
+    kept = open_cache(options)
     try:
         with target_kind(options).back_end(options, weights, kept) as found:
             yield found
@@ -46,13 +46,13 @@ def check_requirements(options: Options) -> None:
 
     InputError for an unknown target, BuildError for a missing compiler and for unusable files of times or tactics.
     """
-    opened(options)
+    open_cache(options)
     target_kind(options).check_requirements(options)
     if options.timing_cache is not None:
         with named(options):
             TimingCache("", options.timing_cache)
         why = (
-            files.refused(options.timing_cache)
+            files.rejection(options.timing_cache)
             if not os.path.exists(options.timing_cache) and os.path.isdir(Path(options.timing_cache).parent)
             else None
         )
@@ -64,7 +64,7 @@ def check_requirements(options: Options) -> None:
     if options.load_tactics is not None:
         replay.read(options.load_tactics, cpu.describe(options)[0].isa)
     if options.save_tactics is not None:
-        why = files.refused(options.save_tactics)
+        why = files.rejection(options.save_tactics)
         if why is not None:
             raise BuildError(
                 f"tactics cannot be recorded in {options.save_tactics}: {why}; give another file with save_tactics="

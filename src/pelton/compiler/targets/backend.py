@@ -15,7 +15,7 @@ from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, Cancelled
 from pelton.options import Options
 from pelton.plan.placed import Placed
-from pelton.system.cache import Cache, used
+from pelton.system.cache import Cache, mark_used
 from pelton.tune import search
 from pelton.tune.timing_cache import TimingCache
 
@@ -105,7 +105,7 @@ def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
             os.unlink(path or "")
             return TimingCache(machine, path)
         if path is not None:
-            used(path)
+            mark_used(path)
         return found
     except OSError as e:
         kept.refused(e)
