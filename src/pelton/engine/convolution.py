@@ -14,11 +14,11 @@ class ConvolutionDescriptor:
     """Y = end(X ∗ W + Z + bias) with ONNX's Conv, accumulated in f32; feature maps of h×w pixels, channels innermost.
     All fields are whole numbers: they are the dims of a step.
 
-    version, choice: as in `MatmulDescriptor`. kind: element type of all operands. end: of `ENDS`, without GELU.
-    bias: whether there is one, of `out` contiguous elements; added: whether there is a Z, of the shape of Y. W is
-    [out, kernel_h, kernel_w, c / group], contiguous but for the stride `w_step` of its first axis. x_n, x_h, x_w: strides
-    of X along images, rows and columns; y_… and z_… likewise; all in elements. The operands of a step are X, W, bias, Z and
-    Y, without those that are absent.
+    version, choice: as in `MatmulDescriptor`. kind: element type of all operands. end: of `ENDS`, without GELU. bias:
+    whether there is one, of `out` contiguous elements; added: whether there is a Z, of the shape of Y. W is [out,
+    kernel_h, kernel_w, c / group], contiguous but for the stride `w_step` of its first axis. x_n, x_h, x_w: strides
+    of X along images, rows and columns; y_… and z_… likewise; all in elements. The operands of a step are X, W, bias,
+    Z and Y, without those that are absent.
     """
 
     symbol: ClassVar[str] = "cudnn"
