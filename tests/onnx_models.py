@@ -19,6 +19,12 @@ def value_info(name: str, text: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, CODES[dtype], shape)
 
 
+def node(op: str, inputs: str, outputs: str, **attrs) -> onnx.NodeProto:
+    """A node; names are separated by spaces, `_` is an absent one."""
+    names = [["" if n == "_" else n for n in text.split()] for text in (inputs, outputs)]
+    return helper.make_node(op, *names, **attrs)
+
+
 def model(
     nodes,
     inputs: dict[str, str],
@@ -76,11 +82,11 @@ def draw(m: onnx.ModelProto, seed: int = 0, low: float = 0.1, high: float = 0.9)
         tensor = i.type.tensor_type
         dtype = next(DType(name) for name, code in CODES.items() if code == tensor.elem_type)
         type = TensorType(dtype, tuple(d.dim_value for d in tensor.shape.dim))
-        feeds[i.name] = np.asarray(
-            rng.random(type.shape) < 0.5
-            if dtype is DType.BOOL
-            else rng.integers(0, 4, type.shape)
-            if dtype.is_integer
-            else rng.uniform(low, high, type.shape)
-        ).astype(dtype.numpy)
+        if dtype is DType.BOOL:
+            drawn = rng.random(type.shape) < 0.5
+        elif dtype.is_integer:
+            drawn = rng.integers(0, 4, type.shape)
+        else:
+            drawn = rng.uniform(low, high, type.shape)
+        feeds[i.name] = np.asarray(drawn).astype(dtype.numpy)
     return feeds

@@ -1,0 +1,216 @@
+"""Dimensions of ONNX models that nobody specifies: what every reader makes of them, and what narrows them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from compare import assert_close
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx_cases import BY_HAND, CASES
+from onnx_chains import F32, I64
+from onnx_models import draw, model, node, one_node
+
+import pelton
+from pelton import importers
+from pelton.errors import ModelError
+from pelton.importers.onnx.load import load
+from pelton.ir.dims import symbol
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import sizes_of, symbols
+from pelton.ir.imported import OnData
+from pelton.ir.verify import verify
+from pelton.partition import partition
+from pelton.passes import pipeline
+
+# --- every reader
+
+
+def with_symbols(m: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a name in the place of every size of its inputs other than 1; equal sizes have one name."""
+    named = onnx.ModelProto()
+    named.CopyFrom(m)
+    for i in named.graph.input:
+        for d in i.type.tensor_type.shape.dim:
+            if d.dim_value > 1:
+                d.dim_param = f"d{d.dim_value}"
+    return named
+
+
+@pytest.mark.parametrize("case", [*CASES, *(c[:-1] for c in BY_HAND)], ids=lambda c: c[0])
+def test_readers_for_unspecified_dimensions(case):
+    """A model that can be read for numbers can be read without, as long as they are not what no other size can do; for
+    the sizes that it then takes it means the same."""
+    op, *operands, attrs = case
+    m = one_node(op, *operands, **attrs)
+    try:
+        found = load(with_symbols(m))
+    except ModelError:
+        pytest.skip("it cannot be read for sizes of one, either")
+    verify(found.graph)
+    try:
+        after, _ = pipeline.run(found.graph)
+    except ModelError:
+        assert found.info.assumed
+        pytest.skip("it looks up what its tables do not have, for the sizes that were assumed")
+    verify(after)
+    for more in (0, 3):
+        fixed = onnx.ModelProto()
+        fixed.CopyFrom(m)
+        for i in fixed.graph.input:
+            for d in i.type.tensor_type.shape.dim:
+                d.dim_value += more * (d.dim_value > 1)
+        feeds = draw(fixed, low=1.1, high=3.0) if op == "Acosh" else draw(fixed)
+        try:
+            sizes = sizes_of(found.graph, {k: a.shape for k, a in feeds.items()})
+            want = evaluate(load(fixed).graph, feeds)
+        except (ValueError, ModelError):
+            continue
+        if all(s.minimum <= sizes[s.name] <= s.maximum for s in symbols(found.graph)):
+            for graph in (found.graph, after):
+                assert_close(evaluate(graph, feeds), want, about=f"{op} for {sizes}")
+
+
+# --- what narrows unspecified dimensions
+
+
+def conv(**attrs) -> onnx.ModelProto:
+    return one_node("Conv", "f32[n, c, h, w]", np.ones((4, 3, 3, 5), np.float32), **attrs)
+
+
+def test_what_a_model_needs_of_unspecified_dimensions_narrows_them():
+    found = load(conv())
+    assert found.info.symbols == {"n": (1, 1, None), "h": (3, 128, None), "w": (5, 128, None)}
+    assert any("x0[1] (c): it has to be 3 (node 'node'" in w for w in found.info.warnings)
+    assert any("x0[2] (h) is taken from 3 to any (node 'node'" in w for w in found.info.warnings)
+    assert found.info.defaulted == ("x0[0] (n)", "x0[1] (c)", "x0[2] (h)", "x0[3] (w)")
+
+
+@pytest.mark.parametrize(
+    "op, attrs",
+    [
+        ("LinearRegressor", dict(coefficients=[1.0, 2, 3, 4, 5, 6], targets=2)),
+        ("LinearClassifier", dict(coefficients=[1.0, 2, 3, 4, 5, 6], intercepts=[0.5, 0.25], classlabels_ints=[0, 1])),
+        ("Imputer", dict(imputed_value_floats=[1.0, 2, 3], replaced_value_float=0.0)),
+        ("SVMRegressor", dict(coefficients=[1.0, 2, 3], rho=[0.5])),
+        ("SVMRegressor", dict(coefficients=[1.0, 2], rho=[0.5], n_supports=2, support_vectors=[1.0, 2, 3, 4, 5, 6])),
+        ("SVMClassifier", dict(coefficients=[1.0, 2, 3, 4, 5, 6], rho=[0.5], classlabels_ints=[0, 1])),
+    ],
+)
+def test_a_model_says_how_many_features_there_are(op, attrs):
+    outputs = ["y", "z"] if "Classifier" in op else ["y"]
+    m = model(
+        [helper.make_node(op, ["x"], outputs, domain="ai.onnx.ml", **attrs)],
+        {"x": "f32[n, f]"},
+        outputs,
+        domains={"ai.onnx.ml": 3},
+    )
+    found = load(m)
+    assert set(found.info.symbols) == {"n"} and any("(f): it has to be 3" in w for w in found.info.warnings)
+
+
+def test_tables_bound_unspecified_dimensions():
+    m = model(
+        [
+            node("Shape", "x", "s"),
+            node("Gather", "s one", "n"),
+            node("Unsqueeze", "n zero", "e"),
+            node("Slice", "table zero e", "t"),
+            node("Add", "x t", "y"),
+        ],
+        {"x": "f32[b, n]"},
+        ["y"],
+        {"one": np.int64(1), "zero": np.array([0]), "table": np.arange(64, dtype=np.float32)},
+    )
+    assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
+    assert load(m, {"x": "1x1..16..64"}).info.symbols == {"n": (1, 16, 64)}
+    with pytest.raises(ModelError, match=r"whether n = min\(64, n\) depends on dynamic dimensions.*Add → y"):
+        load(m, {"x": "1x1..16..65"})
+
+
+def test_unspecified_dimensions_that_have_to_be_equal_are_one():
+    m = model([node("MatMul", "x y", "z")], {"x": "f32[a, b]", "y": "f32[c, d]"}, ["z"])
+    found = load(m)
+    assert list(found.info.symbols) == ["a", "b", "d"] and any(
+        "y[0] (c): it has to be b" in w for w in found.info.warnings
+    )
+    assert [s for s in found.graph.inputs[1].type.shape] == [symbol("b", 1, 128), symbol("d", 1, 128)]
+
+
+@pytest.mark.parametrize("to", [[9, -1, 32], [9, 4, 32], [0, 4, 32]])
+def test_sizes_that_an_exporter_left_in_a_shape_are_those_of_the_inputs(to):
+    m = model(
+        [node("Mul", "x z", "p"), node("Reshape", "p to", "y")],
+        {"x": "f32[frames, batch, 2, 16]", "z": "f32[batch, 1, 1]"},
+        ["y"],
+        {"to": np.array(to)},
+    )
+    found = load(m)
+    fixed = {name: size for name, size in (("frames", to[0]), ("batch", to[1])) if size > 0}
+    assert set(found.info.symbols) == {"frames", "batch"} - set(fixed)
+    assert all(
+        any(f"({name}): it has to be {size} (node 'Reshape" in w for w in found.info.warnings)
+        for name, size in fixed.items()
+    )
+
+
+def test_what_cannot_be_read_for_any_size_is_left_to_scripts():
+    """A number of sizes that no arithmetic of sizes gives is data: one engine cannot have it as a size, a script
+    can."""
+    m = model(
+        [
+            node("Shape", "x", "s"),
+            node("Cast", "s", "f", to=F32),
+            node("Sqrt", "f", "r"),
+            node("Cast", "r", "i", to=I64),
+            node("ReduceSum", "i", "j", keepdims=1),
+            node("Tile", "z j", "y"),
+        ],
+        {"x": "f32[a]", "z": "f32[c]"},
+        ["y"],
+    )
+    with pytest.raises(OnData, match="Tile needs a constant as its repeats.*node 'Tile → y'"):
+        load(m)
+    found = partition.scripted(importers.unread(m, {"x": ("1..4..8",)}))
+    assert found.info.symbols == {"a": (1, 4, 8), "c": (1, 1, None)} and len(found.programs) == 2 and not found.host
+
+
+def test_ranges_that_were_asked_for_are_not_given_up():
+    with pytest.raises(ModelError, match=r"needs windows that fit|whether h - 2 >= 1 depends.*node 'node'"):
+        load(conv(), {"x0": "1x3x1..8..32x8"})
+    assert load(conv(), {"x0": "1x3x3..8..32x8"}).info.symbols == {"h": (3, 8, 32)}
+
+
+def test_foreign_steps_keep_sizes_by_name():
+    found = load(one_node("RandomNormalLike", "f32[n, 3, h, w]"))
+    assert found.info.foreign and list(map(str, found.graph.outputs[0].type.shape)) == ["n", "3", "h", "w"]
+    assert evaluate(found.graph, {"x0": np.zeros((2, 3, 4, 5), np.float32)})["y0"].shape == (2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    "inputs, node",
+    [
+        ("float[n,8] x, float[8,16] w", "y = MatMul(v, w)"),
+        ("float[n,8] x", "y = Softmax(v)"),
+        ("float[n,8] x", "y = ReduceSum<keepdims=0>(v, axis)"),
+    ],
+)
+def test_layers_over_what_is_empty_at_the_optimum(tmp_path, inputs, node):
+    given = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>\n'
+        f"g ({inputs}) => (float[] y) <int64[1] begin = {{1}}, int64[1] end = {{100}}, int64[1] axis = {{0}}> "
+        f"{{ v = Slice(x, begin, end, axis)  {node} }}"
+    )
+    engine = pelton.build(given, level=0, cache_dir=tmp_path)  # tuned for n of 1, where v is empty
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 5):
+        x = {
+            p.name: rng.standard_normal([n if d == "n" else d for d in p.shape]).astype(np.float32)
+            for p in engine.inputs
+        }
+        want = ReferenceEvaluator(given).run(None, x)[0]
+        got = engine.run(x)["y"]
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, atol=1e-5)
