@@ -71,22 +71,13 @@ def checked(data: bytes, inputs: Sequence[Arrays], outputs: Sequence[Sequence[An
 
 
 def spread(name: str, given: Any) -> dict[str, np.ndarray]:
-    """What is fed or given under a name, as arrays; a dict as its keys and its values, a list of dicts that have the
-    same keys likewise."""
-    rows = (
-        given
-        if isinstance(given, list) and isinstance(given[0], dict)
-        else [given]
-        if isinstance(given, dict)
-        else None
-    )
-    if rows is None:
-        return {name: plain(given)}
-    values = plain([[*row.values()] for row in rows])
-    return {
-        f"{name}#keys": plain([*rows[0]]),
-        f"{name}#{'rows' if rows is given else 'values'}": values if rows is given else values[0],
-    }
+    """What is fed or given under a name, as arrays: of a dict its keys and its values, of dicts of the same keys the
+    keys and a row of values each."""
+    if isinstance(given, dict):
+        return {f"{name}#keys": plain([*given]), f"{name}#values": plain([*given.values()])}
+    if isinstance(given, list) and isinstance(given[0], dict):
+        return {f"{name}#keys": plain([*given[0]]), f"{name}#rows": plain([[*row.values()] for row in given])}
+    return {name: plain(given)}
 
 
 def plain(a: Any) -> np.ndarray:

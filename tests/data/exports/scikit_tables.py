@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from keep import MAKERS, Made, export, run
-from scikit import ROWS, made, rng, zipped
+from keep import Made, export, run
+from scikit_data import ROWS, made, rng, zipped
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import DictionaryType, FloatTensorType, Int64TensorType, StringTensorType
 from sklearn.compose import ColumnTransformer
@@ -22,7 +22,6 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, OneHotEncoder, OrdinalEncoder, StandardScaler
 
-MAKERS.clear()  # those of scikit.py
 WORDS = np.array(
     "a stream of water turns the wheel of the mill , its buckets split the jet in two and send it back".split()
 )
