@@ -57,6 +57,11 @@ def attention(q, k, v, added=0.0, scale=None, softcap=0.0, sink=None) -> np.ndar
     return together(np.einsum("bhij,bhjd->bhid", softmax(scores + added, sink), v))
 
 
+def causal(rows: int, keys: int) -> np.ndarray:
+    """What hides the keys after each row: [rows, keys], to be added to scores."""
+    return np.where(np.arange(keys) <= np.arange(rows)[:, None] + keys - rows, 0.0, -np.inf)
+
+
 def check_refusal(make: Maker, says: str) -> None:
     model, _, _ = make(np.random.default_rng(0))
     with pytest.raises(ModelError, match=says):

@@ -7,6 +7,8 @@ import onnx
 import pytest
 import test_exports
 import test_microsoft_attention
+import test_microsoft_grouped
+import test_microsoft_norms
 import test_microsoft_quant
 from draw import examples
 from onnx_cases import BY_HAND, CASES
@@ -100,9 +102,10 @@ def test_every_reader_is_tested():
     tested = {(attrs.get("domain", ""), op) for op, *_, attrs in CASES} | {
         (attrs.get("domain", ""), op) for op, *_, attrs, _ in BY_HAND
     }
-    for make in (*test_microsoft_attention.CASES.values(), *test_microsoft_quant.CASES.values()):
-        called = make(np.random.default_rng(0))[0].graph.node[0]
-        tested.add((called.domain, called.op_type))
+    for file in (test_microsoft_attention, test_microsoft_grouped, test_microsoft_norms, test_microsoft_quant):
+        for make in file.CASES.values():
+            called = make(np.random.default_rng(0))[0].graph.node[0]
+            tested.add((called.domain, called.op_type))
     tested |= {
         (n.domain, n.op_type)
         for name in test_exports.MODELS
