@@ -10,7 +10,7 @@ from pelton.system import temporary
 
 
 def test_a_room_is_gone_when_it_is_left():
-    with temporary.room() as folder:
+    with temporary.temporary_folder() as folder:
         Path(folder, "file").write_text("x")
     assert not Path(folder).exists()
 
@@ -20,7 +20,7 @@ def test_the_rooms_of_killed_processes_are_swept(tmp_path):
         [
             sys.executable,
             "-c",
-            "from pelton.system.temporary import room\nwith room() as r: print(r, flush=True); input()",
+            "from pelton.system.temporary import temporary_folder\nwith temporary_folder() as r: print(r, flush=True); input()",
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
