@@ -63,7 +63,7 @@ def anchors(fused):
 
 
 def test_chains_are_as_long_as_a_template_takes_them(graphs):
-    found = chains.found(fuse.fuse(graphs[0], candidates.rejection), SMALL, False)
+    found = chains.find_chains(fuse.fuse(graphs[0], candidates.rejection), SMALL, False)
     assert [[r.layers[0] for r in run] for run in found] == [
         ["first.dw", "first"],
         ["sum.wide", "sum.dw", "sum.c"],
@@ -80,7 +80,7 @@ def test_chains_that_fit_the_cache_stay_apart(graphs):
 
 def test_a_value_with_another_reader_ends_a_chain(graphs):
     fused = join(graphs[1], Clock(1))
-    found = chains.found(fuse.fuse(graphs[1], candidates.rejection), SMALL, False)
+    found = chains.find_chains(fuse.fuse(graphs[1], candidates.rejection), SMALL, False)
     assert [[r.layers[0] for r in run] for run in found[:2]] == [["first.dw", "first"], ["sum.dw", "sum.c"]]
     assert any(v.name == "sum.wide" for i in fused.items if isinstance(i, Region) for v in i.body.outputs)
 

@@ -101,7 +101,7 @@ def placed_of(m: onnx.ModelProto, precision: str = "fp32", target: Target = TARG
 
 def runs(m: onnx.ModelProto, precision: str = "fp32", timing=None, target: Target = TARGET):
     placed, choices = placed_of(m, precision, target)
-    return placed, choices, launches.found(placed, choices, target, timing, False)
+    return placed, choices, launches.find_chains(placed, choices, target, timing, False)
 
 
 def counts(run: launches.LaunchChain) -> bool:
@@ -199,7 +199,7 @@ def test_no_part_waits_for_what_the_first_one_does_not_wait_for():
 
 def test_all_stays_in_an_order_in_which_it_is_made_before_it_is_read():
     placed, choices, found = runs(inverted_residuals(size=12), timing=Clock(1))
-    tasks = launches.joined(placed, choices, found)[0].tasks
+    tasks = launches.join_chains(placed, choices, found)[0].tasks
     assert len(tasks) == len(placed.tasks) - sum(len(run.tasks) - 1 for run in found) < len(placed.tasks)
     there = set(placed.graph.inputs)
     for task in tasks:

@@ -158,7 +158,7 @@ def test_chains_are_joined_again_whatever_the_caches():
     texts = [key(r.body) for r in first.joined]
     again = chains.rejoin(fused, texts, Target(), False)
     assert len(texts) == 3 and [key(r.body) for r in again.joined] == texts and len(again.items) == len(first.items)
-    pairs = [key(chains.joined(graph, run[:2]).body) for run in chains.found(fused, Target(l2=L2), False)]
+    pairs = [key(chains.join_regions(graph, run[:2]).body) for run in chains.find_chains(fused, Target(l2=L2), False)]
     part = chains.rejoin(fused, pairs, Target(), False)
     assert [len(r.anchors) for r in part.joined] == [2] * 4  # shorter ones than there could be
     assert chains.rejoin(fused, [], Target(), False).items == fused.items

@@ -1,4 +1,4 @@
-"""How a tensor lies in memory: strides in elements per logical axis, zero padding, and what can be said of them."""
+"""Layouts of tensors in memory: strides in elements per logical axis, zero padding, and functions of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ Order = tuple[int, ...]  # the axes, outermost first
 
 @dataclass(frozen=True)
 class Layout:
-    """How a value lies in a buffer of its own: strides in elements; zero_padded: whether all other elements of the
-    buffer are zero, and stay so."""
+    """The layout of a value in a buffer of its own; zero_padded: all other elements of the buffer are always zero."""
 
     strides: Strides
     zero_padded: bool = False
@@ -23,7 +22,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Layouts(Mapping[Value, Strides]):
-    """How values lie: a mapping to their strides, and which of them are zero-padded."""
+    """The layouts of values: a mapping to their strides, and which of them are zero-padded."""
 
     strides: Mapping[Value, Strides]
     zero_padded: frozenset[Value] = frozenset()
@@ -38,12 +37,12 @@ class Layouts(Mapping[Value, Strides]):
         return len(self.strides)
 
     def moved(self, to: Mapping[Value, Strides], zero_padded: bool = False) -> Layouts:
-        """The same but for these values, which lie elsewhere or are new, zero-padded or not."""
+        """A copy with these strides for these values, old or new, zero-padded or not."""
         others = self.zero_padded - to.keys()
         return Layouts({**self.strides, **to}, others | to.keys() if zero_padded else others)
 
     def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> Layouts:
-        """The layouts for these values of the symbols; `to`: the values that stand for these."""
+        """The layouts at these values of the symbols; `to`: the values that replace these."""
         strides = {to[v]: tuple(at(s, sizes) for s in steps) for v, steps in self.strides.items()}
         return Layouts(strides, frozenset(to[v] for v in self.zero_padded))
 
@@ -58,7 +57,7 @@ def channels_last(rank: int) -> Order:
 
 
 def last_of(order: Order, rank: int) -> Order:
-    """The order of an operand that has the last `rank` axes alone, as broadcasting counts them."""
+    """The order of an operand with only the last `rank` axes, aligned as in broadcasting."""
     lead = len(order) - rank
     return tuple(a - lead for a in order if a >= lead)
 
@@ -73,14 +72,12 @@ def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
 
 
 def far(stride: Size) -> int:
-    """A stride as a number, to put axes in order by: varying sizes as usual, but not 1, which would not tell an axis
-    from the one inside of it."""
+    """A stride as a number to sort axes by: dynamic sizes at their optimum, at least 2, so that no two axes tie."""
     return at(stride, {s.name: max(2, s.optimum) for s in symbols(stride)})
 
 
 def order_of(shape: Sequence[Size], strides: Strides) -> Order:
-    """The axes by falling distance of their elements, forwards or backwards; axes of size one stand where row-major
-    order would put them."""
+    """The axes by descending absolute stride; axes of size one stay at their row-major position."""
     moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(far(strides[a])), a))
     out = list(moving)
     for a in range(len(shape)):
@@ -90,7 +87,7 @@ def order_of(shape: Sequence[Size], strides: Strides) -> Order:
 
 
 def is_dense(shape: Sequence[Size], strides: Strides) -> bool:
-    """True where the tensor fills its memory without gaps or overlaps, in any order of its axes."""
+    """Whether the tensor fills its memory without gaps or overlaps, in any order of axes."""
     step = 1
     for a in sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (far(strides[a]), -a)):
         if strides[a] != step:
@@ -100,7 +97,7 @@ def is_dense(shape: Sequence[Size], strides: Strides) -> bool:
 
 
 def same_memory(shape: Sequence[Size], a: Strides, b: Strides) -> bool:
-    """True where both strides put every element at the same place (axes of size one do not matter)."""
+    """Whether both strides give every element the same offset (axes of size one do not matter)."""
     return all(d == 1 or x == y for d, x, y in zip(shape, a, b))
 
 
@@ -110,18 +107,17 @@ def span(shape: Sequence[Size], strides: Strides) -> Size:
 
 
 def broadcast(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides:
-    """The strides under which a tensor reads as one of shape `to` (numpy's broadcasting; repeated axes get stride
-    0)."""
+    """The strides of a tensor broadcast to a shape as numpy does; repeated axes get stride 0."""
     lead = len(to) - len(shape)
     return tuple(0 if i < lead or (shape[i - lead] == 1 and to[i] != 1) else strides[i - lead] for i in range(len(to)))
 
 
 def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides | None:
-    """The strides of a reshape without a copy, or None where the elements would have to move."""
-    if 0 in shape or tuple(strides) == dense(shape):  # whatever the sizes
+    """The strides of a reshape without a copy, or None if it needs one."""
+    if 0 in shape or tuple(strides) == dense(shape):  # for all sizes
         return dense(to)
     old = [(d, s) for d, s in zip(shape, strides) if d != 1]
-    # runs of old axes that are one axis in memory
+    # runs of old axes that are contiguous in memory
     groups: list[list[Size]] = []
     for d, s in old:
         if groups and groups[-1][1] == d * s:
@@ -146,7 +142,7 @@ def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Str
         if to[axis] != 1:
             return None
         axis -= 1
-    # sizes of one: any stride will do, give them a tidy one
+    # axes of size one: any stride will do; take the row-major one
     for a in range(len(to) - 1, -1, -1):
         if to[a] == 1:
             out[a] = out[a + 1] * to[a + 1] if a + 1 < len(to) else 1
@@ -154,7 +150,7 @@ def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Str
 
 
 def collapse(sizes: Sequence[Size], many: Sequence[Sequence[Size]]) -> tuple[list[int], list[list[int]]]:
-    """Joins neighbouring axes that are one axis in every one of the strides: (sizes, strides per operand)."""
+    """Joins adjacent axes that are contiguous in all of the strides: (sizes, strides per operand)."""
     out: list[int] = []
     steps: list[list[int]] = [[] for _ in many]
     for a, d in enumerate(sizes):

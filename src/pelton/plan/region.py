@@ -1,5 +1,4 @@
-"""A region: what one kernel computes. Its body is its meaning, in logical layout; the reference evaluates it to check
-any tactic."""
+"""A region: the nodes that one kernel computes. Its body, in logical layout, is what tactics are checked against."""
 
 from __future__ import annotations
 
@@ -13,10 +12,10 @@ from pelton.ir.text import key
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """`anchors` are the structured nodes of the body, in order; none = pointwise alone. What is neither is a slice of a
-    result, written to a place of its own.
+    """`anchors` are the structured nodes of the body, in order; all other nodes are pointwise or slices.
 
-    Body inputs and outputs are the very values of the graph that the region was cut from.
+    Body inputs and outputs are the very values of the graph that the region was cut from. A slice is a part of a
+    result with an output of its own.
     """
 
     body: Graph
@@ -33,7 +32,7 @@ class Region:
 
     @property
     def key(self) -> str:
-        """Text of the body with canonical names: equal keys need equal code (given equal layouts)."""
+        """Text of the body with canonical names: equal keys and equal layouts mean equal code."""
         if "key" not in self._cache:
             self._cache["key"] = key(self.body)
         return self._cache["key"]
@@ -54,23 +53,24 @@ class Region:
         return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
 
     def optimum_sizes(self, layouts: Mapping[Value, tuple]) -> dict[str, int]:
-        """The values that the region is tuned for in these layouts, whose strides may be of sizes that are none of its
-        own: the usual ones, or larger ones where with those there is nothing to compute (n - 1 rows, n usually 1)."""
+        """The values of dynamic dimensions that the region is tuned for, including those of strides in these layouts.
+
+        They are the optima, or larger ones if there is nothing to compute at these (n - 1 rows at an optimum of 1).
+        """
         found = (*symbols(self.body), *dims.symbols(list(layouts.values())))
-        varying = [
-            d for n in self.body.nodes for v in (*n.inputs, *n.outputs) for d in v.type.shape if not isinstance(d, int)
-        ]
+        shapes = [v.type.shape for n in self.body.nodes for v in (*n.inputs, *n.outputs)]
+        dynamic = [d for shape in shapes for d in shape if not isinstance(d, int)]
         for times in (1, 2, 4, 16, 64, 256):
             sizes = {s.name: min(s.optimum * times, s.maximum) for s in found}
-            if all(dims.at(d, sizes) > 0 for d in varying):
+            if all(dims.at(d, sizes) > 0 for d in dynamic):
                 return sizes
         return {s.name: s.optimum for s in found}
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
-        """The region for these values of the symbols; `to` is extended by its values."""
+        """The region at these values of the symbols; `to` is extended by its values."""
         body, _ = with_sizes(self.body, sizes, to)
-        place = {n: i for i, n in enumerate(self.body.nodes)}
-        return Region(body, tuple(body.nodes[place[n]] for n in self.anchors))
+        index = {n: i for i, n in enumerate(self.body.nodes)}
+        return Region(body, tuple(body.nodes[index[n]] for n in self.anchors))
 
     def flops(self) -> int:
         return sum(
@@ -84,11 +84,11 @@ class Region:
 
 
 def cut(graph: Graph, nodes: tuple[Node, ...], anchors: tuple[Node, ...]) -> Region:
-    """The region made of these nodes: what they read from outside are its inputs and constants, what is read outside
-    its outputs."""
+    """The region of these nodes: its inputs and constants are what they read from outside, its outputs what is read
+    outside."""
     inside = set(nodes)
-    made = {v for n in nodes for v in n.outputs}
-    read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
+    computed = {v for n in nodes for v in n.outputs}
+    read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in computed)
     outputs = [
         v
         for n in nodes
@@ -96,6 +96,5 @@ def cut(graph: Graph, nodes: tuple[Node, ...], anchors: tuple[Node, ...]) -> Reg
         if v in graph.outputs or any(u not in inside for u in graph.users.get(v, ()))
     ]
     constants = {v: graph.constants[v] for v in read if v in graph.constants}
-    return Region(
-        Graph(tuple(v for v in read if v not in constants), constants, nodes, tuple(outputs), "region"), anchors
-    )
+    inputs = tuple(v for v in read if v not in constants)
+    return Region(Graph(inputs, constants, nodes, tuple(outputs), "region"), anchors)

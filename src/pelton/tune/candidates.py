@@ -1,4 +1,4 @@
-"""The kernels that could run a region, the best guess first."""
+"""The candidate kernels of a region, the best guess first."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ class Candidate:
 
 
 def rejection(region: Region, strict: bool = False, isa: str = "") -> str | None:
-    """None where some template takes the region, else the refusals. isa: what code is made for; unless it is a GPU's,
-    it makes no difference."""
-    refusals = []
+    """None if some template takes the region, else the reasons of all. isa: only that of a GPU makes a difference."""
+    reasons = []
     for t in templates(isa).values():
         if strict and t.inexact:
             continue
         reason = template_rejection(t, region)
         if reason is None:
             return None
-        refusals.append(f"{t.name}: {reason}")
-    return "; ".join(refusals)
+        reasons.append(f"{t.name}: {reason}")
+    return "; ".join(reasons)
 
 
 def template_rejection(t: Template, region: Region) -> str | None:
-    """None where a template can compute a region, else the reason."""
+    """None if a template can compute a region, else the reason."""
     if not t.dynamic and symbols(region.body):
         return "needs sizes that do not vary"
     try:
@@ -43,27 +42,27 @@ def template_rejection(t: Template, region: Region) -> str | None:
 
 
 def accepting_templates(region: Region, strict: bool = False, isa: str = "") -> tuple[Template, ...]:
-    """The templates that take the region, in order of preference: the demands of any may count where its operands
-    lie."""
+    """The templates that take the region, in order of preference; any of them may decide the layouts of operands."""
     return tuple(
         t for t in templates(isa).values() if not (strict and t.inexact) and template_rejection(t, region) is None
     )
 
 
 def preferred_layout(graph: Graph, target: Target, strict: bool, value: Value) -> Layout | None:
-    """The layout that a value had better be written in, by the first template that prefers one for the only node that
-    reads it; None where none does."""
+    """The layout that the first template with a preference asks for a value with a single reader; None without one."""
     users = graph.users.get(value, ())
     if len(users) != 1 or users[0].inputs.count(value) != 1:
         return None
     region = cut(graph, (users[0],), (users[0],))
-    asked = (t for t in templates(target.isa).values() if users[0].op.name in t.anchors and not (strict and t.inexact))
-    able = (t for t in asked if template_rejection(t, region) is None)
-    return next((layout for t in able if (layout := t.preferred_layout(region, value, target)) is not None), None)
+    applicable = (
+        t for t in templates(target.isa).values() if users[0].op.name in t.anchors and not (strict and t.inexact)
+    )
+    accepting = (t for t in applicable if template_rejection(t, region) is None)
+    return next((layout for t in accepting if (layout := t.preferred_layout(region, value, target)) is not None), None)
 
 
 def first_template(region: Region, strict: bool = False) -> Template:
-    """The first of them."""
+    """The first template that takes the region."""
     return accepting_templates(region, strict)[0]
 
 
@@ -75,8 +74,8 @@ def candidates(
     Tactics are chosen at the optimum of dynamic dimensions.
     """
     sizes, to = region.optimum_sizes(layouts), dict[Value, Value]()
-    usual = region.sized(sizes, to) if sizes else region
-    lies = layouts.sized(sizes, to) if sizes else layouts
+    sized_region = region.sized(sizes, to) if sizes else region
+    sized_layouts = layouts.sized(sizes, to) if sizes else layouts
     out = []
     for t in templates(target.isa).values():
         if (
@@ -86,11 +85,11 @@ def candidates(
         ):
             continue
         count: dict[tuple[int, ...], int] = {}
-        for tactic in t.tactics(usual, lies, target):
+        for tactic in t.tactics(sized_region, sized_layouts, target):
             if strict and not t.is_exact(tactic):
                 continue
-            form = t.family(tactic)
-            count[form] = count.get(form, 0) + 1
-            if count[form] <= max_tactics:
+            family = t.family(tactic)
+            count[family] = count.get(family, 0) + 1
+            if count[family] <= max_tactics:
                 out.append((t, tactic))
     return out

@@ -1,5 +1,4 @@
-"""Regions that one kernel computes depth first: chains whose intermediate values are too large for the caches, made one
-region where that is faster."""
+"""Chains of convolutions whose intermediate values exceed the caches become one region where that is faster."""
 
 from __future__ import annotations
 
@@ -27,62 +26,66 @@ Chain = tuple[Region, ...]
 
 
 def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, max_tactics: int) -> Fused:
-    """The same program with chains as one region where the clock says so; where nothing is timed, where what lies
-    between is too large for the L2 of all threads together. Says of each chain what was decided."""
+    """Merges each chain into one region if that is faster by the clock, and records the decisions in `chains`.
+
+    Without timings, a chain is merged if its largest intermediate value exceeds the L2 caches of all threads together.
+    """
     chains = {
         run: Task(whole, channels_last_layouts(whole))
-        for run in found(fused, target, strict)
-        for whole in (joined(fused.graph, run),)
+        for run in find_chains(fused, target, strict)
+        for whole in (join_regions(fused.graph, run),)
     }
     parts = {r: Task(r, channels_last_layouts(r)) for run in chains for r in run}
     digests = {t: digest(t) for t in (*parts.values(), *chains.values())}
     first = {d: t for t, d in reversed(digests.items())}
-    ways: Mapping[str, Found] = {
+    kernels: Mapping[str, Found] = {
         d: candidates(t.region, t.layouts, target, strict, max_tactics) for d, t in first.items()
     }
     chains = {
         run: whole
         for run, whole in chains.items()
-        if all(ways[digests[t]] for t in (whole, *map(parts.__getitem__, run)))
+        if all(kernels[digests[t]] for t in (whole, *map(parts.__getitem__, run)))
     }
     if timing is not None:
         needed = {d: first[d] for run in chains for d in (digests[parts[r]] for r in run)}
-        timing.tune(needed, {d: ways[d] for d in needed}, alone=True)
+        timing.tune(needed, {d: kernels[d] for d in needed}, alone=True)
     merged: dict[Chain, Region] = {}
     lines = []
     for run, whole in chains.items():
         tasks = [parts[r] for r in run]
-        apart, together = _times(whole, tasks, digests, ways, timing) if timing is not None else (None, None)
+        apart, together = _times(whole, tasks, digests, kernels, timing) if timing is not None else (None, None)
         between = max_bytes_between(run)
         better = (
             between > target.l2 * target.threads if apart is None or together is None else together < apart * MARGIN
         )
         if better:
             merged[run] = whole.region
-        told = (
+        reason = (
             f"not timed, {between / 1e6:.1f} MB between"
             if apart is None or together is None
             else f"{together / 1e3:.1f} µs, apart {apart / 1e3:.1f} µs"
         )
         lines.append(
-            f"{'+'.join(whole.region.layers) or whole.region.title()}: {'one kernel' if better else 'apart'} ({told})"
+            f"{'+'.join(whole.region.layers) or whole.region.title()}: {'one kernel' if better else 'apart'} ({reason})"
         )
     return _merged(fused, merged, lines)
 
 
-def rejoin(fused: Fused, wanted: Sequence[str], target: Target, strict: bool) -> Fused:
-    """The same program with the chains of these texts as one region, each as often as it is wanted, however large."""
-    left = Counter(wanted)
+def rejoin(fused: Fused, recorded: Sequence[str], target: Target, strict: bool) -> Fused:
+    """Merges the chains of these texts, each as often as it occurs in `recorded`, whatever their size."""
+    left = Counter(recorded)
 
     def longest(runs: Sequence[Chain]) -> Chain | None:
         for run in reversed(runs):
-            text = key(joined(fused.graph, run).body)
+            text = key(join_regions(fused.graph, run).body)
             if left[text]:
                 left[text] -= 1
                 return run
         return None
 
-    merged = {run: joined(fused.graph, run) for run in _apart(fused, target, strict, longest)} if wanted else {}
+    merged = (
+        {run: join_regions(fused.graph, run) for run in _disjoint(fused, target, strict, longest)} if recorded else {}
+    )
     lines = [f"{'+'.join(r.layers) or r.title()}: one kernel (as recorded)" for r in merged.values()]
     return _merged(fused, merged, lines)
 
@@ -95,32 +98,34 @@ def _merged(fused: Fused, wholes: Mapping[Chain, Region], lines: Sequence[str]) 
 
 
 def _times(
-    whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], ways: Mapping[str, Found], timing: Timing
+    whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], kernels: Mapping[str, Found], timing: Timing
 ) -> tuple[int | None, int | None]:
-    """What a chain takes by the best kernels of its parts, and by the best one for all, in turns: what was measured of
-    each for itself adds up to less than they take together, and at another time it was another machine."""
-    best = [best_of(ways[digests[t]], timing.cache.get(digests[t]))[:2] for t in parts]
+    """Nanoseconds of a chain by the best kernels of its parts, and by the best single kernel, timed in turns.
+
+    Separate times of the parts would add up to less than they take together, and the machine may be slower now.
+    """
+    best = [best_of(kernels[digests[t]], timing.cache.get(digests[t]))[:2] for t in parts]
     apart = "+".join(tactic.name for _, tactic in best)
     programs = {
         apart: [template.emit(t.region, t.layouts, tactic, timing.target) for t, (template, tactic) in zip(parts, best)]
     }
     one = {
         tactic.name: [template.emit(whole.region, whole.layouts, tactic, timing.target)]
-        for template, tactic in ways[digests[whole]]
+        for template, tactic in kernels[digests[whole]]
     }
     times = timing.race(digests[whole], (*parts, whole), {**programs, **one})
     return times.get(apart), min((times[name] for name in one if name in times), default=None)
 
 
-def found(fused: Fused, target: Target, strict: bool) -> list[Chain]:
-    """The chains that a template takes as one region, none of which share a part, with more between their parts than
-    one core's L2 holds."""
-    return _apart(fused, target, strict, lambda runs: runs[-1] if max_bytes_between(runs[-1]) > target.l2 else None)
+def find_chains(fused: Fused, target: Target, strict: bool) -> list[Chain]:
+    """Disjoint chains that a template takes as one region, with an intermediate value larger than one core's L2."""
+    return _disjoint(fused, target, strict, lambda runs: runs[-1] if max_bytes_between(runs[-1]) > target.l2 else None)
 
 
-def _apart(fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[Chain]], Chain | None]) -> list[Chain]:
-    """The chains that are picked, none of which share a part: of those that begin with a region, shorter ones first,
-    one or none."""
+def _disjoint(
+    fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[Chain]], Chain | None]
+) -> list[Chain]:
+    """Disjoint chains: for each region, `pick` chooses one of those that begin there (shortest first), or none."""
     regions = [i for i in fused.items if isinstance(i, Region)]
     home = {n: r for r in regions for n in r.body.nodes}
     out: list[Chain] = []
@@ -137,37 +142,38 @@ def _apart(fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[
 def _growing(
     graph: Graph, first: Region, home: Mapping[Node, Region], taken: set[Region], target: Target, strict: bool
 ) -> Iterator[Chain]:
-    """The chains that begin with a region, as far as a template takes them as one."""
+    """The chains that begin with a region, growing as long as a template takes them as one region."""
     run: Chain = (first,)
     while (
         run[-1] not in taken
         and (then := _only_reader(graph, run[-1], home)) is not None
         and then not in taken
-        and rejection(joined(graph, (*run, then)), strict, target.isa) is None
+        and rejection(join_regions(graph, (*run, then)), strict, target.isa) is None
     ):
         run = (*run, then)
         yield run
 
 
 def _only_reader(graph: Graph, region: Region, home: Mapping) -> Region | None:
-    """The region that alone reads a convolution's only value."""
+    """The only reader of a convolution's only output."""
     if len(region.anchors) != 1 or region.anchors[0].op is not convolution or len(region.body.outputs) != 1:
         return None
     readers = {home.get(n) for n in graph.users.get(region.output, ())}
     return readers.pop() if len(readers) == 1 and region.output not in graph.outputs else None
 
 
-def joined(graph: Graph, run: Sequence[Region]) -> Region:
+def join_regions(graph: Graph, run: Sequence[Region]) -> Region:
+    """The regions of a chain as one."""
     return cut(graph, tuple(n for r in run for n in r.body.nodes), tuple(a for r in run for a in r.anchors))
 
 
 def max_bytes_between(run: Chain) -> int:
-    """Bytes of the largest value that the parts hand on, at the usual sizes."""
+    """Bytes of the largest intermediate value, at the optimum sizes."""
     return max(optimum(r.output.type.bytes) for r in run[:-1])
 
 
 def channels_last_layouts(region: Region) -> Layouts:
-    """Where convolutions usually find their operands: channels last."""
+    """The layouts that convolutions prefer: channels last, constants dense."""
     body = region.body
     last = {v: dense(v.type.shape, channels_last(v.type.rank)) for v in (*body.inputs, *body.outputs)}
     return Layouts({**last, **{v: dense(v.type.shape) for v in body.constants}})

@@ -1,5 +1,4 @@
-"""Launches saved: chains of regions so small, all or all but the first, that one program of a GPU makes them sooner
-than each would have begun."""
+"""Launch fusion on GPUs: chains of regions, small except perhaps the first, that are faster as one launch."""
 
 from __future__ import annotations
 
@@ -22,21 +21,21 @@ from .candidates import candidates
 from .search import Choice, Timing, digest
 
 MARGIN = 0.97  # one launch must take this much less time than those of the parts
-MAX_CHAIN = 6  # regions of a chain: all runs of so many are looked at
+MAX_CHAIN = 6  # regions of a chain: all runs of at most so many are tried
 WARPS = (8, 4)  # of a chain's program, the first where nothing is timed
-# tactics of a template that are looked at for the one that makes the fewest tiles
-MAX_LOOKS = 6
-# bytes that a program of eight warps has asked for at a time: 32 for each thread
-HELD = 8 << 10
-# programs for each multiprocessor that a chain may begin with: another launch is nothing beside more
-WIDE = 16
-# that a multiprocessor makes in a cycle without tensor cores: its units for f32 make 128 sums of products
+# candidates of a region that are tried for the one with the fewest tiles
+MAX_TRIED = 6
+# bytes that a program of eight warps has in flight: 32 for each thread
+IN_FLIGHT = 8 << 10
+# programs for each multiprocessor that a chain may begin with: with more, a launch is negligible
+MAX_HEAD_PROGRAMS = 16
+# operations of a multiprocessor per cycle without tensor cores: 128 fused multiply-adds in f32
 OPERATIONS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class ChainPart:
-    """A region as one program would do it."""
+    """A task with the kernel by which one program would compute it."""
 
     task: Task
     kernel: Kernel
@@ -46,31 +45,28 @@ class ChainPart:
         return int(self.kernel.traffic(self.task.region, self.task.layouts))
 
     def min_cycles(self) -> float:
-        """Cycles at best: its tiles wait for memory one after the other, and a multiprocessor gets so much from the L2
-        cache, and computes so much."""
+        """Cycles at best: latency of memory per tile, bandwidth of L2, or arithmetic of a multiprocessor."""
         return max(int(self.kernel.tiles) * AWAY, self.bytes / BYTES, self.task.region.flops() / OPERATIONS)
 
     def cycles_as_first(self, cycles: float) -> float:
-        """What all of it takes as the first part of a chain, where each tile has a program; the last of several hears
-        of it after two ways to memory."""
+        """Cycles as the first part of a chain: one program per tile, and two latencies of memory for their counter."""
         tiles = int(self.kernel.tiles)
         return cycles / tiles + (2 * AWAY if tiles > 1 else 0)
 
     def max_cycles(self) -> float:
-        """Cycles at worst: each tile begins when the one before is done, all is read from memory, with few bytes on
-        their way, then computed."""
-        return int(self.kernel.tiles) * AWAY + self.bytes * AWAY / HELD + self.task.region.flops() / OPERATIONS
+        """Cycles at worst: tile by tile, all operands from memory with few bytes in flight, then computed."""
+        return int(self.kernel.tiles) * AWAY + self.bytes * AWAY / IN_FLIGHT + self.task.region.flops() / OPERATIONS
 
 
 def launch_cycles(parts: int, launch: float) -> float:
-    """Cycles that launches of so many parts take at least, without the start of the first."""
+    """Minimum cycles of the launches of so many parts, without the start of the first."""
     return (parts - 1) * launch + parts * AWAY
 
 
 @dataclass(frozen=True, eq=False)
 class LaunchChain:
-    """Tasks by their numbers, what they are as one, and what runs that; `saved` nanoseconds by the clock, cycles by the
-    model; `explanation`: how it was decided."""
+    """Tasks by number, the joined task, and its kernel; `saved`: nanoseconds if timed, else cycles by the model;
+    `explanation`: how it was decided."""
 
     tasks: tuple[int, ...]
     whole: Task
@@ -82,19 +78,17 @@ class LaunchChain:
         return "+".join(self.whole.region.layers) or self.whole.region.title()
 
 
-def found(
+def find_chains(
     placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool
 ) -> list[LaunchChain]:
-    """The chains that take less time in one launch: by the clock, or, where nothing is timed, by a model that thinks
-    ill of them."""
+    """The chains that are faster as one launch, by the clock or, without one, by a pessimistic model."""
     return list(_Search(placed, choices, target, timing, strict).runs())
 
 
-def joined(
+def join_chains(
     placed: Placed, choices: Mapping[int, Choice], runs: Sequence[LaunchChain]
 ) -> tuple[Placed, dict[int, Choice]]:
-    """The same with these chains as one task each, where their first part was: all that a chain waits for, that does
-    too."""
+    """The same with each chain as one task in the place of its first part, which waits for all that the chain does."""
     first = {run.tasks[0]: run for run in runs}
     gone = {i for run in runs for i in run.tasks[1:]}
     left = [i for i in range(len(placed.tasks)) if i not in gone]
@@ -104,21 +98,21 @@ def joined(
 
 
 class _Search:
-    """Goes over the tasks in their order and makes chains as long as they pay."""
+    """Finds chains of tasks in order, and splits them where that saves most."""
 
     def __init__(
         self, placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool
     ):
         self.placed, self.choices, self.target, self.timing, self.strict = placed, choices, target, timing, strict
         self.before = lower.dependences(placed)
-        self.above: list[int] = []  # all that a task waits for, as the bits of a number
+        self.above: list[int] = []  # transitive dependences of a task, as bits
         self.readers: list[list[int]] = [[] for _ in placed.tasks]
         for i, earlier in enumerate(self.before):
             self.above.append(0)
             for k in earlier:
                 self.above[i] |= self.above[k] | 1 << k
                 self.readers[k].append(i)
-        self.ways: dict[tuple[str, int], tuple[Template, Tactic] | None] = {}
+        self.best_kernels: dict[tuple[str, int], tuple[Template, Tactic] | None] = {}
         self.parts: dict[tuple[int, int], ChainPart | None] = {}
         self.known: dict[tuple[int, ...], LaunchChain | None] = {}
 
@@ -130,46 +124,50 @@ class _Search:
                 yield run
 
     def line(self, first: int, taken: set[int]) -> tuple[int, ...]:
-        """Tasks from this one on, each small, reading what the one before it writes, and waiting for nothing that the
-        first one does not wait for."""
+        """Small tasks from this one on, each reading the one before, without dependences that the first has not."""
         line: tuple[int, ...] = (first,)
 
         def fits(i: int) -> bool:
             there = all(self.above[first] >> k & 1 for k in self.before[i].difference(line))
-            return i in self.choices and i not in taken and there and any(self.part(i, warps) for warps in WARPS)
+            return (
+                i in self.choices
+                and i not in taken
+                and there
+                and any(self.one_program_part(i, warps) for warps in WARPS)
+            )
 
         while len(line) < MAX_CHAIN and (then := next(filter(fits, self.readers[line[-1]]), None)) is not None:
             line = (*line, then)
         return line
 
     def cut(self, line: tuple[int, ...]) -> tuple[LaunchChain, ...]:
-        """The runs of a line that together save most."""
+        """The disjoint runs of a line that save most in total."""
         best: list[tuple[float, tuple[LaunchChain, ...]]] = [(0.0, ())] * (len(line) + 1)
         for begin in reversed(range(len(line))):
-            ways = [best[begin + 1]]
+            options = [best[begin + 1]]
             for end in range(begin + 2, len(line) + 1):
                 if line[begin:end] not in self.known:
                     self.known[line[begin:end]] = self.run(line[begin:end])
                 run = self.known[line[begin:end]]
                 if run is not None:
-                    ways.append((run.saved + best[end][0], (run, *best[end][1])))
-            best[begin] = max(ways, key=lambda way: way[0])
+                    options.append((run.saved + best[end][0], (run, *best[end][1])))
+            best[begin] = max(options, key=lambda option: option[0])
         return best[0][1]
 
     def run(self, tasks: tuple[int, ...]) -> LaunchChain | None:
-        """Tasks as one launch, where that is faster."""
-        ways = list(self.possible(tasks))
-        if not ways:
+        """Tasks as one launch if that is faster, else None."""
+        variants = list(self.variants(tasks))
+        if not variants:
             return None
-        whole, made = together(self.placed, tasks), dict[Tactic, tuple[Kernel, Sequence[ChainPart]]]()
-        for warps, parts in ways:
+        whole, made = join_tasks(self.placed, tasks), dict[Tactic, tuple[Kernel, Sequence[ChainPart]]]()
+        for warps, parts in variants:
             kernel = chain_kernels([p.kernel for p in parts])
             params = ("PARTS", len(tasks)), ("PROGRAMS", int(kernel.tiles)), ("WARPS", warps)
             made.setdefault(Tactic(TritonChain.name, self.target.isa, params), (kernel, parts))
         times: dict[str, int] = {}
         if self.timing is None:
-            tactic = max(made, key=lambda tactic: self.sure(made[tactic][1]))
-            saved, explanation = self.sure(made[tactic][1]), "not timed, all small"
+            tactic = max(made, key=lambda tactic: self.min_saving(made[tactic][1]))
+            saved, explanation = self.min_saving(made[tactic][1]), "not timed, all small"
             if saved <= 0:
                 return None
         else:
@@ -194,17 +192,19 @@ class _Search:
         )
         return LaunchChain(tasks, whole, Choice(TritonChain(), tactic, kernel, packing, times), saved, explanation)
 
-    def possible(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[ChainPart]]]:
-        """Warps and the parts of a chain that may be faster in one launch: those with few tiles, then those whose first
-        part is as it would be by itself."""
+    def variants(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[ChainPart]]]:
+        """Warps and parts of a chain that may be faster as one launch.
+
+        First with one program for all parts, then with the first part as it would run by itself.
+        """
         first, choice = tasks[0], self.choices[tasks[0]]
         for whole in (False, True):
             for warps in WARPS:
-                rest = [p for i in tasks[1:] if (p := self.part(i, warps)) is not None]
+                rest = [p for i in tasks[1:] if (p := self.one_program_part(i, warps)) is not None]
                 if not whole:
-                    head = self.part(first, warps)
+                    head = self.one_program_part(first, warps)
                 elif is_chainable(choice.tactic) and choice.tactic["WARPS"] == warps:
-                    head = self.alone(first)
+                    head = self.standalone_part(first)
                 else:
                     head = None
                 if (
@@ -215,59 +215,63 @@ class _Search:
                 ):
                     yield warps, [head, *rest]
 
-    def sure(self, parts: Sequence[ChainPart]) -> float:
-        """The cycles that they save in one launch of one program even at worst; what programs lose that count each
-        other, only a clock can say."""
+    def min_saving(self, parts: Sequence[ChainPart]) -> float:
+        """Cycles that one launch of one program saves even at worst; with several programs, only a clock can tell."""
         return (
             launch_cycles(len(parts), BEGIN - AWAY) - sum(p.max_cycles() for p in parts)
             if parts[0].kernel.tiles == 1
             else -1.0
         )
 
-    def alone(self, i: int) -> ChainPart | None:
-        """A task as it would be by itself, where a chain may begin with that."""
+    def standalone_part(self, i: int) -> ChainPart | None:
+        """A task with its own kernel if a chain may begin with that, else None."""
         task, choice = self.placed.tasks[i], self.choices[i]
         if task.region.optimum_sizes(task.layouts) or choice.kernel.dims or choice.kernel.scratch:
             return None
-        return ChainPart(task, choice.kernel) if 1 < int(choice.kernel.tiles) <= WIDE * self.target.threads else None
+        return (
+            ChainPart(task, choice.kernel)
+            if 1 < int(choice.kernel.tiles) <= MAX_HEAD_PROGRAMS * self.target.threads
+            else None
+        )
 
-    def part(self, i: int, warps: int) -> ChainPart | None:
-        """A task for one program with so many warps; None where that takes longer than another launch."""
+    def one_program_part(self, i: int, warps: int) -> ChainPart | None:
+        """A task for one program with so many warps; None if that takes longer than a launch."""
         if (i, warps) not in self.parts:
-            self.parts[i, warps] = self._part(i, warps)
+            self.parts[i, warps] = self._find_part(i, warps)
         return self.parts[i, warps]
 
-    def _part(self, i: int, warps: int) -> ChainPart | None:
+    def _find_part(self, i: int, warps: int) -> ChainPart | None:
         task, one = self.placed.tasks[i], replace(self.target, threads=1)
         if task.region.optimum_sizes(task.layouts) or ChainPart(task, self.choices[i].kernel).bytes / BYTES >= BEGIN:
             return None
         key = digest(task), warps
-        if key not in self.ways:
-            ways = (
-                w
-                for w in candidates(task.region, task.layouts, one, self.strict, 1 << 30)
-                if is_chainable(w[1]) and w[1]["WARPS"] == warps
+        if key not in self.best_kernels:
+            chainable = (
+                (template, tactic)
+                for template, tactic in candidates(task.region, task.layouts, one, self.strict, 1 << 30)
+                if is_chainable(tactic) and tactic["WARPS"] == warps
             )
             tiles = {
                 (t, tactic): t.emit(task.region, task.layouts, tactic, one).tiles
-                for t, tactic in islice(ways, MAX_LOOKS)
+                for t, tactic in islice(chainable, MAX_TRIED)
             }
-            self.ways[key] = min(tiles, key=lambda way: tiles[way], default=None)
-        way = self.ways[key]
-        if way is None:
+            self.best_kernels[key] = min(tiles, key=tiles.__getitem__, default=None)
+        best = self.best_kernels[key]
+        if best is None:
             return None
-        part = ChainPart(task, way[0].emit(task.region, task.layouts, way[1], one))
+        template, tactic = best
+        part = ChainPart(task, template.emit(task.region, task.layouts, tactic, one))
         return part if part.min_cycles() < BEGIN else None
 
 
-def together(placed: Placed, tasks: Sequence[int]) -> Task:
-    """Tasks as one, whose region writes all that they write; views of what it writes are part of its body."""
+def join_tasks(placed: Placed, tasks: Sequence[int]) -> Task:
+    """Tasks joined into one, whose body includes the views between them, and whose outputs are theirs."""
     parts = [placed.tasks[i] for i in tasks]
     made: set[Value] = set()
     nodes = []
 
     def view(v: Value) -> None:
-        """The views that lead from what is made to a value."""
+        """Adds the views between computed values and this one."""
         node = placed.graph.producer.get(v)
         if v in made or node is None or not is_view(node):
             return

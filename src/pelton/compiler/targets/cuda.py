@@ -65,14 +65,14 @@ class GpuCompilation:
 
         if not self._level:
             return placed, choices, ()
-        runs = launches.found(placed, choices, self.target, self.timing, self._strict)
-        all_joined = launches.joined(placed, choices, runs)[0]
+        runs = launches.find_chains(placed, choices, self.target, self.timing, self._strict)
+        all_joined = launches.join_chains(placed, choices, runs)[0]
         kernels, failed = [_with_alignment(all_joined, run.choice.kernel) for run in runs], dict[str, BuildError]()
         self._compiler.cubins({k.symbol: k.source for k in kernels}, failed=failed)
         for why in failed.values():
             log.warning("some regions are not one launch: %s", why)
         runs = [run for run, k in zip(runs, kernels) if k.symbol not in failed]
-        return *launches.joined(placed, choices, runs), [
+        return *launches.join_chains(placed, choices, runs), [
             f"{run.title()}: {len(run.tasks)} in one launch ({run.explanation})" for run in runs
         ]
 
