@@ -193,7 +193,7 @@ def test_what_nothing_can_run_is_refused_with_its_reason(toys):
 
 def test_a_format_without_unread_models_says_so(monkeypatch):
     monkeypatch.setattr(registry, "FORMATS", [Format("plain", lambda source: True, straight)])
-    with pytest.raises(ModelError, match="models of the format plain have to be one straight line"):
+    with pytest.raises(ModelError, match="models of the format plain cannot have control flow"):
         importers.unread(BOTH)
 
 

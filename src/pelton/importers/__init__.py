@@ -1,4 +1,4 @@
-"""Model files in, graphs out: a folder for each format, and `load`, which finds the format of a model."""
+"""Importers of model files, one folder per format, and functions that choose the importer of a model."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def load(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Imported:
-    """A model (a path, bytes, or an object of its format's package) as a program. `shapes` maps names of inputs to
-    sizes, `outputs` names the values to compute, `values` makes constants of inputs, `optimum` gives the sizes that axes
-    of any size are tuned for. ModelError lists what is wrong with the model, OnData, one of these, where the data
-    decides what runs; InputError is about the arguments."""
+    """Imports a model (a path, bytes, or an object of its format's package) as a graph.
+
+    `shapes` maps names of inputs to sizes, `outputs` names the values to compute, `values` makes inputs constants,
+    `optimum` gives the sizes that unspecified dimensions are tuned for. Raises ModelError, which lists the problems of
+    the model (its subclass OnData if control flow depends on data), and InputError for wrong arguments.
+    """
     return format_of(source).load(source, shapes, outputs, values, optimum)
 
 
@@ -35,8 +37,10 @@ def examine(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Examined:
-    """What became of each node of a model, and the program, or why there is none. ModelError where not even the
-    interface of the model can be read."""
+    """Reports how each node of a model was imported, and the graph, or the error that prevents it.
+
+    Raises ModelError if not even the interface of the model can be read.
+    """
     format = format_of(source)
     if format.examine is None:
         raise ModelError(f"models of the format {format.name} can be built, but not examined node by node")
@@ -50,12 +54,11 @@ def unread(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Unread:
-    """A model of which the data decides what runs, for `pelton.partition`, which reads it part by part. Arguments and
-    errors are those of `load`."""
+    """Opens a model with data-dependent control flow or sizes, whose nodes `pelton.partition` reads.
+
+    Arguments and errors are those of `load`.
+    """
     format = format_of(source)
     if format.unread is None:
-        raise ModelError(
-            f"models of the format {format.name} have to be one straight line of steps, whose sizes follow from those"
-            " of the inputs"
-        )
+        raise ModelError(f"models of the format {format.name} cannot have control flow or sizes that depend on data")
     return format.unread(source, shapes, outputs, values, optimum)

@@ -1,10 +1,11 @@
-"""How the caller of an importer says the shapes of inputs, and which errors are no last word."""
+"""Parses the shapes of inputs that callers of an importer give, and names the errors that importers share."""
 
 from __future__ import annotations
 
 import logging
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 from pelton.errors import InputError
 from pelton.ir.dims import UNBOUNDED
@@ -19,23 +20,30 @@ Shape = str | Sequence[int | str | tuple[int, int, int]]
 
 
 def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
-    """`"1x3x224x224"`, `"1..8..32x3"` (minimum..optimum..maximum; `1..8..` has no upper bound), or a tuple of integers, such
-    ranges and triples; InputError for anything else."""
+    """Parses `"1x3x224x224"`, `"1..8..32x3"` (minimum..optimum..maximum; `1..8..` has no upper bound), or a tuple.
+
+    Elements of a tuple are integers, texts of ranges, and triples. Raises InputError for anything else.
+    """
     expected = f"the shape of {name!r} should be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max)"
-    expected += "" if isinstance(given, str) else " or a tuple of integers and ranges"
-    parts = (given.strip().split("x") if given.strip() else []) if isinstance(given, str) else given
+    parts: Sequence[int | str | tuple[int, int, int]]
+    if isinstance(given, str):
+        parts = given.strip().split("x") if given.strip() else []
+    else:
+        parts = given
+        expected += " or a tuple of integers and ranges"
     try:
-        return tuple(map(_size, parts))
+        return tuple(map(_parse_size, parts))
     except (TypeError, ValueError):
         raise InputError(f"{expected}, got {given!r}") from None
 
 
-def _size(part: object) -> int | Range:
+def _parse_size(part: object) -> int | Range:
     if isinstance(part, str):
         low, *others = part.split("..")
         numbers = [int(low), *(int(p) if p.strip() or i == 0 else UNBOUNDED for i, p in enumerate(others))]
     else:
-        numbers = [operator.index(p) for p in (part if isinstance(part, (tuple, list)) else [part])]  # type: ignore[arg-type]
+        elements: Sequence[Any] = part if isinstance(part, (tuple, list)) else [part]
+        numbers = [operator.index(p) for p in elements]
     if len(numbers) not in (1, 3) or numbers != sorted(numbers) or numbers[0] < 0:
         raise ValueError(part)
     return numbers[0] if numbers[0] == numbers[-1] else Range(*numbers)

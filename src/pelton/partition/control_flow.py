@@ -126,15 +126,16 @@ def _carried(
                 continue
             shape: list[Size] = []
             for axis, (d, e) in enumerate(zip(t.shape, new.shape)):
-                least = max(0, min(dims.bounds(d)[0], dims.bounds(e)[0]))
-                varies = isinstance(d, Dim) and str(d) in ours and dims.bounds(d)[0] <= least
-                shape.append(
-                    d
-                    if d == e or varies
-                    else partitioner.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0, rank=t.rank)
-                )
-                if shape[-1] is not d:
-                    ours.add(str(shape[-1]))
+                minimum = max(0, min(dims.bounds(d)[0], dims.bounds(e)[0]))
+                varies = isinstance(d, Dim) and str(d) in ours and dims.bounds(d)[0] <= minimum
+                if d == e or varies:
+                    shape.append(d)
+                    continue
+                if str(d) in ours:
+                    minimum = 0
+                size = partitioner.symbols.fresh(f"{name}_{axis}", minimum, rank=t.rank)
+                shape.append(size)
+                ours.add(str(size))
             after.append(TensorType(t.dtype, tuple(shape)))
         if after == types:
             return block, types, found[len(types) :]
@@ -152,19 +153,18 @@ def _joined(
     """The types of what iterations give when it is joined, and element type and shape of each where there is no
     iteration."""
     joined: Types = []
-    stacked = []
+    stacked: list[tuple[str, tuple[int, ...]]] = []
     for name, t, axis in zip(names, types, into):
         met = _met(partitioner, name or "row", t, t, inside)
-        joined.append(
-            None
-            if met is None
-            else TensorType(
-                met.dtype, (*met.shape[:axis], partitioner.symbols.fresh(f"{name}_count"), *met.shape[axis:])
-            )
-        )
-        stacked.append(
-            ("f32", ()) if t is None else (t.dtype.value, tuple(0 if isinstance(d, Dim) else int(d) for d in t.shape))
-        )
+        if met is None:
+            joined.append(None)
+        else:
+            count = partitioner.symbols.fresh(f"{name}_count")
+            joined.append(TensorType(met.dtype, (*met.shape[:axis], count, *met.shape[axis:])))
+        if t is None:
+            stacked.append(("f32", ()))
+        else:
+            stacked.append((t.dtype.value, tuple(0 if isinstance(d, Dim) else int(d) for d in t.shape)))
     return joined, tuple(stacked)
 
 

@@ -92,7 +92,8 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], silent: Collecti
 def _port(model: Unread, name: str, found: TensorType | None) -> Port:
     """An output as it is known before a run; "..." stands for whatever shape it has, or for a list."""
     if found is not None:
-        return Port(name, found.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape))  # type: ignore[misc]
+        shape = tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape)
+        return Port(name, found.dtype.value, shape)  # type: ignore[arg-type]
     dtype = model.dtype(name)
     if dtype is None:
         raise ModelError(f"what type output {name!r} has is not known before a run; the model should declare it")

@@ -189,14 +189,14 @@ class Segment:
     def _define(self, key: str, name: str, bounds: Range, outside: Size, feed: Feed) -> None:
         size = self.settled[name].size if name in self.settled else bounds
         self._outside[name], self.origin[name] = outside, feed
-        made = (
-            self._expressed(size)
-            if isinstance(size, str)
-            else dims.symbol(name, *size)
-            if isinstance(size, Range)
-            else size
-        )
-        self._inside[key] = self._inside[name] = dims.symbol(name, *bounds) if made is None else made
+        inside: Size | None
+        if isinstance(size, str):
+            inside = self._expressed(size)
+        elif isinstance(size, Range):
+            inside = dims.symbol(name, *size)
+        else:
+            inside = size
+        self._inside[key] = self._inside[name] = dims.symbol(name, *bounds) if inside is None else inside
 
     def _expressed(self, d: Size | str) -> Size | None:
         """A size, or the text of one, by what is known in here; None where that does not do."""
@@ -245,7 +245,9 @@ class Segment:
         everywhere = bool(asks) and all(
             x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference)
         )
-        found = constrain(asks, dict.fromkeys(self.open) if everywhere else local, self._observed) if asks else {}
+        found: dict[str, SizeConstraint] = {}
+        if asks:
+            found = constrain(asks, dict.fromkeys(self.open) if everywhere else local, self._observed)
         if asks and not everywhere and all(s.given_up for s in found.values()):
             found = constrain(asks, dict.fromkeys(self._outside), self._observed)
         found = {

@@ -171,9 +171,10 @@ def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorT
     attributes = OWN[domain_of(node.domain), node.op_type][1](_attributes(node))
     axis = attributes.get("axis")
     axis = None if axis is None else axis % max(x.rank, 1)
-    cut = TensorType(
-        x.dtype, (count,) if axis is None else tuple(count if i == axis else d for i, d in enumerate(x.shape))
-    )
+    if axis is None:
+        selected = TensorType(x.dtype, (count,))
+    else:
+        selected = x.with_shape((*x.shape[:axis], count, *x.shape[axis + 1 :]))
     vector = TensorType(I64, (count,))
     match node.op_type:
         case "NonZero":
@@ -181,9 +182,9 @@ def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorT
         case "NonMaxSuppression":
             return [TensorType(I64, (count, 3))]
         case "Compress":
-            return [cut]
+            return [selected]
         case "StringNormalizer":
             return [x.with_shape((*x.shape[:-1], count)) if attributes["stopwords"] else x]
         case "Tokenizer":
             return [x.with_shape((*x.shape, count))]
-    return [cut, vector, TensorType(I64, (x.size if axis is None else x.shape[axis],)), vector]
+    return [selected, vector, TensorType(I64, (x.size if axis is None else x.shape[axis],)), vector]

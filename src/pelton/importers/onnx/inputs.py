@@ -24,7 +24,7 @@ from .program import Program
 from .scope import Scope
 
 SHOWN = 5  # names of a model that a message lists
-USUAL = 128  # what programs are tuned for along axes that nobody gave sizes for, the first one aside
+DEFAULT_OPTIMUM = 128  # the optimum of unspecified dimensions other than the first of an input, whose optimum is 1
 # what exporters write where there is no name
 NO_NAME = re.compile(r"[\W\d_]*|none|null|nil|nan|unk|unknown|undefined|dynamic", re.IGNORECASE)
 
@@ -169,21 +169,16 @@ class Inputs:
                     f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_spelled(tensor.shape)}), the shape given has"
                     f" {len(shape)}: [{', '.join(map(str, shape))}]"
                 )
-            for axis, d in enumerate(
-                tensor.shape.dim
-                if tensor.HasField("shape")
-                else [onnx.TensorShapeProto.Dimension()] * len(shape or optimum)
-            ):
+            unknown = [onnx.TensorShapeProto.Dimension()] * len(shape or optimum)
+            for axis, d in enumerate(tensor.shape.dim if tensor.HasField("shape") else unknown):
                 name = names.get((i.name, axis), "")
                 key = axes[i.name, axis] = name or f"{i.name}[{axis}]"
                 params.setdefault(key, (i.name, axis))
-                size = (
-                    shape[axis]
-                    if shape is not None
-                    else d.dim_value
-                    if d.HasField("dim_value") and d.dim_value >= 0
-                    else None
-                )
+                size: int | Range | None = None
+                if shape is not None:
+                    size = shape[axis]
+                elif d.HasField("dim_value") and d.dim_value >= 0:
+                    size = d.dim_value
                 if isinstance(size, int) and size > dims.UNBOUNDED:
                     raise InputError(
                         f"input {i.name!r} has {size} elements along axis {axis}; at most {dims.UNBOUNDED} are"
@@ -223,13 +218,12 @@ class Inputs:
             self._symbols[key] = identifier(key, self._symbols.values())
             return self._size(key, name, axis, wanted, True)
         said = self._asked.get(key, wanted)
-        low, high = (
-            (0, dims.UNBOUNDED)
-            if said is None
-            else (said, said)
-            if isinstance(said, int)
-            else (said.minimum, said.maximum)
-        )
+        if said is None:
+            low, high = 0, dims.UNBOUNDED
+        elif isinstance(said, int):
+            low, high = said, said
+        else:
+            low, high = said.minimum, said.maximum
         if low <= dims.optimum(found) <= high:
             return wanted if isinstance(wanted, int) else found
         if isinstance(wanted, Range):
@@ -252,7 +246,7 @@ class Inputs:
         return self._opened(
             symbol,
             f"{name}[{axis}]" + (f" ({key})" if named else ""),
-            Range(1, USUAL if axis else 1),
+            Range(1, default_optimum(axis)),
             self._asked.get(key),
         )
 
@@ -308,10 +302,13 @@ class Inputs:
         tensor = i.type.tensor_type
         if tensor.elem_type not in DTYPES:
             raise ModelError(f"element type number {tensor.elem_type} of the ONNX format is not supported ({where})")
-        rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(given) if given is not None else None
-        if rank is None and i.name in (self._optimum or {}):
+        if tensor.HasField("shape"):
+            rank = len(tensor.shape.dim)
+        elif given is not None:
+            rank = len(given)
+        elif i.name in (self._optimum or {}):
             rank = len((self._optimum or {})[i.name])
-        if rank is None:
+        else:
             raise ModelError(
                 f"the model does not say how many axes this input has; give its sizes with shapes={{{i.name!r}: ...}}"
                 f" ({where})"
@@ -324,6 +321,11 @@ class Inputs:
                     " asked"
                 )
         return TensorType(DTYPES[tensor.elem_type], tuple(axes[i.name, axis] for axis in range(rank)))
+
+
+def default_optimum(axis: int) -> int:
+    """The size for which an unspecified dimension is optimized."""
+    return DEFAULT_OPTIMUM if axis else 1
 
 
 def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:

@@ -22,7 +22,7 @@ from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
 
 from . import microsoft, ops  # noqa: F401  (readers)
 from .file import Source, read
-from .inputs import USUAL, Inputs, check_names
+from .inputs import Inputs, check_names, default_optimum
 from .ports import Given, Sizes, apart
 from .program import Program
 from .scope import Scope, domain_of
@@ -119,7 +119,7 @@ def examined(
     held = {t.name for t in graph.initializer}
     sizes = {
         i.name: tuple(
-            d.dim_value if d.HasField("dim_value") else USUAL if axis else 1
+            d.dim_value if d.HasField("dim_value") else default_optimum(axis)
             for axis, d in enumerate(i.type.tensor_type.shape.dim)
         )
         for i in graph.input
@@ -149,11 +149,12 @@ class Outcome(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What counts where one may choose: that there is a program, then that it is little that the onnx package has
-        to run."""
-        return (2 if not self.program.only_on_data() else 1) if self.program.problems else 0, len(
-            self.program.foreign_steps
-        )
+        """Orders outcomes, best first: without problems, with few steps that the onnx package runs."""
+        if not self.program.problems:
+            severity = 0
+        else:
+            severity = 1 if self.program.only_on_data() else 2
+        return severity, len(self.program.foreign_steps)
 
 
 def _as_open_as_can_be(read_with: Callable[[Mapping[str, SizeConstraint]], Outcome]) -> Outcome:

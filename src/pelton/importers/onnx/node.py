@@ -334,7 +334,10 @@ class Reading:
             return
         low, high = schema.min_input, schema.max_input
         if not low <= len(self.things) <= high:
-            counts = f"{low}" if low == high else f"{low} to {high}" if high < 2**30 else f"{low} and more"
+            if low == high:
+                counts = f"{low}"
+            else:
+                counts = f"{low} to {high}" if high < 2**30 else f"{low} and more"
             raise self.refuse(f"{self.op} needs {counts} inputs, got {len(self.things)}")
         for name, spec in schema.attributes.items():
             given = self.attributes.get(name)

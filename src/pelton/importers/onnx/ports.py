@@ -41,7 +41,9 @@ class Part:
         """What the name of the input stands for, given what its tensors do."""
         if self.map:
             return MapInput(*values)
-        return ValueSequence(tuple(values)) if self.sequence else values[0] if values else None
+        if self.sequence:
+            return ValueSequence(tuple(values))
+        return values[0] if values else None
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,17 @@ class Given:
     def forms(self) -> dict[str, Any]:
         """Of which ports the inputs consist that are no single tensor."""
         return {
-            p.name: _entries(p) if p.map else [t.name for t in p.tensors] if p.sequence else None
+            p.name: _form(p)
             for p in self.parts
             if (p.sequence or p.map or not p.tensors) and not any(t.name in self.values for t in p.tensors)
         }
+
+
+def _form(part: Part) -> Any:
+    """How the value of an input that is no single tensor is made up of ports."""
+    if part.map:
+        return _entries(part)
+    return [t.name for t in part.tensors] if part.sequence else None
 
 
 def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], values: Mapping[str, Any]) -> Given:

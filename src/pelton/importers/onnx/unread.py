@@ -238,11 +238,12 @@ class OnnxModel:
         for v in (*self._source.model.graph.output, *self._source.model.graph.value_info):
             type = v.type
             while type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type", None):
-                type = (
-                    type.map_type.value_type
-                    if type.HasField("map_type")
-                    else (type.optional_type if type.HasField("optional_type") else type.sequence_type).elem_type
-                )
+                if type.HasField("map_type"):
+                    type = type.map_type.value_type
+                elif type.HasField("optional_type"):
+                    type = type.optional_type.elem_type
+                else:
+                    type = type.sequence_type.elem_type
             if v.name == name and type.tensor_type.elem_type in DTYPES:
                 return DTYPES[type.tensor_type.elem_type]
         return None

@@ -67,15 +67,12 @@ def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
 
 
 def _added(n: Reading, parts: list[Value | None]) -> Value | None:
-    """The sum of those that there are."""
-    found = [p for p in parts if p is not None]
-    return (
-        None
-        if not found
-        else found[0]
-        if len(found) == 1
-        else n.emit("add", _added(n, [*found[:-1]]) or found[0], found[-1])
-    )
+    """Adds those of the values that are present; None if none is."""
+    total = None
+    for part in parts:
+        if part is not None:
+            total = part if total is None else n.emit("add", total, part)
+    return total
 
 
 def _hidden(n: Reading, shown: Value, like: Value, filter: float) -> Value:

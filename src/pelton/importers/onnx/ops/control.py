@@ -237,7 +237,9 @@ def concat_from_sequence(n: Reading) -> Binding:
         raise n.refuse("ConcatFromSequence needs a sequence that is not empty")
     new = n.flag("new_axis")
     axis = n.axis(n.attr("axis"), items[0].type.rank + new)
-    return _stacked(n, items, axis) if new else items[0] if len(items) == 1 else n.emit("concat", *items, axis=axis)
+    if new:
+        return _stacked(n, items, axis)
+    return items[0] if len(items) == 1 else n.emit("concat", *items, axis=axis)
 
 
 @reads("SequenceMap")

@@ -338,7 +338,9 @@ def powered(n: Reading, x: Value, p: int) -> Value:
 
 def rooted(n: Reading, x: Value, p: int) -> Value:
     """x^(1/p)."""
-    return x if p == 1 else n.emit("sqrt", x) if p == 2 else n.emit("pow", x, n.like(x, 1 / p))
+    if p == 1:
+        return x
+    return n.emit("sqrt", x) if p == 2 else n.emit("pow", x, n.like(x, 1 / p))
 
 
 def _space(n: Reading) -> Ints:

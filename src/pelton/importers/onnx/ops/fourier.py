@@ -133,7 +133,10 @@ def dft(n: Reading) -> Binding | tuple[Binding, ...]:
             f" {x.type} and axis {axis}"
         )
     size = x.type.shape[axis]
-    length = given[0] if given else 2 * (size - 1) if inverse and half else size
+    if given:
+        length = given[0]
+    else:
+        length = 2 * (size - 1) if inverse and half else size
     if not is_known(size, length) or not x.type.dtype.is_float or not 0 < length or not _possible(int(length)):
         return n.foreign()
     perm = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
@@ -157,7 +160,10 @@ def stft(n: Reading) -> Binding | tuple[Binding, ...]:
         x = n.reshape(x, (*x.type.shape, 1))
     if window is None and given is None or x.type.rank != 3 or x.type.shape[2] not in (1, 2):
         raise n.refuse(f"STFT needs a signal [batch, time, 1 or 2], and a window or a frame length, got {x.type}")
-    length = given[0] if given else window.type.size if window is not None else 0
+    if given:
+        length = given[0]
+    else:
+        length = 0 if window is None else window.type.size
     batch, time, parts = x.type.shape
     if not is_known(step, time, length) or not x.type.dtype.is_float or not 0 < length or not _possible(int(length)):
         return n.foreign()

@@ -101,10 +101,13 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
     elif sizes is not None:
         policy = n.attr("keep_aspect_ratio_policy", "stretch")
         factors = [size / x.type.shape[axis] for axis, size in zip(axes, sizes)]
+        choose = {"not_larger": min, "not_smaller": max}.get(policy)  # of the factors, for all axes alike
         for axis, size, factor in zip(axes, sizes, factors):
-            kept = min(factors) if policy == "not_larger" else max(factors) if policy == "not_smaller" else None
-            scales[axis] = factor if kept is None else kept
-            shape[axis] = int(size) if kept is None else math.floor(kept * x.type.shape[axis] + 0.5)
+            if choose is None:
+                scales[axis], shape[axis] = factor, int(size)
+            else:
+                scales[axis] = choose(factors)
+                shape[axis] = math.floor(choose(factors) * x.type.shape[axis] + 0.5)
     roi = _roi(n, rank, axes) if coordinates == "tf_crop_and_resize" else ()
     if tuple(shape) == x.type.shape and all(s == 1 for s in scales) and not roi:
         return x

@@ -54,19 +54,19 @@ def label_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
         raise n.refuse("LabelEncoder needs keys and values")
     if keys.size != values.size or not keys.size:
         raise n.refuse(f"LabelEncoder needs as many values as keys, got {values.size} for {keys.size}")
-    otherwise = n.attr("default_tensor")
-    default = (
-        array_of(otherwise, n.program.source).reshape(-1)[0]
-        if otherwise is not None
-        else (
-            n.attr("default_float", -0.0)
-            if values.dtype.kind == "f"
-            else n.attr("default_string", "_Unused")
-            if values.dtype.kind in "OUS"
-            else n.attr("default_int64", -1)
-        )
-    )
-    return _found(n, x, keys, values, default)
+    return _found(n, x, keys, values, _default_label(n, values.dtype))
+
+
+def _default_label(n: Reading, dtype: np.dtype) -> Any:
+    """What LabelEncoder gives for unknown keys, by the element type of its values."""
+    tensor = n.attr("default_tensor")
+    if tensor is not None:
+        return array_of(tensor, n.program.source).reshape(-1)[0]
+    if dtype.kind == "f":
+        return n.attr("default_float", -0.0)
+    if dtype.kind in "OUS":
+        return n.attr("default_string", "_Unused")
+    return n.attr("default_int64", -1)
 
 
 def _found(n: Reading, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:

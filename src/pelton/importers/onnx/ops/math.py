@@ -159,5 +159,6 @@ def dropout(n: Reading) -> tuple[Binding, ...]:
             return n.emit("mul", x, n.constant(kept / (1 - ratio), x.type.dtype)), (
                 n.constant(kept) if n.wants(1) else None
             )
-    mask = n.expand(n.constant(True, BOOL if n.opset >= 10 else x.type.dtype), x.type.shape) if n.wants(1) else None
-    return x, mask
+    if not n.wants(1):
+        return x, None
+    return x, n.expand(n.constant(True, BOOL if n.opset >= 10 else x.type.dtype), x.type.shape)

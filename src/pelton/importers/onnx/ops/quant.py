@@ -82,15 +82,15 @@ def dequantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
 def quantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
     x, scale, zero = n.input(0), n.input(1), n.optional(2)
     code = n.attr("output_dtype", 0)
-    to = zero.type.dtype if zero is not None else n.dtype(code) if code else DType.U8
+    if zero is not None:
+        to = zero.type.dtype
+    else:
+        to = n.dtype(code) if code else DType.U8
     precision = n.attr("precision", 0)
-    within = (
-        n.dtype(precision)
-        if precision
-        else F64
-        if F64 in (x.type.dtype, scale.type.dtype) or not x.type.dtype.is_float
-        else F32
-    )
+    if precision:
+        within = n.dtype(precision)
+    else:
+        within = F64 if F64 in (x.type.dtype, scale.type.dtype) or not x.type.dtype.is_float else F32
     if to not in _BITS | _FEW or not within.is_float:
         return n.foreign()
     return quantized(

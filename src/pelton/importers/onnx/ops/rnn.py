@@ -26,8 +26,8 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
     x, w, r = n.input(0), n.input(1), n.input(2)
     if x.type.rank != 3 or r.type.rank != 3:
         raise n.refuse(f"{n.op} needs an input and recurrent weights of rank 3, got {x.type} and {r.type}")
-    turned, direction = n.attr("layout", 0) == 1, n.attr("direction", "forward")
-    x = n.transpose(x, (1, 0, 2)) if turned else x
+    batch_first, direction = n.attr("layout", 0) == 1, n.attr("direction", "forward")
+    x = n.transpose(x, (1, 0, 2)) if batch_first else x
     time, batch = x.type.shape[:2]
     directions, hidden = 2 if direction == "bidirectional" else 1, r.type.shape[2]
     if r.type.shape[0] != directions:
@@ -37,13 +37,9 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
 
     def operand(i: int, *shape: Size) -> Value:
         value = n.optional(i)
-        return (
-            n.filled(0, shape, x.type.dtype)
-            if value is None
-            else n.transpose(value, (1, 0, 2))
-            if turned and len(shape) == 3
-            else value
-        )
+        if value is None:
+            return n.filled(0, shape, x.type.dtype)
+        return n.transpose(value, (1, 0, 2)) if batch_first and len(shape) == 3 else value
 
     state = directions, batch, hidden
     operands = [x, w, r, operand(3, directions, 2 * _GATES[n.op] * hidden), operand(5, *state)]
@@ -63,7 +59,7 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
     lengths = n.optional(4)
     known = n.known(lengths)
     if lengths is None or known is not None and not isinstance(time, Dim) and (known == time).all():
-        return _laid(n, n.emit_all(n.op.lower(), *operands, **attrs), turned)
+        return _laid(n, n.emit_all(n.op.lower(), *operands, **attrs), batch_first)
     astray = (
         known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time)
     )
@@ -85,21 +81,23 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
             f"{n.op} with lengths of sequences and the last cell is computed without a clip, with sigmoid gates of the"
             " usual slope; leave the lengths out where all are whole, or the last cell where nobody reads it"
         )
-    return _laid(n, _of_lengths(n, operands, attrs, n.cast(lengths, I64)), turned)
+    return _laid(n, _of_lengths(n, operands, attrs, n.cast(lengths, I64)), batch_first)
 
 
-def _laid(n: Reading, found: Sequence[Value], turned: bool) -> tuple[Binding, ...]:
+def _laid(n: Reading, found: Sequence[Value], batch_first: bool) -> tuple[Binding, ...]:
     """What time steps give, batch first where the model has it so."""
     y, *ends = found
-    return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if turned else (y, *ends)
+    return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if batch_first else (y, *ends)
 
 
 _HELD = 1e4  # what closes a gate, or opens it, whatever is added to it: e⁻¹⁰⁰⁰⁰ is 0
 
 
 def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> list[Value]:
-    """Sequences of their own lengths, direction by direction: backward ones are turned around before and after. Behind
-    its end a sequence gives zeros; its last state is looked up at its end."""
+    """Computes sequences of individual lengths, direction by direction; backward ones are reversed before and after.
+
+    Outputs past the end of a sequence are zero; its last state is gathered at its end.
+    """
     x, w, r, b, *states = operands
     peepholes = [states.pop()] if n.op == "LSTM" else []
     (time, batch, _), each = x.type.shape, len(_DEFAULTS[n.op])
