@@ -194,8 +194,8 @@ class CudnnLibrary:
             )
 
     def plan(self, convolution: ConvolutionDescriptor, aligned: Sequence[int]) -> CudnnPlan:
-        """A convolution, ready to be computed. EngineError where this version was not what it was timed with, or cannot
-        compute it."""
+        """A plan that computes a convolution. Raises EngineError if this version of cuDNN is not the one that it was
+        timed with, or cannot compute it."""
         if convolution.version != self.version:
             raise EngineError(f"cuDNN {spoken(self.version)} is installed")
         key = convolution, tuple(aligned)
@@ -204,8 +204,8 @@ class CudnnLibrary:
 
 
 class CudnnPlan:
-    """A convolution by an engine, to be called with the parameters of a step and a stream. `workspace`: bytes that it
-    wants. aligned: for each operand, what its address is a multiple of."""
+    """A convolution by a cuDNN engine, called with the parameters of a step and a stream. `workspace`: the bytes that it
+    needs; aligned: for each operand, the alignment of its address."""
 
     def __init__(self, library: CudnnLibrary, convolution: ConvolutionDescriptor, aligned: Sequence[int]):
         self.library, self.what = library, convolution

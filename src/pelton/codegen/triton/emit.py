@@ -195,7 +195,7 @@ def nodes_rejection(nodes: Sequence[Node]) -> str | None:
     for node in nodes:
         for v in (*node.inputs, node.output):
             if not (movable if node.op is copy else computable)(v.type.dtype):
-                return f"kernels do not compute with {v.type.dtype.value}"
+                return f"kernels do not support {v.type.dtype.value}"
     return None
 
 

@@ -268,9 +268,12 @@ def estimate_tactics(
     padded: bool,
     target: Target,
 ) -> list[tuple[float, Tactic]]:
-    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether pictures can be fetched
-    as such; whole: the rows and columns of a picture with its zero padding, where taps can be had as rows further on;
-    padded: whether the filters have zeros for what boxes have of channels that are none, or another group's."""
+    """Tactics for so many outputs of a group, with their estimated cycles.
+
+    boxes: whether images can be loaded as boxes; whole: rows and columns of an image with its zero padding, if taps are
+    rows at a constant distance; padded: whether filters have zeros for channels in boxes that do not exist or belong to
+    another group.
+    """
     taps, c, area, found = ceil_div(s.kh * s.kw, phases), s.c // group, ceil_div(s.oh * s.ow, phases), []
     for pictures, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (whole is not None) + ((0, 0),):
         if pictures:

@@ -30,8 +30,8 @@ from .pointwise import power_of_two
 
 
 class ElementTemplate(Template):
-    """What templates share whose programs make a block of their output's elements, each of which may come from
-    anywhere. All operands lie as they like."""
+    """The base of templates whose programs compute a block of output elements, each of which may come from anywhere.
+    Operands may have any strides."""
 
     def rejection(self, region: Region) -> str | None:
         if reason := super().rejection(region):
@@ -39,7 +39,7 @@ class ElementTemplate(Template):
         holds = movable if self.moves(region) and not region.tail else computable
         for v in (*region.anchor.inputs, *region.anchor.outputs):
             if not holds(v.type.dtype):
-                return f"{v.type.dtype.value} is not held by kernels"
+                return f"kernels do not support {v.type.dtype.value}"
         return tail_rejection(region, region.anchor.output.type.shape) or nodes_rejection(region.tail)
 
     def moves(self, region: Region) -> bool:
@@ -50,7 +50,7 @@ class ElementTemplate(Template):
         return True
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        """Columns run along the axis that lies innermost."""
+        """Columns run along the innermost axis in memory."""
         y = region.anchor.output
         order = memory_order(y.type.shape, layouts[region.output])
         return Grid(y.type.shape, (), order[:-1], order[-1:])
