@@ -280,7 +280,8 @@ def test_slices_that_begin_behind_the_end_of_short_inputs():
     m = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 21]> f (float[a,b] x) => (float[p,q] y, float[r,b] z)
                                 <int64[2] s = {3, 3}, int64[2] e = {-3, -6}, int64[2] axes = {0, 1},
-                                 int64[2] steps = {2, -2}, int64[1] two = {2}, int64[1] all = {100}, int64[1] first = {0}>
+                                 int64[2] steps = {2, -2}, int64[1] two = {2},
+                                 int64[1] all = {100}, int64[1] first = {0}>
                                 { n = Neg (x)  y = Slice (n, s, e, axes, steps)
                                   t = Slice (n, two, all, first)  u = Exp (t)
                                   z = Concat <axis: int = 0> (n, u) }"""

@@ -125,11 +125,11 @@ class Loaded(Protocol):
 class Backend:
     """A kind of device.
 
-    check: takes the name for messages and a target; EngineError if engines for it do not run on this machine, as far as
-    is known without a device. open: returns what `load` takes; EngineError for code of another backend. load: onto the
-    device of this number, or onto one given as an object. allocate: for a number of threads, or the default. tune: takes
-    the name for messages and returns the engines with the fastest of their alternative kernels, timed on a device until
-    a deadline (of `time.monotonic`); InputError if engines of this kind have no alternatives.
+    check: takes the name for messages and a target; EngineError if engines for it do not run on this machine, as far
+    as is known without a device. open: returns what `load` takes; EngineError for code of another backend. load: onto
+    the device of this number, or onto one given as an object. allocate: for a number of threads, or the default.
+    tune: takes the name for messages and returns the engines with the fastest of their alternative kernels, timed on
+    a device until a deadline (of `time.monotonic`); InputError if engines of this kind have no alternatives.
     """
 
     check: Callable[[str, Mapping[str, Any]], None]
