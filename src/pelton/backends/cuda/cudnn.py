@@ -204,7 +204,7 @@ class CudnnLibrary:
 
 
 class CudnnPlan:
-    """A convolution by a cuDNN engine, called with the parameters of a step and a stream. `workspace`: the bytes that it
+    """A convolution by a cuDNN engine, called with the parameters of a step and a stream. `workspace`: bytes that it
     needs; aligned: for each operand, the alignment of its address."""
 
     def __init__(self, library: CudnnLibrary, convolution: ConvolutionDescriptor, aligned: Sequence[int]):
