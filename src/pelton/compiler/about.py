@@ -1,4 +1,4 @@
-"""What an engine says of how it was built: its meta data, and the info of its steps."""
+"""Metadata of engines: how they were built, and the information of each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .compilation import Compilation
 
 
 def meta(c: Compilation) -> dict[str, Any]:
-    """The meta data of an engine whose kernels are compiled; `checked` is empty, for who checks the engine later."""
+    """The metadata of an engine whose kernels are compiled; `checked` is filled in when the engine is checked."""
     assert c.back_end is not None
     options, rules = c.options, c.report.of(dict(PIPELINE))
     return {
@@ -40,12 +40,12 @@ def meta(c: Compilation) -> dict[str, Any]:
 
 
 def host_steps(chosen: Sequence[ScheduledTask]) -> list[str]:
-    """The names of the steps that no kernel takes."""
+    """The names of the steps that run by reference on the host."""
     return [str(c.info["name"]) for c in chosen if c.kernel is None]
 
 
 def schedule(task: Task, choice: Choice | None, wave: int) -> ScheduledTask:
-    """A task with what runs it: kernels, or the host where nothing was chosen."""
+    """A task with its kernels, or a host step if it has none."""
     if choice is None:
         op, name = task.node.op.name, task.node.name
         return ScheduledTask(task, None, wave, {"name": name or op, "op": op, "tactic": "host", "layers": [name]})
@@ -69,8 +69,7 @@ def _info(task: Task, choice: Choice) -> Mapping[str, Any]:
 
 
 def _weights(packings: Sequence[Packing]) -> dict[str, float]:
-    """What the weights that kernels read take in the model and packed, in bytes; the time that larger ones save, in
-    nanoseconds."""
+    """Bytes of weights in the model and packed; nanoseconds saved by packings that are not the smallest."""
     return {
         "own": sum(p.own for p in packings),
         "packed": sum(p.packed for p in packings),

@@ -1,8 +1,8 @@
-"""Tactic replay: what a build decided, in a readable file, and the same decisions taken again without a clock.
+"""Tactic replay: records the decisions of a build in a readable file, and repeats them without a clock.
 
 Timing caches are keyed by the sources of all kernels. A replay file outlasts their refactoring, so that engines before
-and after it can be compared bit for bit: all that it knows is what regions compute, how operands lie, and names of
-templates and tactics.
+and after it can be compared bit for bit: it has only the texts of regions, layouts of operands, and names of templates
+and tactics.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from .search import Choice, Found, layout_texts, optimum_texts
 VERSION = 1
 AGAIN = "build without load_tactics=, or record the tactics again with save_tactics="
 
-Case = tuple[str, tuple[str, ...], tuple[str, ...]]  # a region, layouts of its operands, usual values of open sizes
+Case = tuple[
+    str, tuple[str, ...], tuple[str, ...]
+]  # a region, layouts of its operands, optima of its dynamic dimensions
 TemplatesOf = Callable[[Region], Sequence[Template]]
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """What was decided for one program, its regions as texts. `chains`: those that were several; `templates`: for every
-    region, in order, the template whose layouts count; `kernels`: for all that runs, its template and its tactic."""
+    """The decisions for one program, its regions as texts. `chains`: regions that were several; `templates`: for every
+    region, in order, the template that decides layouts; `kernels`: the template and tactic of every task."""
 
     chains: tuple[str, ...] = ()
     templates: tuple[tuple[str, str], ...] = ()
@@ -45,8 +47,10 @@ class Decisions:
         return rejoin(fused, self.chains, target, strict)
 
     def restore_templates(self, fused: Fused, takers: TemplatesOf) -> TemplatesOf:
-        """For each region the one template whose layouts count. BuildError unless all regions, and no others, are
-        recorded, each with a template that takes it."""
+        """For each region the recorded template, which decides layouts.
+
+        BuildError unless exactly these regions are recorded, each with a template that takes it.
+        """
         left: dict[str, list[str]] = {}
         for text, name in self.templates:
             left.setdefault(text, []).append(name)
@@ -54,47 +58,49 @@ class Decisions:
         for r in (i for i in fused.items if isinstance(i, Region)):
             names = left.get(key(r.body))
             if not names:
-                raise _refusal(r, "is not recorded")
+                raise _error(r, "is not recorded")
             name = names.pop(0)
             by[r] = tuple(t for t in takers(r) if t.name == name)
             if not by[r]:
-                raise _refusal(r, f"was recorded in the layouts of the template {name!r}, which does not take it here")
+                raise _error(r, f"was recorded in the layouts of the template {name!r}, which does not take it here")
         more = [text for text, names in left.items() for _ in names]
         if more:
             raise BuildError(f"{len(more)} recorded regions are not in this program, such as {more[0]!r:.300}; {AGAIN}")
         return by.__getitem__
 
     def among(self, task: Task, found: Found) -> Found:
-        """Of all ways to run a task, the recorded one; BuildError where it is not recorded, or is not possible here."""
+        """The recorded one of the candidates of a task; BuildError if none is recorded, or it is not among them."""
         recorded = self.kernels.get(case(task))
         if recorded is None:
-            raise _refusal(task.region, f"is not recorded with operands of the strides {'; '.join(layout_texts(task))}")
+            raise _error(task.region, f"is not recorded with operands of the strides {'; '.join(layout_texts(task))}")
         only = [(t, c) for t, c in found if (t.name, c.name) == recorded]
         if not only:
-            raise _refusal(task.region, f"was recorded with the tactic {recorded[1]!r}, which is not possible here")
+            raise _error(task.region, f"was recorded with the tactic {recorded[1]!r}, which is not possible here")
         return only
 
 
-def _refusal(region: Region, why: str) -> BuildError:
-    return BuildError(f"{'+'.join(region.layers) or 'a step of no layer'} ({region.title()}) {why}; {AGAIN}")
+def _error(region: Region, reason: str) -> BuildError:
+    return BuildError(f"{'+'.join(region.layers) or 'a step of no layer'} ({region.title()}) {reason}; {AGAIN}")
 
 
 def case(task: Task) -> Case:
-    """What a kernel is chosen by."""
+    """The key of a task in a replay file."""
     return task.region.key, layout_texts(task), optimum_texts(task)
 
 
 def record(fused: Fused, placed: Placed, choices: Mapping[int, Choice]) -> Decisions:
-    """What was decided for a program."""
+    """The decisions for a program."""
     templates = tuple((key(r.body), name) for r, name in placed.by.items())
     kernels = {case(placed.tasks[i]): (c.template.name, c.tactic.name) for i, c in choices.items()}
     return Decisions(tuple(key(r.body) for r in fused.joined), templates, kernels)
 
 
 def write(path: str | Path, isa: str, programs: Sequence[Decisions | None]) -> None:
-    """Records what was decided for the programs of a model, None for those that became no engine. BuildError where the
-    file cannot be written."""
-    data = {"version": VERSION, "target": isa, "programs": [None if p is None else _spelled(p) for p in programs]}
+    """Writes the decisions for the programs of a model, None for those that became no engine.
+
+    BuildError if the file cannot be written.
+    """
+    data = {"version": VERSION, "target": isa, "programs": [None if p is None else _to_json(p) for p in programs]}
     try:
         files.write(path, [json.dumps(data, indent=1).encode()])
     except OSError as e:
@@ -104,20 +110,25 @@ def write(path: str | Path, isa: str, programs: Sequence[Decisions | None]) -> N
 
 
 def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions | None]:
-    """What was recorded for each of so many programs, or any number. BuildError where the file cannot be read, holds
-    something else, or was recorded for another target or number of programs."""
+    """Reads the decisions for `count` programs (None: any number).
+
+    BuildError if the file cannot be read, holds something else, or is for another target or number of programs.
+    """
     try:
         data = json.loads(Path(path).read_bytes())
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}")
-        target, programs = _text(data["target"]), [None if p is None else _program(p) for p in _list(data["programs"])]
+        target, programs = (
+            _text(data["target"]),
+            [None if p is None else _from_json(p) for p in _list(data["programs"])],
+        )
     except OSError as e:
         raise BuildError(
             f"the recorded tactics {path} cannot be read: {e.strerror or e}; give another file with load_tactics="
         ) from e
     except (ValueError, KeyError, TypeError, RecursionError) as e:
-        why = f"{type(e).__name__}: {e}"
-        raise BuildError(f"{path} holds no recorded tactics of version {VERSION} ({why}); {AGAIN}") from None
+        reason = f"{type(e).__name__}: {e}"
+        raise BuildError(f"{path} holds no recorded tactics of version {VERSION} ({reason}); {AGAIN}") from None
     if target != isa:
         raise BuildError(
             f"the tactics in {path} were recorded for {target}, this build is for {isa}; "
@@ -131,17 +142,17 @@ def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions
     return programs
 
 
-def _spelled(of: Decisions) -> dict[str, Any]:
+def _to_json(of: Decisions) -> dict[str, Any]:
     kernels = [
-        {"region": text.split("\n"), "layouts": lies, "usual": sizes, "template": template, "tactic": tactic}
-        for (text, lies, sizes), (template, tactic) in of.kernels.items()
+        {"region": text.split("\n"), "layouts": layouts, "usual": sizes, "template": template, "tactic": tactic}
+        for (text, layouts, sizes), (template, tactic) in of.kernels.items()
     ]
     templates = [{"region": text.split("\n"), "template": name} for text, name in of.templates]
     return {"chains": [text.split("\n") for text in of.chains], "templates": templates, "kernels": kernels}
 
 
-def _program(data: Any) -> Decisions:
-    """KeyError or TypeError for what says no decisions."""
+def _from_json(data: Any) -> Decisions:
+    """Raises KeyError or TypeError for malformed data."""
     chains = tuple("\n".join(_texts(lines)) for lines in _list(data["chains"]))
     templates = tuple((_region(t), _text(t["template"])) for t in _list(data["templates"]))
     kernels = {
