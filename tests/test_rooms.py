@@ -20,7 +20,7 @@ def test_the_rooms_of_killed_processes_are_swept(tmp_path):
         [
             sys.executable,
             "-c",
-            "from pelton.system import temporary\nwith temporary.temporary_folder() as r: print(r, flush=True); input()",
+            "from pelton.system import temporary\nwith temporary.temporary_folder() as r: print(r, flush=1); input()",
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
