@@ -13,13 +13,13 @@ from test_kernels_together import Layers
 import pelton
 from pelton.compiler import stages
 from pelton.engine import sizes
-from pelton.engine.validate import validate
 from pelton.engine.shape_plan import PlanTemplate
+from pelton.engine.validate import validate
 from pelton.errors import EngineError, InputError
-from pelton.ir.imported import Imported, Info
 from pelton.ir import text
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
+from pelton.ir.imported import Imported, Info
 from pelton.runtime import context as runtime_context
 
 LINES = """graph main[batch: 1..4..32, length: 1..50..](%x: f32[batch, length, 12], %z: f32[length, 12]) {
@@ -279,20 +279,18 @@ def test_slices_that_begin_behind_the_end_of_short_inputs():
     """What they take is nothing; where it would lie, an axis after the other, is no place in the buffer."""
     m = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 21]> f (float[a,b] x) => (float[p,q] y, float[r,b] z)
-                                <int64[2] s = {3, 3}, int64[2] e = {-3, -6}, int64[2] axes = {0, 1},
-                                 int64[2] steps = {2, -2}, int64[1] two = {2},
-                                 int64[1] all = {100}, int64[1] first = {0}>
-                                { n = Neg (x)  y = Slice (n, s, e, axes, steps)
-                                  t = Slice (n, two, all, first)  u = Exp (t)
-                                  z = Concat <axis: int = 0> (n, u) }"""
+           <int64[2] s = {3, 3}, int64[2] e = {-3, -6}, int64[2] axes = {0, 1}, int64[2] steps = {2, -2},
+            int64[1] two = {2}, int64[1] all = {100}, int64[1] first = {0}>
+           { n = Neg (x)  y = Slice (n, s, e, axes, steps)
+             t = Slice (n, two, all, first)  u = Exp (t)
+             z = Concat <axis: int = 0> (n, u) }"""
     )
     engine = pelton.build(m, level=0, shapes={"x": ("1..5..9", "1..7..9")})
     for shape in ((3, 7), (2, 5), (1, 1), (9, 9), (8, 3)):
         x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         got = engine.run({"x": x})
-        assert np.array_equal(got["y"], -x[3:-3:2, 3:-6:-2]) and np.allclose(
-            got["z"], np.concatenate([-x, np.exp(-x[2:])]), rtol=1e-5
-        )
+        assert np.array_equal(got["y"], -x[3:-3:2, 3:-6:-2])
+        assert np.allclose(got["z"], np.concatenate([-x, np.exp(-x[2:])]), rtol=1e-5)
 
 
 NOTHING = {
@@ -368,14 +366,9 @@ def test_what_a_run_has_nothing_of(name, rows):
 
 def test_pads_that_take_away_more_than_there_is():
     def built(pads):
-        return pelton.build(
-            onnx.parser.parse_model(
-                f"""<ir_version: 10, opset_import: ["": 17]> f (float[2,n] x) => (float[2,m] y)
-                                                    <int64[4] pads = {{0, {pads[0]}, 0, {pads[1]}}}>
-                    {{ y = Pad (x, pads) }}"""
-            ),
-            level=0,
-        )
+        text = f"""<ir_version: 10, opset_import: ["": 17]> f (float[2,n] x) => (float[2,m] y)
+                   <int64[4] pads = {{0, {pads[0]}, 0, {pads[1]}}}> {{ y = Pad (x, pads) }}"""
+        return pelton.build(onnx.parser.parse_model(text), level=0)
 
     x = np.float32([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
     assert np.array_equal(built((-5, 2))(x), [[6, 0, 0], [12, 0, 0]])

@@ -45,7 +45,7 @@ ALIKE = {
     "keras_rnn",
     "torch_encoder",
     "torch_rope",
-    "torch_pictures_dynamo",
+    "torch_images_dynamo",
     "torch_decoder",
     "quantized_conv_unsigned",
     "quantized_perceptron_dynamic",
@@ -62,8 +62,7 @@ ALIKE = {
 }
 CLOSE = 1e-5  # of the largest number: what f32 loses in a few dozen steps
 # What is rounded to few bits: quantized networks differ in where sums are rounded, by a step of the last layers, and in
-# whether what goes into a recurrent
-# layer is rounded at all; halves are only rounded between regions.
+# whether inputs of recurrent layers are rounded at all; halves are only rounded between regions.
 LOOSE = {"quantized_speech": 5e-2, "quantized": 2e-2, "torch_half": 1e-3}
 ON_HOST = {
     "LabelEncoder",
@@ -74,12 +73,11 @@ ON_HOST = {
     "Tokenizer",
     "TfIdfVectorizer",
     "SVMClassifier",
-    # classes that are words; words in another shape
     "NonZero",
     "Compress",
-    "TreeEnsembleClassifier",
+    "TreeEnsembleClassifier",  # classes that are words
     "LinearClassifier",
-    "Reshape",
+    "Reshape",  # words in another shape
     "Gather",
 }
 
@@ -127,9 +125,8 @@ def same(found: Any, expected: Any, close: float) -> bool:
     if found.size != expected.size:
         return False
     found, expected = found.reshape(-1).astype(np.float64), expected.reshape(-1).astype(np.float64)
-    return np.allclose(
-        found, expected, rtol=0, atol=close * max(np.nanmax(np.abs(expected), initial=0), 1e-30), equal_nan=True
-    )
+    tolerance = close * max(np.nanmax(np.abs(expected), initial=0), 1e-30)
+    return np.allclose(found, expected, rtol=0, atol=tolerance, equal_nan=True)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Pictures, volumes and what is sampled from them, in whole engines: without host steps, and as the references have
+"""Images, volumes and what is sampled from them, in whole engines: without host steps, and as the references have
 it."""
 
 import numpy as np
@@ -8,8 +8,8 @@ from draw import examples, operands
 from test_dynamic import agree, built, drawn  # noqa: F401  (a fixture)
 
 from pelton.ir import text
-from pelton.ir.evaluate import evaluate
 from pelton.ir.builder import Builder
+from pelton.ir.evaluate import evaluate
 from pelton.ir.types import TensorType
 from pelton.ops import get
 
@@ -46,11 +46,12 @@ def test_every_example_runs_in_kernels(built, name):
         assert_close(got[v.name], want[v.name], about=v.name)
 
 
-RESIZING = """graph main[h: 1..5..64, w: 1..6..64](%x: f32[2, 9, h, w]) {{
-  %y: f32[2, 9, {height}, {width}] = resize(%x) {{shape=(2, 9, [{height}], [{width}]), scales=(1.0, 1.0, {scales}), {how}}}
-  return %y
-}}
-"""
+RESIZING = (
+    "graph main[h: 1..5..64, w: 1..6..64](%x: f32[2, 9, h, w]) {{\n"
+    "  %y: f32[2, 9, {height}, {width}] = resize(%x)"
+    " {{shape=(2, 9, [{height}], [{width}]), scales=(1.0, 1.0, {scales}), {how}}}\n"
+    "  return %y\n}}\n"
+)
 HOW = [
     ("2*h", "3*w", "2.0, 3.0", 'mode="nearest", coordinates="asymmetric", nearest="floor"'),
     ("2*h", "w", "2.0, 1.0", 'mode="nearest"'),
@@ -66,7 +67,7 @@ HOW = [
 
 
 @pytest.mark.parametrize("height, width, scales, how", HOW)
-def test_pictures_of_any_size_are_resized(built, height, width, scales, how):
+def test_feature_maps_of_any_size_are_resized(built, height, width, scales, how):
     graph = text.parse(RESIZING.format(height=height, width=width, scales=scales, how=how))
     engine = built(graph)
     assert not engine.meta["host_steps"]

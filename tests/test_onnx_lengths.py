@@ -31,7 +31,8 @@ def layer(op, gates, direction, layout, fed):
     given = [a.swapaxes(0, 1) if layout and i in (0, 4, 5) else a for i, a in enumerate(own)]
     given.insert(4, LENGTHS)
     kept = [i for i in range(len(given)) if i and (i != 4 or not fed)]
-    operands = [a if i in kept else f"{'i32' if i == 4 else 'f32'}{list(a.shape)}" for i, a in enumerate(given)]
+    types = [f"{'i32' if i == 4 else 'f32'}{list(a.shape)}" for i, a in enumerate(given)]
+    operands = [a if i in kept else types[i] for i, a in enumerate(given)]
     m = one_node(
         op,
         *operands,

@@ -16,10 +16,10 @@ from pelton.errors import ModelError
 from pelton.importers import registry
 from pelton.importers.registry import Format
 from pelton.ir import dims
+from pelton.ir.bindings import BROKEN
 from pelton.ir.builder import Builder
 from pelton.ir.graph import Value
 from pelton.ir.imported import Imported, Info, OnData
-from pelton.ir.bindings import BROKEN
 from pelton.ir.types import F32, I64, DType, TensorType
 from pelton.ir.unread import Branches, HostCall, Interface, order
 from pelton.ops import get
@@ -27,6 +27,7 @@ from pelton.partition import partition
 
 SIZE = dims.symbol("n", 1, 4, dims.UNBOUNDED)
 X = TensorType(F32, (SIZE, 3))
+ATTRIBUTES = {"reduce_sum": {"axes": (0, 1), "keepdims": False}, "cast": {"to": DType.F32}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,20 +95,9 @@ class Reader:
             self.problems.append(f"what {line.called} does depends on the data")
             self.on_data.add(self.problems[-1])
             return (BROKEN,) * len(line.outputs)
-        attrs = (
-            {"axes": (0, 1), "keepdims": False}
-            if line.operator == "reduce_sum"
-            else {"to": DType.F32}
-            if line.operator == "cast"
-            else {}
-        )
-        return self.builder.emit(
-            get(line.operator),
-            [self.bound[name] for name in line.inputs],
-            attrs,
-            names=line.outputs,
-            node_name=line.called,
-        )
+        inputs = [self.bound[name] for name in line.inputs]
+        attrs = ATTRIBUTES.get(line.operator, {})
+        return self.builder.emit(get(line.operator), inputs, attrs, names=line.outputs, node_name=line.called)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,19 +18,17 @@ ROWS = (1, 2)
 
 
 def made(model: Any, *shapes: tuple, dtype: Any = np.float32, high: int = 0) -> Made:
-    """The model's form in ONNX, with weights that are not what they begin as: batch norms and biases say something. The
-    batch is open."""
+    """The model's form in ONNX with a dynamic batch, and with weights other than the initial ones, so that batch norms
+    and biases change something."""
     r = np.random.default_rng(7)
-    model.set_weights(
-        [
-            (
-                np.abs(w) * 0.5 + 0.5
-                if w.ndim == 1 and i % 2
-                else r.normal(0, 0.3, w.shape).astype(w.dtype) + (w if w.ndim == 1 else 0)
-            )
-            for i, w in enumerate(model.get_weights())
-        ]
-    )
+
+    def changed(i: int, w: np.ndarray) -> np.ndarray:
+        if w.ndim == 1 and i % 2:
+            return np.abs(w) * 0.5 + 0.5
+        noise = r.normal(0, 0.3, w.shape).astype(w.dtype)
+        return noise + w if w.ndim == 1 else noise
+
+    model.set_weights([changed(i, w) for i, w in enumerate(model.get_weights())])
     names = [f"x{i}" for i in range(len(shapes))]
 
     @tf.function(input_signature=[tf.TensorSpec([None, *s], dtype, name=n) for s, n in zip(shapes, names)])
@@ -60,7 +58,7 @@ def conv(channels: int, size: int = 3, **more: Any) -> Any:
 
 @export
 def keras_conv() -> Made:
-    """Pictures with their channels last, pads of TensorFlow, a head that flattens."""
+    """Images with their channels last, pads of TensorFlow, a head that flattens."""
     return made(
         stacked(
             keras.Input((12, 12, 3)),
@@ -121,7 +119,7 @@ def keras_upscaled() -> Made:
 
 @export
 def keras_resized() -> Made:
-    """Any size of picture, resized as tf.image does."""
+    """Images of any size, resized as tf.image does."""
 
     class Resized(layers.Layer):
         def call(self, x: Any) -> Any:

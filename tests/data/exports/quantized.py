@@ -65,17 +65,17 @@ def dynamic(**more: Any) -> Any:
 
 
 @export
-def quantized_pictures_qdq() -> Made:
+def quantized_images_qdq() -> Made:
     return made(
-        "torch_pictures",
+        "torch_images",
         static(quant_format=QuantFormat.QDQ, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8),
     )
 
 
 @export
-def quantized_pictures_operators() -> Made:
+def quantized_images_operators() -> Made:
     return made(
-        "torch_pictures", static(quant_format=QuantFormat.QOperator, reduce_range=True, weight_type=QuantType.QInt8)
+        "torch_images", static(quant_format=QuantFormat.QOperator, reduce_range=True, weight_type=QuantType.QInt8)
     )
 
 

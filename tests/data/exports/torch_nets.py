@@ -74,7 +74,7 @@ def words(*shape: int, high: int = 40) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(0, high, shape)
 
 
-class Pictures(nn.Module):
+class ImageNetwork(nn.Module):
     """Convolutions of several kinds, a residual, pools and a head."""
 
     def __init__(self) -> None:
@@ -93,18 +93,26 @@ class Pictures(nn.Module):
 
 
 @export
-def torch_pictures() -> Made:
+def torch_images() -> Made:
     torch.manual_seed(0)
     return made(
-        Pictures(), {"x": normal(1, 3, 12, 12)}, {"x": normal(2, 3, 12, 12)}, dynamo=False, dynamic={"x": {0: "batch"}}
+        ImageNetwork(),
+        {"x": normal(1, 3, 12, 12)},
+        {"x": normal(2, 3, 12, 12)},
+        dynamo=False,
+        dynamic={"x": {0: "batch"}},
     )
 
 
 @export
-def torch_pictures_dynamo() -> Made:
+def torch_images_dynamo() -> Made:
     torch.manual_seed(0)
     return made(
-        Pictures(), {"x": normal(2, 3, 12, 12)}, {"x": normal(3, 3, 12, 12)}, dynamo=True, dynamic={"x": {0: "batch"}}
+        ImageNetwork(),
+        {"x": normal(2, 3, 12, 12)},
+        {"x": normal(3, 3, 12, 12)},
+        dynamo=True,
+        dynamic={"x": {0: "batch"}},
     )
 
 
