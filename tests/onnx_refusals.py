@@ -17,9 +17,9 @@ def relu(*, inputs=("x",), outputs=("y",), name="act", **changes) -> onnx.ModelP
     return model([helper.make_node("Relu", list(inputs), list(outputs), name)], {"x": "f32[2, 3]"}, ["y"], **changes)
 
 
-def script(source) -> partition.Scripted:
+def script(source) -> partition.UnbuiltScript:
     """The model divided into a script and its programs."""
-    return partition.scripted(importers.unread(source))
+    return partition.partition_model(importers.unread(source))
 
 
 def refusal(source, error=ModelError, **given) -> str:

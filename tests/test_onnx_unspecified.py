@@ -173,7 +173,7 @@ def test_what_cannot_be_read_for_any_size_is_left_to_scripts():
     )
     with pytest.raises(OnData, match="Tile needs a constant as its repeats.*node 'Tile → y'"):
         load(m)
-    found = partition.scripted(importers.unread(m, {"x": ("1..4..8",)}))
+    found = partition.partition_model(importers.unread(m, {"x": ("1..4..8",)}))
     assert found.info.symbols == {"a": (1, 4, 8), "c": (1, 1, None)} and len(found.programs) == 2 and not found.host
 
 

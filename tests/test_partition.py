@@ -160,7 +160,7 @@ def toys(monkeypatch):
 
 
 def test_another_format_becomes_a_script(toys):
-    found = partition.scripted(importers.unread(BOTH))
+    found = partition.partition_model(importers.unread(BOTH))
     kinds = [type(step) for step in found.main.steps]
     assert kinds[:3] == [RunAction, IfAction, RunAction] and found.host == ("toy::nonzero (node 'at')",)
     assert [str(v.type) for v in found.inputs] == ["f32[n, 3]"] and [p.shape for p in found.outputs] == [
@@ -178,7 +178,7 @@ def test_another_format_becomes_a_script(toys):
 def test_what_nothing_can_run_is_refused_with_its_reason(toys):
     model = Toy(replace(BOTH, nodes=tuple(replace(line, branches=()) for line in BOTH.nodes)))
     with pytest.raises(ModelError, match="what choose → y does depends on the data; nothing else runs it"):
-        partition.scripted(model)
+        partition.partition_model(model)
 
 
 def test_a_format_without_unread_models_says_so(monkeypatch):

@@ -89,8 +89,8 @@ def test_arrays_of_many_open_axes_are_usually_short():
     usual = [[dims.optimum(symbols.fresh("taken", rank=rank)) for _ in range(rank)] for rank in (1, 2, 3, 5, 9)]
     assert usual[0] == [100] and all(math.prod(u) <= 2_000_000 for u in usual) and all(min(u) > 1 for u in usual)
     assert (
-        dims.optimum(symbols.fresh("taken", least=60, rank=5)) == 60
-        and dims.optimum(symbols.fresh("taken", most=3)) == 3
+        dims.optimum(symbols.fresh("taken", minimum=60, rank=5)) == 60
+        and dims.optimum(symbols.fresh("taken", maximum=3)) == 3
     )
 
 

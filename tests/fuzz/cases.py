@@ -102,7 +102,7 @@ def assert_check_agrees(data: bytes) -> None:
 
 def plan_script(data: bytes) -> str:
     """All of a build but the compiler, of a model of which the data decides what runs."""
-    found = partition.scripted(importers.unread(data))
+    found = partition.partition_model(importers.unread(data))
     validate_script(assemble(found, [planned(program) for program in found.programs], OPTIONS, {}))
     return "script"
 

@@ -33,7 +33,7 @@ from pelton.ir.types import DType
 from pelton.plan.lower import Blob, strings
 
 if TYPE_CHECKING:
-    from pelton.partition.partition import Scripted
+    from pelton.partition.partition import UnbuiltScript
     from pelton.options import Options
 
 log = logging.getLogger("pelton.build")
@@ -41,7 +41,7 @@ LYING = ("constant", "table", "text")  # the kinds of buffers that lie in the co
 
 
 def assemble(
-    parts: Scripted, made: Sequence[EnginePlan | Undecided], options: Options, target: Mapping[str, Any]
+    parts: UnbuiltScript, made: Sequence[EnginePlan | Undecided], options: Options, target: Mapping[str, Any]
 ) -> Script:
     """The script over these engines, one per program, or what could not be decided of it: then its nodes run by
     reference. BuildError where they cannot."""

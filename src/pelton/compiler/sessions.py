@@ -73,7 +73,7 @@ def infer_outputs(source: Source, options: Options) -> dict[str, Output]:
     ModelError for what is wrong with the model whatever the sizes of its inputs are and whatever they say.
     """
     # warnings come with the build
-    _, found = importer.examine(source, options.shapes, options.outputs, options.values, optimum={})
+    _, found = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
     if isinstance(found, (OnData, OnSizes)):
         return {}
     if isinstance(found, ModelError):

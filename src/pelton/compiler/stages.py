@@ -62,9 +62,9 @@ def run_stages(c: Compilation, to: str) -> Compilation:
     return c
 
 
-def read_script(model: Any, options: Options) -> partition.Scripted:
+def read_script(model: Any, options: Options) -> partition.UnbuiltScript:
     """Reads a model as a script over several programs, in place of the stage "import" that raised OnData."""
-    return partition.scripted(importers.unread(model, **_import_options(options)))
+    return partition.partition_model(importers.unread(model, **_import_options(options)))
 
 
 def _import_options(options: Options) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class ScriptExplanation:
     """A model that becomes a script over several engines: why, its steps, and the explanation of each engine."""
 
     reason: str
-    scripted: partition.Scripted
+    scripted: partition.UnbuiltScript
     parts: tuple[Explanation, ...]
 
 

@@ -14,7 +14,7 @@ from pelton.codegen.template import Target
 from pelton.compiler.stages import run_stages, start
 from pelton.ir.imported import Imported, Info
 from pelton.importers.onnx import load as importer
-from pelton.importers.onnx.host_steps import OWN
+from pelton.importers.onnx.host_steps import HOST_FUNCTIONS
 from pelton.importers.onnx.node import READERS
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value
@@ -82,7 +82,7 @@ def table(domain: str) -> Iterator[Row]:
             body = newest is not None and (newest.has_function or newest.has_context_dependent_function)
             yield Row(name, opsets, "decomposed (the function of its schema)" if body else "host", ())
         elif op is None:
-            yield Row(name, opsets, "host" if (domain, name) in OWN else "decomposed", ())
+            yield Row(name, opsets, "host" if (domain, name) in HOST_FUNCTIONS else "decomposed", ())
         else:
             dtypes = native_dtypes(op)
             if dtypes:

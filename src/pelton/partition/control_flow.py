@@ -35,7 +35,7 @@ class Partitioner(Protocol):
 
     def name(self, known: Known, name: str) -> str: ...
 
-    def know(self, known: Known, name: str, t: TensorType | None) -> None: ...
+    def set_type(self, known: Known, name: str, t: TensorType | None) -> None: ...
 
     def inner(
         self, graph: UnreadGraph, known: Known, given: Mapping[str, TensorType | None]
@@ -72,7 +72,7 @@ def _if(partitioner: Partitioner, node: UnreadNode, control: Branches, known: Kn
     if isinstance(ours, ModelError) and not sound:
         raise ours
     for name, a, b in zip(node.outputs, sound[0], sound[-1]):
-        partitioner.know(known, name, _met(partitioner, name, a, b, inside))
+        partitioner.set_type(known, name, _common_type(partitioner, name, a, b, inside))
     return IfAction(condition, then, other, tuple(node.outputs))
 
 
@@ -96,7 +96,7 @@ def _symbols(known: Known) -> set[str]:
     return {s.name for t in known.types.values() if t is not None for s in dims.symbols(t.shape)}
 
 
-def _met(
+def _common_type(
     partitioner: Partitioner, name: str, a: TensorType | None, b: TensorType | None, inside: set[str]
 ) -> TensorType | None:
     """What two types have in common; a size is new where they differ, or are known within a block alone."""
@@ -110,7 +110,7 @@ def _met(
     return TensorType(a.dtype, tuple(size(i, d, e) for i, (d, e) in enumerate(zip(a.shape, b.shape))))
 
 
-def _carried(
+def _read_until_types_hold(
     partitioner: Partitioner, read: Callable[[Types], tuple[Block, Types]], given: Types, names: Sequence[str]
 ) -> tuple[Block, Types, Types]:
     """A body with types of what it carries that hold in all iterations: (body, those types, what it gives besides)."""
@@ -147,7 +147,7 @@ def _carried(
     )
 
 
-def _joined(
+def _stacked_types(
     partitioner: Partitioner, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]
 ) -> tuple[Types, tuple[tuple[str, tuple[int, ...]], ...]]:
     """The types of what iterations give when it is joined, and element type and shape of each where there is no
@@ -155,12 +155,12 @@ def _joined(
     joined: Types = []
     stacked: list[tuple[str, tuple[int, ...]]] = []
     for name, t, axis in zip(names, types, into):
-        met = _met(partitioner, name or "row", t, t, inside)
-        if met is None:
+        common = _common_type(partitioner, name or "row", t, t, inside)
+        if common is None:
             joined.append(None)
         else:
             count = partitioner.symbols.fresh(f"{name}_count")
-            joined.append(TensorType(met.dtype, (*met.shape[:axis], count, *met.shape[axis:])))
+            joined.append(TensorType(common.dtype, (*common.shape[:axis], count, *common.shape[axis:])))
         if t is None:
             stacked.append(("f32", ()))
         else:
@@ -188,12 +188,16 @@ def _loop(partitioner: Partitioner, node: UnreadNode, body: UnreadGraph, known: 
         return block, found[1:]
 
     trips, condition, *carried = (partitioner.name(known, name) for name in node.inputs)
-    block, types, more = _carried(partitioner, read, [known.type(name) for name in node.inputs[2:]], inputs[2:])
+    block, types, more = _read_until_types_hold(
+        partitioner, read, [known.type(name) for name in node.inputs[2:]], inputs[2:]
+    )
     inside = _symbols(known)
-    joined, stacked = _joined(partitioner, results[count:], more, [0] * len(more), inside)
-    for name, t in zip(results, [*(_met(partitioner, name, t, t, inside) for name, t in zip(results, types)), *joined]):
+    joined, stacked = _stacked_types(partitioner, results[count:], more, [0] * len(more), inside)
+    for name, t in zip(
+        results, [*(_common_type(partitioner, name, t, t, inside) for name, t in zip(results, types)), *joined]
+    ):
         if name:
-            partitioner.know(known, name, t)
+            partitioner.set_type(known, name, t)
     return LoopAction(trips, condition, tuple(carried), block, tuple(results), stacked)
 
 
@@ -230,7 +234,7 @@ def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: K
         return partitioner.inner(body, known, dict(zip(inputs, (*types, *map(slice_of, given[states:], axes)))))
 
     names = [partitioner.name(known, name) for name in node.inputs]
-    block, types, more = _carried(partitioner, read, given[:states], inputs[:states])
+    block, types, more = _read_until_types_hold(partitioner, read, given[:states], inputs[:states])
     if (
         any(t is None for t in more)
         and any(into)
@@ -239,10 +243,12 @@ def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: K
         raise ModelError(f"Scan cannot join what it gives along axes {list(into)} {where}")
     into = tuple(a if t is None else a % (t.rank + 1) for t, a in zip(more, into))
     inside = _symbols(known)
-    joined, stacked = _joined(partitioner, results[states:], more, into, inside)
-    for name, t in zip(results, [*(_met(partitioner, name, t, t, inside) for name, t in zip(results, types)), *joined]):
+    joined, stacked = _stacked_types(partitioner, results[states:], more, into, inside)
+    for name, t in zip(
+        results, [*(_common_type(partitioner, name, t, t, inside) for name, t in zip(results, types)), *joined]
+    ):
         if name:
-            partitioner.know(known, name, t)
+            partitioner.set_type(known, name, t)
     return ScanAction(
         tuple(names[:states]),
         tuple(names[states:]),

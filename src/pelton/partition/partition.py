@@ -27,11 +27,11 @@ from .control_flow import ScriptMark
 from .segment import Segment, Symbols, Unsettled
 
 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
-SPARE = 1 << 20
+MAX_FALLBACK_CONSTANTS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Scripted:
+class UnbuiltScript:
     """A model as a script whose engines are still to be built, one per program."""
 
     name: str
@@ -45,7 +45,7 @@ class Scripted:
     info: Info
 
 
-def scripted(model: Unread) -> Scripted:
+def partition_model(model: Unread) -> UnbuiltScript:
     """A model as a script. ModelError where that cannot be, either."""
     settled: dict[str, SizeConstraint] = {}
     tries = Counter[str]()  # by who wanted to know more of the sizes of the inputs
@@ -57,12 +57,16 @@ def scripted(model: Unread) -> Scripted:
             settled.update(e.settled)
 
 
-def _read(model: Unread, settled: Mapping[str, SizeConstraint], silent: Collection[str]) -> Scripted:
+def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Collection[str]) -> UnbuiltScript:
     """The script where open sizes are settled so."""
     given = model.interface(settled)
     known = Known({v.name: v.type for v in given.inputs}, dict(given.constants))
     partitioner = ModelPartitioner(
-        model, {s.name for v in given.inputs for s in dims.symbols(v.type.shape)}, given.open, given.observed, silent
+        model,
+        {s.name for v in given.inputs for s in dims.symbols(v.type.shape)},
+        given.open,
+        given.observed,
+        unanswered,
     )
     steps = partitioner.block(model.graph.nodes, known, given.outputs, {*known.types, *known.constants})
     main = Block(
@@ -76,7 +80,7 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], silent: Collecti
         warnings=tuple(dict.fromkeys([*given.warnings, *partitioner.warnings, *given.assumptions])),
     )
     ports = tuple(_port(model, name, known.type(name)) for name in given.outputs)
-    return Scripted(
+    return UnbuiltScript(
         model.graph.name or "main",
         given.inputs,
         ports,
@@ -107,19 +111,13 @@ class ModelPartitioner:
         self,
         model: Unread,
         given: set[str],
-        open: Mapping[str, str],
+        unspecified: Mapping[str, str],
         observed: Collection[str],
-        silent: Collection[str],
+        unanswered: Collection[str],
     ):
-        self.model, self.symbols, self.open, self._observed, self._silent = (
-            model,
-            Symbols(given),
-            open,
-            observed,
-            silent,
-        )
-        # sizes of the inputs, which fit every engine or are refused before
-        self._given = frozenset(given)
+        self.model, self.symbols, self.unspecified = model, Symbols(given), unspecified
+        self._observed, self._unanswered = observed, unanswered
+        self._given = frozenset(given)  # sizes of the inputs, which fit every engine or are refused before
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.host: list[str] = []
@@ -175,18 +173,21 @@ class ModelPartitioner:
                     )
         steps: list[Action] = []
         while rest:
-            segment = Segment(self.model, known, rest, self.symbols, self.open, self._observed, self._silent)
+            segment = Segment(self.model, known, rest, self.symbols, self.unspecified, self._observed, self._unanswered)
             for text in segment.reader.warnings:
                 if text not in self.warnings:
                     self.warnings.append(text)
-            if segment.hard:  # as early as can be, so that what follows is one segment
-                steps += [self._alone(node, known, segment.reasons.get(id(node), "")) for node in segment.hard]
-                hard = set(map(id, segment.hard))
+            if segment.unreadable:  # as early as can be, so that what follows is one segment
+                steps += [
+                    self._single_node_step(node, known, segment.reasons.get(id(node), ""))
+                    for node in segment.unreadable
+                ]
+                hard = set(map(id, segment.unreadable))
                 rest = [node for node in rest if id(node) not in hard]
             else:
-                needed = {*outputs}.union(*(node.reads for node in segment.rest))
+                needed = {*outputs}.union(*(node.reads for node in segment.waiting))
                 steps += self._run(segment, known, needed)
-                rest = segment.rest
+                rest = segment.waiting
         for name in outputs:
             if name not in known:
                 raise ModelError(f"output {name!r} is made by no node ({self.model.name})")
@@ -220,7 +221,7 @@ class ModelPartitioner:
 
     # --- steps
 
-    def _alone(self, node: UnreadNode, known: Known, reason: str) -> Action:
+    def _single_node_step(self, node: UnreadNode, known: Known, reason: str) -> Action:
         """A node that no program can hold."""
         found = control_flow.step(self, node, known)
         if not self._depth:
@@ -228,16 +229,16 @@ class ModelPartitioner:
                 ImportedNode(node.called, node.domain, node.operator, step="decomposed" if found else "host")
             )
         if found is None:
-            found = self.hosted(node, known, reason)
+            found = self.host_action(node, known, reason)
             for name, t in zip(
                 node.outputs, self.model.types(node, known, lambda hint, rank: self.symbols.fresh(hint, rank=rank))
             ):
                 if name:
-                    self.know(known, name, t)
+                    self.set_type(known, name, t)
             self.host.append(f"{node.title} (node {node.name or next(filter(None, node.outputs), node.operator)!r})")
         return found
 
-    def hosted(self, node: UnreadNode, known: Known, reason: str = "") -> HostAction:
+    def host_action(self, node: UnreadNode, known: Known, reason: str = "") -> HostAction:
         """A node by a function of arrays; ModelError, for that reason, where there is none."""
         found = self.model.call(node, reason)
         return HostAction(
@@ -248,7 +249,7 @@ class ModelPartitioner:
             found.outputs,
         )
 
-    def know(self, known: Known, name: str, t: TensorType | None) -> None:
+    def set_type(self, known: Known, name: str, t: TensorType | None) -> None:
         known.constants.pop(name, None)
         known.sizes.pop(name, None)
         known.types[name] = t
@@ -260,27 +261,27 @@ class ModelPartitioner:
         lists = False
         builder, constants = segment.reader.builder, segment.reader.builder.constants
         self.imported_nodes += segment.imported_nodes if not self._depth else ()
-        for name, thing in segment.results(needed).items():
+        for name, binding in segment.results(needed).items():
             if (
-                isinstance(thing, Value)
-                and thing in constants
+                isinstance(binding, Value)
+                and binding in constants
                 and not segment.settled
-                and name not in segment.by_numbers
+                and name not in segment.made_of_data_sizes
             ):
                 known.types.pop(name, None)
-                known.constants[name] = constants[thing]
-            elif isinstance(thing, Value):
+                known.constants[name] = constants[binding]
+            elif isinstance(binding, Value):
                 # constants, too, of which something is assumed, which is checked where the engine runs
-                tensors[name] = thing
-            elif isinstance(thing, MapSequence):
-                tensors[f"{name}.rows"] = thing.matrix
+                tensors[name] = binding
+            elif isinstance(binding, MapSequence):
+                tensors[f"{name}.rows"] = binding.matrix
                 after.append(
-                    HostAction(name, "rows", json.dumps({"keys": list(thing.keys)}), (f"{name}.rows",), (name,))
+                    HostAction(name, "rows", json.dumps({"keys": list(binding.keys)}), (f"{name}.rows",), (name,))
                 )
-                self.know(known, name, None)
+                self.set_type(known, name, None)
                 lists = True
             else:
-                parts = thing.values if isinstance(thing, ValueSequence) else ()
+                parts = binding.values if isinstance(binding, ValueSequence) else ()
                 inside = {f"{name}[{i}]": v for i, v in enumerate(parts) if v is not None}
                 held = {k: v for k, v in inside.items() if v in constants}
                 known.constants.update({k: constants[v] for k, v in held.items()})
@@ -288,13 +289,13 @@ class ModelPartitioner:
                 after.append(
                     HostAction(
                         name,
-                        "none" if thing is None else "list",
+                        "none" if binding is None else "list",
                         "",
                         tuple(self.name(known, k) for k in inside),
                         (name,),
                     )
                 )
-                self.know(known, name, None)
+                self.set_type(known, name, None)
                 lists = True
         if not tensors:
             return after
@@ -303,8 +304,8 @@ class ModelPartitioner:
         before = known.copy()
         for name, value in tensors.items():
             self._learn(segment, known, name, value)
-        otherwise = None if lists else self._otherwise(segment, before, graph)
-        run = RunAction(len(self.programs), feeds, tuple(tensors), otherwise)
+        fallback = None if lists else self._fallback(segment, before, graph)
+        run = RunAction(len(self.programs), feeds, tuple(tensors), fallback)
         info = Info(opsets=self.model.opsets, foreign=tuple(segment.reader.foreign_steps))
         self.programs.append(Imported(graph, info))
         return [run, *after]
@@ -313,9 +314,9 @@ class ModelPartitioner:
         """The type of a result as it is known outside of its segment."""
         shape: list[Size] = []
         for axis, d in enumerate(value.type.shape):
-            outside = None if d == 0 and name in segment.by_numbers else segment.out(d)
+            outside = None if d == 0 and name in segment.made_of_data_sizes else segment.size_outside(d)
             shape.append(self.symbols.fresh(f"{name}_{axis}", *_bounds(d)) if outside is None else outside)
-        self.know(known, name, TensorType(value.type.dtype, tuple(shape)))
+        self.set_type(known, name, TensorType(value.type.dtype, tuple(shape)))
         numbers = segment.reader.builder.sizes.get(value)
         if (
             numbers is not None
@@ -323,22 +324,22 @@ class ModelPartitioner:
             and not segment.settled
             and all(isinstance(n, (int, Dim)) for n in numbers.flat)
         ):
-            outside_numbers = [segment.out(n) for n in numbers.flat]
+            outside_numbers = [segment.size_outside(n) for n in numbers.flat]
             if None not in outside_numbers:
                 known.sizes[name] = np.array(outside_numbers, object).reshape(numbers.shape)
 
-    def _otherwise(self, segment: Segment, known: Known, graph: Graph) -> Block | None:
+    def _fallback(self, segment: Segment, known: Known, graph: Graph) -> Block | None:
         """The nodes of a segment one by one by reference, where its sizes may not fit, and that is no waste."""
         reads = {name for node in segment.taken for name in node.reads}
-        spare = sum(known.constants[name].nbytes for name in reads if name in known.constants)
+        constant_bytes = sum(known.constants[name].nbytes for name in reads if name in known.constants)
         found = {s.name for s in dims.symbols([v.type.shape for v in graph.inputs])}
-        if not segment.assumed and (found <= self._given or spare > SPARE):
+        if not segment.assumed and (found <= self._given or constant_bytes > MAX_FALLBACK_CONSTANTS):
             return None
         wanted, steps = {v.name for v in graph.outputs}, list[HostAction]()
         for node in reversed(segment.taken):
             if not wanted.isdisjoint(node.outputs):
                 try:
-                    steps.append(self.hosted(node, known))
+                    steps.append(self.host_action(node, known))
                 except ModelError:
                     return None  # nothing else can run it: sizes that do not fit are refused
                 wanted.update(node.reads)

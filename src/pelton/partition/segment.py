@@ -21,10 +21,10 @@ from pelton.ir.bindings import BROKEN, Broken, ValueSequence, Binding
 from pelton.ir.types import DType, TensorType
 from pelton.ir.unread import Known, Reader, Unread, UnreadNode
 
-FEW = 64  # elements of an array that may be taken as sizes
-USUAL = 100  # what programs are tuned for where the data decides a size
-ELEMENTS = 1_000_000  # that an array usually has at most where it decides all of them
-TRIES = 4  # assumptions made for the sake of one node
+MAX_SIZE_ELEMENTS = 64  # elements of an array that may be taken as sizes
+DEFAULT_OPTIMUM = 100  # what programs are tuned for where the data decides a size
+MAX_OPTIMUM_ELEMENTS = 1_000_000  # that an array usually has at most where it decides all of them
+MAX_TRIES = 4  # assumptions made for the sake of one node
 
 
 class Unsettled(Exception):
@@ -41,12 +41,14 @@ class Symbols:
     def __init__(self, taken: Iterable[str]):
         self._taken = set(taken)
 
-    def fresh(self, hint: str, least: int = 0, usual: int = USUAL, most: int = dims.UNBOUNDED, rank: int = 1) -> Size:
+    def fresh(
+        self, hint: str, minimum: int = 0, optimum: int = DEFAULT_OPTIMUM, maximum: int = dims.UNBOUNDED, rank: int = 1
+    ) -> Size:
         """rank: how many axes the array has, of which all may be as open: the more, the shorter they usually are."""
-        usual = min(usual, round(ELEMENTS ** (1 / rank)))
+        optimum = min(optimum, round(MAX_OPTIMUM_ELEMENTS ** (1 / rank)))
         name = identifier(hint, self._taken)
         self._taken.add(name)
-        return dims.symbol(name, least, max(least, min(usual, most)), most)
+        return dims.symbol(name, minimum, max(minimum, min(optimum, maximum)), maximum)
 
 
 class Segment:
@@ -59,62 +61,64 @@ class Segment:
         known: Known,
         nodes: Sequence[UnreadNode],
         symbols: Symbols,
-        open: Mapping[str, str],
+        unspecified: Mapping[str, str],
         observed: Collection[str],
-        silent: Collection[str],
+        unanswered: Collection[str],
     ):
-        self.model, self.known, self.nodes, self.symbols, self.open = model, known, nodes, symbols, open
+        self.model, self.known, self.nodes, self.symbols, self.unspecified = model, known, nodes, symbols, unspecified
         # open sizes for which it is known what a run has; nodes that do not get to know more of them
-        self._observed, self._silent = observed, silent
+        self._observed, self._unanswered = observed, unanswered
         self.settled: dict[str, SizeConstraint] = {}  # what is assumed of sizes of this segment
         self.assumed = False
         self._tries: dict[int, int] = {}
         self.reasons: dict[int, str] = {}  # id of a node → why it could not be read
-        while not self._attempt():
+        while not self._try_to_read():
             pass
 
     # --- reading
 
-    def _attempt(self) -> bool:
+    def _try_to_read(self) -> bool:
         """Reads what can be; False where it has to be done again, with more assumed or more taken as sizes."""
         self.reader = reader = self.model.reader(
             frozenset().union(*(node.reads for node in self.nodes), *(node.outputs for node in self.nodes))
         )
         self._bind(reader)
-        reader.known_sizes, reader.unanswered = self._told(), self._silent
+        reader.known_sizes, reader.unanswered = self._observed_sizes(), self._unanswered
         self.taken: list[UnreadNode] = []
-        self.hard: list[UnreadNode] = []
-        self.rest: list[UnreadNode] = []
+        self.unreadable: list[UnreadNode] = []
+        self.waiting: list[UnreadNode] = []
         self.imported_nodes: list[ImportedNode] = []
         broken = {name for name, t in self.known.types.items() if t is None}
         for i, node in enumerate(self.nodes):
-            things: Sequence[Binding | Broken] = (BROKEN,)
+            bindings: Sequence[Binding | Broken] = (BROKEN,)
             made = len(reader.builder.nodes)
             if broken.isdisjoint(node.reads):
-                problems, asked, stuck = len(reader.problems), len(reader.unknown), len(reader.undecided)
-                things = reader.read(node)
-                if any(t is BROKEN for t in things):
-                    wrong = reader.problems[problems:]
-                    if not (all(text in reader.on_data for text in wrong) or self.settled):
-                        raise ModelError(wrong[0])
-                    if self._tries.get(i, 0) < TRIES and self._eased(reader.unknown[asked:], reader.undecided[stuck:]):
+                problems, asked, undecided = len(reader.problems), len(reader.unknown), len(reader.undecided)
+                bindings = reader.read(node)
+                if any(t is BROKEN for t in bindings):
+                    new_problems = reader.problems[problems:]
+                    if not (all(text in reader.on_data for text in new_problems) or self.settled):
+                        raise ModelError(new_problems[0])
+                    if self._tries.get(i, 0) < MAX_TRIES and self._assume_more(
+                        reader.unknown[asked:], reader.undecided[undecided:]
+                    ):
                         self._tries[i] = self._tries.get(i, 0) + 1
                         return False
-                    self.reasons[id(node)] = wrong[0] if wrong else ""
+                    self.reasons[id(node)] = new_problems[0] if new_problems else ""
                     del reader.problems[problems:]
-                elif any(isinstance(t, ValueSequence) and None in t.values for t in things):
-                    things = (BROKEN,)  # parts whose sizes depend on the data
-            if any(t is BROKEN for t in things):
+                elif any(isinstance(t, ValueSequence) and None in t.values for t in bindings):
+                    bindings = (BROKEN,)  # parts whose sizes depend on the data
+            if any(t is BROKEN for t in bindings):
                 broken.update(node.outputs)
-                (self.hard if all(name in self.known for name in node.reads) else self.rest).append(node)
+                (self.unreadable if all(name in self.known for name in node.reads) else self.waiting).append(node)
                 continue
             self.taken.append(node)
             self.imported_nodes.append(
                 ImportedNode(node.called, node.domain, node.operator, (), reader.builder.nodes[made:])
             )
-            for name, thing in zip(node.outputs, things):
+            for name, binding in zip(node.outputs, bindings):
                 if name:
-                    reader.bind(name, thing)
+                    reader.bind(name, binding)
         return True
 
     def _bind(self, reader: Reader) -> None:
@@ -155,7 +159,7 @@ class Segment:
             if s.name not in self._inside:
                 self._define(s.name, s.name, Range(s.minimum, s.optimum, s.maximum), size, feed)
         for d, feed in places:
-            if isinstance(d, Dim) and str(d) not in self._inside and self._expressed(d) is None:
+            if isinstance(d, Dim) and str(d) not in self._inside and self._evaluate(d) is None:
                 low, high = dims.bounds(d)
                 name = next((n for n, outside in self._outside.items() if outside == d), None) or self._name(
                     f"{feed.name}_{feed.at}"
@@ -173,12 +177,12 @@ class Segment:
             elif (t := self.known.types[name]) is None:
                 continue
             elif name in self.known.sizes:
-                objects = np.array([self._in(d) for d in self.known.sizes[name].flat], object).reshape(
+                objects = np.array([self._size_inside(d) for d in self.known.sizes[name].flat], object).reshape(
                     self.known.sizes[name].shape
                 )
                 value = reader.builder.from_sizes(objects, t.dtype, name)
             else:
-                value = Value(TensorType(t.dtype, tuple(map(self._in, t.shape))), name)
+                value = Value(TensorType(t.dtype, tuple(map(self._size_inside, t.shape))), name)
                 self.inputs[value] = name
             reader.bind(name, value)
 
@@ -191,27 +195,27 @@ class Segment:
         self._outside[name], self.origin[name] = outside, feed
         inside: Size | None
         if isinstance(size, str):
-            inside = self._expressed(size)
+            inside = self._evaluate(size)
         elif isinstance(size, Range):
             inside = dims.symbol(name, *size)
         else:
             inside = size
         self._inside[key] = self._inside[name] = dims.symbol(name, *bounds) if inside is None else inside
 
-    def _expressed(self, d: Size | str) -> Size | None:
+    def _evaluate(self, d: Size | str) -> Size | None:
         """A size, or the text of one, by what is known in here; None where that does not do."""
         try:
             return parse_size(str(d), self._inside)
         except ValueError:
             return None
 
-    def _in(self, d: Size) -> Size:
+    def _size_inside(self, d: Size) -> Size:
         """A size as this segment has it."""
-        found = d if not isinstance(d, Dim) else self._inside.get(str(d), self._expressed(d))
+        found = d if not isinstance(d, Dim) else self._inside.get(str(d), self._evaluate(d))
         assert found is not None  # _bind has defined every one
         return found
 
-    def out(self, d: Size) -> Size | None:
+    def size_outside(self, d: Size) -> Size | None:
         """A size of this segment as it is known outside; None where what is assumed has a part in it."""
         if not isinstance(d, Dim):
             one = any(
@@ -226,28 +230,30 @@ class Segment:
         except ValueError:  # it only holds with what is assumed
             return None
 
-    def _eased(self, asked: Sequence[Value], stuck: Sequence) -> bool:
+    def _assume_more(self, asked: Sequence[Value], undecided: Sequence) -> bool:
         """Whether more can be taken as sizes, or assumed of them, for the sake of what a node wanted to know."""
         for value in asked:
-            names = self._decided_by(value)
+            names = self._deciding_inputs(value)
             if names:
                 for name in names:
                     t = self.known.types[name]
                     assert t is not None
                     # as often a place as a size
                     fresh = [
-                        self.symbols.fresh(f"{name}_{i}" if t.shape else name, usual=1) for i in range(int(t.size))
+                        self.symbols.fresh(f"{name}_{i}" if t.shape else name, optimum=1) for i in range(int(t.size))
                     ]
                     self.known.sizes[name] = np.array(fresh, object).reshape(t.shape)
                 return True
-        asks = [self._outer(s) for s in stuck if s.question is not None and s.where not in self._silent]
-        local = dict.fromkeys(name for name in self._outside if name not in self.open)
+        asks = [
+            self._question_outside(s) for s in undecided if s.question is not None and s.where not in self._unanswered
+        ]
+        local = dict.fromkeys(name for name in self._outside if name not in self.unspecified)
         everywhere = bool(asks) and all(
-            x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference)
+            x.name in self.unspecified for s in asks if s.question for x in dims.symbols(s.question.difference)
         )
         found: dict[str, SizeConstraint] = {}
         if asks:
-            found = constrain(asks, dict.fromkeys(self.open) if everywhere else local, self._observed)
+            found = constrain(asks, dict.fromkeys(self.unspecified) if everywhere else local, self._observed)
         if asks and not everywhere and all(s.given_up for s in found.values()):
             found = constrain(asks, dict.fromkeys(self._outside), self._observed)
         found = {
@@ -258,33 +264,38 @@ class Segment:
         self.settled.update(found)
         return bool(found)
 
-    def _outer(self, stuck: UndecidedNode) -> UndecidedNode:
+    def _question_outside(self, undecided: UndecidedNode) -> UndecidedNode:
         """The question as one of sizes of the model, where a run's are known: what follows is then known for all of
         it."""
-        q = stuck.question
+        q = undecided.question
         try:
             difference = 0 if q is None else parse_size(str(q.difference), self._outside)
         except ValueError:
-            return stuck
+            return undecided
         names = {x.name for x in dims.symbols(difference)}
         return (
-            replace(stuck, question=Undecided(str(q), difference, q.relation))
+            replace(undecided, question=Undecided(str(q), difference, q.relation))
             if q and names and names <= set(self._observed)
-            else stuck
+            else undecided
         )
 
-    def _told(self) -> set[str]:
+    def _observed_sizes(self) -> set[str]:
         """The sizes in here that follow from those of a run that is known."""
         return {name for name, d in self._outside.items() if {x.name for x in dims.symbols(d)} <= set(self._observed)}
 
-    def _decided_by(self, value: Value) -> list[str]:
+    def _deciding_inputs(self, value: Value) -> list[str]:
         """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more
         to it."""
         found = dict[str, None]()
         for v, maker in self.reader.builder.ancestors(value, self.inputs):
             if v in self.inputs:
                 outside = self.known.types[self.inputs[v]]  # of which nothing is assumed
-                if not v.type.dtype.is_integer or outside is None or not outside.known or v.type.size > FEW:
+                if (
+                    not v.type.dtype.is_integer
+                    or outside is None
+                    or not outside.known
+                    or v.type.size > MAX_SIZE_ELEMENTS
+                ):
                     return []
                 found[self.inputs[v]] = None
             elif maker is None or not sizes.can_fold(maker.op):
@@ -294,7 +305,7 @@ class Segment:
     # --- the result
 
     @cached_property
-    def by_numbers(self) -> set[str]:
+    def made_of_data_sizes(self) -> set[str]:
         """What is made of numbers of the data that are taken for sizes, which none is that is less than 0."""
         found = {feed.name for feed in self.origin.values() if feed.source == "value"}
         for node in self.taken:
@@ -343,7 +354,7 @@ class Segment:
                 )
                 feeds.append(self.origin[s.name])
         assumed = self.settled.keys() & self.origin.keys()
-        if not self.by_numbers.isdisjoint(v.name for v in graph.outputs):
+        if not self.made_of_data_sizes.isdisjoint(v.name for v in graph.outputs):
             assumed |= {name for name, feed in self.origin.items() if feed.source == "value"}
         for name in sorted(assumed - {s.name for s in dims.symbols([v.type.shape for v in inputs])}):
             inputs.append(Value(TensorType(DType.U8, (self._inside[name], 0)), f"{name}.assumed"))

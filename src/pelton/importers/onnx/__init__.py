@@ -20,4 +20,4 @@ def recognizes(source: Any) -> bool:
     )
 
 
-register(Format("ONNX", recognizes, load.load, load.examined, unread.unread))
+register(Format("ONNX", recognizes, load.load, load.examine, unread.unread))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
 # constants up to this many elements go into the model of the step: shapes may depend on them
-_BAKED = 64
-_EVALUATED = 1 << 28  # bytes of constants that a node may have to be evaluated at once
+_MAX_BAKED = 64
+_MAX_EVALUATED = 1 << 28  # bytes of constants that a node may have to be evaluated at once
 
 
 def title(n: Reading) -> str:
@@ -38,8 +38,8 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
     plain, contextual = schema.function_opset_versions, schema.context_dependent_function_opset_versions
     if plain:
         return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(_nearest(plain, n.opset)))
-    if contextual and all(t is None or isinstance(t, Value) for t in n.things):
-        types = [_type(t.type) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
+    if contextual and all(t is None or isinstance(t, Value) for t in n.bindings):
+        types = [_type(t.type) if isinstance(t, Value) else onnx.TypeProto() for t in n.bindings]
         try:
             body = schema.get_context_dependent_function_with_opset_version(
                 _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types]
@@ -71,14 +71,14 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
     node.name = node.doc_string = ""
     given: dict[str, Value] = {}
     for name in [*node.input, *sorted(names.read_by(n.node) - set(node.input))]:
-        thing = n.scope.find(name) if name and n.scope.sees(name) else None
-        if thing is not None and not isinstance(thing, (Value, Broken)):
+        binding = n.scope.find(name) if name and n.scope.sees(name) else None
+        if binding is not None and not isinstance(binding, (Value, Broken)):
             raise OnData(
-                f"{n.op} takes {kind_of(thing)}, which only exists while importing; it cannot become a step ({n.where})"
+                f"{n.op} takes {kind_of(binding)}, which only exists during import; it cannot become a step ({n.where})"
             )
-        if isinstance(thing, Value):
-            given[name] = thing
-    if astray(node, (v.type.rank for v in given.values())):
+        if isinstance(binding, Value):
+            given[name] = binding
+    if has_axis_out_of_range(node, (v.type.rank for v in given.values())):
         raise n.refuse(
             f"{n.op} names an axis that none of its inputs has:"
             f" {', '.join(map(str, (v.type for v in given.values()))) or 'there are none'}"
@@ -86,20 +86,22 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
     for i, name in enumerate(node.input):
         if name not in given:
             node.input[i] = ""
-    if lacking := [
+    if missing := [
         f.name
         for f, name in zip_longest(n.schema.inputs if n.schema else (), node.input)
         if f and f.option == f.option.Single and not name
     ]:
-        raise n.refuse(f"{n.op} needs its inputs {', '.join(lacking)}")
+        raise n.refuse(f"{n.op} needs its inputs {', '.join(missing)}")
     arrays = {name: n.builder.constants[v] for name, v in given.items() if v in n.builder.constants}
-    all_known = len(arrays) == len(given) and not n.is_random and sum(a.nbytes for a in arrays.values()) <= _EVALUATED
-    baked = {name: a for name, a in arrays.items() if all_known or a.size <= _BAKED}
-    wanted = [i for i in range(len(node.output)) if n.wants(i)]
+    all_known = (
+        len(arrays) == len(given) and not n.is_random and sum(a.nbytes for a in arrays.values()) <= _MAX_EVALUATED
+    )
+    baked = {name: a for name, a in arrays.items() if all_known or a.size <= _MAX_BAKED}
+    used = [i for i in range(len(node.output)) if n.is_output_used(i)]
     fed = {k: v for k, v in given.items() if k not in baked}
 
     def model(types: Mapping[int, TensorType]) -> onnx.ModelProto:
-        return _model(n, node, fed, baked, {node.output[i]: types.get(i) for i in wanted})
+        return _model(n, node, fed, baked, {node.output[i]: types.get(i) for i in used})
 
     try:
         run = ops_foreign.bounded(model({}))
@@ -108,7 +110,7 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
             f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}"
         ) from None
     if all_known:
-        values = tuple(n.builder.shared_constant(a) for a in _evaluated(n, run, model({})))
+        values = tuple(n.builder.shared_constant(a) for a in _evaluate(n, run, model({})))
     else:
         op, declared = ops_foreign.foreign(title(n)), {**n.declared(), **types}
         try:
@@ -118,24 +120,24 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
                 raise
             values = n.emit_all(op, *fed.values(), model=ops_foreign.packed(model(types)))
     out: list[Value | None] = [None] * len(node.output)
-    for i, value in zip(wanted, values):
+    for i, value in zip(used, values):
         out[i] = value
     return tuple(out)
 
 
-def astray(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
+def has_axis_out_of_range(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
     """Whether a node names an axis far outside of its inputs: the onnx package's inference of shapes would look
     there."""
     named = [i for a in node.attribute if a.name in ("axis", "axes") for i in (a.i, *a.ints)]
-    most = max(ranks, default=0) + len(named)
-    return any(not -most <= i <= most for i in named)
+    bound = max(ranks, default=0) + len(named)
+    return any(not -bound <= i <= bound for i in named)
 
 
-def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:
+def _evaluate(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:
     """The outputs of a node whose inputs are all known, whatever shape they turn out to have, if that is not out of
     proportion."""
-    if _foreseen(model) > _EVALUATED:
-        raise n.refuse(f"{n.op} of these constants would give a constant of more than {_EVALUATED >> 20} MiB")
+    if _inferred_elements(model) > _MAX_EVALUATED:
+        raise n.refuse(f"{n.op} of these constants would give a constant of more than {_MAX_EVALUATED >> 20} MiB")
     try:
         with np.errstate(all="ignore"):
             found = run.run(None, {})
@@ -146,12 +148,12 @@ def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> l
             f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported"
             f" ({n.where})"
         )
-    if sum(np.asarray(a).nbytes for a in found) > _EVALUATED:
-        raise n.refuse(f"{n.op} of these constants gives a constant of more than {_EVALUATED >> 20} MiB")
+    if sum(np.asarray(a).nbytes for a in found) > _MAX_EVALUATED:
+        raise n.refuse(f"{n.op} of these constants gives a constant of more than {_MAX_EVALUATED >> 20} MiB")
     return [np.asarray(a) for a in found]
 
 
-def _foreseen(model: onnx.ModelProto) -> int:
+def _inferred_elements(model: onnx.ModelProto) -> int:
     """Elements of the outputs, as far as onnx can tell without computing them."""
     try:
         inferred = ops_foreign.inferred(model)

@@ -20,7 +20,7 @@ from .file import Source
 from .node import MICROSOFT, READERS, attribute
 from .scope import domain_of
 
-_BAKED = 64  # elements of constants that shape inference may look at
+_MAX_BAKED = 64  # elements of constants that shape inference may look at
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 # (domain, op) → its name in ops.data, and its attributes there
-OWN: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     ("", "NonZero"): ("nonzero", lambda a: {}),
     ("", "Compress"): ("compress", lambda a: {"axis": a.get("axis")}),
     ("", "Unique"): ("unique", lambda a: {"axis": a.get("axis"), "sorted": bool(a.get("sorted", 1))}),
@@ -56,7 +56,7 @@ OWN: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]
 
 # what the package's evaluator has wrong for some opsets or attributes, or by functions that need to know types
 # beforehand: run as kernels do it
-OURS = {
+BY_PELTON = {
     "Softmax",
     "LogSoftmax",
     "Hardmax",
@@ -75,8 +75,8 @@ OURS = {
 
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> HostCall:
     """How a node runs by itself. ModelError, for that reason, where nothing can run it."""
-    if (domain_of(node.domain), node.op_type) in OWN:
-        name, attributes = OWN[domain_of(node.domain), node.op_type]
+    if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS:
+        name, attributes = HOST_FUNCTIONS[domain_of(node.domain), node.op_type]
         return HostCall(name, json.dumps(attributes(_attributes(node))), tuple(node.input), tuple(node.output))
     model = _model(opsets, node, {}, {})
 
@@ -85,7 +85,7 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
             kind, foreign.packed(model), tuple(i.name for i in model.graph.input), tuple(filter(None, node.output))
         )
 
-    if domain_of(node.domain) == "" and node.op_type in OURS:
+    if domain_of(node.domain) == "" and node.op_type in BY_PELTON:
         return of("read")
     try:
         foreign.bounded(model)
@@ -132,22 +132,22 @@ def types(
         return size(f"{node.output[i] or node.op_type}_{axis}", rank)
 
     given = [known.type(name) if name else None for name in node.input]
-    if (domain_of(node.domain), node.op_type) in OWN and given[0] is not None:
-        return _own_types(node, given[0], fresh(0, 0))[: len(node.output)]
-    spelled, arrays = {}, {}
+    if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS and given[0] is not None:
+        return _host_function_types(node, given[0], fresh(0, 0))[: len(node.output)]
+    protos, arrays = {}, {}
     for name in onnx_names.read_by(node):
         t = known.type(name)
-        if name in known.constants and known.constants[name].size <= _BAKED:
+        if name in known.constants and known.constants[name].size <= _MAX_BAKED:
             arrays[name] = known.constants[name]
         elif t is not None:
-            spelled[name] = onnx.helper.make_tensor_type_proto(foreign.CODES[t.dtype.value], foreign.spelled(t.shape))
+            protos[name] = onnx.helper.make_tensor_type_proto(foreign.CODES[t.dtype.value], foreign.spelled(t.shape))
     named = {str(d): d for t in given if t is not None for d in t.shape if isinstance(d, Dim)}
     inferred = onnx.ModelProto()
     try:
-        if not onnx_foreign.astray(
+        if not onnx_foreign.has_axis_out_of_range(
             node, (t.rank for name in onnx_names.read_by(node) if (t := known.type(name)) is not None)
         ):
-            inferred = foreign.inferred(_model(opsets, node, spelled, arrays))
+            inferred = foreign.inferred(_model(opsets, node, protos, arrays))
     except ValueError:
         pass
     found = {v.name: v.type for v in inferred.graph.output}
@@ -167,8 +167,8 @@ def types(
     return [read(i, name) for i, name in enumerate(node.output)]
 
 
-def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorType | None]:
-    attributes = OWN[domain_of(node.domain), node.op_type][1](_attributes(node))
+def _host_function_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorType | None]:
+    attributes = HOST_FUNCTIONS[domain_of(node.domain), node.op_type][1](_attributes(node))
     axis = attributes.get("axis")
     axis = None if axis is None else axis % max(x.rank, 1)
     if axis is None:

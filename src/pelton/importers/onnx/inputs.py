@@ -23,7 +23,7 @@ from .ports import Given
 from .program import Program
 from .scope import Scope
 
-SHOWN = 5  # names of a model that a message lists
+MAX_SHOWN = 5  # names of a model that a message lists
 DEFAULT_OPTIMUM = 128  # the optimum of unspecified dimensions other than the first of an input, whose optimum is 1
 # what exporters write where there is no name
 NO_NAME = re.compile(r"[\W\d_]*|none|null|nil|nan|unk|unknown|undefined|dynamic", re.IGNORECASE)
@@ -43,18 +43,18 @@ class Inputs:
         self.values: list[Value] = []
         self.defaulted: list[str] = []  # the axes that nobody gave sizes for: "image[0] (batch)"
         # names of the sizes that nobody gave and a run decides → the first such axis
-        self.open: dict[str, str] = {}
+        self.unspecified: dict[str, str] = {}
         self._settled, self._optimum = settled, optimum
         self._symbols: dict[str, str] = {}  # what a size goes by in the model → the name of its symbol
         self._named: dict[str, Size] = {}  # symbol → its size
         self._labels: dict[str, str] = {}  # symbol of a size that nobody gave → the first such axis
-        self._guessed: set[str] = set()  # symbols of sizes without an optimum
-        self._asked: dict[str, int] = {}  # what a size goes by → what it usually is
+        self._without_optimum: set[str] = set()  # symbols of sizes without an optimum
+        self._optima: dict[str, int] = {}  # what a size goes by → its optimum
         self.observed: set[str] = set()  # those of the open sizes whose optimum was given
         declared = [i for part in given.parts for i in part.tensors]
         names = self._names(program, declared, given.shapes)
         axes = self._axes(program, declared, given.shapes, names)
-        program.open, program.known_sizes = self.open, self.observed
+        program.unspecified, program.known_sizes = self.unspecified, self.observed
         for part in given.parts:
             try:
                 if part.problem:
@@ -66,7 +66,7 @@ class Inputs:
                     for i in part.tensors
                 ]
                 program.inputs.update(made if not part.sequence else ())
-                program.bind(scope, part.name, part.thing(made))
+                program.bind(scope, part.name, part.binding(made))
             except ModelError as e:
                 program.problems.append(str(e))
                 program.bind(scope, part.name, BROKEN)
@@ -80,16 +80,16 @@ class Inputs:
     @property
     def free(self) -> dict[str, Symbol]:
         """The symbols of the open sizes by name."""
-        return {name: next(iter(dims.symbols(self._named[name]))) for name in self.open}
+        return {name: next(iter(dims.symbols(self._named[name]))) for name in self.unspecified}
 
-    def told(self, settled: Mapping[str, SizeConstraint], model: str) -> list[str]:
+    def assumptions(self, settled: Mapping[str, SizeConstraint], model: str) -> list[str]:
         """Warnings: what is assumed of the sizes that nobody gave. None where it was said what they usually are: others
         get engines as they come."""
         if self._optimum is not None:
             return []
         # of axes: what a size is a multiple of comes after it
         sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}
-        free = [f"{label} ({dims.optimum(sizes[label])})" for label in self.open.values()]
+        free = [f"{label} ({dims.optimum(sizes[label])})" for label in self.unspecified.values()]
         found = (
             [
                 f"nobody gave the sizes {', '.join(free)}: any will do, the engine is tuned for those in brackets; "
@@ -109,7 +109,7 @@ class Inputs:
                 found.append(f"the size {label} has to be a multiple of {s.step} ({s.why})")
             elif not isinstance(s.size, Range):
                 found.append(f"nobody gave the size {label}: it has to be {s.size} ({s.why})")
-            elif name in self.open:
+            elif name in self.unspecified:
                 found.append(
                     f"the size {label} is taken from {s.size.minimum} to"
                     f" {s.size.maximum if s.size.maximum < dims.UNBOUNDED else 'any'} ({s.why})"
@@ -119,7 +119,9 @@ class Inputs:
     def assumed(self, settled: Mapping[str, SizeConstraint]) -> list[str]:
         """The sizes that were given up and that nobody gave, with what was taken for them: "x[2] (height) = 128"."""
         return [
-            f"{self._labels[name]} = {s.size}" for name, s in settled.items() if s.given_up and name in self._guessed
+            f"{self._labels[name]} = {s.size}"
+            for name, s in settled.items()
+            if s.given_up and name in self._without_optimum
         ]
 
     def _names(
@@ -159,15 +161,15 @@ class Inputs:
         the ranks of the inputs."""
         # to what the size goes by: the model's name for it, else "input[axis]"
         axes: dict[tuple[str, int], str] = {}
-        wanted: dict[str, int | Range] = {}
-        nobody: list[tuple[str, str]] = []
+        requested: dict[str, int | Range] = {}
+        unspecified: list[tuple[str, str]] = []
         params: dict[str, tuple[str, int]] = {}  # names and expressions → where they stand first
         for i in declared:
             shape, optimum, tensor = given.get(i.name), (self._optimum or {}).get(i.name, ()), i.type.tensor_type
             if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
                 raise InputError(
-                    f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_spelled(tensor.shape)}), the shape given has"
-                    f" {len(shape)}: [{', '.join(map(str, shape))}]"
+                    f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_format_shape(tensor.shape)}), the shape"
+                    f" given has {len(shape)}: [{', '.join(map(str, shape))}]"
                 )
             unknown = [onnx.TensorShapeProto.Dimension()] * len(shape or optimum)
             for axis, d in enumerate(tensor.shape.dim if tensor.HasField("shape") else unknown):
@@ -185,11 +187,11 @@ class Inputs:
                         " supported, give a smaller size"
                     )
                 if size is not None:
-                    wanted.setdefault(key, size)
+                    requested.setdefault(key, size)
                 else:
-                    nobody.append((key, f"{i.name}[{axis}]" + (f" ({name})" if name else "")))
+                    unspecified.append((key, f"{i.name}[{axis}]" + (f" ({name})" if name else "")))
                     if axis < len(optimum):
-                        self._asked.setdefault(key, optimum[axis])
+                        self._optima.setdefault(key, optimum[axis])
         sizes: dict[str, Size] = {}
         named = set(names.values())
         expressions = [key for key in params if key in named and not key.isidentifier()]
@@ -198,15 +200,15 @@ class Inputs:
             self._symbols[key] = identifier(
                 key if key in named else "_".join(map(str, params[key])), self._symbols.values()
             )
-        for key in sorted(plain, key=self._depends):  # what is made of others after those
-            sizes[key] = self._size(key, *params[key], wanted.get(key), key in named)
+        for key in sorted(plain, key=self._depends_on_others):  # what is made of others after those
+            sizes[key] = self._size(key, *params[key], requested.get(key), key in named)
         for key in expressions:
-            sizes[key] = self._expressed(program, key, *params[key], wanted.get(key), sizes)
-        self.defaulted = [text for key, text in nobody if key not in wanted and key in self._symbols]
+            sizes[key] = self._evaluate_expression(program, key, *params[key], requested.get(key), sizes)
+        self.defaulted = [text for key, text in unspecified if key not in requested and key in self._symbols]
         return {place: sizes[key] for place, key in axes.items()}
 
-    def _expressed(
-        self, program: Program, key: str, name: str, axis: int, wanted: int | Range | None, sizes: Mapping[str, Size]
+    def _evaluate_expression(
+        self, program: Program, key: str, name: str, axis: int, requested: int | Range | None, sizes: Mapping[str, Size]
     ) -> Size:
         """An expression of other names ("past + sequence"), or a name that is no plain word, as is an expression that
         what was given contradicts."""
@@ -216,8 +218,8 @@ class Inputs:
             found = None
         if found is None:
             self._symbols[key] = identifier(key, self._symbols.values())
-            return self._size(key, name, axis, wanted, True)
-        said = self._asked.get(key, wanted)
+            return self._size(key, name, axis, requested, True)
+        said = self._optima.get(key, requested)
         if said is None:
             low, high = 0, dims.UNBOUNDED
         elif isinstance(said, int):
@@ -225,57 +227,62 @@ class Inputs:
         else:
             low, high = said.minimum, said.maximum
         if low <= dims.optimum(found) <= high:
-            return wanted if isinstance(wanted, int) else found
-        if isinstance(wanted, Range):
-            raise InputError(f"the shapes given say both {wanted} and {dims.optimum(found)} for the dimension {key!r}")
+            return requested if isinstance(requested, int) else found
+        if isinstance(requested, Range):
+            raise InputError(
+                f"the shapes given say both {requested} and {dims.optimum(found)} for the dimension {key!r}"
+            )
         program.warn(
             f"the model says that axis {axis} of input {name!r} is {key}, {dims.optimum(found)} elements by what was"
             f" given, but it is {said}: it is taken for a size of its own ({program.source.name})"
         )
         self._symbols[key] = identifier(key, self._symbols.values())
-        return self._size(key, name, axis, wanted, True)
+        return self._size(key, name, axis, requested, True)
 
-    def _size(self, key: str, name: str, axis: int, wanted: int | Range | None, named: bool) -> Size:
+    def _size(self, key: str, name: str, axis: int, requested: int | Range | None, named: bool) -> Size:
         """A number, or a symbol of its own, or a multiple of one."""
-        if isinstance(wanted, int):
-            return wanted
+        if isinstance(requested, int):
+            return requested
         symbol = self._symbols[key]
-        if wanted is not None:
-            self._named[symbol] = dims.symbol(symbol, *wanted)
+        if requested is not None:
+            self._named[symbol] = dims.symbol(symbol, *requested)
             return self._named[symbol]
-        return self._opened(
+        return self._dynamic_size(
             symbol,
             f"{name}[{axis}]" + (f" ({key})" if named else ""),
             Range(1, default_optimum(axis)),
-            self._asked.get(key),
+            self._optima.get(key),
         )
 
-    def _opened(self, symbol: str, label: str, range: Range, asked: int | None) -> Size:
+    def _dynamic_size(self, symbol: str, label: str, range: Range, optimum: int | None) -> Size:
         """A size that nobody gave, by what it was found that it has to be."""
         self._labels[symbol] = label
-        if asked is None:
-            self._guessed.add(symbol)
+        if optimum is None:
+            self._without_optimum.add(symbol)
         settled = self._settled.get(symbol)
         if settled is not None and isinstance(settled.size, (str, int)):  # others may be made of it
             self._named[symbol] = (
                 parse_size(settled.size, self._named) if isinstance(settled.size, str) else settled.size
             )
-        elif asked == 0:
+        elif optimum == 0:
             # nothing at all: most of what there is to say of other sizes does not hold for it
             self._named[symbol] = 0
         elif settled is not None and isinstance(settled.size, Range) and settled.step > 1:
-            inner = self._opened(
-                multiple(symbol, settled.step), label, settled.size, None if asked is None else asked // settled.step
+            inner = self._dynamic_size(
+                multiple(symbol, settled.step),
+                label,
+                settled.size,
+                None if optimum is None else optimum // settled.step,
             )
             self._named[symbol] = settled.step * inner
         else:
             range = settled.size if settled is not None and isinstance(settled.size, Range) else range
-            if asked is not None:
-                range = range._replace(optimum=min(max(asked, range.minimum), range.maximum))
+            if optimum is not None:
+                range = range._replace(optimum=min(max(optimum, range.minimum), range.maximum))
             self._named[symbol] = dims.symbol(symbol, *range)
             if not dims.is_known(self._named[symbol]):  # the bounds may leave one number
-                self.open[symbol] = label
-                if asked is not None:
+                self.unspecified[symbol] = label
+                if optimum is not None:
                     self.observed.add(symbol)
         return self._named[symbol]
 
@@ -286,7 +293,7 @@ class Inputs:
         self.values.append(Value(type, i.name))
         return self.values[-1]
 
-    def _depends(self, key: str) -> bool:
+    def _depends_on_others(self, key: str) -> bool:
         """Whether a size is made of others."""
         settled = self._settled.get(self._symbols[key])
         return settled is not None and isinstance(settled.size, str)
@@ -334,8 +341,8 @@ def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str
     names = dict.fromkeys(known)
     for name in given:
         if name not in names:
-            has = ", ".join(map(repr, [*names][:SHOWN])) + (
-                f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            has = ", ".join(map(repr, [*names][:MAX_SHOWN])) + (
+                f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
             )
             raise InputError(
                 f"{what} names {name!r}, but the model has no such name among its {kind}{near(name, names)}; it has"
@@ -343,7 +350,7 @@ def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str
             )
 
 
-def _spelled(shape: onnx.TensorShapeProto) -> str:
+def _format_shape(shape: onnx.TensorShapeProto) -> str:
     return (
         "x".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in shape.dim) or "a scalar"
     )

@@ -23,13 +23,13 @@ from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
 from . import microsoft, ops  # noqa: F401  (readers)
 from .file import Source, read
 from .inputs import Inputs, check_names, default_optimum
-from .ports import Given, Sizes, apart
+from .ports import Given, Sizes, split_inputs
 from .program import Program
 from .scope import Scope, domain_of
 from .translate import Translator
 
 OLDEST = 6  # what is older is converted
-SHOWN = 8  # problems listed in one message
+MAX_SHOWN = 8  # problems listed in one message
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ def load(
     replaced), or says what there is: a list of arrays for a sequence, None for an optional without a value. ModelError
     lists what is wrong with the model, InputError with the arguments.
     """
-    program, found = examine(source, shapes, outputs, values, optimum)
+    program, found = import_model(source, shapes, outputs, values, optimum)
     _log(program)
     if isinstance(found, ModelError):
         raise found
     return found
 
 
-def examine(
+def import_model(
     source: str | os.PathLike | bytes | onnx.ModelProto | Source,
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
@@ -71,7 +71,7 @@ def examine(
 ) -> tuple[Program, Imported | ModelError]:
     """The same for those who want to know what became of each node: what was read, and the program, or why there is
     none. ModelError where not even the interface of the model can be read."""
-    found = converted(read(source))
+    found = convert_opset(read(source))
     arrays: dict[str, np.ndarray] = {}
     given = given_inputs(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
@@ -81,11 +81,11 @@ def examine(
         program = Program(found, arrays)
         return Outcome(program, *_read(program, given, settled, outputs, optimum), settled)
 
-    best = _as_open_as_can_be(read_with)
+    best = _read_with_fewest_assumptions(read_with)
     program, inputs, results, settled = best
     if program.problems:
-        return program, _refusal(best, found.name)
-    for text in inputs.told(settled, found.name):
+        return program, _error(best, found.name)
+    for text in inputs.assumptions(settled, found.name):
         program.warn(text)
     graph = program.builder.finish(inputs.values, results.ports)
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < UNBOUNDED else None) for s in symbols(graph)}
@@ -97,15 +97,15 @@ def examine(
         sizes,
         tuple(inputs.defaulted),
         tuple(program.foreign_steps),
-        tuple(program.lacking),
-        given.told(),
+        tuple(program.deciding_inputs),
+        given.describe(),
         tuple(program.warnings),
         tuple(inputs.assumed(settled)),
     )
     return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
 
 
-def examined(
+def examine(
     source: str | os.PathLike | bytes | onnx.ModelProto | Source,
     shapes: Mapping[str, Shape] | None = None,
     outputs: Iterable[str] | None = None,
@@ -114,7 +114,7 @@ def examined(
 ) -> Examined:
     """The same for those who know no format."""
     source = read(source)
-    program, found = examine(source, shapes, outputs, values, optimum)
+    program, found = import_model(source, shapes, outputs, values, optimum)
     graph = source.model.graph
     held = {t.name for t in graph.initializer}
     sizes = {
@@ -134,7 +134,7 @@ def examined(
         program.imported_nodes,
         program.problems,
         program.warnings,
-        program.open,
+        program.unspecified,
         sizes,
     )
 
@@ -153,39 +153,43 @@ class Outcome(NamedTuple):
         if not self.program.problems:
             severity = 0
         else:
-            severity = 1 if self.program.only_on_data() else 2
+            severity = 1 if self.program.has_only_data_problems() else 2
         return severity, len(self.program.foreign_steps)
 
 
-def _as_open_as_can_be(read_with: Callable[[Mapping[str, SizeConstraint]], Outcome]) -> Outcome:
+def _read_with_fewest_assumptions(read_with: Callable[[Mapping[str, SizeConstraint]], Outcome]) -> Outcome:
     """The model, read for as many sizes as it can be. Where a run's are known, sizes become numbers also where that
     spares steps of the onnx package, or a script."""
     first = read_with({})
-    best = _settled(first, read_with)
+    best = _settle(first, read_with)
     known = {
         name: SizeConstraint(x.optimum, "as numbers, it is a shorter program", given_up=True)
         for name, x in first.inputs.free.items()
         if name in first.inputs.observed
     }
     if known and (best.program.problems or best.program.foreign_steps):
-        fixed = _settled(read_with(known), read_with)
-        best = fixed if fixed.rank < best.rank or best.program.problems and not best.program.only_on_data() else best
+        fixed = _settle(read_with(known), read_with)
+        best = (
+            fixed
+            if fixed.rank < best.rank or best.program.problems and not best.program.has_only_data_problems()
+            else best
+        )
     # it was before others were, or without need
     for name in reversed([name for name, s in best.settled.items() if s.given_up]):
-        again = _settled(read_with({k: s for k, s in best.settled.items() if k != name}), read_with, numbers=False)
+        again = _settle(read_with({k: s for k, s in best.settled.items() if k != name}), read_with, numbers=False)
         best = again if not again.program.problems and again.rank <= best.rank else best
     return best
 
 
-def _settled(
+def _settle(
     found: Outcome, read_with: Callable[[Mapping[str, SizeConstraint]], Outcome], numbers: bool = True
 ) -> Outcome:
     """Settles sizes for as long as that gets further; `numbers`: also by taking for numbers what others could be,
     too."""
     tries = Counter[str]()  # by where reading was stuck
-    while found.program.problems and found.program.undecided and not found.program.certain:
+    while found.program.problems and found.program.undecided and not found.program.has_certain_problems:
         program, inputs = found.program, found.inputs
-        if program.only_on_data() and not any(s.question for s in program.undecided):
+        if program.has_only_data_problems() and not any(s.question for s in program.undecided):
             break
         place = program.undecided[0].where
         tries[place] += 1
@@ -196,14 +200,14 @@ def _settled(
     return found
 
 
-def _refusal(found: Outcome, name: str) -> ModelError:
+def _error(found: Outcome, name: str) -> ModelError:
     """The error to raise, of the kind that says whether another run may do."""
     program = found.program
-    text, lacking = _listed(program.problems, name), tuple(program.lacking)
-    if program.only_on_data():
+    text, lacking = _format_problems(program.problems, name), tuple(program.deciding_inputs)
+    if program.has_only_data_problems():
         return OnData(text, lacking)
     assumed = found.inputs.assumed(found.settled)
-    if assumed and not program.certain:
+    if assumed and not program.has_certain_problems:
         return OnSizes(
             f"{text}; nobody gave the size{'s' * (len(assumed) > 1)} {', '.join(assumed)}, for which the model may be"
             " another",
@@ -222,7 +226,7 @@ def given_inputs(
     }
     declared = [i for i in graph.input if i.name not in stored]  # before IR 4 initializers are listed, too
     check_names("values", values, [i.name for i in graph.input], "inputs")
-    replaced = apart([i for i in graph.input if i.name in stored and i.name in values], {}, values)
+    replaced = split_inputs([i for i in graph.input if i.name in stored and i.name in values], {}, values)
     for name, array in replaced.values.items():
         if list(array.shape) != stored[name]:
             raise InputError(
@@ -230,7 +234,7 @@ def given_inputs(
                 f" {stored[name]}"
             )
     arrays.update(replaced.values)
-    given = apart(declared, shapes, values)
+    given = split_inputs(declared, shapes, values)
     check_names(
         "shapes", shapes, [*(i.name for i in declared), *(t.name for p in given.parts for t in p.tensors)], "inputs"
     )
@@ -249,7 +253,7 @@ def _read(
     if found.opset is not None:
         program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
     scope = Scope(opsets_of(program))
-    program.constants_of(graph, scope)
+    program.bind_initializers(graph, scope)
     names = [p.name for p in given.parts]
     if len(set(names)) < len(names):
         raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
@@ -260,22 +264,22 @@ def _read(
     results = Results({}, {})
     optional = {o.name for o in graph.output if o.type.WhichOneof("value") == "optional_type"}
     for name in names:
-        thing = scope.find(name) if scope.sees(name) else None
-        if isinstance(thing, ValueSequence) and None not in thing.values:
-            ports = {f"{name}[{k}]": v for k, v in enumerate(thing.values) if v is not None}
+        binding = scope.find(name) if scope.sees(name) else None
+        if isinstance(binding, ValueSequence) and None not in binding.values:
+            ports = {f"{name}[{k}]": v for k, v in enumerate(binding.values) if v is not None}
             results.ports.update(ports)
             results.forms[name] = list(ports)
-        elif isinstance(thing, MapSequence):
-            results.ports[name] = thing.matrix
-            results.forms[name] = {"rows": name, "keys": list(thing.keys)}
-        elif isinstance(thing, Value):
-            results.ports[name] = thing
-        elif thing is None and scope.sees(name) and name in optional:
+        elif isinstance(binding, MapSequence):
+            results.ports[name] = binding.matrix
+            results.forms[name] = {"rows": name, "keys": list(binding.keys)}
+        elif isinstance(binding, Value):
+            results.ports[name] = binding
+        elif binding is None and scope.sees(name) and name in optional:
             results.forms[name] = None
-        elif thing is not BROKEN and not program.undecided:  # reading stops where it is stuck
+        elif binding is not BROKEN and not program.undecided:  # reading stops where it is stuck
             what = (
                 "is a sequence of tensors whose sizes depend on the data"
-                if isinstance(thing, ValueSequence)
+                if isinstance(binding, ValueSequence)
                 else "is made by no node"
             )
             program.problems.append(f"output {name!r} {what} ({found.name})")
@@ -287,14 +291,14 @@ def _log(program: Program) -> None:
         log.warning("%s", text)
 
 
-def _listed(problems: list[str], name: str) -> str:
+def _format_problems(problems: list[str], name: str) -> str:
     if len(problems) == 1:
         return problems[0]
-    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-    return "\n  - ".join([f"{len(problems)} problems in {name}:", *problems[:SHOWN], *more])
+    more = [f"and {len(problems) - MAX_SHOWN} more"] if len(problems) > MAX_SHOWN else []
+    return "\n  - ".join([f"{len(problems)} problems in {name}:", *problems[:MAX_SHOWN], *more])
 
 
-def converted(found: Source) -> Source:
+def convert_opset(found: Source) -> Source:
     """The model, in the oldest opset that readers know if it is older."""
     version = min((o.version for o in found.model.opset_import if not domain_of(o.domain)), default=OLDEST)
     if version >= OLDEST:

@@ -26,12 +26,12 @@ from pelton.ops import Op, get
 from pelton.ops.foreign import DTYPES
 
 from .program import Program
-from .scope import Scope, called
+from .scope import Scope, node_label
 
 MICROSOFT = "com.microsoft"
 ADVICE = "give numbers, or ranges that decide it, with shapes="
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-FILLED = 1 << 20  # elements that a constant made of nothing may have
+MAX_FILLED = 1 << 20  # elements that a constant made of nothing may have
 Schema = Any  # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
 
 
@@ -62,7 +62,7 @@ READERS: dict[tuple[str, str], NodeReader] = {}
 
 
 def reads(*ops: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
-    """Declares a function as the reader of ONNX ops: it emits our ops and gives a thing per output."""
+    """Declares a function as the reader of ONNX ops: it emits our ops and gives a binding per output."""
 
     def declare(reader: NodeReader) -> NodeReader:
         for op in ops:
@@ -84,7 +84,7 @@ def schema_of(op: str, opset: int, domain: str) -> Schema:
 
 @dataclass
 class Reading:
-    """A node, its inputs as things of our program, and what its reader needs to translate it."""
+    """A node, its inputs as bindings of our program, and what its reader needs to translate it."""
 
     program: Program
     translator: SubgraphTranslator
@@ -93,7 +93,7 @@ class Reading:
     domain: str
     opset: int
     schema: Schema  # None where the onnx package has none
-    things: tuple[Binding, ...]
+    bindings: tuple[Binding, ...]
 
     @property
     def op(self) -> str:
@@ -135,17 +135,17 @@ class Reading:
         return value
 
     def optional(self, i: int) -> Value | None:
-        thing = self.things[i] if i < len(self.things) else None
-        if thing is not None and not isinstance(thing, Value):
-            raise self.refuse(f"{self.op} needs a tensor as input {i}, got {kind_of(thing)}")
-        return thing
+        binding = self.bindings[i] if i < len(self.bindings) else None
+        if binding is not None and not isinstance(binding, Value):
+            raise self.refuse(f"{self.op} needs a tensor as input {i}, got {kind_of(binding)}")
+        return binding
 
     def items(self, i: int) -> tuple[Value, ...]:
-        thing = self.things[i] if i < len(self.things) else None
-        if not isinstance(thing, ValueSequence):
+        binding = self.bindings[i] if i < len(self.bindings) else None
+        if not isinstance(binding, ValueSequence):
             raise self.refuse(f"{self.op} needs a sequence as input {i}")
-        known = tuple(v for v in thing.values if v is not None)
-        if len(known) < len(thing.values):
+        known = tuple(v for v in binding.values if v is not None)
+        if len(known) < len(binding.values):
             raise OnData(
                 f"{self.op} needs the parts of a sequence whose sizes depend on the data; give the model fixed sizes"
                 f" ({self.where})"
@@ -154,19 +154,19 @@ class Reading:
 
     def length(self, i: int) -> int:
         """How many values a sequence has."""
-        thing = self.things[i] if i < len(self.things) else None
-        return len(thing.values) if isinstance(thing, ValueSequence) else len(self.items(i))
+        binding = self.bindings[i] if i < len(self.bindings) else None
+        return len(binding.values) if isinstance(binding, ValueSequence) else len(self.items(i))
 
     @property
     def inputs(self) -> tuple[Value, ...]:
         """All inputs of an op that has no optional ones."""
-        return tuple(self.input(i) for i in range(len(self.things)))
+        return tuple(self.input(i) for i in range(len(self.bindings)))
 
-    def value(self, thing: Binding) -> Value:
-        """A thing that has to be a tensor."""
-        if not isinstance(thing, Value):
-            raise self.refuse(f"{self.op} needs tensors, got {kind_of(thing)}")
-        return thing
+    def value(self, binding: Binding) -> Value:
+        """A binding that has to be a tensor."""
+        if not isinstance(binding, Value):
+            raise self.refuse(f"{self.op} needs tensors, got {kind_of(binding)}")
+        return binding
 
     def known(self, value: Value | None) -> np.ndarray | None:
         """The array of a constant, None for everything else."""
@@ -177,18 +177,18 @@ class Reading:
         array = self.builder.elements(self.input(i))
         if array is None:
             self.program.unknown.append(self.input(i))
-            inputs = self.program.lacks(self.input(i))
+            inputs = self.program.note_deciding_inputs(self.input(i))
             reason = (
-                f"on {_inputs(inputs)} of the model; give what it is with values={{{inputs[0]!r}: ...}}"
+                f"on {_format_inputs(inputs)} of the model; give what it is with values={{{inputs[0]!r}: ...}}"
                 if inputs
                 else "on the data; give the model fixed sizes, or declare the shapes of its outputs"
             )
             raise OnData(f"{self.op} needs a constant as its {what}, but it depends {reason} ({self.where})", inputs)
         return array
 
-    def lacks(self, i: int) -> None:
+    def note_deciding_inputs(self, i: int) -> None:
         """Notes that knowing input i would spare a foreign step."""
-        self.program.lacks(self.input(i))
+        self.program.note_deciding_inputs(self.input(i))
 
     def integers(self, i: int, what: str) -> tuple[Size, ...]:
         """A constant input as integers, or sizes."""
@@ -198,9 +198,9 @@ class Reading:
         """The same for an input that may be absent."""
         return None if self.optional(i) is None else self.integers(i, what)
 
-    def wants(self, i: int) -> bool:
+    def is_output_used(self, i: int) -> bool:
         """Whether anybody reads the i-th output."""
-        return i < len(self.node.output) and bool(self.node.output[i]) and self.node.output[i] in self.scope.wanted
+        return i < len(self.node.output) and bool(self.node.output[i]) and self.node.output[i] in self.scope.used_names
 
     def declared(self) -> dict[int, TensorType]:
         """The types that the model itself states for outputs of this node."""
@@ -237,7 +237,7 @@ class Reading:
             last = expand_op(op, inputs, op.complete(attrs)).nodes[-1].op if op.stepwise else op
             hint = f"{next(filter(None, self.node.output), '')}.{last.name}"
             return self.builder.emit(
-                op, inputs, attrs, names=repeat(hint), node_name=called(self.node), random=self.is_random
+                op, inputs, attrs, names=repeat(hint), node_name=node_label(self.node), random=self.is_random
             )
         except Undecided as e:
             raise self.refuse(f"{e}; {ADVICE}") from e
@@ -271,14 +271,14 @@ class Reading:
 
     def filled(self, number: float, shape: tuple[Size, ...], dtype: DType) -> Value:
         """One number everywhere."""
-        few = is_known(*shape) and math.prod(shape) <= FILLED
+        few = is_known(*shape) and math.prod(shape) <= MAX_FILLED
         return self.constant(np.full(shape, number), dtype) if few else self.expand(self.constant(number, dtype), shape)
 
     def count(self, size: Size, dtype: DType = I64) -> Value:
         """0, 1, … size − 1."""
         return (
             self.constant(np.arange(size), dtype)
-            if is_known(size) and size <= FILLED
+            if is_known(size) and size <= MAX_FILLED
             else self.emit("iota", size=size, dtype=dtype)
         )
 
@@ -333,12 +333,12 @@ class Reading:
         if schema is None:
             return
         low, high = schema.min_input, schema.max_input
-        if not low <= len(self.things) <= high:
+        if not low <= len(self.bindings) <= high:
             if low == high:
                 counts = f"{low}"
             else:
                 counts = f"{low} to {high}" if high < 2**30 else f"{low} and more"
-            raise self.refuse(f"{self.op} needs {counts} inputs, got {len(self.things)}")
+            raise self.refuse(f"{self.op} needs {counts} inputs, got {len(self.bindings)}")
         for name, spec in schema.attributes.items():
             given = self.attributes.get(name)
             if given is None and spec.required:
@@ -352,7 +352,7 @@ class Reading:
             self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.where})")
 
 
-def _inputs(names: tuple[str, ...]) -> str:
+def _format_inputs(names: tuple[str, ...]) -> str:
     return ("input " if len(names) == 1 else "inputs ") + " and ".join(map(repr, names))
 
 

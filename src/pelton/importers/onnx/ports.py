@@ -20,9 +20,9 @@ from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
 Sizes = tuple[int | Range, ...]
-NOTHING = "none"  # how a text says that an optional is without a value
-SHOWN = 16  # elements of a value that are written out
-LONGEST = 1024  # tensors of a sequence
+ABSENT = "none"  # how a text says that an optional is without a value
+MAX_SHOWN = 16  # elements of a value that are written out
+MAX_SEQUENCE = 1024  # tensors of a sequence
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Part:
     problem: str = ""  # why it cannot be taken
     map: bool = False  # of two tensors: its keys, and its values
 
-    def thing(self, values: Sequence[Value]) -> Binding:
+    def binding(self, values: Sequence[Value]) -> Binding:
         """What the name of the input stands for, given what its tensors do."""
         if self.map:
             return MapInput(*values)
@@ -57,12 +57,12 @@ class Given:
     # arrays for inputs that the model has initializers for
     replaced: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def told(self) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         """What is known of inputs, for people."""
         absent = [p.name for p in self.parts if not p.tensors and not p.sequence]
-        return {name: spelled(array) for name, array in (*self.values.items(), *self.replaced.items())} | dict.fromkeys(
-            absent, "nothing"
-        )
+        return {
+            name: format_value(array) for name, array in (*self.values.items(), *self.replaced.items())
+        } | dict.fromkeys(absent, "nothing")
 
     def forms(self) -> dict[str, Any]:
         """Of which ports the inputs consist that are no single tensor."""
@@ -80,7 +80,9 @@ def _form(part: Part) -> Any:
     return [t.name for t in part.tensors] if part.sequence else None
 
 
-def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], values: Mapping[str, Any]) -> Given:
+def split_inputs(
+    declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], values: Mapping[str, Any]
+) -> Given:
     """The inputs as tensors. A sequence has the tensors that sizes or values are given of; sizes () stand for an empty
     one. InputError where what is given does not fit."""
     parts, sizes, arrays = [], dict(shapes), dict[str, np.ndarray]()
@@ -89,7 +91,7 @@ def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], 
         type = type.optional_type.elem_type if optional else type
         kind = type.WhichOneof("value") or "tensor of unknown element type"
         known = values.get(i.name, ...)
-        if optional and (known is None or isinstance(known, str) and known == NOTHING):
+        if optional and (known is None or isinstance(known, str) and known == ABSENT):
             parts.append(Part(i.name, optional=True))
         elif kind == "tensor_type":
             parts.append(Part(i.name, (onnx.ValueInfoProto(name=i.name, type=type),), optional=optional))
@@ -179,18 +181,19 @@ def _count(name: str, shapes: Mapping[str, Sizes]) -> int | None:
             )
         return 0
     places = sorted(int(found[1]) for key in shapes if (found := re.fullmatch(re.escape(name) + r"\[(\d{1,6})\]", key)))
-    if places != list(range(len(places))) or len(places) > LONGEST:
+    if places != list(range(len(places))) or len(places) > MAX_SEQUENCE:
         raise InputError(
-            f"the tensors of sequence {name!r} are counted from 0, at most {LONGEST}; shapes are given for"
-            f" {places[:SHOWN]}"
+            f"the tensors of sequence {name!r} are counted from 0, at most {MAX_SEQUENCE}; shapes are given for"
+            f" {places[:MAX_SHOWN]}"
         )
     return len(places) or None
 
 
 def _items(name: str, given: Any) -> Sequence[Any]:
-    if not isinstance(given, (list, tuple)) or len(given) > LONGEST:
+    if not isinstance(given, (list, tuple)) or len(given) > MAX_SEQUENCE:
         raise InputError(
-            f"input {name!r} is a sequence, its value a list of at most {LONGEST} arrays; got {type(given).__name__}"
+            f"input {name!r} is a sequence, its value a list of at most {MAX_SEQUENCE} arrays;"
+            f" got {type(given).__name__}"
         )
     return given
 
@@ -228,11 +231,11 @@ def _parsed(text: str, rank: int) -> Any:
     return found[0] if rank == 0 and len(found) == 1 else found
 
 
-def spelled(array: np.ndarray) -> str:
+def format_value(array: np.ndarray) -> str:
     """A value for people: its type and its first elements."""
     return (
         f"{TensorType.of(array)} ="
-        f" {np.array2string(array, separator=', ', threshold=SHOWN, edgeitems=4, max_line_width=10**6)}".replace(
+        f" {np.array2string(array, separator=', ', threshold=MAX_SHOWN, edgeitems=4, max_line_width=10**6)}".replace(
             "\n", ""
         )
     )

@@ -24,10 +24,10 @@ from pelton.ops.foreign import DTYPES
 from . import names
 from .file import Source, array_of, dense
 from .ports import decides
-from .scope import Scope, called, domain_of
+from .scope import Scope, node_label, domain_of
 
-# nodes that functions and loops may be written out to: so many, and so many for each in the file
-WRITTEN = (20_000, 50)
+# functions and loops may expand to MIN_EXPANSION nodes, and MAX_GROWTH more for each node in the file
+MIN_EXPANSION, MAX_GROWTH = 20_000, 50
 
 
 class ProgramMark(NamedTuple):
@@ -54,19 +54,21 @@ class Program:
         self.undecided: list[UndecidedNode] = []
         self.imported_nodes: list[ImportedNode] = []
         # those of the problems that readers had with what a node reads: for other sizes there may be none
-        self.by_readers: set[str] = set()
+        self.reader_problems: set[str] = set()
         # those of the problems that are no more than that something depends on the data
         self.on_data: set[str] = set()
         self.unknown: list[Value] = []  # what readers wanted to know the numbers of, and could not
         self.inputs: set[Value] = set()  # values that are inputs of the model, whole
-        self.lacking: dict[str, None] = {}  # inputs whose values a reader wanted to know, in order
-        self.open: Mapping[str, str] = {}  # the symbols of sizes that nobody gave
+        self.deciding_inputs: dict[str, None] = {}  # inputs whose values a reader wanted to know, in order
+        self.unspecified: Mapping[str, str] = {}  # the symbols of sizes that nobody gave
         self.unanswered: Collection[str] = ()  # nodes that have asked for them in vain
         self.known_sizes: Collection[str] = ()  # those of them for which it is known what a run has
         self.dimensions: dict[str, Size] = {}  # what the model's names of dimensions stand for
         # whether inputs got other sizes than the model says: so do inner tensors
         self.resized = False
-        self.left = WRITTEN[0] + WRITTEN[1] * sum(map(names.nodes_in, (source.model.graph, *source.model.functions)))
+        self.node_budget = MIN_EXPANSION + MAX_GROWTH * sum(
+            map(names.nodes_in, (source.model.graph, *source.model.functions))
+        )
 
     # --- what is said of it
 
@@ -75,27 +77,27 @@ class Program:
             self.warnings.append(text)
 
     def where(self, node: onnx.NodeProto, scope: Scope) -> str:
-        return ", ".join(p for p in (f"node {called(node)!r}", scope.title, self.source.name) if p)
+        return ", ".join(p for p in (f"node {node_label(node)!r}", scope.title, self.source.name) if p)
 
     def problem(self, text: str, on_data: bool) -> None:
         """Notes what a reader could not do."""
         self.problems.append(text)
-        self.by_readers.add(text)
+        self.reader_problems.add(text)
         if on_data:
             self.on_data.add(text)
 
-    def only_on_data(self) -> bool:
+    def has_only_data_problems(self) -> bool:
         """Whether there is no other problem than that something depends on the data."""
         return self.on_data.issuperset(self.problems)
 
     @property
-    def certain(self) -> bool:
+    def has_certain_problems(self) -> bool:
         """Whether any of the problems is one whatever the sizes of the inputs are."""
-        return not self.by_readers.issuperset(self.problems)
+        return not self.reader_problems.issuperset(self.problems)
 
     def note_undecided(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
         """Notes which sizes a node met that could not be read."""
-        read = [thing for name in sorted(names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
+        read = [binding for name in sorted(names.read_by(node)) if isinstance(binding := scope.find(name), Value)]
         met = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
         self.undecided.append(
             UndecidedNode(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None)
@@ -116,16 +118,16 @@ class Program:
 
     # --- names
 
-    def bind(self, scope: Scope, name: str, thing: Binding | Broken) -> None:
-        scope.bound[name] = thing
-        if isinstance(thing, Value):
-            if scope.main and thing not in self._named_in_main:
-                self._named_in_main.add(thing)
-                self.builder.names[thing] = name
+    def bind(self, scope: Scope, name: str, binding: Binding | Broken) -> None:
+        scope.bound[name] = binding
+        if isinstance(binding, Value):
+            if scope.is_main and binding not in self._named_in_main:
+                self._named_in_main.add(binding)
+                self.builder.names[binding] = name
             else:
-                self.builder.names.setdefault(thing, name)
+                self.builder.names.setdefault(binding, name)
 
-    def constants_of(self, graph: onnx.GraphProto, scope: Scope) -> None:
+    def bind_initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
         """Binds the initializers of a graph."""
         dense_arrays = ((t.name, lambda t=t: array_of(t, self.source)) for t in graph.initializer)
         sparse_arrays = ((t.values.name, lambda t=t: dense(t, self.source)) for t in graph.sparse_initializer)
@@ -134,9 +136,9 @@ class Program:
                 self.problems.append(f"initializer {name!r} is there twice ({self.source.name})")
                 continue
             try:
-                held = self._arrays.get(name) if scope.main else None
+                held = self._arrays.get(name) if scope.is_main else None
                 held = array() if held is None else held
-                if scope.main:
+                if scope.is_main:
                     self._arrays[name] = held
                 value: Value | Broken = self.builder.constant(held, name)
             except ModelError as e:
@@ -172,7 +174,7 @@ class Program:
 
     # --- what decides a value
 
-    def ask(self, value: Value, where: str) -> None:
+    def raise_size_question(self, value: Value, where: str) -> None:
         """Raises the question of what the sizes of a run are, where these alone decide a value and those are known: it
         is answered for sizes around them."""
         if where in self.unanswered:
@@ -188,7 +190,7 @@ class Program:
             if asked and asked <= set(self.known_sizes):
                 raise question
 
-    def lacks(self, value: Value) -> tuple[str, ...]:
+    def note_deciding_inputs(self, value: Value) -> tuple[str, ...]:
         """The inputs of the model that decide a value which a reader would have to know, and notes them; none where
         data has a part in it."""
         found = list[str]()
@@ -200,5 +202,5 @@ class Program:
             elif maker is None:
                 # of a sequence, or of a body that is read once for all of its turns
                 return ()
-        self.lacking.update(dict.fromkeys(sorted(found)))
+        self.deciding_inputs.update(dict.fromkeys(sorted(found)))
         return tuple(sorted(found))

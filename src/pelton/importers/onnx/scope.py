@@ -20,12 +20,12 @@ class Scope:
     title: str = ""  # for messages: "function Gelu, called by 'node 5'"
     calls: tuple[str, ...] = ()  # the functions being expanded
     bound: dict[str, Binding | Broken] = field(default_factory=dict)
-    wanted: frozenset[str] = frozenset()
+    used_names: frozenset[str] = frozenset()
     # as far as the model states types of full shape
     declared: Mapping[str, TensorType] = field(default_factory=dict)
 
     @property
-    def main(self) -> bool:
+    def is_main(self) -> bool:
         return self.outer is None and not self.calls
 
     def find(self, name: str) -> Binding | Broken:
@@ -41,7 +41,7 @@ class Scope:
         return name in self.bound or (self.outer is not None and self.outer.sees(name))
 
 
-def called(node: onnx.NodeProto) -> str:
+def node_label(node: onnx.NodeProto) -> str:
     """What messages call a node."""
     return node.name or next((f"{node.op_type} → {o}" for o in node.output if o), node.op_type)
 

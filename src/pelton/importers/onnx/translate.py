@@ -17,10 +17,10 @@ from pelton.ir.types import TensorType
 
 from . import foreign as onnx_foreign, names
 from .node import ADVICE, READERS, DataDependentControl, NodeReader, Reading, Reported, schema_of
-from .program import WRITTEN, Program
-from .scope import Scope, called, domain_of
+from .program import MAX_GROWTH, MIN_EXPANSION, Program
+from .scope import Scope, domain_of, node_label
 
-DEEPEST = 64  # functions within functions
+MAX_CALL_DEPTH = 64  # functions within functions
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
@@ -39,36 +39,36 @@ class Translator:
             ordered = names.ordered(nodes, outputs, scope.bound.__contains__)
         except ModelError as e:
             raise ModelError(f"{e} ({', '.join(p for p in (scope.title, self.program.source.name) if p)})") from None
-        scope.wanted = frozenset(outputs).union(*map(names.read_by, ordered))
+        scope.used_names = frozenset(outputs).union(*map(names.read_by, ordered))
         for node in ordered:
             # it will be tried again, with less left open
-            if scope.main and self.program.undecided and self.program.open:
+            if scope.is_main and self.program.undecided and self.program.unspecified:
                 return
-            made, wrong = len(self.program.builder.nodes), len(self.program.problems)
-            things = self.node(node, scope)
-            if scope.main:
+            first_node, first_problem = len(self.program.builder.nodes), len(self.program.problems)
+            bindings = self.node(node, scope)
+            if scope.is_main:
                 inputs = [scope.find(name) if name and scope.sees(name) else None for name in node.input]
                 self.program.imported_nodes.append(
                     ImportedNode(
-                        called(node),
+                        node_label(node),
                         domain_of(node.domain),
                         node.op_type,
                         inputs,
-                        self.program.builder.nodes[made:],
-                        self.program.problems[wrong:],
+                        self.program.builder.nodes[first_node:],
+                        self.program.problems[first_problem:],
                         self.program.where(node, scope),
                     )
                 )
-            for name, thing in zip(node.output, things):
+            for name, binding in zip(node.output, bindings):
                 if name:
-                    self.program.bind(scope, name, thing)
+                    self.program.bind(scope, name, binding)
 
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]:
         """A subgraph written in place: what its outputs stand for."""
         inner = Scope(
             n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given), declared=self.program.declared(graph)
         )
-        self.program.constants_of(graph, inner)
+        self.program.bind_initializers(graph, inner)
         outputs = [o.name for o in graph.output]
         self.read(graph.node, inner, outputs)
         return self._results(n, inner, outputs)
@@ -78,10 +78,10 @@ class Translator:
         for name in outputs:
             if name and not inner.sees(name):
                 raise n.refuse(f"{n.op} should give {name!r}, which nothing inside of it makes")
-            thing = inner.find(name) if name else None
-            if isinstance(thing, Broken):
+            binding = inner.find(name) if name else None
+            if isinstance(binding, Broken):
                 raise Reported
-            found.append(thing)
+            found.append(binding)
         return tuple(found)
 
     def call(
@@ -89,22 +89,22 @@ class Translator:
     ) -> tuple[Binding, ...]:
         """A function body written in place of the node that calls it."""
         key = f"{function.domain}::{function.name}:{function.overload}"
-        if key in n.scope.calls or len(n.scope.calls) >= DEEPEST:
+        if key in n.scope.calls or len(n.scope.calls) >= MAX_CALL_DEPTH:
             raise n.refuse(
-                f"function {function.name} calls itself, or functions call each other more than {DEEPEST} deep"
+                f"function {function.name} calls itself, or functions call each other more than {MAX_CALL_DEPTH} deep"
             )
         attributes = {**defaults, **{a.name: a for a in function.attribute_proto}, **n.attributes}
         opsets = {**n.scope.opsets, **{domain_of(o.domain): o.version for o in function.opset_import}}
-        given = {name: n.things[i] if i < len(n.things) else None for i, name in enumerate(function.input)}
+        given = {name: n.bindings[i] if i < len(n.bindings) else None for i, name in enumerate(function.input)}
         inner = Scope(
             opsets,
             None,
-            f"function {function.name} called by {called(n.node)!r}",
+            f"function {function.name} called by {node_label(n.node)!r}",
             (*n.scope.calls, key),
             dict(given),
             declared={function.output[i]: t for i, t in n.declared().items()},
         )
-        wanted = [name if n.wants(i) else "" for i, name in enumerate(function.output)]
+        wanted = [name if n.is_output_used(i) else "" for i, name in enumerate(function.output)]
         self.read([names.with_attributes(node, attributes) for node in function.node], inner, filter(None, wanted))
         return self._results(n, inner, wanted)
 
@@ -113,12 +113,12 @@ class Translator:
     def node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Binding | Broken]:
         """What the outputs of a node stand for; BROKEN, with the problem noted, where it cannot be read."""
         broken = (BROKEN,) * len(node.output)
-        self.program.left -= 1
-        # functions that call each other twice, loops within loops: a small file may stand for anything
-        if self.program.left < 0:
+        self.program.node_budget -= 1
+        # functions that call each other twice, or nested loops: a small file may expand to any number of nodes
+        if self.program.node_budget < 0:
             raise ModelError(
-                f"the functions and loops of the model, written out, are more than {WRITTEN[0]} nodes and {WRITTEN[1]}"
-                f" for each in the file ({self.program.where(node, scope)})"
+                f"the functions and loops of the model expand to more than {MIN_EXPANSION} nodes and {MAX_GROWTH}"
+                f" for each node in the file ({self.program.where(node, scope)})"
             )
         read = names.read_by(node)
         for name in sorted(read):
@@ -131,7 +131,7 @@ class Translator:
         if any(scope.find(name) is BROKEN for name in read):
             return broken
         try:
-            read_it = self._reader(
+            translate = self._reader(
                 node, scope, tuple(cast(Binding, scope.find(name)) if name else None for name in node.input)
             )
         except ModelError as e:
@@ -143,7 +143,7 @@ class Translator:
             )
             return broken
         try:
-            return read_it()
+            return translate()
         except ModelError as e:
             self.program.note_undecided(node, scope, e.__cause__)
             self.program.problem(str(e), isinstance(e, OnData) or isinstance(e.__cause__, Undecided))
@@ -159,11 +159,11 @@ class Translator:
         return broken
 
     def _reader(
-        self, node: onnx.NodeProto, scope: Scope, things: tuple[Binding, ...]
+        self, node: onnx.NodeProto, scope: Scope, bindings: tuple[Binding, ...]
     ) -> Callable[[], Sequence[Binding]]:
         """What reads a node. ModelError where nothing does, or its schema has no such node."""
         domain = domain_of(node.domain)
-        n = Reading(self.program, self, scope, node, domain, scope.opsets.get(domain, 0), None, things)
+        n = Reading(self.program, self, scope, node, domain, scope.opsets.get(domain, 0), None, bindings)
         local = self.program.functions.get((domain, node.op_type, node.overload))
         if local is not None:
             return partial(self.call, n, local, {})
@@ -182,7 +182,7 @@ class Translator:
             n = replace(n, opset=n.schema.since_version)
         n.verify()
         if reader is not None:
-            return partial(self._by, reader, n)
+            return partial(self._read_node, reader, n)
         if n.schema is None:
             raise n.refuse(
                 f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
@@ -190,7 +190,7 @@ class Translator:
             )
         return partial(self.body, n)
 
-    def _by(self, reader: NodeReader, n: Reading) -> tuple[Binding, ...]:
+    def _read_node(self, reader: NodeReader, n: Reading) -> tuple[Binding, ...]:
         """The node by its reader; where that would have to know the data, as a foreign step, if its types are known."""
         mark = self.program.mark()
         try:
@@ -229,5 +229,5 @@ class Translator:
         and onnx."""
         found = onnx_foreign.step(n, types)
         if any(v is not None and v not in self.program.builder.constants for v in found):
-            self.program.foreign_steps.append(f"{onnx_foreign.title(n)} (node {called(n.node)!r})")
+            self.program.foreign_steps.append(f"{onnx_foreign.title(n)} (node {node_label(n.node)!r})")
         return found

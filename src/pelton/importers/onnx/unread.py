@@ -28,11 +28,11 @@ from pelton.ops.foreign import DTYPES
 from . import host_steps, names
 from .file import Source, read
 from .inputs import Inputs
-from .load import check_outputs, converted, given_inputs, opsets_of
+from .load import check_outputs, convert_opset, given_inputs, opsets_of
 from .node import attribute, schema_of
 from .ports import Given
 from .program import Program
-from .scope import Scope, called, domain_of
+from .scope import Scope, domain_of, node_label
 from .translate import Translator
 
 
@@ -50,7 +50,7 @@ class OnnxNode:
 
     @property
     def called(self) -> str:
-        return called(self.proto)
+        return node_label(self.proto)
 
     @property
     def title(self) -> str:
@@ -128,7 +128,7 @@ class OnnxGraph:
     def constants(self) -> dict[str, np.ndarray]:
         """The initializers of a nested graph; ModelError where one cannot be read."""
         program, scope = Program(self.source), Scope({}, Scope({}))
-        program.constants_of(self.proto, scope)
+        program.bind_initializers(self.proto, scope)
         if program.problems:
             raise ModelError(program.problems[0])
         return {
@@ -141,7 +141,7 @@ class OnnxReader:
 
     def __init__(self, source: Source, opsets: Mapping[str, int], wanted: Iterable[str]):
         self._program = program = Program(source)
-        self._scope = Scope(opsets, wanted=frozenset(wanted))
+        self._scope = Scope(opsets, used_names=frozenset(wanted))
         self._translator = Translator(program)
         self.builder, self.bound = program.builder, self._scope.bound
         self.problems, self.on_data, self.warnings = program.problems, program.on_data, program.warnings
@@ -163,8 +163,8 @@ class OnnxReader:
     def unanswered(self, places: Any) -> None:
         self._program.unanswered = places
 
-    def bind(self, name: str, thing: Binding | Broken) -> None:
-        self._program.bind(self._scope, name, thing)
+    def bind(self, name: str, binding: Binding | Broken) -> None:
+        self._program.bind(self._scope, name, binding)
 
     def read(self, node: Any) -> Sequence[Binding | Broken]:
         """What the outputs of an `OnnxNode` stand for; BROKEN, with the problem noted, where it cannot be read."""
@@ -198,7 +198,7 @@ class OnnxModel:
         """What goes in and comes out where open sizes are settled so. ModelError where it cannot be read."""
         found, program = self._source, Program(self._source, self._arrays)
         scope = Scope(opsets_of(program))
-        program.constants_of(found.model.graph, scope)
+        program.bind_initializers(found.model.graph, scope)
         inputs = Inputs(program, scope, self._given, settled, self._optimum)
         if program.problems:
             raise ModelError(program.problems[0])
@@ -216,16 +216,16 @@ class OnnxModel:
             scope.opsets,
             sizes,
             tuple(inputs.defaulted),
-            values=self._given.told(),
+            values=self._given.describe(),
         )
         return Interface(
             tuple(inputs.values),
             constants,
             tuple(wanted),
-            inputs.open,
+            inputs.unspecified,
             inputs.observed,
             program.warnings,
-            inputs.told(settled, found.name),
+            inputs.assumptions(settled, found.name),
             info,
         )
 
@@ -265,7 +265,7 @@ def unread(
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> OnnxModel:
     """A model whose nodes are still to be read. Arguments and errors are those of `load`."""
-    found = converted(read(source))
+    found = convert_opset(read(source))
     if found.model.functions:
         found = _in_place(found)
     arrays: dict[str, np.ndarray] = {}

@@ -149,7 +149,7 @@ def projected(
     ]
     y = heads_together(n, attend(n, q, k, v, _added(n, masks), Scores(_scale(n, q, k))))
     present = None
-    if n.wants(1):
+    if n.is_output_used(1):
         present = n.emit("concat", *(n.reshape(t, (1, *t.type.shape)) for t in (k, v)), axis=0)
     return y, present
 
@@ -159,7 +159,7 @@ def projected(
 
 @reads("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
-    if n.wants(3) or any(n.optional(i) is not None for i in (8, 9)):
+    if n.is_output_used(3) or any(n.optional(i) is not None for i in (8, 9)):
         raise n.refuse(
             "MultiHeadAttention with a shared cache, a cache indirection or scores as output is not supported; export"
             " the model without"
@@ -219,7 +219,7 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
     """A row stands at the place that seqlens_k gives it: the cache before it may be longer than what is valid of it,
     and then new keys follow the valid."""
     heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
-    if n.wants(3) or n.attr("k_quant_type", "NONE") != "NONE" or n.attr("v_quant_type", "NONE") != "NONE":
+    if n.is_output_used(3) or n.attr("k_quant_type", "NONE") != "NONE" or n.attr("v_quant_type", "NONE") != "NONE":
         raise n.refuse(
             "GroupQueryAttention with a quantized cache or with scores as output is not supported; export the model"
             " without"
@@ -302,6 +302,6 @@ def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     if segments is not None:
         total = n.emit("add", total, n.emit("gather", n.input(4), segments, axis=0))
     shown = None
-    if n.wants(1):
+    if n.is_output_used(1):
         shown = n.filled(0, (batch,), I32) if mask is None else n.emit("reduce_sum", mask, axes=(1,), keepdims=False)
     return layer_norm(n, total, n.input(5), n.input(6), default=SMALLER), shown, total

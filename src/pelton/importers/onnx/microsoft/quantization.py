@@ -77,7 +77,7 @@ def qlinear_where(n: Reading) -> Binding:
 @reads("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(n: Reading) -> Binding:
     """Scale and zero point of the result first, then three inputs for each part."""
-    count = len(n.things)
+    count = len(n.bindings)
     if count < 5 or (count - 2) % 3:
         raise n.refuse(f"QLinearConcat needs two inputs and three for each part, got {count}")
     parts = [_operand(n, i) for i in range(2, count, 3)]
@@ -282,7 +282,7 @@ def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
             domain="",
             opset=opset,
             schema=schema,
-            things=(n.input(0), weights(1, 8), weights(2, 10), *n.things[3:8]),
+            bindings=(n.input(0), weights(1, 8), weights(2, 10), *n.bindings[3:8]),
         )
     )
     return found if isinstance(found, tuple) else (found,)

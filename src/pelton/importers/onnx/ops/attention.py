@@ -19,7 +19,9 @@ _PLAIN = {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "
 def attention(n: Reading) -> Binding | tuple[Binding, ...]:
     """The plain form as one op; caches, soft caps and looks inside go by the function body of the schema."""
     q, k, v, mask = n.input(0), n.input(1), n.input(2), n.optional(3)
-    unusual = any(t is not None for t in n.things[4:]) or any(n.wants(i) for i in range(1, len(n.node.output)))
+    unusual = any(t is not None for t in n.bindings[4:]) or any(
+        n.is_output_used(i) for i in range(1, len(n.node.output))
+    )
     if (
         unusual
         or n.attr("softcap", 0.0)

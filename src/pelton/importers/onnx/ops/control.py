@@ -13,8 +13,9 @@ from pelton.ir.types import BOOL, I64
 
 from pelton.importers.onnx.node import DataDependentControl, ValueSequence, Reading, Binding, reads, schema_of
 
-UNROLLED = 256  # iterations of a loop with a known count that are written out
-WRITTEN = 5_000  # nodes that they may come to, loops within them included
+MAX_UNROLLED = 256  # iterations of a loop with a known count that are unrolled
+MAX_UNROLLED_NODES = 5_000  # of the unrolled iterations, nested loops included
+MAX_PARTS = 5_000  # of a tensor that is split to a sequence
 
 
 @reads("If")
@@ -22,8 +23,8 @@ def if_(n: Reading) -> tuple[Binding, ...]:
     """The branch of a constant condition in place."""
     condition = n.known(n.input(0))
     if condition is None:
-        n.program.ask(n.input(0), n.where)
-        n.lacks(0)
+        n.program.raise_size_question(n.input(0), n.where)
+        n.note_deciding_inputs(0)
         raise n.data_dependent_control()
     return n.branch(n.attr("then_branch" if condition.all() else "else_branch"), {})
 
@@ -32,7 +33,7 @@ def if_(n: Reading) -> tuple[Binding, ...]:
 def loop(n: Reading) -> tuple[Binding, ...]:
     """Iterations written out where their number is known: a constant count, and a condition that stays constant."""
     body, count, go_on = n.attr("body"), n.known(n.optional(0)), n.optional(1)
-    carried: tuple[Binding, ...] = n.things[2:]
+    carried: tuple[Binding, ...] = n.bindings[2:]
     names = [i.name for i in body.input]
     if len(names) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         raise n.refuse(
@@ -41,15 +42,15 @@ def loop(n: Reading) -> tuple[Binding, ...]:
     if (
         (n.optional(0) is not None and count is None)
         or (go_on is not None and n.known(go_on) is None)
-        or (count is not None and count.item() > UNROLLED)
+        or (count is not None and count.item() > MAX_UNROLLED)
     ):
         raise _on_data(n)
     condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
-    state, left = n.program.mark(), n.program.left
-    for i in range(UNROLLED + 1):
+    mark, budget = n.program.mark(), n.program.node_budget
+    for i in range(MAX_UNROLLED + 1):
         known = n.known(condition)
-        if known is None or i == UNROLLED and count is None or left - n.program.left > WRITTEN:
-            n.program.rewind(state)
+        if known is None or i == MAX_UNROLLED and count is None or budget - n.program.node_budget > MAX_UNROLLED_NODES:
+            n.program.rewind(mark)
             raise _on_data(n)
         if not known.all() or count is not None and i >= count.item():
             break
@@ -65,7 +66,7 @@ def _on_data(n: Reading) -> DataDependentControl:
     """The error to raise where the number of iterations is not known."""
     for i in (0, 1):
         if n.optional(i) is not None:
-            n.lacks(i)
+            n.note_deciding_inputs(i)
     return n.data_dependent_control()
 
 
@@ -80,14 +81,14 @@ def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
 def scan(n: Reading) -> tuple[Binding, ...]:
     """Iterations written out: their number is the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
-    if not 0 < scans <= len(n.things):
+    if not 0 < scans <= len(n.bindings):
         raise n.refuse(
-            f"Scan needs at least one scanned input, and at most the {len(n.things)} that it has, got"
+            f"Scan needs at least one scanned input, and at most the {len(n.bindings)} that it has, got"
             f" num_scan_inputs={scans}"
         )
     if n.opset < 9:
         return _scan_of_batch(n)
-    states, inputs = n.things[: len(n.things) - scans], [n.value(v) for v in n.things[len(n.things) - scans :]]
+    states, inputs = n.bindings[: len(n.bindings) - scans], [n.value(v) for v in n.bindings[len(n.bindings) - scans :]]
     outputs = len(body.output) - len(states)
     axes = [n.axis(a, x.type.rank) for a, x in zip(n.attr("scan_input_axes") or (0,) * scans, inputs)]
     into = n.attr("scan_output_axes") or (0,) * outputs
@@ -101,7 +102,7 @@ def scan(n: Reading) -> tuple[Binding, ...]:
     if len(lengths) > 1:
         raise n.refuse(f"Scan needs inputs of one length, got {' and '.join(map(str, lengths))}")
     (length,) = lengths
-    if not is_known(length) or not 0 < length <= UNROLLED:
+    if not is_known(length) or not 0 < length <= MAX_UNROLLED:
         raise n.data_dependent_control()
     names, scanned = [i.name for i in body.input], []
     for i in range(length):
@@ -122,16 +123,16 @@ def scan(n: Reading) -> tuple[Binding, ...]:
 
 def _scan_of_batch(n: Reading) -> tuple[Binding, ...]:
     """Opset 8: the first axis of everything counts sequences, and each of them is scanned by itself."""
-    lengths, *things = n.things
-    whole = [n.value(t) for t in things]
+    lengths, *bindings = n.bindings
+    whole = [n.value(t) for t in bindings]
     batch, time = (whole[-1].type.shape + (0, 0))[:2] if whole else (0, 0)
     if (
         not is_known(batch, time)
-        or not 0 < batch * time <= UNROLLED
+        or not 0 < batch * time <= MAX_UNROLLED
         or any(v.type.shape[:1] != (batch,) for v in whole)
     ):
         raise n.refuse(
-            f"Scan of opset 8 needs inputs with one number of sequences, and at most {UNROLLED} steps in all, got "
+            f"Scan of opset 8 needs inputs with one number of sequences, and at most {MAX_UNROLLED} steps in all, got "
             f"{', '.join(str(v.type) for v in whole)}; export the model with opset 9 or later"
         )
     if lengths is not None and any(length != time for length in n.integers(0, "lengths")):
@@ -145,7 +146,7 @@ def _scan_of_batch(n: Reading) -> tuple[Binding, ...]:
         a.name = "scan_input_directions" if a.name == "directions" else a.name
     one = replace(n, node=node, opset=9, schema=schema_of("Scan", 9, n.domain))
     rows = [
-        scan(replace(one, things=tuple(n.reshape(n.slice(v, 0, i, i + 1), v.type.shape[1:]) for v in whole)))
+        scan(replace(one, bindings=tuple(n.reshape(n.slice(v, 0, i, i + 1), v.type.shape[1:]) for v in whole)))
         for i in range(batch)
     ]
     return tuple(_stacked(n, tuple(map(n.value, column)), 0) for column in zip(*rows))
@@ -208,16 +209,16 @@ def split_to_sequence(n: Reading) -> Binding:
     axis = n.axis(n.attr("axis"), x.type.rank)
     sizes = n.optional(1)
     if sizes is not None and sizes.type.rank == 1 and n.known(sizes) is None:
-        n.lacks(1)
+        n.note_deciding_inputs(1)
         return ValueSequence((None,) * sizes.type.size)
     whole, split = x.type.shape[axis], None if n.optional(1) is None else n.numbers(1, "sizes")
     if split is not None and split.ndim:
         ends = list(accumulate(n.integers(1, "sizes")))
     else:
         size = max(1 if split is None else split.item(), 1)
-        if is_known(whole) and whole > WRITTEN * size:
+        if is_known(whole) and whole > MAX_PARTS * size:
             raise n.refuse(
-                f"SplitToSequence of {x.type} makes {-(-whole // size)} parts; at most {WRITTEN} are supported, say"
+                f"SplitToSequence of {x.type} makes {-(-whole // size)} parts; at most {MAX_PARTS} are supported, say"
                 " larger ones with split"
             )
         ends = [min(start + size, whole) for start in range(0, whole, size)]
@@ -248,7 +249,7 @@ def sequence_map(n: Reading) -> tuple[Binding, ...]:
     body, items = n.attr("body"), n.items(0)
     rows = []
     for i in range(len(items)):
-        given = [t.values[i] if isinstance(t, ValueSequence) and i < len(t.values) else t for t in n.things]
+        given = [t.values[i] if isinstance(t, ValueSequence) and i < len(t.values) else t for t in n.bindings]
         rows.append([n.value(v) for v in n.branch(body, dict(zip([v.name for v in body.input], given)))])
     return tuple(ValueSequence(column) for column in zip(*rows)) if rows else (ValueSequence(()),) * len(body.output)
 
@@ -258,13 +259,13 @@ def sequence_map(n: Reading) -> tuple[Binding, ...]:
 
 @reads("Optional", "OptionalGetElement")
 def optional_element(n: Reading) -> Binding:
-    if not n.things or n.things[0] is None:
+    if not n.bindings or n.bindings[0] is None:
         if n.op == "Optional":
             return None
         raise n.refuse("OptionalGetElement reads an optional that is empty")
-    return n.things[0]
+    return n.bindings[0]
 
 
 @reads("OptionalHasElement")
 def optional_has_element(n: Reading) -> Binding:
-    return n.constant(bool(n.things) and n.things[0] is not None, BOOL)
+    return n.constant(bool(n.bindings) and n.bindings[0] is not None, BOOL)

@@ -268,7 +268,9 @@ def max_pool(n: Reading) -> Binding | tuple[Binding, ...]:
     how = dict(kernel=w.kernel, strides=w.strides, pads=w.pads, dilations=w.dilations, ceil_mode=n.flag("ceil_mode"))
     largest = n.emit("max_pool", x, **how)
     return (
-        (largest, n.emit("max_pool_places", x, **how, column_major=n.flag("storage_order"))) if n.wants(1) else largest
+        (largest, n.emit("max_pool_places", x, **how, column_major=n.flag("storage_order")))
+        if n.is_output_used(1)
+        else largest
     )
 
 

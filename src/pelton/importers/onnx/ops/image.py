@@ -11,7 +11,7 @@ from pelton.ir.dims import Dim, Size, Undecided, is_known, maximum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64
 
-from pelton.importers.onnx.node import FILLED, Reading, Binding, reads
+from pelton.importers.onnx.node import MAX_FILLED, Reading, Binding, reads
 
 
 @reads("DepthToSpace")
@@ -184,8 +184,8 @@ def affine_grid(n: Reading) -> Binding:
         raise n.refuse(
             f"AffineGrid of space {list(space)} needs theta of shape [batch, {rank}, {rank + 1}], got {theta.type}"
         )
-    if not all(0 < size <= FILLED for size in space):
-        raise n.refuse(f"AffineGrid needs sizes from 1 to {FILLED} along each axis, got {list(space)}")
+    if not all(0 < size <= MAX_FILLED for size in space):
+        raise n.refuse(f"AffineGrid needs sizes from 1 to {MAX_FILLED} along each axis, got {list(space)}")
     shape = (batch, *[1] * rank, rank)
 
     def column(k: int) -> Value:

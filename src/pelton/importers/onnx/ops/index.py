@@ -117,7 +117,7 @@ def compress(n: Reading) -> Binding:
 @reads("NonZero", "Unique", "NonMaxSuppression")
 def as_the_data_is(n: Reading) -> tuple[Binding, ...]:
     """Results of whatever shape the data gives."""
-    if any(isinstance(t, Value) and n.known(t) is None for t in n.things):
+    if any(isinstance(t, Value) and n.known(t) is None for t in n.bindings):
         raise n.data_dependent_control()
     return n.foreign()
 

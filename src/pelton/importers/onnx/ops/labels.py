@@ -119,7 +119,7 @@ def category_mapper(n: Reading) -> Binding:
 @reads("DictVectorizer", domain=ML)
 def dict_vectorizer(n: Reading) -> Binding:
     """[1, vocabulary]: the value of each key of the vocabulary, 0 where the map does not have it."""
-    given = n.things[0] if n.things else None
+    given = n.bindings[0] if n.bindings else None
     if not isinstance(given, MapInput):
         raise n.refuse("DictVectorizer needs a map, which only inputs of a model are")
     words, numbers = n.attr("string_vocabulary"), n.attr("int64_vocabulary")

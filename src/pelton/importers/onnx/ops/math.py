@@ -129,7 +129,7 @@ def bit_cast(n: Reading) -> Binding:
 
 @reads("Identity")
 def identity(n: Reading) -> Binding:
-    return n.things[0]
+    return n.bindings[0]
 
 
 @reads("Bernoulli")
@@ -157,8 +157,8 @@ def dropout(n: Reading) -> tuple[Binding, ...]:
                 return n.foreign()
             kept = np.random.RandomState(n.attr("seed") % 2**32).uniform(0, 1, x.type.shape) >= ratio
             return n.emit("mul", x, n.constant(kept / (1 - ratio), x.type.dtype)), (
-                n.constant(kept) if n.wants(1) else None
+                n.constant(kept) if n.is_output_used(1) else None
             )
-    if not n.wants(1):
+    if not n.is_output_used(1):
         return x, None
     return x, n.expand(n.constant(True, BOOL if n.opset >= 10 else x.type.dtype), x.type.shape)

@@ -46,7 +46,7 @@ def batch_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     x, *statistics = n.inputs
     if n.flag("training_mode") and x.type.rank >= 2:
         return _in_training(n, x, *statistics)
-    if n.flag("training_mode") or any(n.wants(i) for i in range(1, len(n.node.output))):
+    if n.flag("training_mode") or any(n.is_output_used(i) for i in range(1, len(n.node.output))):
         return n.foreign()
     if n.opset < 9 and not n.flag("spatial", 1):
         raise n.refuse("BatchNormalization with spatial=0 is not supported; export the model with opset 9 or later")
@@ -90,7 +90,7 @@ def group_normalization(n: Reading) -> Binding:
 @reads("LayerNormalization")
 @reads("LayerNormalization", domain=MICROSOFT)
 def layer_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
-    if n.wants(1) or n.wants(2):
+    if n.is_output_used(1) or n.is_output_used(2):
         if n.schema is None:
             raise n.refuse(
                 "LayerNormalization whose mean or deviation is read is only supported as an operator of ai.onnx"
@@ -110,7 +110,7 @@ def layer_norm(
 @reads("RMSNormalization", "SimplifiedLayerNormalization")
 @reads("SimplifiedLayerNormalization", domain=MICROSOFT)
 def rms_normalization(n: Reading) -> Binding:
-    if n.wants(1):
+    if n.is_output_used(1):
         raise n.refuse(f"{n.op} whose deviation is read is not supported")
     return rms_norm(n, n.input(0), n.input(1), n.attr("axis", -1))
 
@@ -124,7 +124,7 @@ def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float 
 @reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(x + skip + bias); the sum itself is the fourth output."""
-    if n.wants(1) or n.wants(2):
+    if n.is_output_used(1) or n.is_output_used(2):
         raise n.refuse(f"{n.op} whose mean or deviation is read is not supported")
     simple = n.op.startswith("SkipSimplified")
     bias = n.optional(3 if simple else 4)

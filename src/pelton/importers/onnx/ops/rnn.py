@@ -71,7 +71,7 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
     first = attrs["activations"][0].lower()
     holds = (
         n.op != "LSTM"
-        or not n.wants(2)
+        or not n.is_output_used(2)
         or not attrs["clip"]
         and first in ("sigmoid", "hardsigmoid")
         and not attrs["activation_alpha"]
@@ -107,7 +107,7 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
     for d, back in enumerate({"forward": (False,), "reverse": (True,)}.get(attrs["direction"], (False, True))):
         given = reversed_sequences(n, x, lengths, 0) if back else x
         own_w, *own = (n.slice(v, 0, d, d + 1) for v in (w, r, b, *states, *peepholes))
-        if n.op == "LSTM" and n.wants(2):
+        if n.op == "LSTM" and n.is_output_used(2):
             given, own_w = _holding(n, given, own_w, inside)
         slopes = {
             k: attrs[k][count:] if d else attrs[k][:count]

@@ -242,7 +242,7 @@ def split(n: Reading) -> tuple[Binding, ...]:
         )
     ends = list(accumulate(sizes))
     return tuple(
-        n.slice(x, axis, end - length, end) if n.wants(i) else None
+        n.slice(x, axis, end - length, end) if n.is_output_used(i) else None
         for i, (end, length) in enumerate(zip(ends[: len(n.node.output)], sizes))
     )
 
@@ -293,7 +293,7 @@ def _within(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[
         if (
             dims.bounds(at - high)[1] > 0
             and not isinstance(size, Dim)
-            and any(s.name in n.program.open for s in dims.symbols(at))
+            and any(s.name in n.program.unspecified for s in dims.symbols(at))
         ):
             # nobody said how large it may be
             raise Undecided(f"whether there are {at} elements to take of {size}", high - at, ">=")

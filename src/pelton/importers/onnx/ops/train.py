@@ -38,7 +38,7 @@ class TrainingStep:
 
 def _tensors(n: Reading, kinds: int) -> list[tuple[Value, ...]]:
     """For each tensor itself, its gradient and what is remembered of it: inputs come kind by kind."""
-    rest = [n.input(i) for i in range(2, len(n.things))]
+    rest = [n.input(i) for i in range(2, len(n.bindings))]
     if not rest or len(rest) % kinds:
         raise n.refuse(
             f"{n.op} needs a learning rate, a count and {kinds} tensors for each that it trains, got {len(rest)}"
