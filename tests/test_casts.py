@@ -1,4 +1,4 @@
-"""Casts between all pairs of element types, as generated code spells them, against the op's reference: every code of
+"""Casts between all pairs of element types, in generated code, against the op's reference: every code of
 small types, awkward bits of others."""
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from vec_library import Library, clang, run, samples
 
-from pelton.ir.evaluate import evaluate_node
-from pelton.ir.graph import Node, Value
-from pelton.ir.types import BOOL, STRING, DType, TensorType
-from pelton.codegen.c.toolchain import zig
 from pelton.codegen.c.emit import CLanguage, memory_type
+from pelton.codegen.c.toolchain import zig
 from pelton.codegen.grid import is_computable
 from pelton.codegen.tail import expression
 from pelton.codegen.template import SOURCES
-from pelton.ops import get
+from pelton.ir.evaluate import evaluate_node
+from pelton.ir.graph import Node, Value
 from pelton.ir.scalar import Scalar
+from pelton.ir.types import BOOL, STRING, DType, TensorType
+from pelton.ops import get
 
 TYPES = [d for d in DType if is_computable(d)]
 EIGHTHS = [d for d in TYPES if d.value.startswith("f8")]
-WAYS = [
+CASTS = [
     (s, d, attrs)
     for s, d, attrs in (
         *((s, d, {}) for s, d in itertools.product(TYPES, TYPES)),
@@ -43,7 +43,7 @@ def name(s: DType, d: DType, attrs: dict) -> str:
     return "_".join(["t", s.value, d.value, *(str(a) for a in attrs.values())])
 
 
-def spelled(s: DType, d: DType, attrs: dict) -> str:
+def kernel(s: DType, d: DType, attrs: dict) -> str:
     """`void name(const args *a, idx n, idx flush)`: the cast of n elements, whole vectors, where arithmetic knows
     subnormals, or does not as in engines."""
     x = Scalar("var", (f"ld_{s.value}(x + i)",), s)
@@ -60,7 +60,7 @@ def casts(request, tmp_path_factory) -> Library:
     march, lanes = request.param
     where = tmp_path_factory.mktemp("casts")
     quick = "" if (march, lanes) == BUILDS[0] else "#pragma clang optimize off\n"  # half the time to compile
-    text = '#include "vec_narrow.h"\n' + quick + "".join(spelled(*way) for way in WAYS)
+    text = '#include "vec_narrow.h"\n' + quick + "".join(kernel(*cast) for cast in CASTS)
     clang(["-target", "x86_64-linux-gnu", f"-march={march}", f"-DVL={lanes}", "-c"], text, where / "test.o", where)
     clang(
         ["-target", "x86_64-linux-gnu", f"-march={march}", "-c"],
@@ -112,7 +112,7 @@ def drawn(d: DType) -> np.ndarray:
     return np.concatenate([x, near, tiny])
 
 
-def referred(x: np.ndarray, d: DType, attrs: dict) -> np.ndarray:
+def by_reference(x: np.ndarray, d: DType, attrs: dict) -> np.ndarray:
     source, out = Value(TensorType.of(x), "x"), Value(TensorType(d, x.shape), "y")
     (y,) = evaluate_node(Node(get("cast"), (source,), get("cast").complete({"to": d, **attrs}), (out,)), (x,))
     return y
@@ -123,9 +123,9 @@ def referred(x: np.ndarray, d: DType, attrs: dict) -> np.ndarray:
 def test_casts(casts, s):
     x = drawn(s)
     x = np.concatenate([x, np.repeat(x[-1:], -x.size % casts.lanes)])
-    for _, d, attrs in (w for w in WAYS if w[0] is s):
-        want = referred(x, d, attrs)
-        # whether a subnormal is something is left to arithmetic
+    for _, d, attrs in (w for w in CASTS if w[0] is s):
+        want = by_reference(x, d, attrs)
+        # with and without flushing: arithmetic decides what subnormals are
         for flush in (0, 1) if d is not BOOL else (0,):
             got = np.zeros(x.shape, d.numpy)
             casts(name(s, d, attrs), got.view(np.uint8), x.view(np.uint8), n=x.size, stride=flush)
@@ -156,4 +156,4 @@ def test_casts_of_onnx_runtime():
         (DType.I16, [-1, 300, -129, 4464, 0, 0, 0, 0, 0]),
         (DType.I32, [-1, 300, -129, 70000, *[-1 << 31] * 5]),
     ):
-        assert referred(x, d, {}).tolist() == want
+        assert by_reference(x, d, {}).tolist() == want

@@ -103,7 +103,7 @@ def test_axes_that_may_be_one_are_not_squeezed_by_chance():
     for n, shape in ((1, (3,)), (2, (2, 3)), (3, (3, 3))):
         x = RNG.standard_normal((n, 3, 1)).astype(np.float32)
         assert np.array_equal(engine(x), x.reshape(shape))
-    _, engine = built(text)  # nobody gave the size: it is 1, which is said
+    _, engine = built(text)  # an unspecified dimension is 1 here, with a warning
     assert engine(np.ones((1, 3, 1), np.float32)).shape == (3,)
     with pytest.raises(pelton.InputError, match="axis 0 has 2 instead of 1"):
         engine(np.ones((2, 3, 1), np.float32))
@@ -238,9 +238,8 @@ def test_groups_of_channels_that_the_data_counts():
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("kernel, stride", [(3, 3), (7, 5), (2, 3), (4, 2)])
-def test_windows_of_open_sizes_that_pads_make_fit(kernel, stride, mode):
-    """Pads are halves of what the last window lacks: that they are none below 0, and that a window fits, holds for all
-    sizes."""
+def test_windows_of_dynamic_dimensions_that_pads_make_fit(kernel, stride, mode):
+    """Pads are halves of what the last window lacks: for all sizes none is below 0, and a window fits."""
     w = RNG.standard_normal((3, 2, kernel)).astype(np.float32)
     m = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> f (float[1,2,n] x) => (float[1,3,p] y)
                                 {{ y = Conv <auto_pad: string = "{mode}", strides: ints = [{stride}]> (x, w) }}""")

@@ -41,8 +41,8 @@ def with_symbols(m: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("case", [*CASES, *(c[:-1] for c in BY_HAND)], ids=lambda c: c[0])
 def test_readers_for_unspecified_dimensions(case):
-    """A model that can be read for numbers can be read without, as long as they are not what no other size can do; for
-    the sizes that it then takes it means the same."""
+    """A model that can be read with sizes can be read without, unless it needs just these; for all sizes within the
+    bounds that the importer then finds, both compute the same."""
     op, *operands, attrs = case
     m = one_node(op, *operands, **attrs)
     try:

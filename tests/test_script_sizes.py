@@ -1,4 +1,4 @@
-"""Sizes in scripts: those that no engine takes, numbers taken for sizes, and the sizes that engines are optimized for."""
+"""Sizes in scripts: those that no engine takes, numbers taken for sizes, and the sizes that engines are tuned for."""
 
 from __future__ import annotations
 
