@@ -22,7 +22,7 @@ ALL_FILES = sorted(
     and p.is_file()
     and not any(part.startswith(".") for part in p.relative_to(ROOT / d).parts)
 )
-LONGEST = 450
+LONGEST, WIDEST = 400, 120  # lines of a file, columns of a line
 
 # room → the rooms right below it; what is below these is below it, too.
 BELOW = {
@@ -270,6 +270,8 @@ def test_names_of_ops_would_be_noticed():
 def test_files_have_one_job_and_say_it_first(path):
     text = path.read_text()
     assert text.count("\n") <= LONGEST, f"{path.name} has {text.count(chr(10))} lines: it has more than one job"
+    wide = [i for i, line in enumerate(text.splitlines(), 1) if len(line) > WIDEST]
+    assert not wide, f"lines {wide} have more than {WIDEST} columns"
     if path.suffix == ".py":
         said = ast.get_docstring(ast.parse(text)) or ""
         first = said.splitlines()[0] if said else ""
@@ -278,6 +280,25 @@ def test_files_have_one_job_and_say_it_first(path):
         )
     else:
         assert re.match(r"\s*(//|/\*) ?\w", text), f"{path.name} does not say in its first line what it is for"
+
+
+def test_no_name_of_a_class_twice():
+    """The name of a class says which one it is."""
+    where: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(module(path))
+    twice = {name: modules for name, modules in where.items() if len(modules) > 1}
+    assert not twice, f"classes of one name: {twice}"
+
+
+@pytest.mark.parametrize("path", [p for p in ALL_FILES if p.suffix == ".py"], ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_choice_within_a_choice(path):
+    """A conditional expression chooses between two things; for more there are if statements, match and tables."""
+    choices = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.IfExp)]
+    nested = {n.lineno for n in choices for part in ast.walk(n) if part is not n and isinstance(part, ast.IfExp)}
+    assert not nested, f"lines {sorted(nested)} nest conditional expressions"
 
 
 @pytest.mark.parametrize("path", ALL_FILES, ids=lambda p: str(p.relative_to(ROOT)))
