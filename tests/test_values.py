@@ -11,7 +11,7 @@ from onnx_models import model, one_node, value_info
 import pelton
 from pelton.cli import main
 from pelton.errors import InputError, ModelError
-from pelton.compiler.specialize import VARIED, Fitted
+from pelton.compiler.specialize import MAX_SPECIALIZED, Fitted
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import TensorType
@@ -205,14 +205,14 @@ def test_fitted_to_values(options):
 
 def test_fitted_does_not_go_on_for_ever(options):
     """Where every call has another value and one engine would do for all of them, it comes in the end."""
-    shape = (*[1] * (VARIED + 4), 2, 3)
+    shape = (*[1] * (MAX_SPECIALIZED + 4), 2, 3)
     fitted = Fitted(one_node("CumSum", f"f32[{', '.join(map(str, shape))}]", "i32[]"), options)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    for axis in range(VARIED + 6):
+    for axis in range(MAX_SPECIALIZED + 6):
         np.testing.assert_allclose(
             fitted.run({"x0": x, "x1": np.array(axis, np.int32)})["y0"], np.cumsum(x, axis), rtol=1e-6
         )
-    assert len(fitted.engines) <= VARIED + 1 and fitted.engines[-1].meta["host_steps"]
+    assert len(fitted.engines) <= MAX_SPECIALIZED + 1 and fitted.engines[-1].meta["host_steps"]
 
 
 def test_fitted_takes_other_values_for_initializers(options):

@@ -1,4 +1,4 @@
-"""From the parts of a script to its plain data: ports, constants, and what is worth knowing of all its engines."""
+"""Assembles a script from its parts: ports, shared constants, and metadata of all its engines."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ if TYPE_CHECKING:
     from pelton.options import Options
 
 log = logging.getLogger("pelton.build")
-LYING = ("constant", "table", "text")  # the kinds of buffers that lie in the constants
+STORED = ("constant", "table", "text")  # the kinds of buffers that are stored in the constants
 
 
 def assemble(
-    parts: UnbuiltScript, made: Sequence[EnginePlan | Undecided], options: Options, target: Mapping[str, Any]
+    parts: UnbuiltScript, built: Sequence[EnginePlan | Undecided], options: Options, target: Mapping[str, Any]
 ) -> Script:
-    """The script over these engines, one per program, or what could not be decided of it: then its nodes run by
-    reference. BuildError where they cannot."""
-    engines = [e for e in made if isinstance(e, EnginePlan)]
-    main = _numbered(parts.main, made)
+    """The script over these engines, one per program; the nodes of an Undecided program run by reference.
+
+    BuildError if they cannot.
+    """
+    engines = [e for e in built if isinstance(e, EnginePlan)]
+    main = _renumber(parts.main, built)
     trees: dict[str, Any] = {}
 
     def port(v: Value) -> Port:
@@ -55,7 +57,7 @@ def assemble(
 
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
-    engines, arrays, constants = _kept(engines, parts.constants)
+    engines, arrays, constants = _merge_constants(engines, parts.constants)
     tuned = {
         key: max(e.meta[key] for e in engines)
         for key in ("threads", "multiprocessors")
@@ -94,43 +96,44 @@ def assemble(
 
 
 def _number(size: Size) -> Any:
-    """A size as engines store it: the text of an expression, or a number."""
+    """A size as engines store it: a number, or the text of an expression."""
     return str(size) if isinstance(size, Dim) else int(size)
 
 
-def _numbered(block: Block, made: Sequence[EnginePlan | Undecided]) -> Block:
-    """The steps with the engines that there are, counted anew, and what runs instead of the others."""
+def _renumber(block: Block, built: Sequence[EnginePlan | Undecided]) -> Block:
+    """The steps with engines renumbered, and steps by reference in place of those that could not be built."""
     steps: list[Action] = []
     for a in block.steps:
         match a:
             case RunAction():
-                why = made[a.engine]
+                why = built[a.engine]
                 if isinstance(why, EnginePlan):
-                    steps.append(replace(a, engine=sum(isinstance(e, EnginePlan) for e in made[: a.engine])))
+                    steps.append(replace(a, engine=sum(isinstance(e, EnginePlan) for e in built[: a.engine])))
                 elif a.otherwise is None or a.otherwise.outputs != a.outputs:
                     raise BuildError(
-                        f"what makes {', '.join(a.outputs)}: {why}; give the sizes that this depends on as numbers with"
+                        f"the program that computes {', '.join(a.outputs)}: {why}; give the sizes that this"
+                        " depends on as numbers with"
                         " shapes="
                     ) from why
                 else:
-                    log.warning("what makes %s runs by reference: %s", ", ".join(a.outputs), why)
+                    log.warning("the program that computes %s runs by reference: %s", ", ".join(a.outputs), why)
                     steps += a.otherwise.steps
             case IfAction():
-                steps.append(replace(a, then=_numbered(a.then, made), other=_numbered(a.other, made)))
+                steps.append(replace(a, then=_renumber(a.then, built), other=_renumber(a.other, built)))
             case LoopAction() | ScanAction():
-                steps.append(replace(a, body=_numbered(a.body, made)))
+                steps.append(replace(a, body=_renumber(a.body, built)))
             case HostAction():
                 steps.append(a)
     return replace(block, steps=tuple(steps))
 
 
-def _kept(
+def _merge_constants(
     engines: Sequence[EnginePlan], arrays: Mapping[str, np.ndarray]
 ) -> tuple[list[EnginePlan], dict[str, Constant], DeferredConstants]:
-    """The constants of all, equal ones once: the engines over them, where each array lies, and the bytes."""
+    """Merges the constants of all engines: the engines over them, the offset of each array, and the bytes."""
     blob = Blob()
 
-    def keep(data: np.ndarray) -> tuple[int, int]:
+    def store(data: np.ndarray) -> tuple[int, int]:
         return blob.offsets[
             blob.add(
                 hashlib.sha256(data.tobytes()).digest(),
@@ -141,18 +144,18 @@ def _kept(
             )
         ]
 
-    def moved(engine: EnginePlan) -> tuple[Buffer, ...]:
-        lying = np.asarray(bytes_of(engine.constants))
+    def rebased_buffers(engine: EnginePlan) -> tuple[Buffer, ...]:
+        stored = np.asarray(bytes_of(engine.constants))
         return tuple(
-            replace(b, offset=keep(lying[b.offset : b.offset + b.size])[0]) if b.kind in LYING else b
+            replace(b, offset=store(stored[b.offset : b.offset + b.size])[0]) if b.kind in STORED else b
             for b in engine.buffers
         )
 
-    buffers = [moved(e) for e in engines]
+    buffers = [rebased_buffers(e) for e in engines]
     found: dict[str, Constant] = {}
     for name, array in arrays.items():
         dtype = DType.of(array)
         data = strings(array) if dtype is DType.STRING else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        found[name] = Constant(dtype.value, tuple(map(int, array.shape)), *keep(data))
+        found[name] = Constant(dtype.value, tuple(map(int, array.shape)), *store(data))
     constants = blob.constants()
     return [replace(e, buffers=own, constants=constants) for e, own in zip(engines, buffers)], found, constants

@@ -1,5 +1,4 @@
-"""A model that takes whatever its runs give it: engines are built for the shapes, and for the values of inputs that
-decide the program, as they are met."""
+"""Models specialized at run time: engines are built for shapes, and for values of inputs that decide the program."""
 
 from __future__ import annotations
 
@@ -22,18 +21,18 @@ from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.backends.cpu.check import check_runs_here
 
-REMEMBERED = 64  # engines that are kept
-# values of one input that get an engine of their own, where one for all of them can be had
-VARIED = 16
-FEW = 1024  # elements of an input that may decide the program
+MAX_ENGINES = 64  # kept at a time
+# values of one input that get an engine of their own if one engine for all values is possible, too
+MAX_SPECIALIZED = 16
+MAX_CONSTANT = 1024  # elements of an input that may decide the program
 
 
 class Fitted:
-    """Builds an engine when inputs are met that none of those there are was built for.
+    """Builds an engine for inputs that no engine so far was built for.
 
-    First with nothing known but shapes. Where readers would have to know what an input says (axes, a condition, a
-    count), that value becomes a constant of the engine, if the model cannot be read otherwise or steps of the onnx
-    package are spared. A value given for an initializer takes its place.
+    First, only shapes are fixed. If importing depends on the value of an input (axes, a condition, a count), it becomes
+    a constant of the engine, provided that the model cannot be imported otherwise or that this avoids steps of the onnx
+    package. A value given for an initializer replaces it.
     """
 
     def __init__(self, model: str | os.PathLike | bytes | onnx.ModelProto, options: Options | None = None):
@@ -44,15 +43,15 @@ class Fitted:
         check_runs_here(self._options.target, "running a model")
         self._stored = {t.name: t for t in self._graph.initializer}
         self._engines: OrderedDict[tuple, tuple[Engine, frozenset[str]]] = OrderedDict()
-        # shapes → inputs whose values decided what was built for them
+        # shapes → inputs whose values their engines depend on
         self._deciding: dict[tuple, frozenset[str]] = {}
-        self._varied: Counter[tuple] = Counter()  # shapes → how many values of these there have been
+        self._varied: Counter[tuple] = Counter()  # shapes → number of specialized engines
         self.names = tuple(i.name for i in self._graph.input)
         self.outputs = tuple(o.name for o in self._graph.output)
 
     @property
     def engines(self) -> tuple[Engine, ...]:
-        """What has been built so far and is kept."""
+        """The engines built so far that are kept."""
         return tuple(engine for engine, _ in self._engines.values())
 
     @property
@@ -85,13 +84,13 @@ class Fitted:
 
         deciding = self._deciding.get(shapes, frozenset())
         found = next((k for names in (deciding | replaced, replaced) if (k := key(names)) in self._engines), None)
-        if found is None:  # none for these values, and none for all values
-            engine, constant = self._build(given, replaced, self._varied[shapes] < VARIED)
+        if found is None:  # neither for these values nor for all
+            engine, constant = self._build(given, replaced, self._varied[shapes] < MAX_SPECIALIZED)
             self._varied[shapes] += 1
             self._deciding[shapes] = deciding = deciding | (constant - replaced)
             found = key(deciding | replaced if constant - replaced else replaced)
             self._engines[found] = engine, constant
-            if len(self._engines) > REMEMBERED:
+            if len(self._engines) > MAX_ENGINES:
                 self._engines.popitem(last=False)
         self._engines.move_to_end(found)
         return self._engines[found]
@@ -99,16 +98,13 @@ class Fitted:
     def _build(
         self, given: Mapping[str, Any], replaced: frozenset[str], special: bool
     ) -> tuple[Engine, frozenset[str]]:
-        """An engine for these inputs, and the inputs that became constants: with as few steps of the onnx package as
-        can be, then as few constants; a script where nothing that may be known of the inputs makes it a straight line.
-        `special`: also where only steps, or a script, are spared."""
-        shapes, known = (
-            dict(self._options.shapes or {}),
-            {
-                **(self._options.values or {}),
-                **{n: given[n] for n in replaced},
-            },
-        )
+        """Builds an engine for these inputs; returns it and the inputs that became constants.
+
+        Minimizes steps of the onnx package first, then constants. It is a script if no values of inputs make the
+        program a straight line. `special`: also fixes values that merely avoid such steps, or a script.
+        """
+        shapes = dict(self._options.shapes or {})
+        known = {**(self._options.values or {}), **{n: given[n] for n in replaced}}
         for name, a in given.items():
             if isinstance(a, np.ndarray):
                 shapes[name] = a.shape
@@ -129,9 +125,9 @@ class Fitted:
                     best = found, constant
             except ModelError as e:
                 reason, wanted = e, e.values if special or not isinstance(e, OnData) else ()
-            more = _more(wanted, given, known)
-            if more:
-                known.update(more)
+            new = _small_values(wanted, given, known)
+            if new:
+                known.update(new)
             elif best is not None:
                 return build_program(best[0], self._options).engine, best[1]
             elif isinstance(reason, OnData):
@@ -141,9 +137,11 @@ class Fitted:
                 raise reason
 
 
-def _more(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The values that are wanted, not known yet, and no more than a few numbers each."""
-    return {n: a for n in wanted if n not in known and isinstance(a := given.get(n), np.ndarray) and a.size <= FEW}
+def _small_values(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The values that importing depends on, are not known yet, and are small."""
+    return {
+        n: a for n in wanted if n not in known and isinstance(a := given.get(n), np.ndarray) and a.size <= MAX_CONSTANT
+    }
 
 
 def _shape(given: Any) -> Any:

@@ -1,5 +1,4 @@
-"""Times kernels as a network would run them: weights cold, activations in the caches of the threads that made them, all
-threads at work, candidates taking turns."""
+"""Times CPU kernels as in a network: weights cold, activations in their producers' caches, all threads, in turns."""
 
 from __future__ import annotations
 
@@ -20,38 +19,39 @@ from pelton.plan.workspace import KernelWorkspace
 
 LINE = 64
 START = 2  # tiles for each thread before the clock starts
-# bytes of weights, packed, that are still in the caches near a core in the next run
-STAYS = 4 << 20
-TOUCH = "pelton_touch"  # the kernel that stands for the steps before
-PARTS = 8  # that it writes an activation in, for each thread
-# After so many rounds, what takes so many times the best one's time is out. Not after one: what is slower may still be
-# chosen where packed weights have to
-# be small, and one look in a loud moment made an F(2×2) of 15 ms one of 30, YOLOv2 17 % slower.
+# bytes of packed weights that stay in the caches near a core until the next run
+MAX_RESIDENT = 4 << 20
+TOUCH = "pelton_touch"  # the kernel that writes activations, in place of earlier steps
+PARTS = 8  # tiles per thread in which it does
+# Rounds → multiple of the best time above which candidates drop out. Not after one round: slower ones may still be
+# chosen where packed weights have to be small, and one noisy round made an F(2×2) of 15 ms one of 30: YOLOv2 was 17 %
+# slower.
 DROPS = {2: 2.0, 4: 1.25}
-# What comes this close after all rounds goes on, for so many ns more per round asked for: a core that others share
-# finds few quiet moments.
+# Candidates this close after all rounds go on for so many ns more per round: shared cores are seldom undisturbed.
 CLOSE, FINAL_NS = 1.1, 4_000_000
 
 
-def _room(nbytes: int) -> np.ndarray:
-    """Bytes that start on a cache line."""
+def _aligned_bytes(nbytes: int) -> np.ndarray:
+    """An array of bytes that starts on a cache line."""
     raw = np.empty(nbytes + LINE, np.uint8)
     at = -raw.ctypes.data % LINE
     return raw[at : at + nbytes]
 
 
 def first_element(v: Value, strides: Strides) -> int:
-    """Bytes from the lowest address of an operand to its first element: more than none where a stride is negative."""
+    """Bytes from the lowest address of an operand to its first element: not 0 if a stride is negative."""
     return sum((d - 1) * -s for d, s in zip(v.type.shape, strides) if s < 0) * v.type.dtype.size
 
 
 def weight_traffic(weights: int, l3: int) -> int:
-    """Bytes of weights that pass through the caches between two uses of the same ones, in a network of so many: twice
-    as many, as kernels pack them, where these stay in the caches, else enough for none to stay. ResNet-20 of 1.1 MB,
-    least times of two builds each: 287 and 313 µs tuned with weights from memory, 261 and 296 with these. SqueezeNet
-    and ShuffleNet (5 MB), MobileNetV2 and GoogLeNet took as long either way."""
+    """Bytes of weights that pass through the caches between two uses of the same ones, in a network of so many.
+
+    Twice as many (kernels pack them) if these stay in the caches, else enough for none to stay. ResNet-20 (1.1 MB),
+    minimum of two builds each: 287 and 313 µs tuned with weights from memory, 261 and 296 with this. SqueezeNet and
+    ShuffleNet (5 MB), MobileNetV2 and GoogLeNet took as long either way.
+    """
     near = 1 << max(2 * weights - 1, 1 << 16).bit_length()
-    return near if near <= STAYS else max(96 << 20, 2 * l3)
+    return near if near <= MAX_RESIDENT else max(96 << 20, 2 * l3)
 
 
 class Stopwatch:
@@ -62,7 +62,7 @@ class Stopwatch:
 
     def __init__(self, threads: int, weight_traffic: int):
         self.threads = threads
-        self._pool = _room(weight_traffic)
+        self._pool = _aligned_bytes(weight_traffic)
         rng = np.random.default_rng(0)
         block = rng.uniform(0.5, 1.5, 1 << 20).astype(np.float32).view(np.uint8)
         for at in range(0, self._pool.size, block.size):
@@ -71,7 +71,7 @@ class Stopwatch:
         self._cursor = 0
 
     def _weights(self, nbytes: int) -> int:
-        """The address of weights that have not been used for long."""
+        """The address of bytes in the pool that were used longest ago."""
         if nbytes > self._pool.size:
             self._pool = np.resize(self._pool, nbytes + LINE)
         if self._cursor + nbytes > self._pool.size:
@@ -88,40 +88,39 @@ class Stopwatch:
         rounds: int,
         deadline: float | None = None,
     ) -> list[int]:
-        """Nanoseconds per run of each program, kernels one after the other, which may hand values on that tasks have
-        for themselves: the least of several, the slow ones dropped after the first rounds, the close ones looked at
-        longer."""
+        """Nanoseconds of each program (a sequence of kernels for these tasks): the minimum over several runs.
+
+        Slow programs drop out after the first rounds; close ones run longer.
+        """
         layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
-        arrays, constants = (
-            dict[Value | Packed | KernelWorkspace, np.ndarray](),
-            {v: a for t in tasks for v, a in t.region.body.constants.items()},
-        )
+        arrays = dict[Value | Packed | KernelWorkspace, np.ndarray]()
+        constants = {v: a for t in tasks for v, a in t.region.body.constants.items()}
         rng = np.random.default_rng(0)
         for v in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Value)}:
             size = span(v.type.shape, tuple(map(abs, layouts[v]))) * v.type.dtype.size
-            room = _room(max(size, 1))
+            data = _aligned_bytes(max(size, 1))
             if v in constants:
-                data = np.ascontiguousarray(constants[v])
-                room[: data.nbytes] = data.reshape(-1).view(np.uint8)
+                constant = np.ascontiguousarray(constants[v])
+                data[: constant.nbytes] = constant.reshape(-1).view(np.uint8)
             elif v.type.dtype.is_float and v.type.dtype.size >= 4:
-                room[:] = np.resize(
-                    rng.standard_normal(min(size, 1 << 18) // v.type.dtype.size + 1)
-                    .astype(v.type.dtype.numpy)
-                    .view(np.uint8),
-                    room.size,
-                )
+                drawn = rng.standard_normal(min(size, 1 << 18) // v.type.dtype.size + 1).astype(v.type.dtype.numpy)
+                data[:] = np.resize(drawn.view(np.uint8), data.size)
             else:
-                room[:] = 0
-            arrays[v] = room
+                data[:] = 0
+            arrays[v] = data
         arrays |= {
-            x: _room(x.bytes) for ks in programs for k in ks for x in k.operands if isinstance(x, KernelWorkspace)
+            x: _aligned_bytes(x.bytes)
+            for ks in programs
+            for k in ks
+            for x in k.operands
+            if isinstance(x, KernelWorkspace)
         }
         for x in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Packed) and x.has_indices}:
-            arrays[x] = _room(x.bytes)
+            arrays[x] = _aligned_bytes(x.bytes)
             arrays[x][:] = 0
             x.fill(arrays[x].view(x.dtype.numpy).reshape(x.shape))
 
-        def made(k: Kernel, wave: int) -> list[StepRow]:
+        def touch_rows(k: Kernel, wave: int) -> list[StepRow]:
             parts = PARTS * self.threads
             return [
                 StepRow(loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1)
@@ -129,7 +128,7 @@ class Stopwatch:
                 if x in inputs
             ]
 
-        def place(x: Value | Packed | KernelWorkspace) -> int:
+        def address(x: Value | Packed | KernelWorkspace) -> int:
             if isinstance(x, Packed) and not x.has_indices:
                 return self._weights(x.bytes)
             return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)
@@ -137,7 +136,7 @@ class Stopwatch:
         def row(k: Kernel, tiles: int, phases: int, wave: int) -> StepRow:
             return StepRow(
                 loaded.symbol(k.symbol),
-                [*map(place, k.operands), *k.dims],
+                [*map(address, k.operands), *k.dims],
                 len(k.operands),
                 tiles,
                 k.grain,
@@ -149,19 +148,17 @@ class Stopwatch:
         inputs = {v for t in tasks for v in t.region.body.inputs} - constants.keys()
         best = [1 << 62] * len(programs)
         alive = list(range(len(programs)))
-        turn = took = final = 0
-        while turn < rounds or (len(alive) > 1 and final < max(rounds * FINAL_NS, 2 * took)):
-            took = 0  # by this round
+        turn = round_ns = final_ns = 0
+        while turn < rounds or (len(alive) > 1 and final_ns < max(rounds * FINAL_NS, 2 * round_ns)):
+            round_ns = 0
             for i in alive:
-                # A few tiles first, as if a step of a network: code and the other threads come in; all of them once,
-                # for pages. Then what it reads is made.
+                # A few tiles first (in the first turn, all, to touch pages): loads the code and wakes the threads.
+                # Then the operands are written, and the program is timed.
                 steps = [(k, k.tiles, k.phases) for k in programs[i]]
-                before = (
-                    steps
-                    if turn == 0
-                    else [(k, min(k.tiles, START * self.threads * k.grain), 1) for k in programs[i][:1]]
-                )
-                first = made(programs[i][0], len(before))
+                before = steps
+                if turn:
+                    before = [(k, min(k.tiles, START * self.threads * k.grain), 1) for k in programs[i][:1]]
+                first = touch_rows(programs[i][0], len(before))
                 rows = [
                     *(row(*step, wave) for wave, step in enumerate(before)),
                     *first,
@@ -169,9 +166,9 @@ class Stopwatch:
                 ]
                 ns = sum(NativeProgram(rows, self.threads).profile()[len(first) + len(before) :])
                 best[i] = min(best[i], ns)
-                took += ns
+                round_ns += ns
             turn += 1
-            final += took if turn > rounds else 0
+            final_ns += round_ns if turn > rounds else 0
             if turn in DROPS or turn >= rounds:
                 limit = min(best) * DROPS.get(turn, CLOSE)
                 alive = [i for i in alive if best[i] <= limit]
@@ -181,7 +178,7 @@ class Stopwatch:
 
 
 class CpuBench:
-    """See `search.Bench`: kernels in C, each program's time the least that a stopwatch found."""
+    """See `search.Bench`: kernels in C, timed by a `Stopwatch`."""
 
     def __init__(self, compiler: ClangCompiler, threads: int, weight_traffic: int):
         self.compiler, self.threads, self.weight_traffic = compiler, threads, weight_traffic

@@ -1,4 +1,4 @@
-"""Chooses a kernel for every task: from the timing cache, by measuring, or by the first guess."""
+"""Chooses a kernel for every task: by cached times, by measuring, or the first guess."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from .candidates import candidates
 log = logging.getLogger("pelton.build")
 
 ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}  # level → rounds of timing
-MAX_TACTICS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}  # level → tactics of each form of a template
+MAX_TACTICS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}  # level → tactics of each family of a template
 MARGIN = 0.98  # a challenger must be this much faster than the one before it
-NEAR = 1.1  # forms this close to the best one get all of their tactics timed
+NEAR = 1.1  # families whose first tactic is this close to the best are timed completely
 
 Found = list[tuple[Template, Tactic]]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel of a task, what its packed weights take, what was measured for it (tactic name → ns; empty where
-    nothing was), and other kernels that could stand in its place, reading the same constants."""
+    """The kernel of a task and the bytes of its packed weights; times: tactic name → ns, as far as measured;
+    alternatives: further kernels, which read the same constants."""
 
     template: Template
     tactic: Tactic
@@ -48,14 +48,16 @@ class Choice:
     alternatives: tuple[tuple[Tactic, Kernel], ...] = ()
 
     def with_kernels(self, change: Callable[[Kernel], Kernel]) -> Choice:
-        """The same with every kernel changed."""
+        """A copy with every kernel changed."""
         return replace(
             self, kernel=change(self.kernel), alternatives=tuple((t, change(k)) for t, k in self.alternatives)
         )
 
     def without(self, failed: Mapping[str, BuildError]) -> Choice:
-        """The same without the kernels that could not be compiled (symbol → why), a spare one in place of the chosen
-        one. The error where none is left."""
+        """A copy without the kernels that could not be compiled (symbol → error); an alternative replaces the kernel.
+
+        Raises the error if no kernel is left.
+        """
         left = [(t, k) for t, k in ((self.tactic, self.kernel), *self.alternatives) if k.symbol not in failed]
         if all(k.symbol in LIBRARIES for _, k in left):
             raise next(
@@ -63,15 +65,15 @@ class Choice:
                 for symbol, why in failed.items()
                 if symbol in {k.symbol for k in (self.kernel, *(k for _, k in self.alternatives))}
             )
-        # a library's are no guess
-        left.sort(key=lambda way: way[1].symbol in LIBRARIES and way[1] is not self.kernel)
+        # kernels of libraries come last: untimed, they are no guess
+        left.sort(key=lambda pair: pair[1].symbol in LIBRARIES and pair[1] is not self.kernel)
         if left[0][1] is not self.kernel:
             log.warning("%s instead of %s: %s", left[0][0].name, self.tactic.name, failed[self.kernel.symbol])
         return replace(self, tactic=left[0][0], kernel=left[0][1], alternatives=tuple(left[1:]))
 
 
 def task_key(task: Task) -> str:
-    """Text of what is computed and how its operands lie; equal keys share times."""
+    """Text of the region and the layouts of its operands; tasks of equal keys share times."""
     return "\n".join([task.region.key, ";".join(layout_texts(task)), *optimum_texts(task)])
 
 
@@ -85,12 +87,12 @@ def layout_texts(task: Task) -> tuple[str, ...]:
 
 
 def optimum_texts(task: Task) -> tuple[str, ...]:
-    """The values that a task is tuned for, of sizes that vary."""
+    """The optima of the dynamic dimensions that a task is tuned for."""
     return tuple(f"{name}={size}" for name, size in task.region.optimum_sizes(task.layouts).items())
 
 
 def digest(task: Task) -> str:
-    """What times are filed under."""
+    """The key of a task in the timing cache."""
     return hashlib.sha256(task_key(task).encode()).hexdigest()[:32]
 
 
@@ -116,7 +118,7 @@ def select(
         found[d] = among(task, candidates(task.region, task.layouts, target, strict, max_tactics))
         if not found[d] and task.region.title() == "copy":
             raise BuildError(
-                f"no kernel copies {task.region.output.type}, which has to lie in another order here; cast it to"
+                f"no kernel copies {task.region.output.type} to another layout, which is needed here; cast it to"
                 " another element type"
             )
         if not found[d]:
@@ -130,36 +132,41 @@ def select(
     for i, d in digests.items():
         (template, tactic, packing), task = chosen[d], placed.tasks[i]
         weights = frozenset(task.region.body.constants)
-        if weights in counted:  # another task has the same ones
+        if weights in counted:  # counted with another task already
             packing = packed_weights.Packing(0, 0, 0.0)
         counted.add(weights)
         kernel = template.emit(task.region, task.layouts, tactic, target)
         others = ranked(found[d], times[d], tactic)
-        kept = islice(
-            _alike(task, kernel, [way for way in others if not way[0].timed_only], target),
+        generated = islice(
+            _with_same_constants(task, kernel, [pair for pair in others if not pair[0].timed_only], target),
             max(alternatives, template.timed_only),
         )
-        # take no room, so there are all of them
-        by_library = [way for way in others if way[0].timed_only] if alternatives else []
+        # these take no space in the file, so all are kept
+        by_library = [pair for pair in others if pair[0].timed_only] if alternatives else []
         out[i] = Choice(
-            template, tactic, kernel, packing, best[d][2], (*kept, *_alike(task, kernel, by_library, target))
+            template,
+            tactic,
+            kernel,
+            packing,
+            best[d][2],
+            (*generated, *_with_same_constants(task, kernel, by_library, target)),
         )
     return out
 
 
 def ranked(found: Found, times: Mapping[str, int], but: Tactic) -> Found:
-    """All other tactics: by their times where they have some, then the first of every template, of every form, then the
-    rest."""
-    timed = sorted((way for way in found if way[1].name in times), key=lambda way: times[way[1].name])
+    """All other tactics: timed ones by time, then the first of every template, of every family, then the rest."""
+    timed = sorted((pair for pair in found if pair[1].name in times), key=lambda pair: times[pair[1].name])
     firsts = {t.name: (t, c) for t, c in reversed(found)}
-    return [
-        way for way in dict.fromkeys([*timed, *reversed(firsts.values()), *first_few(found), *found]) if way[1] != but
-    ]
+    order = dict.fromkeys([*timed, *reversed(firsts.values()), *first_few(found), *found])
+    return [pair for pair in order if pair[1] != but]
 
 
-def _alike(task: Task, kernel: Kernel, ways: Found, target: Target) -> Iterator[tuple[Tactic, Kernel]]:
-    """The kernels that need no constants but those of the given one; what stands in for a library, which reads no bias
-    of zeros, all as they are."""
+def _with_same_constants(task: Task, kernel: Kernel, others: Found, target: Target) -> Iterator[tuple[Tactic, Kernel]]:
+    """The kernels that need no constants besides those of the given one.
+
+    Alternatives to a library's kernel, which reads no bias of zeros, may read all constants of the region as they are.
+    """
     held = task.region.body.constants
 
     def constants(kernel: Kernel) -> set[Hashable]:
@@ -169,15 +176,15 @@ def _alike(task: Task, kernel: Kernel, ways: Found, target: Target) -> Iterator[
             if isinstance(x, Packed) or x in held
         }
 
-    there = constants(kernel) | (set(held) if kernel.symbol in LIBRARIES else set())
-    for template, tactic in ways:
+    available = constants(kernel) | (set(held) if kernel.symbol in LIBRARIES else set())
+    for template, tactic in others:
         other = template.emit(task.region, task.layouts, tactic, target)
-        if constants(other) <= there:
+        if constants(other) <= available:
             yield tactic, other
 
 
 def first_few(found: Found) -> Found:
-    """The first tactic of every form of every template."""
+    """The first tactic of every family of every template."""
     firsts: dict[tuple, tuple[Template, Tactic]] = {}
     for t, c in found:
         firsts.setdefault((t.name, t.family(c)), (t, c))
@@ -185,29 +192,27 @@ def first_few(found: Found) -> Found:
 
 
 def near_best(found: Found, times: Mapping[str, int]) -> Found:
-    """All tactics of the forms whose first one came near the best; nothing where nothing was timed."""
+    """All tactics of the families whose first one came near the best; none if none was timed."""
     first = {(t.name, t.family(c)): times[c.name] for t, c in first_few(found) if c.name in times}
     limit = min(first.values(), default=0) * NEAR
     return [(t, c) for t, c in found if first.get((t.name, t.family(c)), limit + 1) <= limit]
 
 
 def worth(found: Found, times: Mapping[str, int]) -> Found:
-    """Without the tactics that do not beat the fastest one of a smaller margin by their own, as far as both were
-    timed."""
-    least: dict[float, int] = {}  # by margin
+    """Drops timed tactics that do not beat the fastest one of a smaller margin by their own margin."""
+    fastest: dict[float, int] = {}  # by margin
     for t, c in found:
         if c.name in times:
-            least[t.margin(c)] = min(times[c.name], least.get(t.margin(c), times[c.name]))
+            fastest[t.margin(c)] = min(times[c.name], fastest.get(t.margin(c), times[c.name]))
     return [
         (t, c)
         for t, c in found
-        if all(times.get(c.name, 0) < ns * (1 - t.margin(c)) for m, ns in least.items() if m < t.margin(c))
+        if all(times.get(c.name, 0) < ns * (1 - t.margin(c)) for m, ns in fastest.items() if m < t.margin(c))
     ]
 
 
 def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, dict[str, int]]:
-    """The fastest by the times known, the earlier one where they are equal or nearly so; the first guess where nothing
-    is known."""
+    """The fastest tactic by known times, the earlier one if they are nearly equal; the first guess if none is known."""
     template, tactic = found[0]
     best: int | None = None
     for t, c in worth(found, times):
@@ -231,14 +236,14 @@ def _small_enough(
 ) -> dict[str, tuple[Template, Tactic, packed_weights.Packing]]:
     """The choices, with all packed weights together at most `packed_weights.MAX_PACKED_RATIO` times the model's own.
 
-    Untimed candidates count as fast as the first guess, so that among them the largest weights are given up first.
+    Untimed candidates count as fast as the first guess, so the largest weights among them are dropped first.
     """
     weights = {digest: {v: a.nbytes for v, a in tasks[digest].region.body.constants.items()} for digest in best}
     limit = packed_weights.MAX_PACKED_RATIO * sum(
         a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values()
     )
     shared = {d: sum(e == d for e in digests.values()) for d in best}
-    ways: dict[str, list[packed_weights.PackedCandidate]] = {}
+    candidates_of: dict[str, list[packed_weights.PackedCandidate]] = {}
     first: dict[str, int] = {}
     for d, (template, tactic, _) in best.items():
         task = tasks[d]
@@ -250,7 +255,7 @@ def _small_enough(
         exact = template.is_exact(tactic)  # accuracy is no price for size
         pool = list(dict.fromkeys([(template, tactic), *((t, c) for t, c in pool if t.is_exact(c) or not exact)]))
         first[d] = 0
-        ways[d] = [
+        candidates_of[d] = [
             packed_weights.PackedCandidate(
                 t,
                 c,
@@ -259,18 +264,22 @@ def _small_enough(
             )
             for t, c in pool
         ]
-    chosen = packed_weights.limit_packed_weights(ways, first, shared, limit)
+    chosen = packed_weights.limit_packed_weights(candidates_of, first, shared, limit)
     return {
-        d: (ways[d][k].template, ways[d][k].tactic, packed_weights.packing(ways[d], k, sum(weights[d].values())))
+        d: (
+            candidates_of[d][k].template,
+            candidates_of[d][k].tactic,
+            packed_weights.packing(candidates_of[d], k, sum(weights[d].values())),
+        )
         for d, k in chosen.items()
     }
 
 
 class Bench(Protocol):
-    """What makes kernels run and takes their times."""
+    """Runs kernels and times them."""
 
     def ready(self, sources: Mapping[str, str], progress: Callable[[int], None]) -> AbstractContextManager[Any]:
-        """All that `race` needs of kernels, symbol → source, for as long as it is held; `progress` gets the number
+        """Compiles kernels (symbol → source) for `race`, for the duration of the context; `progress` gets the number
         compiled so far."""
 
     def race(
@@ -281,13 +290,12 @@ class Bench(Protocol):
         rounds: int,
         deadline: float | None = None,
     ) -> Sequence[int | None]:
-        """Nanoseconds of each program, its kernels one after the other; None for those that do not run. Programs may
-        hand values on that tasks have."""
+        """Nanoseconds of each program, a sequence of kernels; None for those that do not run. Kernels of a program may
+        read outputs of earlier ones."""
 
 
 class Timing:
-    """Measures what the cache does not know, as long as the budget lasts: everything is compiled first, then timed with
-    nothing else running."""
+    """Times what is not in the cache, within the budget: compiles all kernels first, then times them undisturbed."""
 
     def __init__(
         self,
@@ -301,38 +309,42 @@ class Timing:
     ):
         self.target, self.bench, self.cache, self.rounds, self.progress = target, bench, cache, rounds, progress
         self.budget, self.deadline = budget, None if budget is None else time.monotonic() + budget
-        self._warned = not budget  # that the budget is over; a budget of 0 is no surprise
+        self._warned = not budget  # that the budget is exhausted; not for a budget of 0
 
     def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
-        """Times tasks by digest: one tactic of every form, then all of the forms near the best. alone: also what has
-        but one."""
+        """Times tasks by digest: one tactic of every family, then all of the families near the best.
+
+        alone: times tasks with a single candidate, too.
+        """
         self.measure(tasks, {d: first_few(f) for d, f in found.items()}, "tune", alone)
         self.measure(tasks, {d: near_best(f, self.cache.get(d)) for d, f in found.items()}, "refine", alone)
 
     def at_optimum(self, task: Task, kernels: list[Kernel]) -> tuple[Task, list[Kernel]]:
-        """A task and its kernels with the usual values of sizes that vary."""
+        """A task and its kernels at the optimum of dynamic dimensions."""
         sizes, to = task.region.optimum_sizes(task.layouts), dict[Value, Value]()
         return (task.sized(sizes, to), [k.sized(sizes, to) for k in kernels]) if sizes else (task, kernels)
 
-    def late(self) -> bool:
+    def is_over(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
-    def _leave(self, stage: str, count: int, of: int) -> None:
-        """Says, once, what the budget does not reach."""
+    def _warn_once(self, stage: str, count: int, of: int) -> None:
+        """Warns, once, that the budget is exhausted."""
         if not self._warned:
             self._warned = True
             log.warning(
-                "the budget of %g s is over in stage %s, with kernels of %d of %d layers untimed: they run by the best"
-                " guess, or the best so far; what was timed is kept for the next build",
+                "the budget of %g s is over in stage %s, with kernels of %d of %d layers untimed: these use the best"
+                " guess or the fastest so far; the times are kept for the next build",
                 self.budget,
                 stage,
                 count,
                 of,
             )
 
-    def measure(self, tasks: Mapping[str, Task], wanted: Mapping[str, Found], stage: str, alone: bool = False) -> None:
+    def measure(
+        self, tasks: Mapping[str, Task], candidates: Mapping[str, Found], stage: str, alone: bool = False
+    ) -> None:
         kernels: dict[str, list[tuple[str, Kernel]]] = {}
-        for d, found in wanted.items():
+        for d, found in candidates.items():
             missing = [
                 (t, c)
                 for t, c in found
@@ -343,15 +355,15 @@ class Timing:
                 kernels[d] = [(c.name, t.emit(task.region, task.layouts, c, self.target)) for t, c in missing]
         if not kernels:
             return
-        if self.late():
-            self._leave(stage, len(kernels), len(kernels))
+        if self.is_over():
+            self._warn_once(stage, len(kernels), len(kernels))
             return
         sources = {k.symbol: k.source for ks in kernels.values() for _, k in ks}
         with self.bench.ready(sources, lambda done: self.progress("compile", done, len(sources))) as loaded:
             for done, (d, ks) in enumerate(kernels.items()):
                 self.progress(stage, done, len(kernels))
-                if self.late():
-                    self._leave(stage, len(kernels) - done, len(kernels))
+                if self.is_over():
+                    self._warn_once(stage, len(kernels) - done, len(kernels))
                     break
                 task, timed = self.at_optimum(tasks[d], [k for _, k in ks])
                 times = self.bench.race((task,), [(k,) for k in timed], loaded, self.rounds, self.deadline)
@@ -359,18 +371,20 @@ class Timing:
         self.progress(stage, len(kernels), len(kernels))
 
     def race(self, digest: str, tasks: Sequence[Task], programs: Mapping[str, Sequence[Kernel]]) -> dict[str, int]:
-        """Name → ns of ways to run a few tasks, each way one kernel after the other; as far as they are known where
-        there is no time left. Filed under a digest like the times of a task."""
-        if any(name not in self.cache.get(digest) for name in programs) and not self.late():
+        """Name → ns of programs (sequences of kernels) for the same tasks; only cached ones if the budget is over.
+
+        Times are cached under a digest like those of a task.
+        """
+        if any(name not in self.cache.get(digest) for name in programs) and not self.is_over():
             sources = {k.symbol: k.source for kernels in programs.values() for k in kernels}
             sizes, to = (
                 {name: n for t in tasks for name, n in t.region.optimum_sizes(t.layouts).items()},
                 dict[Value, Value](),
             )
-            usual = [t.sized(sizes, to) for t in tasks]
+            sized = [t.sized(sizes, to) for t in tasks]
             timed = [[k.sized(sizes, to) for k in kernels] for kernels in programs.values()]
             with self.bench.ready(sources, lambda done: None) as loaded:
-                self._put(digest, list(programs), self.bench.race(usual, timed, loaded, self.rounds, self.deadline))
+                self._put(digest, list(programs), self.bench.race(sized, timed, loaded, self.rounds, self.deadline))
         known = self.cache.get(digest)
         return {name: known[name] for name in programs if name in known}
 
@@ -379,7 +393,7 @@ class Timing:
 
 
 def template_hash(isa: str) -> str:
-    """Stands for the templates of a kind of target, their kernel files and all they are made with, in cache keys."""
+    """A hash of the templates of a kind of target, their kernel files and code generation, for cache keys."""
     folders = {
         Path(codegen.__path__[0]),
         *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values()),
