@@ -64,7 +64,7 @@ GRAPHS = [
         "'two'",
     ),
     (relu(outputs=("x",)), "'x' is made twice: by an input or constant"),
-    (relu(outputs=("z",)), "output 'y' is made by no node"),
+    (relu(outputs=("z",)), "output 'y' is not produced by any node"),
     (one_node("Mystery", "f32[2]"), "no operator Mystery in domain 'ai.onnx' at opset 17", "as a function"),
     (one_node("Mystery", "f32[2]", domain="com.example"), "no operator Mystery in domain 'com.example' at opset 1"),
     (
@@ -140,8 +140,11 @@ GRAPHS = [
     ),
     (with_constant(tensor("w", [2], bytes(8), 99)), "element type 99 is not supported"),
     (with_constant(tensor("w", [2], bytes(8), 77)), "element type 77 is not supported"),
-    (model([helper.make_node("Relu", ["x"], ["y"])], {"x": "f32[2]"}, ["y", "y"]), "needs outputs, each once"),
-    (model([], {}, []), "needs outputs"),
+    (
+        model([helper.make_node("Relu", ["x"], ["y"])], {"x": "f32[2]"}, ["y", "y"]),
+        "needs at least one output, and no output twice",
+    ),
+    (model([], {}, []), "needs at least one output"),
 ]
 
 

@@ -83,7 +83,7 @@ def conv(**attrs) -> onnx.ModelProto:
 def test_what_a_model_needs_of_unspecified_dimensions_narrows_them():
     found = load(conv())
     assert found.info.symbols == {"n": (1, 1, None), "h": (3, 128, None), "w": (5, 128, None)}
-    assert any("x0[1] (c): it has to be 3 (node 'node'" in w for w in found.info.warnings)
+    assert any("x0[1] (c) has to be 3 (node 'node'" in w for w in found.info.warnings)
     assert any("x0[2] (h) is taken from 3 to any (node 'node'" in w for w in found.info.warnings)
     assert found.info.defaulted == ("x0[0] (n)", "x0[1] (c)", "x0[2] (h)", "x0[3] (w)")
 
@@ -108,7 +108,7 @@ def test_a_model_says_how_many_features_there_are(op, attrs):
         domains={"ai.onnx.ml": 3},
     )
     found = load(m)
-    assert set(found.info.symbols) == {"n"} and any("(f): it has to be 3" in w for w in found.info.warnings)
+    assert set(found.info.symbols) == {"n"} and any("(f) has to be 3" in w for w in found.info.warnings)
 
 
 def test_tables_bound_unspecified_dimensions():
@@ -134,7 +134,7 @@ def test_unspecified_dimensions_that_have_to_be_equal_are_one():
     m = model([node("MatMul", "x y", "z")], {"x": "f32[a, b]", "y": "f32[c, d]"}, ["z"])
     found = load(m)
     assert list(found.info.symbols) == ["a", "b", "d"] and any(
-        "y[0] (c): it has to be b" in w for w in found.info.warnings
+        "y[0] (c) has to be b" in w for w in found.info.warnings
     )
     assert [s for s in found.graph.inputs[1].type.shape] == [symbol("b", 1, 128), symbol("d", 1, 128)]
 
@@ -151,7 +151,7 @@ def test_sizes_that_an_exporter_left_in_a_shape_are_those_of_the_inputs(to):
     fixed = {name: size for name, size in (("frames", to[0]), ("batch", to[1])) if size > 0}
     assert set(found.info.symbols) == {"frames", "batch"} - set(fixed)
     assert all(
-        any(f"({name}): it has to be {size} (node 'Reshape" in w for w in found.info.warnings)
+        any(f"({name}) has to be {size} (node 'Reshape" in w for w in found.info.warnings)
         for name, size in fixed.items()
     )
 

@@ -1,4 +1,4 @@
-"""The formats of model files that there are, and what each importer offers."""
+"""The registry of model formats, and the functions that each importer offers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from pelton.ir.unread import Unread
 
 @dataclass(frozen=True)
 class Format:
-    """A format of model files. `recognizes` says, cheaply, whether a source (a path, bytes or an object) is certainly
-    of it; The functions take what those of `pelton.importers` do."""
+    """A format of model files.
+
+    `recognizes` tells cheaply whether a source (a path, bytes or an object) certainly has this format. The other
+    functions take the arguments of their namesakes in `pelton.importers`.
+    """
 
     name: str
     recognizes: Callable[[Any], bool]
     load: Callable[..., Imported]
-    examine: Callable[..., Examined] | None = None  # for those who want to know what becomes of each node
-    # for models of which the data decides what runs, where the format has such
+    examine: Callable[..., Examined] | None = None  # reports on each node
+    # for models with control flow or sizes that depend on data
     unread: Callable[..., Unread] | None = None
 
 
@@ -27,11 +30,10 @@ FORMATS: list[Format] = []
 
 
 def register(format: Format) -> None:
-    """Adds a format to those that `format_of` asks, after those that are there."""
+    """Appends a format to those that `format_of` tries in order."""
     FORMATS.append(format)
 
 
 def format_of(source: Any) -> Format:
-    """The format of a model: the first that recognizes it, else the first of all, whose `load` says what it
-    expected."""
+    """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected."""
     return next((f for f in FORMATS if f.recognizes(source)), FORMATS[0])

@@ -190,7 +190,7 @@ class ModelPartitioner:
                 rest = segment.waiting
         for name in outputs:
             if name not in known:
-                raise ModelError(f"output {name!r} is made by no node ({self.model.name})")
+                raise ModelError(f"output {name!r} is not produced by any node ({self.model.name})")
         return steps
 
     def inner(

@@ -1,5 +1,4 @@
-"""The inputs of a model: which of their sizes are numbers, which a run decides, and what becomes of those that nobody
-gave."""
+"""Determines the types of a model's inputs: fixed sizes, dynamic dimensions, and the symbols of unspecified ones."""
 
 from __future__ import annotations
 
@@ -25,12 +24,12 @@ from .scope import Scope
 
 MAX_SHOWN = 5  # names of a model that a message lists
 DEFAULT_OPTIMUM = 128  # the optimum of unspecified dimensions other than the first of an input, whose optimum is 1
-# what exporters write where there is no name
+# what exporters write for dimensions without a name
 NO_NAME = re.compile(r"[\W\d_]*|none|null|nil|nan|unk|unknown|undefined|dynamic", re.IGNORECASE)
 
 
 class Inputs:
-    """Binds the inputs of a model, as values whose sizes are numbers or symbols."""
+    """Binds the inputs of a model to values whose sizes are numbers or symbols."""
 
     def __init__(
         self,
@@ -41,16 +40,15 @@ class Inputs:
         optimum: Mapping[str, Sequence[int]] | None = None,
     ):
         self.values: list[Value] = []
-        self.defaulted: list[str] = []  # the axes that nobody gave sizes for: "image[0] (batch)"
-        # names of the sizes that nobody gave and a run decides → the first such axis
-        self.unspecified: dict[str, str] = {}
+        self.defaulted: list[str] = []  # axes of unspecified sizes: "image[0] (batch)"
+        self.unspecified: dict[str, str] = {}  # symbol of an unspecified dynamic dimension → its first axis
         self._settled, self._optimum = settled, optimum
-        self._symbols: dict[str, str] = {}  # what a size goes by in the model → the name of its symbol
+        self._symbols: dict[str, str] = {}  # key of a size → the name of its symbol
         self._named: dict[str, Size] = {}  # symbol → its size
-        self._labels: dict[str, str] = {}  # symbol of a size that nobody gave → the first such axis
-        self._without_optimum: set[str] = set()  # symbols of sizes without an optimum
-        self._optima: dict[str, int] = {}  # what a size goes by → its optimum
-        self.observed: set[str] = set()  # those of the open sizes whose optimum was given
+        self._labels: dict[str, str] = {}  # symbol of an unspecified size → its first axis
+        self._without_optimum: set[str] = set()  # symbols of sizes for which the caller gave no optimum
+        self._optima: dict[str, int] = {}  # key of a size → the optimum that the caller gave
+        self.observed: set[str] = set()  # those of `unspecified` for which the caller gave an optimum
         declared = [i for part in given.parts for i in part.tensors]
         names = self._names(program, declared, given.shapes)
         axes = self._axes(program, declared, given.shapes, names)
@@ -72,43 +70,40 @@ class Inputs:
                 program.bind(scope, part.name, BROKEN)
             if part.optional and not part.sequence and part.tensors and part.name not in given.values:
                 program.warn(
-                    f"the model takes input {part.name!r} or does without, the engine always takes it; "
-                    f"values={{{part.name!r}: None}} makes one that does without ({program.source.name})"
+                    f"input {part.name!r} is optional in the model, but required by the engine; "
+                    f"values={{{part.name!r}: None}} builds one without it ({program.source.name})"
                 )
         program.dimensions.update((name, axes[place]) for place, name in names.items() if name)
 
     @property
     def free(self) -> dict[str, Symbol]:
-        """The symbols of the open sizes by name."""
+        """The symbols of unspecified dynamic dimensions by name."""
         return {name: next(iter(dims.symbols(self._named[name]))) for name in self.unspecified}
 
     def assumptions(self, settled: Mapping[str, SizeConstraint], model: str) -> list[str]:
-        """Warnings: what is assumed of the sizes that nobody gave. None where it was said what they usually are: others
-        get engines as they come."""
+        """Formats warnings on what is assumed of unspecified sizes; none if the caller gave optima."""
         if self._optimum is not None:
             return []
-        # of axes: what a size is a multiple of comes after it
+        # reversed: the factor of a multiple has the same label, and comes later
         sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}
         free = [f"{label} ({dims.optimum(sizes[label])})" for label in self.unspecified.values()]
-        found = (
-            [
-                f"nobody gave the sizes {', '.join(free)}: any will do, the engine is tuned for those in brackets; "
+        found = []
+        if free:
+            found.append(
+                f"unspecified sizes {', '.join(free)}: the engine takes any, and is tuned for those in parentheses; "
                 f"give a number or a range like 1..8..32 with shapes= ({model})"
-            ]
-            if free
-            else []
-        )
+            )
         for name, s in settled.items():
             label = self._labels[name]
             if s.given_up:
                 found.append(
-                    f"nobody gave the size {label}, and the model cannot be read for any ({s.why}): {sizes[label]} is"
-                    " taken; give it with shapes="
+                    f"the size {label} is unspecified, but the model cannot be imported for every size ({s.why}): it is"
+                    f" fixed to {sizes[label]}; give it with shapes="
                 )
             elif s.step > 1:
                 found.append(f"the size {label} has to be a multiple of {s.step} ({s.why})")
             elif not isinstance(s.size, Range):
-                found.append(f"nobody gave the size {label}: it has to be {s.size} ({s.why})")
+                found.append(f"the unspecified size {label} has to be {s.size} ({s.why})")
             elif name in self.unspecified:
                 found.append(
                     f"the size {label} is taken from {s.size.minimum} to"
@@ -117,7 +112,7 @@ class Inputs:
         return found
 
     def assumed(self, settled: Mapping[str, SizeConstraint]) -> list[str]:
-        """The sizes that were given up and that nobody gave, with what was taken for them: "x[2] (height) = 128"."""
+        """The unspecified sizes that had to be fixed, with the values assumed for them: "x[2] (height) = 128"."""
         return [
             f"{self._labels[name]} = {s.size}"
             for name, s in settled.items()
@@ -127,9 +122,11 @@ class Inputs:
     def _names(
         self, program: Program, declared: Iterable[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]]
     ) -> dict[tuple[str, int], str]:
-        """(input, axis) → what the model calls its size. "" where it has no name, or one of several sizes by what was
-        given: runtimes do not look whether equal names are equal sizes, so that models are around where they are
-        not."""
+        """Maps (input, axis) to the model's name of the dimension.
+
+        "" stands for dimensions without a name, and for those whose name has several sizes in the given shapes:
+        runtimes do not check that equal names have equal sizes, so there are models where they have not.
+        """
         names: dict[tuple[str, int], str] = {}
         said: dict[str, dict[int | Range, None]] = {}
         for i in declared:
@@ -145,8 +142,8 @@ class Inputs:
                     f"the shapes given say both {' and '.join(map(str, sizes))} for the dimension {name!r}"
                 )
             program.warn(
-                f"the model calls several axes {name!r}, but their sizes are {' and '.join(map(str, sizes))}: each is"
-                f" taken for a size of its own ({program.source.name})"
+                f"several axes of the model are named {name!r}, but their sizes are"
+                f" {' and '.join(map(str, sizes))}: each is taken as a separate dimension ({program.source.name})"
             )
         return {place: "" if name in several else name for place, name in names.items()}
 
@@ -157,13 +154,15 @@ class Inputs:
         given: Mapping[str, tuple[int | Range, ...]],
         names: Mapping[tuple[str, int], str],
     ) -> dict[tuple[str, int], Size]:
-        """(input, axis) → its size. One name of a dimension is one size; InputError where the shapes given contradict
-        the ranks of the inputs."""
-        # to what the size goes by: the model's name for it, else "input[axis]"
+        """Maps (input, axis) to its size; dimensions of one name share one size.
+
+        Raises InputError if the given shapes contradict the ranks of the inputs.
+        """
+        # (input, axis) → key of the size: the model's name for it, else "input[axis]"
         axes: dict[tuple[str, int], str] = {}
         requested: dict[str, int | Range] = {}
         unspecified: list[tuple[str, str]] = []
-        params: dict[str, tuple[str, int]] = {}  # names and expressions → where they stand first
+        params: dict[str, tuple[str, int]] = {}  # key → its first axis
         for i in declared:
             shape, optimum, tensor = given.get(i.name), (self._optimum or {}).get(i.name, ()), i.type.tensor_type
             if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
@@ -200,7 +199,7 @@ class Inputs:
             self._symbols[key] = identifier(
                 key if key in named else "_".join(map(str, params[key])), self._symbols.values()
             )
-        for key in sorted(plain, key=self._depends_on_others):  # what is made of others after those
+        for key in sorted(plain, key=self._depends_on_others):  # sizes that depend on others come after them
             sizes[key] = self._size(key, *params[key], requested.get(key), key in named)
         for key in expressions:
             sizes[key] = self._evaluate_expression(program, key, *params[key], requested.get(key), sizes)
@@ -210,8 +209,10 @@ class Inputs:
     def _evaluate_expression(
         self, program: Program, key: str, name: str, axis: int, requested: int | Range | None, sizes: Mapping[str, Size]
     ) -> Size:
-        """An expression of other names ("past + sequence"), or a name that is no plain word, as is an expression that
-        what was given contradicts."""
+        """Evaluates an expression of other dimensions ("past + sequence").
+
+        Names that are no identifier, and expressions that the given sizes contradict, become symbols of their own.
+        """
         try:
             found = parse_size(key, sizes)
         except ValueError:
@@ -233,14 +234,14 @@ class Inputs:
                 f"the shapes given say both {requested} and {dims.optimum(found)} for the dimension {key!r}"
             )
         program.warn(
-            f"the model says that axis {axis} of input {name!r} is {key}, {dims.optimum(found)} elements by what was"
-            f" given, but it is {said}: it is taken for a size of its own ({program.source.name})"
+            f"axis {axis} of input {name!r} is {key} in the model, {dims.optimum(found)} for the given shapes, but"
+            f" {said} was given: it is taken as a separate dimension ({program.source.name})"
         )
         self._symbols[key] = identifier(key, self._symbols.values())
         return self._size(key, name, axis, requested, True)
 
     def _size(self, key: str, name: str, axis: int, requested: int | Range | None, named: bool) -> Size:
-        """A number, or a symbol of its own, or a multiple of one."""
+        """Returns a number, a symbol, or a multiple of a symbol."""
         if isinstance(requested, int):
             return requested
         symbol = self._symbols[key]
@@ -255,17 +256,17 @@ class Inputs:
         )
 
     def _dynamic_size(self, symbol: str, label: str, range: Range, optimum: int | None) -> Size:
-        """A size that nobody gave, by what it was found that it has to be."""
+        """Makes the size of an unspecified dimension, under the constraints found so far."""
         self._labels[symbol] = label
         if optimum is None:
             self._without_optimum.add(symbol)
         settled = self._settled.get(symbol)
-        if settled is not None and isinstance(settled.size, (str, int)):  # others may be made of it
+        if settled is not None and isinstance(settled.size, (str, int)):  # may depend on other sizes
             self._named[symbol] = (
                 parse_size(settled.size, self._named) if isinstance(settled.size, str) else settled.size
             )
         elif optimum == 0:
-            # nothing at all: most of what there is to say of other sizes does not hold for it
+            # an empty axis: most of what holds for other sizes does not hold for it
             self._named[symbol] = 0
         elif settled is not None and isinstance(settled.size, Range) and settled.step > 1:
             inner = self._dynamic_size(
@@ -287,14 +288,14 @@ class Inputs:
         return self._named[symbol]
 
     def _value(self, program: Program, i: onnx.ValueInfoProto, type: TensorType, known: np.ndarray | None) -> Value:
-        """What a tensor stands for: an input of the program, or a constant where its value is given."""
+        """Returns an input of the graph, or a constant if the value is known."""
         if known is not None:
             return program.builder.constant(known, i.name)
         self.values.append(Value(type, i.name))
         return self.values[-1]
 
     def _depends_on_others(self, key: str) -> bool:
-        """Whether a size is made of others."""
+        """Whether a size is constrained to an expression of others."""
         settled = self._settled.get(self._symbols[key])
         return settled is not None and isinstance(settled.size, str)
 
@@ -317,15 +318,15 @@ class Inputs:
             rank = len((self._optimum or {})[i.name])
         else:
             raise ModelError(
-                f"the model does not say how many axes this input has; give its sizes with shapes={{{i.name!r}: ...}}"
+                f"the model does not declare the rank of this input; give its sizes with shapes={{{i.name!r}: ...}}"
                 f" ({where})"
             )
         for axis, d in enumerate(tensor.shape.dim):
             if given is not None and d.HasField("dim_value") and 0 <= d.dim_value != given[axis]:
                 program.resized = True
                 program.warn(
-                    f"the model says {d.dim_value} for axis {axis} of input {i.name!r}; {given[axis]} is taken, as"
-                    " asked"
+                    f"the model declares {d.dim_value} for axis {axis} of input {i.name!r}; {given[axis]} is taken, as"
+                    " given"
                 )
         return TensorType(DTYPES[tensor.elem_type], tuple(axes[i.name, axis] for axis in range(rank)))
 
@@ -336,9 +337,8 @@ def default_optimum(axis: int) -> int:
 
 
 def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:
-    """InputError for a name that the model does not have, with what it might have been."""
-    # inputs of a model and the ports that they consist of are mostly the same
-    names = dict.fromkeys(known)
+    """Raises InputError for a name that the model does not have, with similar names."""
+    names = dict.fromkeys(known)  # without duplicates: most inputs are their own port
     for name in given:
         if name not in names:
             has = ", ".join(map(repr, [*names][:MAX_SHOWN])) + (

@@ -1,4 +1,4 @@
-"""ONNX models of every opset: `load` checks the interface, has the graph read and hands back the program."""
+"""Loads ONNX models of every opset: checks their interface, imports their nodes, returns the graph."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .program import Program
 from .scope import Scope, domain_of
 from .translate import Translator
 
-OLDEST = 6  # what is older is converted
+OLDEST = 6  # older opsets are converted to this one
 MAX_SHOWN = 8  # problems listed in one message
 
 
 @dataclass(frozen=True)
 class Results:
-    """What the outputs stand for: values by the names of ports, and the ports of those that are no single tensor."""
+    """The values of the outputs by port, and the ports of outputs that are not a single tensor."""
 
     ports: dict[str, Value]
     forms: dict[str, Any]
@@ -47,13 +47,17 @@ def load(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Imported:
-    """A model as a program. `shapes` maps names of inputs to sizes: `"1x3x224x224"`, `"1..8..32x3"` where a run decides
-    (minimum..optimum..maximum), or tuples of integers and ranges. A run decides those that nobody gives, too, as far as
-    the model can be read that way; a warning lists them. `optimum` maps names of inputs to the sizes that such axes are
-    tuned for, which is then no news. `outputs` may name inner tensors; only what they need is read. `values` makes
-    constants of inputs, where these decide the program (axes, a shape, a condition, an initializer that may be
-    replaced), or says what there is: a list of arrays for a sequence, None for an optional without a value. ModelError
-    lists what is wrong with the model, InputError with the arguments.
+    """Imports an ONNX model as a graph.
+
+    shapes: sizes by the names of inputs: `"1x3x224x224"`, `"1..8..32x3"` (minimum..optimum..maximum) for dynamic
+        dimensions, or tuples of integers and ranges. Unspecified dimensions are dynamic as far as the model can be
+        imported that way; a warning lists them.
+    outputs: names of the tensors to compute, inner ones included; only the nodes that they need are imported.
+    values: makes inputs constants if they determine the graph (axes, a shape, a condition, an initializer that may be
+        replaced); a list of arrays for a sequence, None for an optional without a value.
+    optimum: the sizes by the names of inputs that unspecified dimensions are tuned for, without a warning.
+
+    Raises ModelError, which lists the problems of the model, and InputError for wrong arguments.
     """
     program, found = import_model(source, shapes, outputs, values, optimum)
     _log(program)
@@ -69,8 +73,10 @@ def import_model(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Program, Imported | ModelError]:
-    """The same for those who want to know what became of each node: what was read, and the program, or why there is
-    none. ModelError where not even the interface of the model can be read."""
+    """Does the work of `load` and returns the record of the import with the result, or with the error.
+
+    Raises ModelError if not even the interface of the model can be read.
+    """
     found = convert_opset(read(source))
     arrays: dict[str, np.ndarray] = {}
     given = given_inputs(
@@ -112,7 +118,7 @@ def examine(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Examined:
-    """The same for those who know no format."""
+    """Imports a model like `load` and reports on each node, in terms that all formats share."""
     source = read(source)
     program, found = import_model(source, shapes, outputs, values, optimum)
     graph = source.model.graph
@@ -140,7 +146,7 @@ def examine(
 
 
 class Outcome(NamedTuple):
-    """A model as it was read with some sizes settled."""
+    """The result of importing a model under constraints on unspecified sizes."""
 
     program: Program
     inputs: Inputs
@@ -158,23 +164,22 @@ class Outcome(NamedTuple):
 
 
 def _read_with_fewest_assumptions(read_with: Callable[[Mapping[str, SizeConstraint]], Outcome]) -> Outcome:
-    """The model, read for as many sizes as it can be. Where a run's are known, sizes become numbers also where that
-    spares steps of the onnx package, or a script."""
+    """Imports a model with as few constraints on unspecified sizes as possible.
+
+    Sizes with a given optimum also become that number if this avoids steps of the onnx package, or a script.
+    """
     first = read_with({})
     best = _settle(first, read_with)
     known = {
-        name: SizeConstraint(x.optimum, "as numbers, it is a shorter program", given_up=True)
+        name: SizeConstraint(x.optimum, "a fixed size makes the program shorter", given_up=True)
         for name, x in first.inputs.free.items()
         if name in first.inputs.observed
     }
     if known and (best.program.problems or best.program.foreign_steps):
         fixed = _settle(read_with(known), read_with)
-        best = (
-            fixed
-            if fixed.rank < best.rank or best.program.problems and not best.program.has_only_data_problems()
-            else best
-        )
-    # it was before others were, or without need
+        if fixed.rank < best.rank or best.program.problems and not best.program.has_only_data_problems():
+            best = fixed
+    # retry without each fixed size: later constraints may have made it superfluous
     for name in reversed([name for name, s in best.settled.items() if s.given_up]):
         again = _settle(read_with({k: s for k, s in best.settled.items() if k != name}), read_with, numbers=False)
         best = again if not again.program.problems and again.rank <= best.rank else best
@@ -184,9 +189,11 @@ def _read_with_fewest_assumptions(read_with: Callable[[Mapping[str, SizeConstrai
 def _settle(
     found: Outcome, read_with: Callable[[Mapping[str, SizeConstraint]], Outcome], numbers: bool = True
 ) -> Outcome:
-    """Settles sizes for as long as that gets further; `numbers`: also by taking for numbers what others could be,
-    too."""
-    tries = Counter[str]()  # by where reading was stuck
+    """Constrains sizes as long as that resolves further nodes.
+
+    numbers: whether sizes that could have several values may be fixed to one.
+    """
+    tries = Counter[str]()  # by the first undecided node
     while found.program.problems and found.program.undecided and not found.program.has_certain_problems:
         program, inputs = found.program, found.inputs
         if program.has_only_data_problems() and not any(s.question for s in program.undecided):
@@ -201,7 +208,7 @@ def _settle(
 
 
 def _error(found: Outcome, name: str) -> ModelError:
-    """The error to raise, of the kind that says whether another run may do."""
+    """Builds the error to raise; its class tells whether a script or other sizes may help."""
     program = found.program
     text, lacking = _format_problems(program.problems, name), tuple(program.deciding_inputs)
     if program.has_only_data_problems():
@@ -209,8 +216,8 @@ def _error(found: Outcome, name: str) -> ModelError:
     assumed = found.inputs.assumed(found.settled)
     if assumed and not program.has_certain_problems:
         return OnSizes(
-            f"{text}; nobody gave the size{'s' * (len(assumed) > 1)} {', '.join(assumed)}, for which the model may be"
-            " another",
+            f"{text}; the unspecified size{'s' * (len(assumed) > 1)} {', '.join(assumed)} had to be assumed:"
+            " others, given with shapes=, may work",
             lacking,
         )
     return ModelError(text, lacking)
@@ -219,8 +226,10 @@ def _error(found: Outcome, name: str) -> ModelError:
 def given_inputs(
     graph: onnx.GraphProto, shapes: Mapping[str, Sizes], values: Mapping[str, Any], arrays: dict[str, np.ndarray]
 ) -> Given:
-    """The inputs, with what the caller gave. A value for an input that has an initializer goes into `arrays`, in its
-    place."""
+    """Combines the declared inputs with the caller's shapes and values.
+
+    Values for inputs that have an initializer replace it in `arrays`.
+    """
     stored = {t.name: list(t.dims) for t in graph.initializer} | {
         t.values.name: list(t.dims) for t in graph.sparse_initializer
     }
@@ -248,7 +257,7 @@ def _read(
     outputs: Iterable[str] | None,
     optimum: Mapping[str, Sequence[int]] | None,
 ) -> tuple[Inputs, Results]:
-    """The inputs, and what the outputs stand for; problems are noted."""
+    """Imports the graph and returns its inputs and results; problems are recorded in `program`."""
     found, graph = program.source, program.source.model.graph
     if found.opset is not None:
         program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
@@ -276,13 +285,11 @@ def _read(
             results.ports[name] = binding
         elif binding is None and scope.sees(name) and name in optional:
             results.forms[name] = None
-        elif binding is not BROKEN and not program.undecided:  # reading stops where it is stuck
-            what = (
-                "is a sequence of tensors whose sizes depend on the data"
-                if isinstance(binding, ValueSequence)
-                else "is made by no node"
-            )
-            program.problems.append(f"output {name!r} {what} ({found.name})")
+        elif binding is not BROKEN and not program.undecided:  # reading stops at the first undecided node
+            reason = "is not produced by any node"
+            if isinstance(binding, ValueSequence):
+                reason = "is a sequence of tensors whose sizes depend on the data"
+            program.problems.append(f"output {name!r} {reason} ({found.name})")
     return inputs, results
 
 
@@ -299,7 +306,7 @@ def _format_problems(problems: list[str], name: str) -> str:
 
 
 def convert_opset(found: Source) -> Source:
-    """The model, in the oldest opset that readers know if it is older."""
+    """Converts models that are older than the readers support to their oldest opset."""
     version = min((o.version for o in found.model.opset_import if not domain_of(o.domain)), default=OLDEST)
     if version >= OLDEST:
         return found
@@ -338,5 +345,5 @@ def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -
     else:
         names = [o.name for o in graph.output]
     if not names or len(set(names)) < len(names):
-        raise ModelError(f"a model needs outputs, each once; got {names} ({program.source.name})")
+        raise ModelError(f"a model needs at least one output, and no output twice; got {names} ({program.source.name})")
     return names
