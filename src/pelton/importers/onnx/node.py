@@ -1,4 +1,4 @@
-"""One ONNX node as its reader sees it, and the table of readers that every file of `ops/` adds to."""
+"""The interface of an ONNX node to its reader, and the registry of readers that the files of `ops/` fill."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ from .scope import Scope, node_label
 MICROSOFT = "com.microsoft"
 ADVICE = "give numbers, or ranges that decide it, with shapes="
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-MAX_FILLED = 1 << 20  # elements that a constant made of nothing may have
+MAX_FILLED = 1 << 20  # maximum elements of generated constants
 Schema = Any  # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
 
 
 class Reported(Exception):
-    """What is needed could not be read, and that has been noted already."""
+    """Something that a node needs could not be imported, which has been recorded as a problem already."""
 
 
 class DataDependentControl(OnData):
-    """What the data decides is what runs, or how much of it there is: a script can do that, one step of an engine
-    cannot."""
+    """Control flow, or the number of values, depends on data: a script can run this, a step of an engine cannot."""
 
 
 class NodeReader(Protocol):
@@ -49,7 +48,7 @@ class NodeReader(Protocol):
 
 
 class SubgraphTranslator(Protocol):
-    """What goes on reading where a node stands for several."""
+    """Translates subgraphs and function bodies of nodes."""
 
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]: ...
 
@@ -62,7 +61,7 @@ READERS: dict[tuple[str, str], NodeReader] = {}
 
 
 def reads(*ops: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
-    """Declares a function as the reader of ONNX ops: it emits our ops and gives a binding per output."""
+    """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output."""
 
     def declare(reader: NodeReader) -> NodeReader:
         for op in ops:
@@ -74,7 +73,7 @@ def reads(*ops: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
 
 @functools.cache
 def schema_of(op: str, opset: int, domain: str) -> Schema:
-    """The schema in force at an opset, else the oldest there is (an op used before its time), else None."""
+    """The schema in force at an opset, else the oldest one (for an operator of a later opset), else None."""
     try:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
@@ -84,7 +83,7 @@ def schema_of(op: str, opset: int, domain: str) -> Schema:
 
 @dataclass
 class Reading:
-    """A node, its inputs as bindings of our program, and what its reader needs to translate it."""
+    """A node, the bindings of its inputs, and what its reader needs to translate it."""
 
     program: Program
     translator: SubgraphTranslator
@@ -101,7 +100,7 @@ class Reading:
 
     @property
     def builder(self) -> Builder:
-        """What its reader writes to."""
+        """The builder of the graph under construction."""
         return self.program.builder
 
     @property
@@ -114,21 +113,21 @@ class Reading:
 
     @property
     def where(self) -> str:
-        """What messages say of the node's place."""
+        """The node's location, for messages."""
         return self.program.where(self.node, self.scope)
 
     def refuse(self, reason: str) -> ModelError:
-        """The error to raise; says where."""
+        """Builds the error to raise, with the node's location."""
         return ModelError(f"{reason} ({self.where})")
 
     def data_dependent_control(self) -> DataDependentControl:
-        """The error to raise where a script has to do it."""
+        """Builds the error to raise if only a script can run the node."""
         return DataDependentControl(f"what {self.op} does depends on the data ({self.where})")
 
     # --- inputs
 
     def input(self, i: int) -> Value:
-        """The i-th input; refuses where it is absent."""
+        """The i-th input; raises ModelError if it is absent."""
         value = self.optional(i)
         if value is None:
             raise self.refuse(f"{self.op} needs input {i}")
@@ -153,33 +152,33 @@ class Reading:
         return known
 
     def length(self, i: int) -> int:
-        """How many values a sequence has."""
+        """The number of values of a sequence."""
         binding = self.bindings[i] if i < len(self.bindings) else None
         return len(binding.values) if isinstance(binding, ValueSequence) else len(self.items(i))
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """All inputs of an op that has no optional ones."""
+        """All inputs of an operator without optional ones."""
         return tuple(self.input(i) for i in range(len(self.bindings)))
 
     def value(self, binding: Binding) -> Value:
-        """A binding that has to be a tensor."""
+        """Returns a binding that has to be a tensor; raises ModelError if it is not."""
         if not isinstance(binding, Value):
             raise self.refuse(f"{self.op} needs tensors, got {kind_of(binding)}")
         return binding
 
     def known(self, value: Value | None) -> np.ndarray | None:
-        """The array of a constant, None for everything else."""
+        """The array of a constant; None for other values."""
         return None if value is None else self.builder.constants.get(value)
 
     def numbers(self, i: int, what: str) -> np.ndarray:
-        """The constant that input i has to be, or sizes as objects."""
+        """The elements of input i, which has to be a constant or made of sizes; the latter are objects."""
         array = self.builder.elements(self.input(i))
         if array is None:
             self.program.unknown.append(self.input(i))
             inputs = self.program.note_deciding_inputs(self.input(i))
             reason = (
-                f"on {_format_inputs(inputs)} of the model; give what it is with values={{{inputs[0]!r}: ...}}"
+                f"on {_format_inputs(inputs)} of the model; give its value with values={{{inputs[0]!r}: ...}}"
                 if inputs
                 else "on the data; give the model fixed sizes, or declare the shapes of its outputs"
             )
@@ -187,30 +186,30 @@ class Reading:
         return array
 
     def note_deciding_inputs(self, i: int) -> None:
-        """Notes that knowing input i would spare a foreign step."""
+        """Records that the value of input i would avoid a foreign step."""
         self.program.note_deciding_inputs(self.input(i))
 
     def integers(self, i: int, what: str) -> tuple[Size, ...]:
-        """A constant input as integers, or sizes."""
+        """The elements of a constant input as integers or sizes."""
         return tuple(d if isinstance(d, Dim) else int(d) for d in self.numbers(i, what).reshape(-1))
 
     def some_integers(self, i: int, what: str) -> tuple[Size, ...] | None:
-        """The same for an input that may be absent."""
+        """Does `integers` for an optional input; None if it is absent."""
         return None if self.optional(i) is None else self.integers(i, what)
 
     def is_output_used(self, i: int) -> bool:
-        """Whether anybody reads the i-th output."""
+        """Whether the i-th output is read by a node or is an output of the graph."""
         return i < len(self.node.output) and bool(self.node.output[i]) and self.node.output[i] in self.scope.used_names
 
     def declared(self) -> dict[int, TensorType]:
-        """The types that the model itself states for outputs of this node."""
+        """The types that the model declares for outputs of this node."""
         known = self.scope.declared
         return {i: known[name] for i, name in enumerate(self.node.output) if name in known}
 
     # --- attributes
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute as Python: the node's, else the schema's default, else `default`."""
+        """The value of an attribute: the node's, else the schema's default, else `default`."""
         found = self.attributes.get(name)
         if found is None and self.schema is not None and name in self.schema.attributes:
             standard = self.schema.attributes[name].default_value
@@ -225,15 +224,15 @@ class Reading:
     # --- output
 
     def emit(self, op: str | Op, *inputs: Value, **attrs: Any) -> Value:
-        """One application of an op with one output; evaluated at once where all inputs are constants."""
+        """Emits an op with one output; constant inputs are folded."""
         (value,) = self.emit_all(op, *inputs, **attrs)
         return value
 
     def emit_all(self, op: str | Op, *inputs: Value, **attrs: Any) -> tuple[Value, ...]:
-        """The same with any number of outputs."""
+        """Emits an op with any number of outputs; constant inputs are folded."""
         op = get(op) if isinstance(op, str) else op
         try:
-            # what is written out later is named like the last of its steps
+            # ops that are decomposed later are named after the last op of their expansion
             last = expand_op(op, inputs, op.complete(attrs)).nodes[-1].op if op.stepwise else op
             hint = f"{next(filter(None, self.node.output), '')}.{last.name}"
             return self.builder.emit(
@@ -247,15 +246,15 @@ class Reading:
             raise self.refuse(str(e)) from None
 
     def branch(self, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]:
-        """A nested graph written in place: what its outputs stand for."""
+        """Inlines a nested graph and returns the bindings of its outputs."""
         return self.translator.branch(self, graph, given)
 
     def body(self) -> tuple[Binding, ...]:
-        """The node through the function body that its schema has for it, else as a foreign step."""
+        """Translates the node by the function body of its schema, else as a foreign step."""
         return self.translator.body(self)
 
     def foreign(self, types: Mapping[int, TensorType] = MappingProxyType({})) -> tuple[Binding, ...]:
-        """The whole node as one step run by the onnx package; `types` of outputs as far as the reader knows better."""
+        """Translates the node as a step that the onnx package runs; `types` overrides declared types of outputs."""
         return self.translator.foreign(self, types)
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
@@ -266,11 +265,11 @@ class Reading:
         return self.constant(number, value.type.dtype)
 
     def sizes(self, found: Any) -> Value:
-        """Sizes as i64: a constant, or a value that is known when the program runs."""
+        """Sizes as i64: a constant, or a value that is computed from dynamic dimensions at run time."""
         return self.builder.from_sizes(np.asarray(found, object), I64, next(filter(None, self.node.output), ""))
 
     def filled(self, number: float, shape: tuple[Size, ...], dtype: DType) -> Value:
-        """One number everywhere."""
+        """A tensor filled with one number."""
         few = is_known(*shape) and math.prod(shape) <= MAX_FILLED
         return self.constant(np.full(shape, number), dtype) if few else self.expand(self.constant(number, dtype), shape)
 
@@ -286,7 +285,7 @@ class Reading:
         shape = tuple(shape)
         if is_known(*shape, *x.type.shape) and math.prod(shape) != x.type.size:
             raise self.refuse(
-                f"{self.op} would have to make {list(shape)} of {x.type}, which has another number of elements"
+                f"{self.op} cannot reshape {x.type} to {list(shape)}, which has another number of elements"
             )
         return x if shape == x.type.shape else self.emit("reshape", x, shape=shape)
 
@@ -310,7 +309,7 @@ class Reading:
     # --- checks
 
     def axis(self, axis: int, rank: int) -> int:
-        """The axis counted from the front; refuses where it is outside."""
+        """Normalizes an axis to count from the front; raises ModelError if it is out of range."""
         if not -rank <= axis < max(rank, 1):
             raise self.refuse(f"{self.op} needs an axis between {-rank} and {rank - 1}, got {axis}")
         return axis % max(rank, 1)
@@ -328,7 +327,7 @@ class Reading:
         return DTYPES[code]
 
     def verify(self) -> None:
-        """Inputs and attributes against the schema; refuses what a reader could not read."""
+        """Checks inputs and attributes against the schema; raises ModelError if they do not conform."""
         schema = self.schema
         if schema is None:
             return
@@ -357,7 +356,7 @@ def _format_inputs(names: tuple[str, ...]) -> str:
 
 
 def attribute(found: onnx.AttributeProto) -> Any:
-    """An attribute's value: text decoded, lists as tuples, tensors and graphs as they are."""
+    """The value of an attribute: text decoded, lists as tuples, tensors and graphs unchanged."""
     value = onnx.helper.get_attribute_value(found)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")

@@ -1,5 +1,4 @@
-"""What an import has found out so far: the program that is being written, good names for its values, problems, warnings
-and open questions."""
+"""The state of an import: the graph under construction, names of its values, problems, warnings, undecided nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ MIN_EXPANSION, MAX_GROWTH = 20_000, 50
 
 
 class ProgramMark(NamedTuple):
-    """Where a program stands: how many there are of each."""
+    """A position in the state of an import, to return to: lengths of its lists."""
 
     nodes: int
     foreign_steps: int
@@ -40,12 +39,12 @@ class ProgramMark(NamedTuple):
 
 
 class Program:
-    """What an import has found out so far."""
+    """The state of an import."""
 
     def __init__(self, source: Source, arrays: dict[str, np.ndarray] | None = None):
         self.source = source
         self.builder = Builder(source.model.graph.name or "main", folds=True)
-        self._arrays = {} if arrays is None else arrays  # initializers of the main graph that have been read already
+        self._arrays = {} if arrays is None else arrays  # initializers of the main graph, read once
         self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
         self._named_in_main: set[Value] = set()
         self.problems: list[str] = []
@@ -53,24 +52,21 @@ class Program:
         self.foreign_steps: list[str] = []
         self.undecided: list[UndecidedNode] = []
         self.imported_nodes: list[ImportedNode] = []
-        # those of the problems that readers had with what a node reads: for other sizes there may be none
-        self.reader_problems: set[str] = set()
-        # those of the problems that are no more than that something depends on the data
-        self.on_data: set[str] = set()
-        self.unknown: list[Value] = []  # what readers wanted to know the numbers of, and could not
-        self.inputs: set[Value] = set()  # values that are inputs of the model, whole
-        self.deciding_inputs: dict[str, None] = {}  # inputs whose values a reader wanted to know, in order
-        self.unspecified: Mapping[str, str] = {}  # the symbols of sizes that nobody gave
-        self.unanswered: Collection[str] = ()  # nodes that have asked for them in vain
-        self.known_sizes: Collection[str] = ()  # those of them for which it is known what a run has
-        self.dimensions: dict[str, Size] = {}  # what the model's names of dimensions stand for
-        # whether inputs got other sizes than the model says: so do inner tensors
-        self.resized = False
+        self.reader_problems: set[str] = set()  # those of the problems that may not exist for other sizes
+        self.on_data: set[str] = set()  # those of the problems that are dependences on data
+        self.unknown: list[Value] = []  # values whose elements readers needed, but are not known
+        self.inputs: set[Value] = set()  # values that are whole inputs of the model
+        self.deciding_inputs: dict[str, None] = {}  # ordered set: inputs whose values readers needed
+        self.unspecified: Mapping[str, str] = {}  # symbol of an unspecified dimension → its first axis
+        self.unanswered: Collection[str] = ()  # nodes whose questions about sizes stay undecided
+        self.known_sizes: Collection[str] = ()  # symbols whose optimum is the size that a run has
+        self.dimensions: dict[str, Size] = {}  # the model's names of dimensions → sizes
+        self.resized = False  # whether inputs have other sizes than declared; inner tensors have, too, then
         self.node_budget = MIN_EXPANSION + MAX_GROWTH * sum(
             map(names.nodes_in, (source.model.graph, *source.model.functions))
         )
 
-    # --- what is said of it
+    # --- messages
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -80,35 +76,35 @@ class Program:
         return ", ".join(p for p in (f"node {node_label(node)!r}", scope.title, self.source.name) if p)
 
     def problem(self, text: str, on_data: bool) -> None:
-        """Notes what a reader could not do."""
+        """Records a problem of a reader."""
         self.problems.append(text)
         self.reader_problems.add(text)
         if on_data:
             self.on_data.add(text)
 
     def has_only_data_problems(self) -> bool:
-        """Whether there is no other problem than that something depends on the data."""
+        """Whether all problems are dependences on data."""
         return self.on_data.issuperset(self.problems)
 
     @property
     def has_certain_problems(self) -> bool:
-        """Whether any of the problems is one whatever the sizes of the inputs are."""
+        """Whether any of the problems exists for all sizes of the inputs."""
         return not self.reader_problems.issuperset(self.problems)
 
     def note_undecided(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
-        """Notes which sizes a node met that could not be read."""
+        """Records a node that could not be imported, with the symbols that its inputs depend on."""
         read = [binding for name in sorted(names.read_by(node)) if isinstance(binding := scope.find(name), Value)]
-        met = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
+        used = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
         self.undecided.append(
-            UndecidedNode(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None)
+            UndecidedNode(self.where(node, scope), tuple(used), question if isinstance(question, Undecided) else None)
         )
 
     def mark(self) -> ProgramMark:
-        """Where the program stands, for `rewind`."""
+        """Returns the current position, for `rewind`."""
         return ProgramMark(len(self.builder.nodes), len(self.foreign_steps), len(self.problems), len(self.undecided))
 
     def rewind(self, mark: ProgramMark) -> None:
-        """Takes back the nodes written and the problems noted since."""
+        """Drops the nodes and problems added since."""
         del (
             self.builder.nodes[mark.nodes :],
             self.foreign_steps[mark.foreign_steps :],
@@ -128,12 +124,12 @@ class Program:
                 self.builder.names.setdefault(binding, name)
 
     def bind_initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
-        """Binds the initializers of a graph."""
+        """Binds the names of a graph's initializers to constants."""
         dense_arrays = ((t.name, lambda t=t: array_of(t, self.source)) for t in graph.initializer)
         sparse_arrays = ((t.values.name, lambda t=t: dense(t, self.source)) for t in graph.sparse_initializer)
         for name, array in (*dense_arrays, *sparse_arrays):
             if name in scope.bound:
-                self.problems.append(f"initializer {name!r} is there twice ({self.source.name})")
+                self.problems.append(f"there are two initializers {name!r} ({self.source.name})")
                 continue
             try:
                 held = self._arrays.get(name) if scope.is_main else None
@@ -147,8 +143,7 @@ class Program:
             self.bind(scope, name, value)
 
     def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:
-        """The types that a graph states for its tensors, those of which every size is a number or made of the sizes of
-        inputs."""
+        """The declared types of a graph's tensors whose sizes are all numbers or expressions of the inputs' sizes."""
         if self.resized:
             return {}
         found = {}
@@ -164,7 +159,7 @@ class Program:
         return found
 
     def dimension(self, name: str) -> Size | None:
-        """What a name of a dimension, or an expression of such names, stands for."""
+        """The size of a named dimension, or of an expression of such names; None if unknown."""
         if name not in self.dimensions:
             try:
                 return parse_size(name, self.dimensions)
@@ -172,11 +167,10 @@ class Program:
                 return None
         return self.dimensions[name]
 
-    # --- what decides a value
+    # --- dependences of values
 
     def raise_size_question(self, value: Value, where: str) -> None:
-        """Raises the question of what the sizes of a run are, where these alone decide a value and those are known: it
-        is answered for sizes around them."""
+        """Raises Undecided if a value depends only on comparisons of known sizes, so that these can be constrained."""
         if where in self.unanswered:
             return
         found = list[Undecided]()
@@ -191,8 +185,7 @@ class Program:
                 raise question
 
     def note_deciding_inputs(self, value: Value) -> tuple[str, ...]:
-        """The inputs of the model that decide a value which a reader would have to know, and notes them; none where
-        data has a part in it."""
+        """Records and returns the inputs of the model that determine a value; none if it depends on data."""
         found = list[str]()
         for v, maker in self.builder.ancestors(value, self.inputs):
             if v in self.inputs:
@@ -200,7 +193,7 @@ class Program:
                     return ()
                 found.append(v.name)
             elif maker is None:
-                # of a sequence, or of a body that is read once for all of its turns
+                # an element of a sequence, or a value of a body that is imported once for all iterations
                 return ()
         self.deciding_inputs.update(dict.fromkeys(sorted(found)))
         return tuple(sorted(found))

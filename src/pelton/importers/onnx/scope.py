@@ -1,4 +1,4 @@
-"""What the names of a model stand for, one scope within another."""
+"""Scopes of names in a model, nested within each other."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from pelton.ir.types import TensorType
 
 @dataclass
 class Scope:
-    """The names that the nodes of one graph, branch or function body see."""
+    """The names that are visible to the nodes of one graph, branch or function body."""
 
     opsets: Mapping[str, int]
-    outer: Scope | None = None  # a branch sees the names around it, a function body does not
+    outer: Scope | None = None  # a branch sees enclosing names, a function body does not
     title: str = ""  # for messages: "function Gelu, called by 'node 5'"
     calls: tuple[str, ...] = ()  # the functions being expanded
     bound: dict[str, Binding | Broken] = field(default_factory=dict)
     used_names: frozenset[str] = frozenset()
-    # as far as the model states types of full shape
-    declared: Mapping[str, TensorType] = field(default_factory=dict)
+    declared: Mapping[str, TensorType] = field(default_factory=dict)  # complete types that the model declares
 
     @property
     def is_main(self) -> bool:
         return self.outer is None and not self.calls
 
     def find(self, name: str) -> Binding | Broken:
-        """What a name stands for; KeyError where nothing makes it."""
+        """Returns the binding of a name; raises KeyError if there is none."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.bound:
@@ -42,7 +41,7 @@ class Scope:
 
 
 def node_label(node: onnx.NodeProto) -> str:
-    """What messages call a node."""
+    """The label of a node in messages."""
     return node.name or next((f"{node.op_type} → {o}" for o in node.output if o), node.op_type)
 
 

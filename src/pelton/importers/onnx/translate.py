@@ -1,4 +1,4 @@
-"""Walks ONNX graphs, branches and function bodies: every node by its reader, which writes ops of ours."""
+"""Translates ONNX graphs, branches and function bodies, each node by its reader."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .node import ADVICE, READERS, DataDependentControl, NodeReader, Reading, Re
 from .program import MAX_GROWTH, MIN_EXPANSION, Program
 from .scope import Scope, domain_of, node_label
 
-MAX_CALL_DEPTH = 64  # functions within functions
+MAX_CALL_DEPTH = 64  # depth of nested function calls
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
 class Translator:
-    """Reads the nodes of a model into a program."""
+    """Translates the nodes of a model and adds them to the graph under construction."""
 
     def __init__(self, program: Program):
         self.program = program
@@ -33,7 +33,7 @@ class Translator:
     # --- graphs, branches and function bodies
 
     def read(self, nodes: Sequence[onnx.NodeProto], scope: Scope, outputs: Iterable[str]) -> None:
-        """Binds everything that the outputs need. Problems are noted, not raised."""
+        """Translates all nodes that the outputs need, and binds their outputs; problems are recorded, not raised."""
         outputs = tuple(outputs)
         try:
             ordered = names.ordered(nodes, outputs, scope.bound.__contains__)
@@ -41,7 +41,7 @@ class Translator:
             raise ModelError(f"{e} ({', '.join(p for p in (scope.title, self.program.source.name) if p)})") from None
         scope.used_names = frozenset(outputs).union(*map(names.read_by, ordered))
         for node in ordered:
-            # it will be tried again, with less left open
+            # the import will be repeated with more constraints on sizes
             if scope.is_main and self.program.undecided and self.program.unspecified:
                 return
             first_node, first_problem = len(self.program.builder.nodes), len(self.program.problems)
@@ -64,7 +64,7 @@ class Translator:
                     self.program.bind(scope, name, binding)
 
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]:
-        """A subgraph written in place: what its outputs stand for."""
+        """Inlines a subgraph and returns the bindings of its outputs."""
         inner = Scope(
             n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given), declared=self.program.declared(graph)
         )
@@ -77,7 +77,7 @@ class Translator:
         found: list[Binding] = []
         for name in outputs:
             if name and not inner.sees(name):
-                raise n.refuse(f"{n.op} should give {name!r}, which nothing inside of it makes")
+                raise n.refuse(f"{n.op} has an output {name!r}, which no node of its body produces")
             binding = inner.find(name) if name else None
             if isinstance(binding, Broken):
                 raise Reported
@@ -87,7 +87,7 @@ class Translator:
     def call(
         self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto]
     ) -> tuple[Binding, ...]:
-        """A function body written in place of the node that calls it."""
+        """Inlines a function body in place of the node that calls it."""
         key = f"{function.domain}::{function.name}:{function.overload}"
         if key in n.scope.calls or len(n.scope.calls) >= MAX_CALL_DEPTH:
             raise n.refuse(
@@ -111,7 +111,7 @@ class Translator:
     # --- nodes
 
     def node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Binding | Broken]:
-        """What the outputs of a node stand for; BROKEN, with the problem noted, where it cannot be read."""
+        """Translates a node and returns the bindings of its outputs; BROKEN, with a recorded problem, on failure."""
         broken = (BROKEN,) * len(node.output)
         self.program.node_budget -= 1
         # functions that call each other twice, or nested loops: a small file may expand to any number of nodes
@@ -137,7 +137,7 @@ class Translator:
         except ModelError as e:
             self.program.problems.append(str(e))
             return broken
-        except _RAISED as e:  # an opset that no number of the onnx package can be
+        except _RAISED as e:  # an opset that the onnx package cannot represent
             self.program.problems.append(
                 f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.program.where(node, scope)})"
             )
@@ -152,16 +152,16 @@ class Translator:
         except Undecided as e:
             self.program.note_undecided(node, scope, e)
             self.program.problem(f"{node.op_type}: {e}; {ADVICE} ({self.program.where(node, scope)})", True)
-        except _RAISED as e:  # attributes that fit the schema, but not each other
+        except _RAISED as e:  # attributes that conform to the schema, but contradict each other
             self.program.note_undecided(node, scope)
             text = f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.program.where(node, scope)})"
-            self.program.problem(text, bool(self.program.undecided[-1].symbols))  # they may fit for the sizes of a run
+            self.program.problem(text, bool(self.program.undecided[-1].symbols))  # they may fit other sizes
         return broken
 
     def _reader(
         self, node: onnx.NodeProto, scope: Scope, bindings: tuple[Binding, ...]
     ) -> Callable[[], Sequence[Binding]]:
-        """What reads a node. ModelError where nothing does, or its schema has no such node."""
+        """Returns a function that translates a node; raises ModelError if there is none or the node is invalid."""
         domain = domain_of(node.domain)
         n = Reading(self.program, self, scope, node, domain, scope.opsets.get(domain, 0), None, bindings)
         local = self.program.functions.get((domain, node.op_type, node.overload))
@@ -186,12 +186,12 @@ class Translator:
         if n.schema is None:
             raise n.refuse(
                 f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
-                "if it is an extension, put its meaning into the model as a function"
+                "if it is an extension, define it in the model as a function"
             )
         return partial(self.body, n)
 
     def _read_node(self, reader: NodeReader, n: Reading) -> tuple[Binding, ...]:
-        """The node by its reader; where that would have to know the data, as a foreign step, if its types are known."""
+        """Translates a node by its reader, or as a foreign step if the reader needs data and types are known."""
         mark = self.program.mark()
         try:
             found = reader(n)
@@ -206,7 +206,7 @@ class Translator:
         return found if isinstance(found, tuple) else (found,)
 
     def body(self, n: Reading) -> tuple[Binding, ...]:
-        """The node through the function body that its schema has for it, else as a foreign step."""
+        """Translates a node by the function body of its schema, else as a foreign step."""
         function = onnx_foreign.schema_body(n)
         if function is None:
             return self.foreign(n, {})
@@ -215,7 +215,7 @@ class Translator:
             return self.call(
                 n, function, {k: a.default_value for k, a in n.schema.attributes.items() if a.default_value.type}
             )
-        except Reported:  # a part of it cannot be read: the whole may still run
+        except Reported:  # a part cannot be translated: the node as a whole may still run
             problems = self.program.problems[mark.problems :]
             self.program.rewind(mark)
         try:
@@ -225,8 +225,7 @@ class Translator:
             raise Reported from None
 
     def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Binding, ...]:
-        """The node as one step of the onnx package; `types` of outputs as far as the reader knows better than the model
-        and onnx."""
+        """Translates a node as a step of the onnx package; `types` of outputs override declared and inferred ones."""
         found = onnx_foreign.step(n, types)
         if any(v is not None and v not in self.program.builder.constants for v in found):
             self.program.foreign_steps.append(f"{onnx_foreign.title(n)} (node {node_label(n.node)!r})")

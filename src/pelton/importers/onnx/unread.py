@@ -1,5 +1,4 @@
-"""An ONNX model before its nodes are read, as `pelton.partition` takes it: where the data decides what runs, parts of
-it are read one by one."""
+"""ONNX models with data-dependent control flow, as `pelton.partition` takes them: nodes are imported on demand."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ from .translate import Translator
 
 @dataclass(frozen=True, eq=False)
 class OnnxNode:
-    """A node of an ONNX graph by its names; `opset` is that of ai.onnx."""
+    """A node of an ONNX graph; `opset` is that of ai.onnx."""
 
     proto: onnx.NodeProto
     source: Source
@@ -78,7 +77,7 @@ class OnnxNode:
 
     @property
     def control(self) -> Branches | Repeated | Scanned | None:
-        """None also for the Scan of opset 8, which has batches."""
+        """The control flow of If, Loop and Scan; None for Scan of opset 8, which has batches."""
         a = {a.name: attribute(a) for a in self.proto.attribute}
 
         def graph(name: str) -> OnnxGraph:
@@ -126,7 +125,7 @@ class OnnxGraph:
         return tuple(o.name for o in self.proto.output)
 
     def constants(self) -> dict[str, np.ndarray]:
-        """The initializers of a nested graph; ModelError where one cannot be read."""
+        """The initializers of a nested graph; raises ModelError if one cannot be read."""
         program, scope = Program(self.source), Scope({}, Scope({}))
         program.bind_initializers(self.proto, scope)
         if program.problems:
@@ -137,7 +136,7 @@ class OnnxGraph:
 
 
 class OnnxReader:
-    """Reads nodes of the main graph, or of those nested in it, into one program."""
+    """Imports nodes of the main graph, or of nested graphs, into one program."""
 
     def __init__(self, source: Source, opsets: Mapping[str, int], wanted: Iterable[str]):
         self._program = program = Program(source)
@@ -167,12 +166,12 @@ class OnnxReader:
         self._program.bind(self._scope, name, binding)
 
     def read(self, node: Any) -> Sequence[Binding | Broken]:
-        """What the outputs of an `OnnxNode` stand for; BROKEN, with the problem noted, where it cannot be read."""
+        """Imports a node and returns the bindings of its outputs; BROKEN, with a recorded problem, on failure."""
         return self._translator.node(node.proto, self._scope)
 
 
 class OnnxModel:
-    """An ONNX model that nobody has read yet, with what its caller gave of its inputs."""
+    """An ONNX model whose nodes are not imported yet, with the shapes and values given for its inputs."""
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class OnnxModel:
         self.name = source.name
         self.opsets = opsets_of(Program(source))
         self.graph = OnnxGraph(source.model.graph, source, self.opsets.get("", 9))
-        # element types and ranks that the model states; its sizes may be those of one example
+        # declared element types and ranks; declared sizes may be those of one example
         self._declared = {
             v.name: (DTYPES[t.elem_type], len(t.shape.dim))
             for v in (*source.model.graph.value_info, *source.model.graph.output)
@@ -195,7 +194,7 @@ class OnnxModel:
         }
 
     def interface(self, settled: Mapping[str, SizeConstraint]) -> Interface:
-        """What goes in and comes out where open sizes are settled so. ModelError where it cannot be read."""
+        """The inputs and outputs under constraints on unspecified sizes; raises ModelError if they are invalid."""
         found, program = self._source, Program(self._source, self._arrays)
         scope = Scope(opsets_of(program))
         program.bind_initializers(found.model.graph, scope)
@@ -230,11 +229,11 @@ class OnnxModel:
         )
 
     def reader(self, wanted: Iterable[str]) -> OnnxReader:
-        """Reads nodes into a program of their own; `wanted` are the names that somebody reads."""
+        """Returns a reader that imports nodes into a new program; `wanted` are the names that are read later."""
         return OnnxReader(self._source, self.opsets, wanted)
 
     def dtype(self, name: str) -> DType | None:
-        """The element type of an output, or of what it is made of, as the model declares it."""
+        """The declared element type of an output, or of its elements."""
         for v in (*self._source.model.graph.output, *self._source.model.graph.value_info):
             type = v.type
             while type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type", None):
@@ -249,11 +248,11 @@ class OnnxModel:
         return None
 
     def call(self, node: Any, reason: str) -> HostCall:
-        """How an `OnnxNode` runs by itself. ModelError, for that reason, where nothing can run it."""
+        """Prepares an `OnnxNode` to run on the host; raises ModelError with the reason if nothing can run it."""
         return host_steps.call(self._source, self.opsets, node.proto, reason)
 
     def types(self, node: Any, known: Known, fresh: Callable[[str, int], Size]) -> list[TensorType | None]:
-        """The types of the outputs of an `OnnxNode` where it runs by itself, as far as they can be told."""
+        """The types of the outputs of an `OnnxNode` that runs on the host, as far as they are known."""
         return host_steps.types(node.proto, self.opsets, known, self._declared, fresh)
 
 
@@ -264,10 +263,10 @@ def unread(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> OnnxModel:
-    """A model whose nodes are still to be read. Arguments and errors are those of `load`."""
+    """Opens a model whose nodes are imported on demand; arguments and errors are those of `load`."""
     found = convert_opset(read(source))
     if found.model.functions:
-        found = _in_place(found)
+        found = _inline_functions(found)
     arrays: dict[str, np.ndarray] = {}
     given = given_inputs(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
@@ -275,9 +274,12 @@ def unread(
     return OnnxModel(found, given, arrays, outputs, optimum)
 
 
-def _in_place(found: Source) -> Source:
-    """Functions in place of their calls. The onnx package leaves those of another opset alone, although their operators
-    may be the same in both."""
+def _inline_functions(found: Source) -> Source:
+    """Inlines the model's functions.
+
+    The onnx package does not inline functions of another opset; those whose operators are the same in both get the
+    model's opset first.
+    """
     model = onnx.ModelProto()
     model.CopyFrom(found.model)
     opsets = {domain_of(o.domain): o.version for o in model.opset_import}
@@ -286,15 +288,15 @@ def _in_place(found: Source) -> Source:
         for o in function.opset_import:
             domain = domain_of(o.domain)
             version = opsets.get(domain, o.version)
-            if all(_same(op, domain, o.version, version) for d, op in used if d == domain):
+            if all(_is_same(op, domain, o.version, version) for d, op in used if d == domain):
                 o.version = version
     try:
         return Source(onnx.inliner.inline_local_functions(model), found.path, found.opset)
     except (RuntimeError, ValueError, TypeError) as e:
-        raise ModelError(f"the functions of {found.name} cannot be written in place of their calls: {e}") from None
+        raise ModelError(f"the functions of {found.name} cannot be inlined: {e}") from None
 
 
-def _same(op: str, domain: str, one: int, other: int) -> bool:
+def _is_same(op: str, domain: str, one: int, other: int) -> bool:
     """Whether an operator is the same in two opsets."""
     a, b = schema_of(op, one, domain), schema_of(op, other, domain)
     return one == other or a is not None and b is not None and a.since_version == b.since_version
