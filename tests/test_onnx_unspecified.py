@@ -133,9 +133,7 @@ def test_tables_bound_unspecified_dimensions():
 def test_unspecified_dimensions_that_have_to_be_equal_are_one():
     m = model([node("MatMul", "x y", "z")], {"x": "f32[a, b]", "y": "f32[c, d]"}, ["z"])
     found = load(m)
-    assert list(found.info.symbols) == ["a", "b", "d"] and any(
-        "y[0] (c) has to be b" in w for w in found.info.warnings
-    )
+    assert list(found.info.symbols) == ["a", "b", "d"] and any("y[0] (c) has to be b" in w for w in found.info.warnings)
     assert [s for s in found.graph.inputs[1].type.shape] == [symbol("b", 1, 128), symbol("d", 1, 128)]
 
 
