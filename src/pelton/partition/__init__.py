@@ -1,1 +1,1 @@
-"""Models of which the data decides what runs: cut into programs, and a program of segments that runs these."""
+"""Partitions models with data-dependent control flow or sizes into graphs, and a script that runs their engines."""

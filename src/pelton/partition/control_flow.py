@@ -1,4 +1,4 @@
-"""If, Loop and Scan as steps of a script, their graphs as blocks."""
+"""Builds steps of a script from If, Loop and Scan, and blocks from their graphs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Types = list[TensorType | None]
 
 
 class ScriptMark(NamedTuple):
-    """Where a script stands: how many there are of each."""
+    """A position in the construction of a script, to return to: lengths of its lists."""
 
     programs: int
     host: int
 
 
 class Partitioner(Protocol):
-    """What cuts the graph around a node, and is asked for the blocks within it."""
+    """What these functions need of `partition.ModelPartitioner`."""
 
     model: Unread
     symbols: Symbols
@@ -47,7 +47,7 @@ class Partitioner(Protocol):
 
 
 def step(partitioner: Partitioner, node: UnreadNode, known: Known) -> Action | None:
-    """A node that runs graphs, as a step; None for any other one, and where it has to run as a whole."""
+    """Builds the step of a node with nested graphs; None for others, and for those that have to run as a whole."""
     control = node.control
     if isinstance(control, Branches):
         return _if(partitioner, node, control, known)
@@ -79,27 +79,30 @@ def _if(partitioner: Partitioner, node: UnreadNode, control: Branches, known: Kn
 def _branch(
     partitioner: Partitioner, node: UnreadNode, graph: UnreadGraph, known: Known
 ) -> tuple[Block, Types | ModelError]:
-    """A branch, and the types of its outputs; where it cannot be read, a step that says so if it runs, and why."""
+    """Builds the block of a branch, with the types of its outputs.
+
+    A branch that cannot be imported becomes a step that raises the error if it runs, with that error.
+    """
     mark = partitioner.mark()
     try:
         return partitioner.inner(graph, known, {})
     except ModelError as e:
         partitioner.rewind(mark)
         where = f"branch {graph.name!r} of If {node.name or node.outputs[0]!r}"
-        partitioner.warnings.append(f"{where} is an error where it runs: {e}")
+        partitioner.warnings.append(f"{where} will raise an error if it runs: {e}")
         names = tuple(graph.outputs)
         return Block((), (HostAction(where, "refused", json.dumps({"why": str(e)}), (), names),), names), e
 
 
 def _symbols(known: Known) -> set[str]:
-    """The names of the sizes that are known where a step stands."""
+    """The names of the symbols that are known before a step."""
     return {s.name for t in known.types.values() if t is not None for s in dims.symbols(t.shape)}
 
 
 def _common_type(
     partitioner: Partitioner, name: str, a: TensorType | None, b: TensorType | None, inside: set[str]
 ) -> TensorType | None:
-    """What two types have in common; a size is new where they differ, or are known within a block alone."""
+    """The most specific type that covers both; sizes that differ, or are known only inside, become new symbols."""
     if a is None or b is None or a.dtype is not b.dtype or a.rank != b.rank:
         return None
 
@@ -113,8 +116,11 @@ def _common_type(
 def _read_until_types_hold(
     partitioner: Partitioner, read: Callable[[Types], tuple[Block, Types]], given: Types, names: Sequence[str]
 ) -> tuple[Block, Types, Types]:
-    """A body with types of what it carries that hold in all iterations: (body, those types, what it gives besides)."""
-    # symbols that stand for what varies from one iteration to the next
+    """Imports a body until the types of its carried values hold for all iterations.
+
+    Returns its block, those types, and the types of its other outputs.
+    """
+    # `ours`: symbols of sizes that vary between iterations
     types, ours = list(given), set[str]()
     for _ in range(MAX_READINGS):
         mark = partitioner.mark()
@@ -150,8 +156,7 @@ def _read_until_types_hold(
 def _stacked_types(
     partitioner: Partitioner, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]
 ) -> tuple[Types, tuple[tuple[str, tuple[int, ...]], ...]]:
-    """The types of what iterations give when it is joined, and element type and shape of each where there is no
-    iteration."""
+    """The types of stacked outputs, and element type and shape of each for the case of no iterations."""
     joined: Types = []
     stacked: list[tuple[str, tuple[int, ...]]] = []
     for name, t, axis in zip(names, types, into):
@@ -179,7 +184,7 @@ def _loop(partitioner: Partitioner, node: UnreadNode, body: UnreadGraph, known: 
 
     if not all(node.inputs[2:]):
         raise ModelError(
-            f"Loop needs a value for everything that it carries, the graph leaves one out (node {node.name!r},"
+            f"Loop needs an initial value for each carried value, the graph omits one (node {node.name!r},"
             f" {partitioner.model.name})"
         )
 
@@ -202,7 +207,7 @@ def _loop(partitioner: Partitioner, node: UnreadNode, body: UnreadGraph, known: 
 
 
 def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: Known) -> Action | None:
-    """None where it is not known along which axes it scans."""
+    """Builds the step of a Scan; None if the ranks of its inputs are unknown."""
     body, scans = control.body, control.scans
     inputs, states = body.inputs, len(node.inputs) - scans
     results = [*node.outputs, *[""] * (len(body.outputs) - len(node.outputs))]
@@ -214,7 +219,7 @@ def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: K
         or outputs < 0
     ):
         raise ModelError(
-            f"Scan needs a body with {len(node.inputs)} inputs and at least {states} outputs, and something to scan"
+            f"Scan needs a body with {len(node.inputs)} inputs and at least {states} outputs, and an input to scan"
             f" {where}"
         )
     given = [known.type(name) for name in node.inputs]
@@ -222,7 +227,7 @@ def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: K
     axes, back = control.axes or (0,) * scans, control.back or (0,) * scans
     into, reverse = control.into or (0,) * outputs, control.reverse or (0,) * outputs
     if not len(axes) == len(back) == scans or not len(into) == len(reverse) == outputs:
-        raise ModelError(f"Scan needs an axis and a direction for each that is scanned {where}")
+        raise ModelError(f"Scan needs an axis and a direction for each scanned input {where}")
     if any(rank is None or not -rank <= a < rank for a, rank in zip(axes, ranks)):
         return None
     axes = tuple(a % rank for a, rank in zip(axes, ranks) if rank is not None)
@@ -240,7 +245,7 @@ def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: K
         and any(into)
         or any(t is not None and not -t.rank - 1 <= a <= t.rank for t, a in zip(more, into))
     ):
-        raise ModelError(f"Scan cannot join what it gives along axes {list(into)} {where}")
+        raise ModelError(f"Scan cannot stack its outputs along axes {list(into)} {where}")
     into = tuple(a if t is None else a % (t.rank + 1) for t, a in zip(more, into))
     inside = _symbols(known)
     joined, stacked = _stacked_types(partitioner, results[states:], more, into, inside)

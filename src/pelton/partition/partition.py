@@ -1,5 +1,4 @@
-"""Models of which the data decides what runs or how large it is: cut into programs, and a script that runs these and
-what cannot be part of one."""
+"""Partitions a model into straight-line programs, and a script that runs these and the nodes between them."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ from . import control_flow
 from .control_flow import ScriptMark
 from .segment import Segment, Symbols, Unsettled
 
-# bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
+# bytes of constants that a script stores again, so that a segment runs by reference for sizes its engine does not take
 MAX_FALLBACK_CONSTANTS = 1 << 20
 
 
 @dataclass(frozen=True)
 class UnbuiltScript:
-    """A model as a script whose engines are still to be built, one per program."""
+    """A model as a script whose engines, one per program, are still to be built."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -40,15 +39,15 @@ class UnbuiltScript:
     main: Block
     programs: tuple[Imported, ...]
     constants: Mapping[str, np.ndarray]
-    host: tuple[str, ...]  # what runs by reference: "onnx::StringSplit (node 'split')"
+    host: tuple[str, ...]  # nodes that run by reference: "onnx::StringSplit (node 'split')"
     imported_nodes: tuple[ImportedNode, ...]
     info: Info
 
 
 def partition_model(model: Unread) -> UnbuiltScript:
-    """A model as a script. ModelError where that cannot be, either."""
+    """Partitions a model into a script; raises ModelError if that is impossible, too."""
     settled: dict[str, SizeConstraint] = {}
-    tries = Counter[str]()  # by who wanted to know more of the sizes of the inputs
+    tries = Counter[str]()  # by the node that needed constraints on sizes of the inputs
     while True:
         try:
             return _read(model, settled, {where for where, count in tries.items() if count > MAX_ATTEMPTS})
@@ -58,7 +57,7 @@ def partition_model(model: Unread) -> UnbuiltScript:
 
 
 def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Collection[str]) -> UnbuiltScript:
-    """The script where open sizes are settled so."""
+    """Partitions the model under constraints on unspecified sizes."""
     given = model.interface(settled)
     known = Known({v.name: v.type for v in given.inputs}, dict(given.constants))
     partitioner = ModelPartitioner(
@@ -94,18 +93,18 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Coll
 
 
 def _port(model: Unread, name: str, found: TensorType | None) -> Port:
-    """An output as it is known before a run; "..." stands for whatever shape it has, or for a list."""
+    """The port of an output, as known at build time; shape "..." stands for any shape, or for a list."""
     if found is not None:
         shape = tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape)
         return Port(name, found.dtype.value, shape)  # type: ignore[arg-type]
     dtype = model.dtype(name)
     if dtype is None:
-        raise ModelError(f"what type output {name!r} has is not known before a run; the model should declare it")
+        raise ModelError(f"the element type of output {name!r} is unknown at build time; declare it in the model")
     return Port(name, dtype.value, ("...",))  # type: ignore[arg-type]
 
 
 class ModelPartitioner:
-    """Cuts blocks of nodes into programs and steps between them."""
+    """Partitions blocks of nodes into programs and steps between them."""
 
     def __init__(
         self,
@@ -129,7 +128,7 @@ class ModelPartitioner:
     # --- names
 
     def name(self, known: Known, name: str) -> str:
-        """What a name of the model is called in the script; constants are there for all blocks."""
+        """The name in the script of a name of the model; all blocks share the constants."""
         if name not in known.constants or not name:
             return name
         array = known.constants[name]
@@ -142,7 +141,7 @@ class ModelPartitioner:
         return self._named[id(array)]
 
     def mark(self) -> ScriptMark:
-        """Where the script stands, for `rewind`."""
+        """Returns the current position, for `rewind`."""
         return ScriptMark(len(self.programs), len(self.host))
 
     def rewind(self, mark: ScriptMark) -> None:
@@ -153,8 +152,10 @@ class ModelPartitioner:
     def block(
         self, nodes: Sequence[UnreadNode], known: Known, outputs: Sequence[str], own: Iterable[str]
     ) -> list[Action]:
-        """The steps that make the outputs; what they make is added to what is known. `own` are the names that the block
-        has to begin with."""
+        """Builds the steps that compute the outputs, and adds their results to `known`.
+
+        own: the names that the block starts with.
+        """
         own = set(own)
         titles = [node.name or node.operator for node in nodes]
         rest = [
@@ -168,7 +169,7 @@ class ModelPartitioner:
             for name in sorted(node.reads):
                 if name not in known and name not in made:
                     raise ModelError(
-                        f"{node.operator} reads {name!r}, which is no input, no constant and no output of a node"
+                        f"{node.operator} reads {name!r}, which is not an input, a constant or an output of a node"
                         f" ({self.model.name})"
                     )
         steps: list[Action] = []
@@ -177,13 +178,13 @@ class ModelPartitioner:
             for text in segment.reader.warnings:
                 if text not in self.warnings:
                     self.warnings.append(text)
-            if segment.unreadable:  # as early as can be, so that what follows is one segment
+            if segment.unreadable:  # as early as possible, so that the following nodes form one segment
                 steps += [
                     self._single_node_step(node, known, segment.reasons.get(id(node), ""))
                     for node in segment.unreadable
                 ]
-                hard = set(map(id, segment.unreadable))
-                rest = [node for node in rest if id(node) not in hard]
+                unreadable = set(map(id, segment.unreadable))
+                rest = [node for node in rest if id(node) not in unreadable]
             else:
                 needed = {*outputs}.union(*(node.reads for node in segment.waiting))
                 steps += self._run(segment, known, needed)
@@ -196,7 +197,7 @@ class ModelPartitioner:
     def inner(
         self, graph: UnreadGraph, known: Known, given: Mapping[str, TensorType | None]
     ) -> tuple[Block, list[TensorType | None]]:
-        """A nested graph, and the types of its outputs."""
+        """Builds the block of a nested graph; returns it with the types of its outputs."""
         inside = known.copy()
         for name in [*given, *(o for n in graph.nodes for o in n.outputs)]:
             inside.types.pop(name, None)
@@ -222,7 +223,7 @@ class ModelPartitioner:
     # --- steps
 
     def _single_node_step(self, node: UnreadNode, known: Known, reason: str) -> Action:
-        """A node that no program can hold."""
+        """Builds the step of a node that cannot be part of a program."""
         found = control_flow.step(self, node, known)
         if not self._depth:
             self.imported_nodes.append(
@@ -239,7 +240,7 @@ class ModelPartitioner:
         return found
 
     def host_action(self, node: UnreadNode, known: Known, reason: str = "") -> HostAction:
-        """A node by a function of arrays; ModelError, for that reason, where there is none."""
+        """Builds the step that runs a node on the host; raises ModelError with the reason if nothing can run it."""
         found = self.model.call(node, reason)
         return HostAction(
             node.name or f"{node.operator} → {next(filter(None, node.outputs), '')}",
@@ -255,7 +256,7 @@ class ModelPartitioner:
         known.types[name] = t
 
     def _run(self, segment: Segment, known: Known, needed: Collection[str]) -> list[Action]:
-        """A segment as a program of its own, and what it gives that is no tensor."""
+        """Builds the step that runs a segment as a program, and steps for its results that are not tensors."""
         after: list[Action] = []
         tensors: dict[str, Value] = {}
         lists = False
@@ -271,7 +272,7 @@ class ModelPartitioner:
                 known.types.pop(name, None)
                 known.constants[name] = constants[binding]
             elif isinstance(binding, Value):
-                # constants, too, of which something is assumed, which is checked where the engine runs
+                # also constants that depend on assumptions, which are checked when the engine runs
                 tensors[name] = binding
             elif isinstance(binding, MapSequence):
                 tensors[f"{name}.rows"] = binding.matrix
@@ -311,7 +312,7 @@ class ModelPartitioner:
         return [run, *after]
 
     def _learn(self, segment: Segment, known: Known, name: str, value: Value) -> None:
-        """The type of a result as it is known outside of its segment."""
+        """Records the type of a result as known outside of its segment."""
         shape: list[Size] = []
         for axis, d in enumerate(value.type.shape):
             outside = None if d == 0 and name in segment.made_of_data_sizes else segment.size_outside(d)
@@ -329,7 +330,7 @@ class ModelPartitioner:
                 known.sizes[name] = np.array(outside_numbers, object).reshape(numbers.shape)
 
     def _fallback(self, segment: Segment, known: Known, graph: Graph) -> Block | None:
-        """The nodes of a segment one by one by reference, where its sizes may not fit, and that is no waste."""
+        """Builds the block that runs a segment node by node, for sizes its engine rejects; None if not worthwhile."""
         reads = {name for node in segment.taken for name in node.reads}
         constant_bytes = sum(known.constants[name].nbytes for name in reads if name in known.constants)
         found = {s.name for s in dims.symbols([v.type.shape for v in graph.inputs])}
@@ -341,12 +342,12 @@ class ModelPartitioner:
                 try:
                     steps.append(self.host_action(node, known))
                 except ModelError:
-                    return None  # nothing else can run it: sizes that do not fit are refused
+                    return None  # nothing else can run it: other sizes are rejected
                 wanted.update(node.reads)
         return Block((), tuple(reversed(steps)), tuple(v.name for v in graph.outputs))
 
 
 def _bounds(d: Size) -> tuple[int, int, int]:
-    """From 0 on, where it is not known outside; a number that was assumed says nothing of what else may come."""
+    """Bounds of a size that is unknown outside its segment; a number may be an assumption, so it bounds nothing."""
     low, high = dims.bounds(d) if isinstance(d, Dim) else (0, dims.UNBOUNDED)
     return 0, max(dims.optimum(d), 0), min(max(high, 0), dims.UNBOUNDED)

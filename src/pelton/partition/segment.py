@@ -1,5 +1,4 @@
-"""Reads as many nodes as go into one straight program, from names that are arrays by then: which can be, and what has
-to be assumed of sizes."""
+"""Imports as many nodes as possible into one straight-line program, under assumptions on sizes where necessary."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ from pelton.ir.bindings import BROKEN, Broken, ValueSequence, Binding
 from pelton.ir.types import DType, TensorType
 from pelton.ir.unread import Known, Reader, Unread, UnreadNode
 
-MAX_SIZE_ELEMENTS = 64  # elements of an array that may be taken as sizes
-DEFAULT_OPTIMUM = 100  # what programs are tuned for where the data decides a size
-MAX_OPTIMUM_ELEMENTS = 1_000_000  # that an array usually has at most where it decides all of them
-MAX_TRIES = 4  # assumptions made for the sake of one node
+MAX_SIZE_ELEMENTS = 64  # of an array whose elements become sizes
+DEFAULT_OPTIMUM = 100  # of sizes that depend on data
+MAX_OPTIMUM_ELEMENTS = 1_000_000  # of an array whose sizes all depend on data, at its optimum
+MAX_TRIES = 4  # rounds of assumptions for one node
 
 
 class Unsettled(Exception):
-    """What a node wants to know of sizes of the whole model, which have to be settled for all of it."""
+    """A node needs constraints on sizes of the model's inputs, which concern all segments."""
 
     def __init__(self, settled: Mapping[str, SizeConstraint]):
         super().__init__()
@@ -36,7 +35,7 @@ class Unsettled(Exception):
 
 
 class Symbols:
-    """Names for the sizes that only the data decides, each once in a script."""
+    """Makes symbols, unique in a script, for sizes that depend on data."""
 
     def __init__(self, taken: Iterable[str]):
         self._taken = set(taken)
@@ -44,7 +43,7 @@ class Symbols:
     def fresh(
         self, hint: str, minimum: int = 0, optimum: int = DEFAULT_OPTIMUM, maximum: int = dims.UNBOUNDED, rank: int = 1
     ) -> Size:
-        """rank: how many axes the array has, of which all may be as open: the more, the shorter they usually are."""
+        """Makes a symbol. rank: that of the array; the higher, the smaller the optimum, as all axes may be dynamic."""
         optimum = min(optimum, round(MAX_OPTIMUM_ELEMENTS ** (1 / rank)))
         name = identifier(hint, self._taken)
         self._taken.add(name)
@@ -52,8 +51,10 @@ class Symbols:
 
 
 class Segment:
-    """The nodes of one program. `taken` can be read; `hard` cannot, though all that they read is there; others have to
-    wait for these."""
+    """The nodes of one program.
+
+    `taken` are in the program; `unreadable` cannot be, though all their inputs are known; `waiting` depend on those.
+    """
 
     def __init__(
         self,
@@ -66,19 +67,19 @@ class Segment:
         unanswered: Collection[str],
     ):
         self.model, self.known, self.nodes, self.symbols, self.unspecified = model, known, nodes, symbols, unspecified
-        # open sizes for which it is known what a run has; nodes that do not get to know more of them
+        # unspecified sizes with a given optimum; nodes whose questions about sizes stay undecided
         self._observed, self._unanswered = observed, unanswered
-        self.settled: dict[str, SizeConstraint] = {}  # what is assumed of sizes of this segment
+        self.settled: dict[str, SizeConstraint] = {}  # assumptions on sizes of this segment
         self.assumed = False
         self._tries: dict[int, int] = {}
-        self.reasons: dict[int, str] = {}  # id of a node → why it could not be read
+        self.reasons: dict[int, str] = {}  # id of a node → why it could not be imported
         while not self._try_to_read():
             pass
 
     # --- reading
 
     def _try_to_read(self) -> bool:
-        """Reads what can be; False where it has to be done again, with more assumed or more taken as sizes."""
+        """Imports all nodes that it can; returns False if that has to be repeated under more assumptions."""
         self.reader = reader = self.model.reader(
             frozenset().union(*(node.reads for node in self.nodes), *(node.outputs for node in self.nodes))
         )
@@ -107,7 +108,7 @@ class Segment:
                     self.reasons[id(node)] = new_problems[0] if new_problems else ""
                     del reader.problems[problems:]
                 elif any(isinstance(t, ValueSequence) and None in t.values for t in bindings):
-                    bindings = (BROKEN,)  # parts whose sizes depend on the data
+                    bindings = (BROKEN,)  # elements whose sizes depend on data
             if any(t is BROKEN for t in bindings):
                 broken.update(node.outputs)
                 (self.unreadable if all(name in self.known for name in node.reads) else self.waiting).append(node)
@@ -122,17 +123,17 @@ class Segment:
         return True
 
     def _bind(self, reader: Reader) -> None:
-        """Binds what the nodes read from before: constants, sizes, and inputs with sizes of this segment's own."""
+        """Binds what the nodes read: constants, arrays of sizes, and inputs with symbols of this segment."""
         names = [
             name
             for name in dict.fromkeys(name for node in self.nodes for name in sorted(node.reads))
             if name in self.known
         ]
         self.inputs: dict[Value, str] = {}
-        self.origin: dict[str, Feed] = {}  # symbol → where a run finds it
-        # symbols of the model, or texts of other sizes outside → the size in here
+        self.origin: dict[str, Feed] = {}  # symbol → where its value comes from at run time
+        # symbol of the model, or text of another size outside → size inside the segment
         self._inside: dict[str, Size] = {}
-        self._outside: dict[str, Size] = {}  # symbol in here → the size outside
+        self._outside: dict[str, Size] = {}  # symbol inside → size outside
         places = [
             (d, Feed(name, "axis", i))
             for name in names
@@ -167,7 +168,7 @@ class Segment:
                 low, high = max(low, 0), min(high, dims.UNBOUNDED)
                 if low > high:
                     raise ModelError(
-                        f"{feed.name} has an axis of {d}, at least {low} elements; an axis may have at most {high}"
+                        f"{feed.name} has an axis of {d}, at least {low} elements; at most {high} are supported"
                         f" ({self.model.name})"
                     )
                 self._define(str(d), name, Range(low, min(max(low, dims.optimum(d)), high), high), d, feed)
@@ -187,8 +188,7 @@ class Segment:
             reader.bind(name, value)
 
     def _name(self, hint: str) -> str:
-        name = identifier(f"{hint}_in", {*self._outside, *self._inside})
-        return name
+        return identifier(f"{hint}_in", {*self._outside, *self._inside})
 
     def _define(self, key: str, name: str, bounds: Range, outside: Size, feed: Feed) -> None:
         size = self.settled[name].size if name in self.settled else bounds
@@ -203,42 +203,42 @@ class Segment:
         self._inside[key] = self._inside[name] = dims.symbol(name, *bounds) if inside is None else inside
 
     def _evaluate(self, d: Size | str) -> Size | None:
-        """A size, or the text of one, by what is known in here; None where that does not do."""
+        """Translates a size, or the text of one, to symbols of this segment; None if it has others."""
         try:
             return parse_size(str(d), self._inside)
         except ValueError:
             return None
 
     def _size_inside(self, d: Size) -> Size:
-        """A size as this segment has it."""
+        """Translates a size of the model to symbols of this segment."""
         found = d if not isinstance(d, Dim) else self._inside.get(str(d), self._evaluate(d))
         assert found is not None  # _bind has defined every one
         return found
 
     def size_outside(self, d: Size) -> Size | None:
-        """A size of this segment as it is known outside; None where what is assumed has a part in it."""
+        """Translates a size of this segment to symbols of the model; None if it depends on assumptions."""
         if not isinstance(d, Dim):
-            one = any(
+            assumed_number = any(
                 isinstance(s.size, int) or isinstance(s.size, Range) and s.size.minimum == s.size.maximum
                 for s in self.settled.values()
             )
-            return None if one else d  # a size may have become this number
+            return None if assumed_number else d  # it may come from a size that was assumed to be a number
         if self.settled:
             return None
         try:
             return parse_size(str(d), self._outside)
-        except ValueError:  # it only holds with what is assumed
+        except ValueError:  # it depends on assumptions
             return None
 
     def _assume_more(self, asked: Sequence[Value], undecided: Sequence) -> bool:
-        """Whether more can be taken as sizes, or assumed of them, for the sake of what a node wanted to know."""
+        """Takes more arrays as sizes, or assumes more of sizes, to resolve a node; returns whether there was any."""
         for value in asked:
             names = self._deciding_inputs(value)
             if names:
                 for name in names:
                     t = self.known.types[name]
                     assert t is not None
-                    # as often a place as a size
+                    # the optimum is 1: it is as often an index as a size
                     fresh = [
                         self.symbols.fresh(f"{name}_{i}" if t.shape else name, optimum=1) for i in range(int(t.size))
                     ]
@@ -265,8 +265,7 @@ class Segment:
         return bool(found)
 
     def _question_outside(self, undecided: UndecidedNode) -> UndecidedNode:
-        """The question as one of sizes of the model, where a run's are known: what follows is then known for all of
-        it."""
+        """Translates a question to sizes of the model with a given optimum, so that its answer holds everywhere."""
         q = undecided.question
         try:
             difference = 0 if q is None else parse_size(str(q.difference), self._outside)
@@ -280,16 +279,15 @@ class Segment:
         )
 
     def _observed_sizes(self) -> set[str]:
-        """The sizes in here that follow from those of a run that is known."""
+        """The symbols inside that depend only on sizes with a given optimum."""
         return {name for name, d in self._outside.items() if {x.name for x in dims.symbols(d)} <= set(self._observed)}
 
     def _deciding_inputs(self, value: Value) -> list[str]:
-        """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more
-        to it."""
+        """The small integer inputs that alone determine a value, by foldable arithmetic; empty if there are others."""
         found = dict[str, None]()
         for v, maker in self.reader.builder.ancestors(value, self.inputs):
             if v in self.inputs:
-                outside = self.known.types[self.inputs[v]]  # of which nothing is assumed
+                outside = self.known.types[self.inputs[v]]  # without assumptions
                 if (
                     not v.type.dtype.is_integer
                     or outside is None
@@ -306,7 +304,7 @@ class Segment:
 
     @cached_property
     def made_of_data_sizes(self) -> set[str]:
-        """What is made of numbers of the data that are taken for sizes, which none is that is less than 0."""
+        """Names that depend on elements of arrays taken as sizes, which are assumed not to be negative."""
         found = {feed.name for feed in self.origin.values() if feed.source == "value"}
         for node in self.taken:
             if not found.isdisjoint(node.reads):
@@ -314,17 +312,19 @@ class Segment:
         return found
 
     def results(self, wanted: Collection[str]) -> dict[str, Binding | Broken]:
-        """What the wanted names stand for that its nodes make, in the order in which they make them."""
+        """The bindings of those of the wanted names that the nodes produce, in order."""
         made = [name for node in self.taken for name in node.outputs if name and name in wanted]
         for name in made:
             if name not in self.reader.bound:
-                raise ModelError(f"{name!r} is an output that its operator does not have ({self.model.name})")
+                raise ModelError(f"the operator that should produce {name!r} has no such output ({self.model.name})")
         return {name: self.reader.bound[name] for name in made}
 
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:
-        """The program with the inputs that it needs, and what a run feeds it. Sizes that come from elsewhere are inputs
-        without elements, and so are those of which something was assumed, if only that they are sizes: the engine takes
-        no others. It is made for sizes from 1 on; `assumed` says whether a run may have others."""
+        """Reduces the graph to the inputs that it needs; returns it with the feed of each input.
+
+        Sizes that no input has become inputs without elements, and so do sizes under assumptions, so that the engine
+        rejects others. The graph is for sizes from 1 on; `assumed` tells whether a run may have others.
+        """
         read = {v for n in graph.nodes for v in n.inputs}.union(graph.outputs)
         inputs = [v for v in graph.inputs if v in read]
         feeds = [Feed(self.inputs[v]) for v in inputs]
