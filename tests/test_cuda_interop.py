@@ -103,9 +103,9 @@ def test_results_go_through_dlpack_and_come_back(x):
     )
     assert results["z"].__cuda_array_interface__["data"] == (results["z"].address, False)
     capsule = results["z"].__dlpack__(stream=-1)
-    held = len(dlpack._given)
+    held = len(dlpack._exported)
     del capsule
-    assert len(dlpack._given) == held - 1
+    assert len(dlpack._exported) == held - 1
 
 
 def test_capsules_are_taken_back_by_whoever_consumed_them(x):
@@ -125,9 +125,9 @@ def test_capsules_are_taken_back_by_whoever_consumed_them(x):
     used = ctypes.c_char_p(b"used_dltensor")
     assert ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), used) == 0
     del capsule
-    assert address in dlpack._given  # it is the consumer's now
+    assert address in dlpack._exported  # it is the consumer's now
     managed.deleter(address)
-    assert address not in dlpack._given
+    assert address not in dlpack._exported
 
 
 def test_large_arrays_go_in_pieces(monkeypatch, x):
