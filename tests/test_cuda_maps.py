@@ -78,7 +78,7 @@ def test_one_for_an_operand_and_none_with_phases(maps, more):
 )
 def test_rows_that_are_none_are_refused(row, monkeypatch):
     monkeypatch.setattr("pelton.backends.cuda.bundle.astuple", lambda m: row)
-    with pytest.raises(EngineError, match="a map of cubin 'boxes' is 3 whole numbers and 6 lists"):
+    with pytest.raises(EngineError, match="a map of cubin 'boxes' is 3 integers and 6 lists"):
         pack([cubin(FILTERS)])
 
 
