@@ -327,7 +327,7 @@ def test_a_library_that_stands_alone_is_left_out(built_on, blas, caplog):
 @pytest.fixture
 def apart_from_others(monkeypatch):
     """No step becomes part of a chain, where libraries have none."""
-    monkeypatch.setattr(launches, "found", lambda *given: [])
+    monkeypatch.setattr(launches, "find_chains", lambda *given: [])
 
 
 def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, idle, monkeypatch, apart_from_others):

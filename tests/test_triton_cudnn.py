@@ -184,7 +184,7 @@ def small(monkeypatch):
         helper.make_node("Conv", ["r", "v"], ["y"], "last"),
     ]
     monkeypatch.setattr(test_cuda_tuning, "product", lambda: model(nodes, {"x": "f32[1, 8, 6, 5]"}, ["y"], weights))
-    monkeypatch.setattr(launches, "found", lambda *given: [])
+    monkeypatch.setattr(launches, "find_chains", lambda *given: [])
 
 
 def told_by(engine) -> list[str]:
