@@ -1,4 +1,4 @@
-"""From a file to a ModelProto and from TensorProtos to arrays, trusting neither."""
+"""Reads ONNX files to ModelProto and TensorProto to arrays, with all sizes and paths checked."""
 
 from __future__ import annotations
 
@@ -104,8 +104,10 @@ def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
 
 
 def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
-    """The numbers of a tensor; ModelError where they are missing, too few or of an unknown type. Large external ones
-    stay mapped."""
+    """The elements of a tensor; large external data stays memory-mapped.
+
+    Raises ModelError if they are missing, too few, or of an unknown type.
+    """
     where = f"tensor {tensor.name!r}, {source.name}"
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None:

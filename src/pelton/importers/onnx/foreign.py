@@ -1,4 +1,4 @@
-"""Nodes that have no reader: the function body of their schema, or one step that the onnx package runs."""
+"""Translates nodes without a reader: by the function body of their schema, or as a step of the onnx package."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
 
 
 def _nearest(versions: list[int], opset: int) -> int:
-    """The newest body up to an opset, else the oldest: a body states its own opset, and all bodies of a schema mean the
-    same."""
+    """The newest body up to an opset, else the oldest; a body states its own opset, and all are equivalent."""
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
@@ -126,16 +125,14 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
 
 
 def has_axis_out_of_range(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
-    """Whether a node names an axis far outside of its inputs: the onnx package's inference of shapes would look
-    there."""
+    """Whether a node has an axis far out of range, with which onnx's shape inference reads out of bounds."""
     named = [i for a in node.attribute if a.name in ("axis", "axes") for i in (a.i, *a.ints)]
     bound = max(ranks, default=0) + len(named)
     return any(not -bound <= i <= bound for i in named)
 
 
 def _evaluate(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:
-    """The outputs of a node whose inputs are all known, whatever shape they turn out to have, if that is not out of
-    proportion."""
+    """Evaluates a node with constant inputs; raises ModelError if its outputs would be too large."""
     if _inferred_elements(model) > _MAX_EVALUATED:
         raise n.refuse(f"{n.op} of these constants would give a constant of more than {_MAX_EVALUATED >> 20} MiB")
     try:

@@ -1,4 +1,4 @@
-"""Single nodes as steps of Python in a script: what the host calls, and what is known of the results."""
+"""Prepares single nodes as host steps of a script, and infers the types of their results."""
 
 from __future__ import annotations
 
@@ -125,8 +125,10 @@ def types(
     declared: Mapping[str, tuple[DType, int]],
     size: Callable[[str, int], Size],
 ) -> list[TensorType | None]:
-    """The types of the outputs, as far as they can be told, also by the element types and ranks that the model
-    declares; sizes that cannot are symbols of their own, which `size` makes of a hint and a rank."""
+    """Infers the types of the outputs, with the declared element types and ranks; None for unknown ones.
+
+    size: makes a symbol of a hint and a rank, for each unknown size.
+    """
 
     def fresh(i: int, axis: int, rank: int = 1) -> Size:
         return size(f"{node.output[i] or node.op_type}_{axis}", rank)

@@ -1,4 +1,4 @@
-"""Who reads and who makes which name in ONNX graphs: order, free names, and attributes of function bodies filled in."""
+"""Analyzes names of ONNX graphs: order of nodes, free names, attributes of function bodies."""
 
 from __future__ import annotations
 
@@ -66,8 +66,10 @@ def free(graph: onnx.GraphProto) -> set[str]:
 def ordered(
     nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], known: Callable[[str], bool]
 ) -> list[onnx.NodeProto]:
-    """The nodes that the outputs need, in the order of the file as far as that can be executed; ModelError for a cycle
-    or a name made twice."""
+    """Sorts the nodes that the outputs need topologically, close to the order of the file.
+
+    Raises ModelError for a cycle, or for a name with two producers.
+    """
     titles = [node.name or node.op_type for node in nodes]
     return [nodes[i] for i in order(titles, list(map(read_by, nodes)), [node.output for node in nodes], outputs, known)]
 

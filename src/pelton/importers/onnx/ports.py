@@ -1,5 +1,4 @@
-"""Inputs that are sequences or optionals as the tensors they consist of, and the values that a caller gives of inputs
-as arrays."""
+"""Splits inputs that are sequences, maps or optionals into tensors, and converts given values to arrays."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ MAX_SEQUENCE = 1024  # tensors of a sequence
 
 @dataclass(frozen=True)
 class Part:
-    """An input of the model as tensors: itself, those of a sequence in order ("x[0]", "x[1]", …), or none, an optional
-    without a value."""
+    """An input as tensors: itself, the elements of a sequence ("x[0]", "x[1]", …), or none (an absent optional)."""
 
     name: str
     tensors: tuple[onnx.ValueInfoProto, ...] = ()
@@ -48,8 +46,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Given:
-    """The inputs of a model, and what the caller gave, by the names of tensors: sizes of inputs, and arrays of those
-    that become constants."""
+    """The inputs of a model with the caller's sizes, and arrays of inputs that become constants, by tensor name."""
 
     parts: Sequence[Part]
     shapes: Mapping[str, Sizes]
@@ -83,8 +80,10 @@ def _form(part: Part) -> Any:
 def split_inputs(
     declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], values: Mapping[str, Any]
 ) -> Given:
-    """The inputs as tensors. A sequence has the tensors that sizes or values are given of; sizes () stand for an empty
-    one. InputError where what is given does not fit."""
+    """Splits inputs into tensors; a sequence has as many as sizes or values are given, none for sizes ().
+
+    Raises InputError if what is given does not fit.
+    """
     parts, sizes, arrays = [], dict(shapes), dict[str, np.ndarray]()
     for i in declared:
         type, optional = i.type, i.type.WhichOneof("value") == "optional_type"
@@ -242,6 +241,5 @@ def format_value(array: np.ndarray) -> str:
 
 
 def decides(dtype: DType, rank: int) -> bool:
-    """Whether an input of this type may be one that says what to do (axes, a shape, a count, a condition), not one of
-    data."""
+    """Whether an input of this type may determine the graph (axes, a shape, a count, a condition), unlike data."""
     return rank <= 1 and (dtype is BOOL or dtype.is_integer or dtype.is_float)

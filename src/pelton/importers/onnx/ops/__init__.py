@@ -1,4 +1,4 @@
-"""How each operator of ONNX reads in ops of ours, one file per family; importing this declares all readers."""
+"""Readers of ONNX operators, one file per family; importing this package declares all of them."""
 
 from . import (  # noqa: F401
     attention,

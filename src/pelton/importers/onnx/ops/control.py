@@ -1,4 +1,4 @@
-"""Readers of control flow with known conditions, and of sequences and optionals, which exist while importing only."""
+"""Readers of control flow with known conditions, and of sequences and optionals, which exist only during import."""
 
 from __future__ import annotations
 

@@ -117,8 +117,10 @@ def convolution(n: Reading, x: Value, w: Value, b: Value | None) -> Value:
 
 @reads("ConvInteger")
 def conv_integer(n: Reading) -> Binding:
-    """In 32-bit integers around the zero points, so that padding is zero. Those of w are per tensor or per output
-    channel."""
+    """Computes in 32-bit integers around the zero points, so that padding is zero.
+
+    The zero points of w are per tensor or per output channel.
+    """
     w, z = n.cast(n.input(1), I32), n.optional(3)
     if z is not None:
         z = n.cast(z, I32)
@@ -213,8 +215,7 @@ def deform_conv(n: Reading) -> Binding:
 
 @reads("Col2Im")
 def col2im(n: Reading) -> Binding | tuple[Binding, ...]:
-    """Overlapping blocks summed into a picture: a transposed convolution that puts element k of a block of a channel to
-    place k."""
+    """Sums overlapping blocks into an image, by a transposed convolution that puts element k of a block at tap k."""
     x = n.input(0)
     picture, block = n.integers(1, "image_shape"), n.integers(2, "block_shape")
     spatial = len(picture)

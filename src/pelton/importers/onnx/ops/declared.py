@@ -1,5 +1,4 @@
-"""Readers of operators that ops of ours say all about: the same operands, and attributes of the same meaning under
-their own or declared names."""
+"""Readers of operators that an op represents exactly: same operands, attributes of the same meaning."""
 
 from __future__ import annotations
 
@@ -42,8 +41,10 @@ def aligned(n: Reading) -> tuple[Value, ...]:
 
 
 def declare() -> None:
-    """A reader for every operator that exactly one op names and no reader reads yet; ValueError where several ops name
-    it."""
+    """Declares readers of all operators that exactly one op names and that have none yet.
+
+    Raises ValueError if several ops name an operator.
+    """
     named: dict[str, Op] = {}
     for op in REGISTRY.values():
         for name in op.onnx:

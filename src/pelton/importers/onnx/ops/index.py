@@ -1,4 +1,4 @@
-"""Readers of operators that pick and place elements by indices."""
+"""Readers of operators that gather and scatter elements by indices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Readers of what looks things up: labels, categories, and maps, whose texts the host finds and whose numbers kernels
-do."""
+"""Readers of lookups (labels, categories, maps): host steps for texts, kernels for numbers."""
 
 from __future__ import annotations
 

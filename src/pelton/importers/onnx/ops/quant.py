@@ -1,4 +1,4 @@
-"""Readers of quantized models: what is stored in few bits, and the way there and back."""
+"""Readers of quantization, dequantization and operators on quantized tensors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Readers of operators that rearrange tensors, and of those that ask for or make shapes: a size is a number or what a
-run decides."""
+"""Readers of operators that rearrange tensors, and of those that read or compute shapes, dynamic ones included."""
 
 from __future__ import annotations
 

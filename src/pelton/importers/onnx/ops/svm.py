@@ -114,8 +114,7 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
 
 
 def _against(w: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What each vector says of each pair of classes, [vectors, pairs]; and for each pair 1 at its first class, −1 at
-    its second, [pairs, classes]."""
+    """The weight of each vector for each pair of classes, [vectors, pairs], and signs of classes, [pairs, classes]."""
     end = np.cumsum(counts)
     of = [slice(e - c, e) for e, c in zip(end, counts)]
     first, second = np.triu_indices(counts.size, 1)

@@ -1,4 +1,4 @@
-"""Readers of what takes texts apart: the data decides how many parts there are, so that scripts do it."""
+"""Readers of operators that split texts: the number of parts depends on data, so that only scripts run them."""
 
 from __future__ import annotations
 

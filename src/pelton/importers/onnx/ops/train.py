@@ -13,8 +13,7 @@ _TRAINING = "ai.onnx.preview.training"
 
 
 class TrainingStep:
-    """Arithmetic in the element type of one tensor: numbers, the learning rate and the count of steps become values of
-    it."""
+    """Arithmetic in the element type of one tensor; converts numbers, learning rate and step count to it."""
 
     def __init__(self, n: Reading, dtype: DType):
         self.n, self.dtype = n, dtype
