@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, Protocol
 
-from pelton import codegen
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
-from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, templates
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template
 from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 
@@ -390,17 +387,3 @@ class Timing:
 
     def _put(self, digest: str, names: Sequence[str], times: Sequence[int | None]) -> None:
         self.cache.put(digest, {name: ns for name, ns in zip(names, times) if ns is not None})
-
-
-def template_hash(isa: str) -> str:
-    """A hash of the templates of a kind of target, their kernel files and code generation, for cache keys."""
-    folders = {
-        Path(codegen.__path__[0]),
-        *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values()),
-    }
-    digest = hashlib.sha256()
-    for path in sorted(
-        {path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".py", ".c", ".h")}
-    ):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from pathlib import Path
 
+from pelton import codegen
+from pelton.codegen.template import templates
 from pelton.system import files
 from pelton.errors import BuildError
 
@@ -65,3 +69,17 @@ def _read(path: Path) -> dict:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise BuildError(f"{path} is no timing cache of this version ({e}); delete it or give another file") from None
+
+
+def template_hash(isa: str) -> str:
+    """A hash of the templates of a kind of target, their kernel files and code generation, for cache keys."""
+    folders = {
+        Path(codegen.__path__[0]),
+        *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values()),
+    }
+    digest = hashlib.sha256()
+    for path in sorted(
+        {path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".py", ".c", ".h")}
+    ):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -19,6 +19,7 @@ from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.system.cache import Cache
 from pelton.targets import ISAS, best
 from pelton.tune import search
+from pelton.tune.timing_cache import template_hash
 from pelton.tune.measure import CpuBench, weight_traffic
 
 from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
@@ -122,7 +123,7 @@ def _key(machine: Mapping[str, Any], target: Target, between: int, options: Opti
                 target.threads,
                 between,
                 compiler_id(options.cc),
-                search.template_hash(target.isa),
+                template_hash(target.isa),
             ),
         )
     )

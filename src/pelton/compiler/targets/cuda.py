@@ -21,6 +21,7 @@ from pelton.plan.workspace import KernelWorkspace
 from pelton.system.cache import Cache
 from pelton.targets import ARCHITECTURES, fitting, gpus, typical
 from pelton.tune import search
+from pelton.tune.timing_cache import template_hash
 from pelton.tune.candidates import candidates
 
 from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
@@ -243,7 +244,7 @@ def _key(device: Device, compiler: str, target: Target) -> str:
                 f"CUDA {device.cuda}",
                 target.isa,
                 compiler,
-                search.template_hash(target.isa),
+                template_hash(target.isa),
                 *(["tf32"] if target.tf32 else []),
             ),
         )
