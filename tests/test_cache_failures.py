@@ -144,6 +144,6 @@ def test_a_cache_that_cannot_be_looked_at_is_one_sentence(small, foreign):
     assert (
         done.returncode == 2
         and done.stdout == ""
-        and done.stderr.startswith(f"error: the cache {foreign} cannot be looked at: Permission denied")
+        and done.stderr.startswith(f"error: the cache {foreign} cannot be read: Permission denied")
     )
     assert done.stderr.count("\n") == 1

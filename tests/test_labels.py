@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_refused():
             model(
                 "Tokenizer", [X_TEXT], [Y_TEXT], MICROSOFT, 1, mark=0, mincharnum=1, pad_value="#", tokenexp="(a+)+b"
             ),
-            "repeats",
+            "nested repetitions",
         ),
         (
             model("Tokenizer", [X_TEXT], [Y_TEXT], MICROSOFT, 1, mark=0, mincharnum=1, pad_value="#", tokenexp="(a"),

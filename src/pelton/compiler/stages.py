@@ -212,15 +212,13 @@ STAGES = (
     ),
     Stage(
         "optimize",
-        "rewrite rules and folding; before them, quantized ops become arithmetic in f32, and on CPUs f16 and bf16"
-        " become f32, for which rules and kernels are made",
+        "applies rewrite rules and folds; first, quantized ops become f32 arithmetic, on CPUs f16 and bf16 too",
         _optimize,
         True,
     ),
     Stage(
         "precision",
-        "chooses the element types of values, how products round, and what is computed in f32 after all; on GPUs"
-        " recurrent layers are decomposed here, so that their products round as others do",
+        "chooses element types and how products round; on GPUs, recurrent layers are decomposed here",
         _precision,
         True,
     ),
