@@ -272,7 +272,7 @@ def all_chains(monkeypatch):
     def build(m, precision, cache, arch=90):
         monkeypatch.setattr(targets.cuda, "here", lambda: None)
         monkeypatch.setattr(
-            launches._Search, "sure", lambda self, parts: len(parts) + 0.5 * (parts[0].kernel.tiles > 1)
+            launches._Search, "min_saving", lambda self, parts: len(parts) + 0.5 * (parts[0].kernel.tiles > 1)
         )
         return build_detailed(m, Options(target=f"cuda:sm_{arch}", precision=precision, level=1, cache_dir=cache))
 
