@@ -230,12 +230,12 @@ def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
     if len(types) != len(typed.graph.input):
         raise ValueError(f"needs {len(typed.graph.input)} inputs, got {len(types)}")
     for slot, given in zip(typed.graph.input, types):
-        slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], spelled(given.shape)))
+        slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], dims_as_onnx(given.shape)))
     named = {str(d): d for t in types for d in t.shape if isinstance(d, Dim)}
     return tuple(_known_type(v.type, named) for v in inferred(typed, strict=True).graph.output)
 
 
-def spelled(shape: tuple[Size, ...]) -> list[int | str]:
+def dims_as_onnx(shape: tuple[Size, ...]) -> list[int | str]:
     """A shape in ONNX's form: dynamic dimensions are names."""
     return [str(d) if isinstance(d, Dim) else d for d in shape]
 

@@ -58,7 +58,7 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
                 f"{path} is larger than 2 GiB, which protobuf cannot read; keep the weights in a file of their own: "
                 "onnx.save(model, path, save_as_external_data=True)"
             )
-        data = _mapped(path)
+        data = _map_file(path)
     except FileNotFoundError:
         raise ModelAbsent(f"there is no file {path}", path) from None
     except OSError as e:
@@ -66,7 +66,7 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
     return Source(_parse(data, str(path)), path)
 
 
-def _mapped(path: Path) -> bytes | memoryview:
+def _map_file(path: Path) -> bytes | memoryview:
     """The bytes of a file, mapped where it can be, so that they are not in memory beside what they are parsed into."""
     with path.open("rb") as f:
         kind = os.fstat(f.fileno())
@@ -144,7 +144,7 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
         )
     if dtype is DType.STRING:
         raise ModelError(f"strings cannot lie in an external file ({where})")
-    file = _inside(location, source.path, where)
+    file = _locate_external(location, source.path, where)
     count = math.prod(tensor.dims)
     needed = -(-count * PACKED[dtype] // 8) if dtype in PACKED else count * dtype.size
     if length is not None and length != needed:
@@ -171,7 +171,7 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
         raise ModelError(f"a constant of shape {list(tensor.dims)} cannot be held: {e} ({where})") from None
 
 
-def _inside(location: str, model: Path, where: str) -> Path:
+def _locate_external(location: str, model: Path, where: str) -> Path:
     """The external file, if it lies in the model's folder (or, through links, next to the file the model is a link
     to)."""
     if not location:

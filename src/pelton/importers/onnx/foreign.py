@@ -56,7 +56,7 @@ def _nearest(versions: list[int], opset: int) -> int:
 
 
 def _type(type: TensorType) -> onnx.TypeProto:
-    return onnx.helper.make_tensor_type_proto(ops_foreign.CODES[type.dtype.value], ops_foreign.spelled(type.shape))
+    return onnx.helper.make_tensor_type_proto(ops_foreign.CODES[type.dtype.value], ops_foreign.dims_as_onnx(type.shape))
 
 
 def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:

@@ -142,7 +142,9 @@ def types(
         if name in known.constants and known.constants[name].size <= _MAX_BAKED:
             arrays[name] = known.constants[name]
         elif t is not None:
-            protos[name] = onnx.helper.make_tensor_type_proto(foreign.CODES[t.dtype.value], foreign.spelled(t.shape))
+            protos[name] = onnx.helper.make_tensor_type_proto(
+                foreign.CODES[t.dtype.value], foreign.dims_as_onnx(t.shape)
+            )
     named = {str(d): d for t in given if t is not None for d in t.shape if isinstance(d, Dim)}
     inferred = onnx.ModelProto()
     try:

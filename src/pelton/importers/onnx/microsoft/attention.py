@@ -12,7 +12,7 @@ from pelton.ir.dims import Size, equal
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64
 
-from pelton.importers.onnx.ops.attention import causal, heads_apart, heads_together, repeated
+from pelton.importers.onnx.ops.attention import causal_mask, split_heads, merge_heads, repeat_heads
 from pelton.importers.onnx.ops.norm import SMALLER, layer_norm
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
@@ -66,7 +66,7 @@ def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
     return [n.slice(x, x.type.rank - 1, end - width, end) for width, end in zip(widths, ends)]
 
 
-def _added(n: Reading, parts: list[Value | None]) -> Value | None:
+def _add_present(n: Reading, parts: list[Value | None]) -> Value | None:
     """Adds those of the values that are present; None if none is."""
     total = None
     for part in parts:
@@ -75,12 +75,12 @@ def _added(n: Reading, parts: list[Value | None]) -> Value | None:
     return total
 
 
-def _hidden(n: Reading, shown: Value, like: Value, filter: float) -> Value:
+def _mask_scores(n: Reading, shown: Value, like: Value, filter: float) -> Value:
     """What is added to scores: nothing where they are shown, the filter value where they are not."""
     return n.emit("where", shown, n.like(like, 0), n.like(like, filter))
 
 
-def _lengths(n: Reading, lengths: Value, keys: Size) -> Value:
+def _length_mask(n: Reading, lengths: Value, keys: Size) -> Value:
     """[batch, 1, 1, keys]: whether a key lies within the length of its batch."""
     return n.emit("less", n.count(keys), n.reshape(n.cast(lengths, I64), (lengths.type.size, 1, 1, 1)))
 
@@ -90,10 +90,10 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
     have."""
     shape = mask.type.shape
     if len(shape) == 1 and shape[0] == batch:  # how many keys
-        return _lengths(n, mask, keys)
+        return _length_mask(n, mask, keys)
     if len(shape) == 1 and shape[0] == 2 * batch:  # where the keys end, then where they begin
         ends, starts = n.slice(mask, 0, 0, batch), n.slice(mask, 0, batch, 2 * batch)
-        return n.emit("logical_and", _lengths(n, ends, keys), n.emit("logical_not", _lengths(n, starts, keys)))
+        return n.emit("logical_and", _length_mask(n, ends, keys), n.emit("logical_not", _length_mask(n, starts, keys)))
     shown = n.emit("logical_not", n.emit("equal", mask, n.like(mask, 0))) if mask.type.dtype is not BOOL else mask
     if len(shape) == 2 and shape[1] == keys:
         return n.reshape(shown, (shape[0], 1, 1, keys))
@@ -110,10 +110,10 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
 
 @reads("Attention", domain=MICROSOFT)
 def attention(n: Reading) -> tuple[Binding, ...]:
-    return projected(n, n.input(0), n.input(1), n.optional(2), mask=3, past=4, added=5)
+    return emit_attention_of_projections(n, n.input(0), n.input(1), n.optional(2), mask=3, past=4, added=5)
 
 
-def projected(
+def emit_attention_of_projections(
     n: Reading, x: Value, weights: Value, bias: Value | None, *, mask: int, past: int, added: int | None = None
 ) -> tuple[Binding, ...]:
     """The output, and keys and values stacked as they will be `past` in the next run; `mask`, `past` and `added` (to
@@ -129,7 +129,7 @@ def projected(
         raise n.refuse(f"{n.op} needs three widths that {heads} heads divide, got {list(widths)}")
     product = n.emit("matmul", x, weights)
     q, k, v = (
-        heads_apart(n, part, heads)
+        split_heads(n, part, heads)
         for part in _split(n, product if bias is None else n.emit("add", product, bias), widths)
     )
     before = n.optional(past)
@@ -143,11 +143,11 @@ def projected(
     filter = n.attr("mask_filter_value", -10000.0)
     shown = n.optional(mask)
     masks = [
-        None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter),
-        _hidden(n, causal(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None,
+        None if shown is None else _mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
+        _mask_scores(n, causal_mask(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None,
         None if added is None else n.optional(added),
     ]
-    y = heads_together(n, attend(n, q, k, v, _added(n, masks), Scores(_scale(n, q, k))))
+    y = merge_heads(n, attend(n, q, k, v, _add_present(n, masks), Scores(_scale(n, q, k))))
     present = None
     if n.is_output_used(1):
         present = n.emit("concat", *(n.reshape(t, (1, *t.type.shape)) for t in (k, v)), axis=0)
@@ -165,7 +165,7 @@ def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
             " the model without"
         )
     heads, bias = n.attr("num_heads"), n.optional(3)
-    q, k, v = _three(n, heads)
+    q, k, v = _split_inputs(n, heads)
     if bias is not None:
         widths = tuple(int(t.type.shape[1] * t.type.shape[3]) for t in (q, k, v))
         parts = _split(n, bias, widths)  # one part for each, as deep as its heads together
@@ -180,29 +180,29 @@ def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
     keys = k.type.shape[2]
     filter, shown = n.attr("mask_filter_value", -10000.0), n.optional(4)
     added = [
-        None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter),
+        None if shown is None else _mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
         n.optional(5),
-        _hidden(n, causal(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None,
+        _mask_scores(n, causal_mask(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None,
     ]
-    return heads_together(n, attend(n, q, k, v, _added(n, added), Scores(_scale(n, q, k)))), k, v
+    return merge_heads(n, attend(n, q, k, v, _add_present(n, added), Scores(_scale(n, q, k)))), k, v
 
 
-def _three(n: Reading, heads: int) -> list[Value]:
+def _split_inputs(n: Reading, heads: int) -> list[Value]:
     """Queries, keys and values, each [batch, heads, rows, depth]."""
     x, key, value = n.input(0), n.optional(1), n.optional(2)
     if x.type.rank == 5:  # [batch, rows, heads, 3, depth]
-        return _unstacked(n, x, 3)
-    q = heads_apart(n, x, heads)
+        return _unstack(n, x, 3)
+    q = split_heads(n, x, heads)
     if key is None:
         raise n.refuse(f"{n.op} needs keys beside queries of {x.type}")
     if key.type.rank == 5:  # [batch, rows, heads, 2, depth]
-        return [q, *_unstacked(n, key, 2)]
+        return [q, *_unstack(n, key, 2)]
     if value is None:
         raise n.refuse(f"{n.op} needs values beside keys of {key.type}")
-    return [q, *(t if t.type.rank == 4 else heads_apart(n, t, heads) for t in (key, value))]
+    return [q, *(t if t.type.rank == 4 else split_heads(n, t, heads) for t in (key, value))]
 
 
-def _unstacked(n: Reading, x: Value, count: int) -> list[Value]:
+def _unstack(n: Reading, x: Value, count: int) -> list[Value]:
     batch, rows, heads, parts, depth = x.type.shape
     if parts != count:
         raise n.refuse(f"{n.op} needs {count} tensors packed along axis 3, got {x.type}")
@@ -250,7 +250,7 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
             )
             for t in (q, k)
         )
-    k, v = (_cached(n, n.optional(i), t, before) for i, t in ((3, k), (4, v)))
+    k, v = (_extend_cache(n, n.optional(i), t, before) for i, t in ((3, k), (4, v)))
     q = n.transpose(q, (0, 2, 1, 3))
     keys, depth = k.type.shape[2], q.type.shape[3]
     place, key = n.reshape(places, (batch, 1, rows, 1)), n.count(keys)
@@ -261,13 +261,13 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
     sink = n.optional(11)
     if sink is None and n.attr("smooth_softmax", 0) > 0:
         sink = n.filled(0, (heads,), q.type.dtype)
-    mask = _added(n, [_hidden(n, shown, q, -np.inf), n.optional(10)])
+    mask = _add_present(n, [_mask_scores(n, shown, q, -np.inf), n.optional(10)])
     how = Scores(_scale(n, q, k), n.attr("softcap", 0.0), sink)
-    y = attend(n, q, repeated(n, k, heads // kv_heads), repeated(n, v, heads // kv_heads), mask, how)
-    return heads_together(n, y), k, v
+    y = attend(n, q, repeat_heads(n, k, heads // kv_heads), repeat_heads(n, v, heads // kv_heads), mask, how)
+    return merge_heads(n, y), k, v
 
 
-def _cached(n: Reading, past: Value | None, new: Value, before: Value) -> Value:
+def _extend_cache(n: Reading, past: Value | None, new: Value, before: Value) -> Value:
     """[batch, heads, past + rows, depth]: the first `before` of the cache, then the new ones [batch, rows, heads,
     depth]."""
     batch, rows, heads, depth = new.type.shape

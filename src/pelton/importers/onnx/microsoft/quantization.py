@@ -12,12 +12,12 @@ import onnx
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, U8, DType
 
-from pelton.importers.onnx.ops.conv import activated, average
-from pelton.importers.onnx.ops.linear import scaled, swapped
-from .attention import projected
+from pelton.importers.onnx.ops.conv import emit_activation, emit_average_pool
+from pelton.importers.onnx.ops.linear import scale_by, transpose_last_axes
+from .attention import emit_attention_of_projections
 from pelton.importers.onnx.ops.norm import softmax_along
-from pelton.importers.onnx.ops.quant import dequantize_linear, dequantized, quantize_linear, quantized
-from pelton.importers.onnx.ops.reduce import reduced
+from pelton.importers.onnx.ops.quant import dequantize_linear, dequantize, quantize_linear, quantize
+from pelton.importers.onnx.ops.reduce import emit_reduction
 from pelton.importers.onnx.ops.rnn import recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
 
@@ -30,16 +30,14 @@ reads("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
 
 def _operand(n: Reading, i: int, axis: int = 0) -> Value:
     """Inputs i to i + 2: integers, their scale, their zero point or nothing."""
-    return dequantized(n, n.input(i), n.cast(n.input(i + 1), F32), n.optional(i + 2), axis)
+    return dequantize(n, n.input(i), n.cast(n.input(i + 1), F32), n.optional(i + 2), axis)
 
 
 def _result(n: Reading, y: Value, i: int) -> Value:
     """y in the scale of input i and the zero point of input i + 1, in integers as the first quantized input has
     them."""
     zero = n.optional(i + 1)
-    return quantized(
-        n, y, n.cast(n.input(i), F32), zero, zero.type.dtype if zero is not None else n.input(0).type.dtype
-    )
+    return quantize(n, y, n.cast(n.input(i), F32), zero, zero.type.dtype if zero is not None else n.input(0).type.dtype)
 
 
 # --- one or two operands, element by element
@@ -69,7 +67,7 @@ def qlinear_softmax(n: Reading) -> Binding:
 @reads("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(n: Reading) -> Binding:
     zero = n.input(8)
-    return quantized(
+    return quantize(
         n, n.emit("where", n.input(0), _operand(n, 1), _operand(n, 4)), n.cast(n.input(7), F32), zero, zero.type.dtype
     )
 
@@ -82,7 +80,7 @@ def qlinear_concat(n: Reading) -> Binding:
         raise n.refuse(f"QLinearConcat needs two inputs and three for each part, got {count}")
     parts = [_operand(n, i) for i in range(2, count, 3)]
     y = n.emit("concat", *parts, axis=n.axis(n.attr("axis"), parts[0].type.rank)) if len(parts) > 1 else parts[0]
-    return quantized(n, y, n.cast(n.input(0), F32), n.input(1), n.input(1).type.dtype)
+    return quantize(n, y, n.cast(n.input(0), F32), n.input(1), n.input(1).type.dtype)
 
 
 # --- over windows and axes
@@ -98,7 +96,9 @@ def _channels_first(n: Reading, x: Value, work: Callable[[Value], Value]) -> Val
 
 @reads("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(n: Reading) -> Binding:
-    return _result(n, _channels_first(n, _operand(n, 0), lambda x: average(n, x, n.flag("count_include_pad"))), 3)
+    return _result(
+        n, _channels_first(n, _operand(n, 0), lambda x: emit_average_pool(n, x, n.flag("count_include_pad"))), 3
+    )
 
 
 @reads("QLinearGlobalAveragePool", domain=MICROSOFT)
@@ -114,7 +114,9 @@ def qlinear_reduce_mean(n: Reading) -> Binding:
     x = _operand(n, 0)
     return _result(
         n,
-        reduced(n, "reduce_mean", x, n.axes(n.attr("axes") or range(x.type.rank), x.type.rank), n.flag("keepdims", 1)),
+        emit_reduction(
+            n, "reduce_mean", x, n.axes(n.attr("axes") or range(x.type.rank), x.type.rank), n.flag("keepdims", 1)
+        ),
         3,
     )
 
@@ -128,39 +130,45 @@ def qgemm(n: Reading) -> Binding:
     given."""
     a, b, c = _operand(n, 0), _operand(n, 3, 0 if n.flag("transB") else 1), n.optional(6)
     alpha = n.attr("alpha", 1.0)
-    y = n.emit("matmul", swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b)
-    y = scaled(n, y, alpha)
+    y = n.emit(
+        "matmul",
+        transpose_last_axes(n, a) if n.flag("transA") else a,
+        transpose_last_axes(n, b) if n.flag("transB") else b,
+    )
+    y = scale_by(n, y, alpha)
     if c is not None:
-        scale = n.emit("mul", n.reshape(n.cast(n.input(1), F32), ()), _lone(n, n.cast(n.input(4), F32)))
-        y = n.emit("add", y, n.emit("mul", n.cast(c, F32), scaled(n, scale, alpha)))
+        scale = n.emit("mul", n.reshape(n.cast(n.input(1), F32), ()), _as_scalar(n, n.cast(n.input(4), F32)))
+        y = n.emit("add", y, n.emit("mul", n.cast(c, F32), scale_by(n, scale, alpha)))
     return y if n.optional(7) is None else _result(n, y, 7)
 
 
-def _lone(n: Reading, v: Value) -> Value:
+def _as_scalar(n: Reading, v: Value) -> Value:
     """One number as a scalar, one per column as they are."""
     return n.reshape(v, ()) if v.type.size == 1 else v
 
 
-def _columns(n: Reading, b: Value, scale: Value, zero: Value | None) -> Value:
+def _dequantize_columns(n: Reading, b: Value, scale: Value, zero: Value | None) -> Value:
     """Weights whose scale and zero point are one, or one per column."""
     flat = [None if v is None else n.reshape(v, (v.type.size,)) for v in (scale, zero)]
-    return dequantized(n, b, n.cast(n.value(flat[0]), F32), flat[1], b.type.rank - 1)
+    return dequantize(n, b, n.cast(n.value(flat[0]), F32), flat[1], b.type.rank - 1)
 
 
 @reads("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(n: Reading) -> Binding:
-    a = dequantized(n, n.input(0), n.cast(_lone(n, n.input(2)), F32), n.optional(4), max(n.input(0).type.rank - 2, 0))
-    y = n.emit("matmul", a, _columns(n, n.input(1), n.input(3), n.optional(5)))
+    a = dequantize(
+        n, n.input(0), n.cast(_as_scalar(n, n.input(2)), F32), n.optional(4), max(n.input(0).type.rank - 2, 0)
+    )
+    y = n.emit("matmul", a, _dequantize_columns(n, n.input(1), n.input(3), n.optional(5)))
     return y if n.optional(6) is None else n.emit("add", y, n.input(6))
 
 
 @reads("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(n: Reading) -> Binding:
-    y = n.emit("matmul", _as_bytes(n, n.input(0)), _columns(n, n.input(1), n.input(2), n.optional(3)))
+    y = n.emit("matmul", _round_to_bytes(n, n.input(0)), _dequantize_columns(n, n.input(1), n.input(2), n.optional(3)))
     return y if n.optional(4) is None else n.emit("add", y, n.input(4))
 
 
-def _as_bytes(n: Reading, x: Value) -> Value:
+def _round_to_bytes(n: Reading, x: Value) -> Value:
     """x as it is after DynamicQuantizeLinear and back: in 256 steps from its least to its largest number, zero among
     them."""
     axes, zero = tuple(range(x.type.rank)), n.like(x, 0)
@@ -170,7 +178,7 @@ def _as_bytes(n: Reading, x: Value) -> Value:
     scale = n.emit("where", n.emit("equal", width, zero), n.like(x, 1), n.emit("div", width, n.like(x, 255)))
     middle = n.emit("round", n.emit("clip", n.emit("neg", n.emit("div", low, scale)), zero, n.like(x, 255)))
     middle = n.cast(middle, U8)
-    return dequantized(n, quantized(n, x, scale, middle, U8), scale, middle)
+    return dequantize(n, quantize(n, x, scale, middle, U8), scale, middle)
 
 
 @reads("MatMulNBits", domain=MICROSOFT)
@@ -200,21 +208,21 @@ def matmul_n_bits(n: Reading) -> Binding:
             f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got"
             f" {n.input(1).type} and {n.input(2).type}"
         )
-    stored = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * size]
+    stored = _unpack(packed.reshape(columns, -1), bits)[:, : blocks * size]
     plain = groups is None and inner == blocks * size and (zeros is None or zeros.dtype == np.uint8)
     if plain and stored.size <= FOLDED:
         few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
         points = np.full((columns, blocks), 1 << (bits - 1))
         if zeros is not None:
-            points = _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+            points = _unpack(zeros.reshape(columns, -1), bits)[:, :blocks]
         scale = n.constant(scales.reshape(columns, blocks), F32)
-        rows = dequantized(n, n.constant(stored, few), scale, n.constant(points, few), 1, size)
-        return _biased(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
+        rows = dequantize(n, n.constant(stored, few), scale, n.constant(points, few), 1, size)
+        return _add_bias(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
     whole = stored.astype(np.float32)
     middle = np.full((columns, blocks), 1 << (bits - 1), np.float32)
     if zeros is not None:
         middle = (
-            _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+            _unpack(zeros.reshape(columns, -1), bits)[:, :blocks]
             if zeros.dtype == np.uint8
             else zeros.reshape(columns, blocks)
         ).astype(np.float32)
@@ -222,14 +230,14 @@ def matmul_n_bits(n: Reading) -> Binding:
     if group.size != inner or group.min() < 0 or group.max() >= blocks:
         raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
     w = (whole[:, :inner] - middle[:, group]) * scales.reshape(columns, blocks).astype(np.float32)[:, group]
-    return _biased(n, n.emit("matmul", a, n.constant(np.ascontiguousarray(w.T), a.type.dtype)))
+    return _add_bias(n, n.emit("matmul", a, n.constant(np.ascontiguousarray(w.T), a.type.dtype)))
 
 
-def _biased(n: Reading, y: Value) -> Value:
+def _add_bias(n: Reading, y: Value) -> Value:
     return y if n.optional(5) is None else n.emit("add", y, n.input(5))
 
 
-def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+def _unpack(packed: np.ndarray, bits: int) -> np.ndarray:
     """Numbers of so many bits, the first one of each byte in its lowest, as bytes along the last axis."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return ((packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*packed.shape[:-1], -1)
@@ -238,17 +246,19 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 @reads("FusedGemm", domain=MICROSOFT)
 def fused_gemm(n: Reading) -> Binding:
     a, b, c = n.input(0), n.input(1), n.optional(2)
-    a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
-    y = scaled(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
-    y = y if c is None else n.emit("add", y, scaled(n, c, n.attr("beta", 1.0)))
+    a, b = transpose_last_axes(n, a) if n.flag("transA") else a, transpose_last_axes(n, b) if n.flag("transB") else b
+    y = scale_by(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
+    y = y if c is None else n.emit("add", y, scale_by(n, c, n.attr("beta", 1.0)))
     names = [f"activation_{name}" for name in ("alpha", "beta", "gamma") if f"activation_{name}" in n.attributes]
-    return activated(n, y, n.attr("activation", ""), tuple(n.attr(name) for name in names))
+    return emit_activation(n, y, n.attr("activation", ""), tuple(n.attr(name) for name in names))
 
 
 @reads("QAttention", domain=MICROSOFT)
 def qattention(n: Reading) -> tuple[Binding, ...]:
-    x = dequantized(n, n.input(0), n.cast(n.input(3), F32), n.optional(6))
-    return projected(n, x, _columns(n, n.input(1), n.input(4), n.optional(7)), n.input(2), mask=5, past=8)
+    x = dequantize(n, n.input(0), n.cast(n.input(3), F32), n.optional(6))
+    return emit_attention_of_projections(
+        n, x, _dequantize_columns(n, n.input(1), n.input(4), n.optional(7)), n.input(2), mask=5, past=8
+    )
 
 
 # --- recurrent networks

@@ -44,14 +44,14 @@ def attention(n: Reading) -> Binding | tuple[Binding, ...]:
                 f"Attention needs q_num_heads and kv_num_heads that divide its last axes, got {heads} and {kv_heads}"
                 f" for {q.type}, {k.type}"
             )
-        q, k, v = (heads_apart(n, t, h) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
+        q, k, v = (split_heads(n, t, h) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
     if any(t.type.rank != 4 for t in (k, v)) or q.type.shape[1] % k.type.shape[1]:
         raise n.refuse(f"Attention needs query heads that are a multiple of the key heads, got {q.type} and {k.type}")
     groups = q.type.shape[1] // k.type.shape[1]
-    k, v = repeated(n, k, groups), repeated(n, v, groups)
+    k, v = repeat_heads(n, k, groups), repeat_heads(n, v, groups)
     batch, heads, rows, depth = q.type.shape
     scores = (batch, heads, rows, k.type.shape[2])
-    if mask is not None and not _fits(mask.type.shape, scores):
+    if mask is not None and not _broadcasts_to(mask.type.shape, scores):
         return n.body()
     if mask is None:
         mask = n.like(q, 0)
@@ -67,28 +67,28 @@ def attention(n: Reading) -> Binding | tuple[Binding, ...]:
         scale=1 / math.sqrt(depth) if scale is None else scale,
         causal=n.flag("is_causal"),
     )
-    return n.cast(heads_together(n, y) if flat else y, dtype)
+    return n.cast(merge_heads(n, y) if flat else y, dtype)
 
 
-def causal(n: Reading, rows: Size, keys: Size, past: Size = 0) -> Value:
+def causal_mask(n: Reading, rows: Size, keys: Size, past: Size = 0) -> Value:
     """[rows, keys]: whether a key lies before a row or at it; the first row follows the keys of the past."""
     at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.sizes(past))
     return n.emit("less_equal", n.count(keys), at)
 
 
-def heads_apart(n: Reading, x: Value, heads: int) -> Value:
+def split_heads(n: Reading, x: Value, heads: int) -> Value:
     """[batch, rows, heads · depth] → [batch, heads, rows, depth]."""
     batch, rows, width = x.type.shape
     return n.transpose(n.reshape(x, (batch, rows, heads, width // heads)), (0, 2, 1, 3))
 
 
-def heads_together(n: Reading, x: Value) -> Value:
+def merge_heads(n: Reading, x: Value) -> Value:
     """[batch, heads, rows, depth] → [batch, rows, heads · depth]."""
     batch, heads, rows, depth = x.type.shape
     return n.reshape(n.transpose(x, (0, 2, 1, 3)), (batch, rows, heads * depth))
 
 
-def repeated(n: Reading, x: Value, groups: int) -> Value:
+def repeat_heads(n: Reading, x: Value, groups: int) -> Value:
     """Every head `groups` times, side by side."""
     if groups == 1:
         return x
@@ -104,10 +104,10 @@ def rotary_embedding(n: Reading) -> Binding:
     cos, sin, positions = n.input(1), n.input(2), n.optional(3)
     if positions is not None:
         cos, sin = n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0)
-    return _turned(n, n.attr("num_heads", 0), cos, sin)
+    return _rotate(n, n.attr("num_heads", 0), cos, sin)
 
 
-def _turned(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
+def _rotate(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
     """[batch, heads, rows, depth] or [batch, rows, heads · depth], turned by angles [batch, rows, pairs]."""
     x = n.input(0)
     if x.type.rank not in (3, 4) or cos.type.rank != 3 or sin.type.rank != 3:
@@ -130,7 +130,7 @@ def _turned(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
     return n.reshape(turned, x.type.shape)
 
 
-def _fits(shape: tuple[Size, ...], wanted: tuple[Size, ...]) -> bool:
+def _broadcasts_to(shape: tuple[Size, ...], wanted: tuple[Size, ...]) -> bool:
     return len(shape) <= len(wanted) and all(d in (1, w) for d, w in zip(reversed(shape), reversed(wanted)))
 
 
@@ -174,4 +174,4 @@ def rotary_embedding_fused(n: Reading) -> Binding:
             n.emit("add", n.reshape(positions, (1,)), n.constant(np.arange(rows), positions.type.dtype)), (batch, rows)
         )
     heads = n.attr("num_heads", 0) or x.type.shape[-1] // (2 * cos.type.shape[-1])
-    return _turned(n, heads, n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0))
+    return _rotate(n, heads, n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0))

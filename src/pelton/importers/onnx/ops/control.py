@@ -44,25 +44,25 @@ def loop(n: Reading) -> tuple[Binding, ...]:
         or (go_on is not None and n.known(go_on) is None)
         or (count is not None and count.item() > MAX_UNROLLED)
     ):
-        raise _on_data(n)
+        raise _data_dependent(n)
     condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
     mark, budget = n.program.mark(), n.program.node_budget
     for i in range(MAX_UNROLLED + 1):
         known = n.known(condition)
         if known is None or i == MAX_UNROLLED and count is None or budget - n.program.node_budget > MAX_UNROLLED_NODES:
             n.program.rewind(mark)
-            raise _on_data(n)
+            raise _data_dependent(n)
         if not known.all() or count is not None and i >= count.item():
             break
         found = n.branch(body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
         condition, carried = n.value(found[0]), found[1 : 1 + len(carried)]
         scanned.append([n.value(v) for v in found[1 + len(carried) :]])
     if not scanned and len(body.output) > 1 + len(carried):
-        raise _on_data(n)
-    return *carried, *(_stacked(n, values, 0) for values in zip(*scanned))
+        raise _data_dependent(n)
+    return *carried, *(_stack(n, values, 0) for values in zip(*scanned))
 
 
-def _on_data(n: Reading) -> DataDependentControl:
+def _data_dependent(n: Reading) -> DataDependentControl:
     """The error to raise where the number of iterations is not known."""
     for i in (0, 1):
         if n.optional(i) is not None:
@@ -70,7 +70,7 @@ def _on_data(n: Reading) -> DataDependentControl:
     return n.data_dependent_control()
 
 
-def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
+def _stack(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
     """Values of one shape side by side along a new axis."""
     shape = values[0].type.shape
     parts = [n.reshape(v, (*shape[:axis], 1, *shape[axis:])) for v in values]
@@ -87,7 +87,7 @@ def scan(n: Reading) -> tuple[Binding, ...]:
             f" num_scan_inputs={scans}"
         )
     if n.opset < 9:
-        return _scan_of_batch(n)
+        return _scan_each_sequence(n)
     states, inputs = n.bindings[: len(n.bindings) - scans], [n.value(v) for v in n.bindings[len(n.bindings) - scans :]]
     outputs = len(body.output) - len(states)
     axes = [n.axis(a, x.type.rank) for a, x in zip(n.attr("scan_input_axes") or (0,) * scans, inputs)]
@@ -115,13 +115,13 @@ def scan(n: Reading) -> tuple[Binding, ...]:
         states = found[: len(states)]
         scanned.append([n.value(v) for v in found[len(states) :]])
     stacked = [
-        _stacked(n, values[::-1] if back else values, n.axis(axis, values[0].type.rank + 1))
+        _stack(n, values[::-1] if back else values, n.axis(axis, values[0].type.rank + 1))
         for values, axis, back in zip(zip(*scanned), into, back_out)
     ]
     return *states, *stacked
 
 
-def _scan_of_batch(n: Reading) -> tuple[Binding, ...]:
+def _scan_each_sequence(n: Reading) -> tuple[Binding, ...]:
     """Opset 8: the first axis of everything counts sequences, and each of them is scanned by itself."""
     lengths, *bindings = n.bindings
     whole = [n.value(t) for t in bindings]
@@ -149,7 +149,7 @@ def _scan_of_batch(n: Reading) -> tuple[Binding, ...]:
         scan(replace(one, bindings=tuple(n.reshape(n.slice(v, 0, i, i + 1), v.type.shape[1:]) for v in whole)))
         for i in range(batch)
     ]
-    return tuple(_stacked(n, tuple(map(n.value, column)), 0) for column in zip(*rows))
+    return tuple(_stack(n, tuple(map(n.value, column)), 0) for column in zip(*rows))
 
 
 # --- sequences
@@ -239,7 +239,7 @@ def concat_from_sequence(n: Reading) -> Binding:
     new = n.flag("new_axis")
     axis = n.axis(n.attr("axis"), items[0].type.rank + new)
     if new:
-        return _stacked(n, items, axis)
+        return _stack(n, items, axis)
     return items[0] if len(items) == 1 else n.emit("concat", *items, axis=axis)
 
 

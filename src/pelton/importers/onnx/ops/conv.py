@@ -12,7 +12,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64
 from pelton.ops.windows import window_sizes
 
-from .linear import without_zero_point
+from .linear import subtract_zero_point
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 Ints = tuple[int, ...]
@@ -65,7 +65,7 @@ def split_pads(totals: list[int], auto: str) -> Ints:
     return tuple(less + more if auto == "SAME_UPPER" else more + less)
 
 
-def _cropped(n: Reading, x: Value, w: Window) -> tuple[Value, Window]:
+def _crop(n: Reading, x: Value, w: Window) -> tuple[Value, Window]:
     """Negative pads as a slice of the input."""
     if all(p >= 0 for p in w.pads):
         return x, w
@@ -85,7 +85,7 @@ def _cropped(n: Reading, x: Value, w: Window) -> tuple[Value, Window]:
 # --- convolutions
 
 
-def _with_channels(n: Reading, x: Value, w: Value, axis: int, each: int) -> tuple[Value, Value]:
+def _add_channels(n: Reading, x: Value, w: Value, axis: int, each: int) -> tuple[Value, Value]:
     """Pictures without channels are as good as black ones with one per group: `each` along the axis of w that counts
     them."""
     if (
@@ -107,8 +107,8 @@ def conv(n: Reading) -> Binding:
 
 
 def convolution(n: Reading, x: Value, w: Value, b: Value | None) -> Value:
-    x, w = _with_channels(n, x, w, axis=1, each=1)
-    x, win = _cropped(n, x, window(n, x, w.type.shape[2:]))
+    x, w = _add_channels(n, x, w, axis=1, each=1)
+    x, win = _crop(n, x, window(n, x, w.type.shape[2:]))
     b = b if b is not None else n.filled(0, w.type.shape[:1], x.type.dtype)
     return n.emit(
         "convolution", x, w, b, strides=win.strides, pads=win.pads, dilations=win.dilations, group=n.attr("group", 1)
@@ -125,7 +125,7 @@ def conv_integer(n: Reading) -> Binding:
     if z is not None:
         z = n.cast(z, I32)
         w = n.emit("sub", w, n.reshape(z, () if z.type.size == 1 else (z.type.size, *[1] * (w.type.rank - 1))))
-    return convolution(n, without_zero_point(n, 0, 2), w, None)
+    return convolution(n, subtract_zero_point(n, 0, 2), w, None)
 
 
 _ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
@@ -136,10 +136,10 @@ def fused_conv(n: Reading) -> Binding:
     """A convolution, + Z, and an activation."""
     y, z = convolution(n, n.input(0), n.input(1), n.optional(2)), n.optional(3)
     y = y if z is None else n.emit("add", y, z)
-    return activated(n, y, n.attr("activation", ""), n.attr("activation_params", ()))
+    return emit_activation(n, y, n.attr("activation", ""), n.attr("activation_params", ()))
 
 
-def activated(n: Reading, y: Value, name: str, params: tuple[float, ...]) -> Value:
+def emit_activation(n: Reading, y: Value, name: str, params: tuple[float, ...]) -> Value:
     """The activation that ONNX Runtime fused into a convolution or a product."""
     if name in _ACTIVATIONS:
         return n.emit(_ACTIVATIONS[name], y)
@@ -161,7 +161,7 @@ def activated(n: Reading, y: Value, name: str, params: tuple[float, ...]) -> Val
 def conv_transpose(n: Reading) -> Binding:
     """`output_shape` and auto_pad say the size of the output; what the pads cannot give, output_padding does."""
     group, b = n.attr("group", 1), n.optional(2)
-    x, w = _with_channels(n, n.input(0), n.input(1), axis=0, each=group)
+    x, w = _add_channels(n, n.input(0), n.input(1), axis=0, each=group)
     spatial = x.type.rank - 2
     win = window(n, x, w.type.shape[2:])
     extra = n.attr("output_padding") or (0,) * spatial
@@ -305,10 +305,10 @@ def max_unpool(n: Reading) -> Binding:
 
 @reads("AveragePool")
 def average_pool(n: Reading) -> Binding:
-    return average(n, n.input(0), n.flag("count_include_pad"))
+    return emit_average_pool(n, n.input(0), n.flag("count_include_pad"))
 
 
-def average(n: Reading, x: Value, count_include_pad: bool) -> Value:
+def emit_average_pool(n: Reading, x: Value, count_include_pad: bool) -> Value:
     w = window(n, x)
     return n.emit(
         "average_pool",
@@ -327,11 +327,11 @@ def lp_pool(n: Reading) -> Binding:
     """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window. As in the onnx
     package, a sum over a window that reaches past the end in ceil_mode stands for a whole one."""
     p, x = n.attr("p"), n.input(0)
-    mean = average(n, powered(n, x, p), count_include_pad=True)
-    return rooted(n, n.emit("mul", mean, n.like(x, math.prod(n.attr("kernel_shape")))), p)
+    mean = emit_average_pool(n, emit_power(n, x, p), count_include_pad=True)
+    return emit_root(n, n.emit("mul", mean, n.like(x, math.prod(n.attr("kernel_shape")))), p)
 
 
-def powered(n: Reading, x: Value, p: int) -> Value:
+def emit_power(n: Reading, x: Value, p: int) -> Value:
     """|x|ᵖ."""
     if p == 2:
         return n.emit("mul", x, x)
@@ -339,14 +339,14 @@ def powered(n: Reading, x: Value, p: int) -> Value:
     return x if p == 1 else n.emit("pow", x, n.like(x, p))
 
 
-def rooted(n: Reading, x: Value, p: int) -> Value:
+def emit_root(n: Reading, x: Value, p: int) -> Value:
     """x^(1/p)."""
     if p == 1:
         return x
     return n.emit("sqrt", x) if p == 2 else n.emit("pow", x, n.like(x, 1 / p))
 
 
-def _space(n: Reading) -> Ints:
+def _spatial_axes(n: Reading) -> Ints:
     if n.input(0).type.rank < 3:
         raise n.refuse(f"{n.op} needs an input of rank 3 and more, got {n.input(0).type}")
     return tuple(range(2, n.input(0).type.rank))
@@ -354,15 +354,15 @@ def _space(n: Reading) -> Ints:
 
 @reads("GlobalAveragePool")
 def global_average_pool(n: Reading) -> Binding:
-    return n.emit("reduce_mean", n.input(0), axes=_space(n), keepdims=True)
+    return n.emit("reduce_mean", n.input(0), axes=_spatial_axes(n), keepdims=True)
 
 
 @reads("GlobalMaxPool")
 def global_max_pool(n: Reading) -> Binding:
-    return n.emit("reduce_max", n.input(0), axes=_space(n), keepdims=True)
+    return n.emit("reduce_max", n.input(0), axes=_spatial_axes(n), keepdims=True)
 
 
 @reads("GlobalLpPool")
 def global_lp_pool(n: Reading) -> Binding:
     p, x = n.attr("p"), n.input(0)
-    return rooted(n, n.emit("reduce_sum", powered(n, x, p), axes=_space(n), keepdims=True), p)
+    return emit_root(n, n.emit("reduce_sum", emit_power(n, x, p), axes=_spatial_axes(n), keepdims=True), p)

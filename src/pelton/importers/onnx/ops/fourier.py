@@ -34,9 +34,9 @@ def _factor(n: int) -> int:
     return next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
 
 
-def _possible(n: int) -> bool:
+def _is_supported_length(n: int) -> bool:
     """Whether the angles of a length are in proportion."""
-    return n <= MOST or n <= LONGEST and _factor(n) > 1 and _possible(n // _factor(n))
+    return n <= MOST or n <= LONGEST and _factor(n) > 1 and _is_supported_length(n // _factor(n))
 
 
 def _angles(rows: int, columns: int, length: int) -> np.ndarray:
@@ -44,7 +44,7 @@ def _angles(rows: int, columns: int, length: int) -> np.ndarray:
     return 2 * np.pi / length * (np.outer(np.arange(rows), np.arange(columns)) % length)
 
 
-def _product(n: Reading, x: Value, bins: int, sign: float) -> Value:
+def _multiply_dense(n: Reading, x: Value, bins: int, sign: float) -> Value:
     """The first bins of the transform of [rows…, length, 1 or 2] as one product of matrices: [rows…, bins, 2]."""
     *rows, length, parts = x.type.shape
     angle = _angles(length, bins, length)
@@ -62,27 +62,27 @@ def _transform(n: Reading, x: Value, bins: int, sign: float) -> Value:
     *rows, length, parts = x.type.shape
     first = _factor(length)
     if length <= PRIME if first == 1 else bins <= DENSE[parts] and not (parts == 2 and length in AS_NUMPY):
-        return _product(n, x, bins, sign)
+        return _multiply_dense(n, x, bins, sign)
     if first == 1:
-        return _chirped(n, x, bins, sign)
+        return _transform_bluestein(n, x, bins, sign)
     second, lead = length // first, list(range(len(rows)))
     k = len(rows)
     x = n.transpose(n.reshape(x, (*rows, first, second, parts)), (*lead, k + 1, k, k + 2))
-    x = _times(n, _transform(n, x, first, sign), np.exp(1j * sign * _angles(second, first, length)))
+    x = _multiply_complex(n, _transform(n, x, first, sign), np.exp(1j * sign * _angles(second, first, length)))
     x = n.transpose(x, (*lead, k + 1, k, k + 2))
     x = n.transpose(_transform(n, x, second, sign), (*lead, k + 1, k, k + 2))
     x = n.reshape(x, (*rows, length, 2))
     return n.slice(x, k, 0, bins)
 
 
-def _times(n: Reading, x: Value, by: np.ndarray) -> Value:
+def _multiply_complex(n: Reading, x: Value, by: np.ndarray) -> Value:
     """Complex numbers [rows…, a, b, 2] times others [a, b]."""
     *rows, a, b, _ = x.type.shape
     table = (n.constant(part, x.type.dtype) for part in (by.real, by.imag))
     return n.reshape(n.emit("rotary", n.reshape(x, (*rows, a, b * 2)), *table, interleaved=True), x.type.shape)
 
 
-def _chirped(n: Reading, x: Value, bins: int, sign: float) -> Value:
+def _transform_bluestein(n: Reading, x: Value, bins: int, sign: float) -> Value:
     """The first bins as a convolution, since 2jk = j² + k² − (k − j)²: two transforms of a power of two that holds it,
     and the angles of squares between."""
     *rows, length, parts = x.type.shape
@@ -93,14 +93,14 @@ def _chirped(n: Reading, x: Value, bins: int, sign: float) -> Value:
     around[:length] = chirp.conj()
     around[size - length + 1 :] = chirp.conj()[:0:-1]
     axis = len(rows) + 1
-    x = n.reshape(_fitted(n, x, axis, 2), (*rows, 1, length, 2))
-    x = _transform(n, _fitted(n, _times(n, x, chirp[None]), axis, size), size, -1.0)
-    x = _transform(n, _times(n, x, np.fft.fft(around)[None] / size), size, 1.0)
-    x = _times(n, n.slice(x, axis, 0, bins), chirp[None, :bins])
+    x = n.reshape(_fit_axis(n, x, axis, 2), (*rows, 1, length, 2))
+    x = _transform(n, _fit_axis(n, _multiply_complex(n, x, chirp[None]), axis, size), size, -1.0)
+    x = _transform(n, _multiply_complex(n, x, np.fft.fft(around)[None] / size), size, 1.0)
+    x = _multiply_complex(n, n.slice(x, axis, 0, bins), chirp[None, :bins])
     return n.reshape(x, (*rows, bins, 2))
 
 
-def _whole(n: Reading, x: Value, length: int) -> Value:
+def _mirror_spectrum(n: Reading, x: Value, length: int) -> Value:
     """The spectrum of a real signal out of its first half: behind it the same backwards, conjugated."""
     axis = x.type.rank - 2
     behind = length - (length // 2 + 1)
@@ -110,7 +110,7 @@ def _whole(n: Reading, x: Value, length: int) -> Value:
     return n.emit("concat", x, n.emit("mul", back, n.constant([1, -1], x.type.dtype)), axis=axis)
 
 
-def _fitted(n: Reading, x: Value, axis: int, size: int) -> Value:
+def _fit_axis(n: Reading, x: Value, axis: int, size: int) -> Value:
     """An axis cut, or lengthened with zeros."""
     more = size - x.type.shape[axis]
     if more <= 0:
@@ -137,12 +137,17 @@ def dft(n: Reading) -> Binding | tuple[Binding, ...]:
         length = given[0]
     else:
         length = 2 * (size - 1) if inverse and half else size
-    if not is_known(size, length) or not x.type.dtype.is_float or not 0 < length or not _possible(int(length)):
+    if (
+        not is_known(size, length)
+        or not x.type.dtype.is_float
+        or not 0 < length
+        or not _is_supported_length(int(length))
+    ):
         return n.foreign()
     perm = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
-    x = _fitted(n, n.transpose(x, perm), rank - 2, length // 2 + 1 if inverse and half else length)
+    x = _fit_axis(n, n.transpose(x, perm), rank - 2, length // 2 + 1 if inverse and half else length)
     if inverse and half:
-        y = n.slice(_transform(n, _whole(n, x, length), length, 1.0), rank - 1, 0, 1)
+        y = n.slice(_transform(n, _mirror_spectrum(n, x, length), length, 1.0), rank - 1, 0, 1)
     else:
         y = _transform(n, x, length // 2 + 1 if half else length, 1.0 if inverse else -1.0)
     if inverse:
@@ -165,7 +170,12 @@ def stft(n: Reading) -> Binding | tuple[Binding, ...]:
     else:
         length = 0 if window is None else window.type.size
     batch, time, parts = x.type.shape
-    if not is_known(step, time, length) or not x.type.dtype.is_float or not 0 < length or not _possible(int(length)):
+    if (
+        not is_known(step, time, length)
+        or not x.type.dtype.is_float
+        or not 0 < length
+        or not _is_supported_length(int(length))
+    ):
         return n.foreign()
     if step < 1 or length > time or window is not None and window.type.shape != (length,):
         raise n.refuse(

@@ -40,19 +40,19 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
     x = n.input(0)
     if len(scales) != x.type.rank:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
-    shape = tuple(_scaled(d, s) for d, s in zip(x.type.shape, scales))
+    shape = tuple(_scale_size(d, s) for d, s in zip(x.type.shape, scales))
     if _mode(n) != "nearest":
-        return _resized(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="floor")
+        return _emit_resize(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="floor")
     for nearest, along in (("ceil", [s < 1 for s in scales]), ("floor", [s > 1 for s in scales])):
         if any(along):
             own, by = zip(
                 *((new, s) if a else (old, 1.0) for new, old, s, a in zip(shape, x.type.shape, scales, along))
             )
-            x = _resized(n, x, shape=own, scales=by, mode="nearest", coordinates="asymmetric", nearest=nearest)
+            x = _emit_resize(n, x, shape=own, scales=by, mode="nearest", coordinates="asymmetric", nearest=nearest)
     return x
 
 
-def _scaled(size: Size, scale: float) -> Size:
+def _scale_size(size: Size, scale: float) -> Size:
     """A size times a scale, rounded down."""
     if not isinstance(size, Dim):
         return math.floor(size * scale)
@@ -91,7 +91,7 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
     scales, shape = [1.0] * rank, list(x.type.shape)
     if given is not None:
         for axis, scale in zip(axes, given):
-            scales[axis], shape[axis] = scale, _scaled(x.type.shape[axis], scale)
+            scales[axis], shape[axis] = scale, _scale_size(x.type.shape[axis], scale)
     elif sizes is not None and not is_known(*sizes, *(x.type.shape[a] for a in axes)):
         if n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise Undecided("what size keeps the shape of pixels depends on sizes that only a run decides")
@@ -123,10 +123,10 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
         antialias=n.flag("antialias") and mode != "nearest",
         roi=roi,
     )
-    return _resized(n, x, **how)
+    return _emit_resize(n, x, **how)
 
 
-def _resized(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
+def _emit_resize(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
     """Integers are interpolated as floats and rounded; what a cubic curve has beyond the type's range is its last
     number."""
     dtype = x.type.dtype

@@ -18,20 +18,20 @@ def gather(n: Reading) -> Binding:
     x, indices = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
     size, at = x.type.shape[axis] if x.type.rank else 0, n.builder.elements(indices)
-    indices = _positive(n, indices, size)
+    indices = _count_from_front(n, indices, size)
     # one place on an axis of any size is a slice
     if at is not None and at.size == 1 and not is_known(size, at.item()):
         start = at.item() if at.item() >= 0 else at.item() + size
         return n.reshape(
             n.slice(x, axis, start, start + 1), (*x.type.shape[:axis], *indices.type.shape, *x.type.shape[axis + 1 :])
         )
-    end = _end(n, indices)
+    end = _upper_bound_of(n, indices)
     if end is not None and not is_known(end) and dims.bounds(size - end)[0] < 0:
         raise Undecided(f"whether {end} elements can be taken of {size}", size - end, ">=")
     return n.emit("gather", x, indices, axis=axis)
 
 
-def _end(n: Reading, indices: Value) -> Size | None:
+def _upper_bound_of(n: Reading, indices: Value) -> Size | None:
     """What indices stay below that are made of 0, 1, … and sizes; None for others."""
     known, maker = n.builder.sizes.get(indices), n.builder.makers.get(indices)
     if known is not None:
@@ -40,11 +40,11 @@ def _end(n: Reading, indices: Value) -> Size | None:
         return None
     if maker.op is iota:
         return maker.attrs["size"]
-    ends = [_end(n, v) for v in maker.inputs]
+    ends = [_upper_bound_of(n, v) for v in maker.inputs]
     return None if any(e is None for e in ends) else sum(e for e in ends if e is not None) - len(ends) + 1
 
 
-def _positive(n: Reading, indices: Value, size: Size) -> Value:
+def _count_from_front(n: Reading, indices: Value, size: Size) -> Value:
     """Constant indices checked and counted from the front, as far as that is a number."""
     array = n.known(indices)
     if array is None or not indices.type.dtype.is_integer:
@@ -62,7 +62,9 @@ def _positive(n: Reading, indices: Value, size: Size) -> Value:
 def gather_elements(n: Reading) -> Binding:
     x, indices = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
-    return n.emit("gather_elements", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis)
+    return n.emit(
+        "gather_elements", x, _count_from_front(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis
+    )
 
 
 @reads("ScatterElements", "Scatter")
@@ -72,7 +74,7 @@ def scatter_elements(n: Reading) -> Binding:
     return n.emit(
         "scatter_elements",
         x,
-        _positive(n, indices, x.type.shape[axis] if x.type.rank else 0),
+        _count_from_front(n, indices, x.type.shape[axis] if x.type.rank else 0),
         updates,
         axis=axis,
         reduction=n.attr("reduction", "none"),
@@ -111,7 +113,9 @@ def compress(n: Reading) -> Binding:
     if axis is None:
         x, axis = n.reshape(x, (x.type.size,)), 0
     axis = n.axis(axis, x.type.rank)
-    return n.emit("gather", x, _positive(n, n.constant(np.flatnonzero(condition), I64), x.type.shape[axis]), axis=axis)
+    return n.emit(
+        "gather", x, _count_from_front(n, n.constant(np.flatnonzero(condition), I64), x.type.shape[axis]), axis=axis
+    )
 
 
 @reads("NonZero", "Unique", "NonMaxSuppression")
@@ -132,10 +136,10 @@ def reverse_sequence(n: Reading) -> Binding | tuple[Binding, ...]:
             f"ReverseSequence needs axes 0 and 1 as its time and batch, and a length per sequence, got {time} and"
             f" {batch}, and {lengths.type}"
         )
-    return reversed_sequences(n, x, lengths, time)
+    return reverse_sequences(n, x, lengths, time)
 
 
-def reversed_sequences(n: Reading, x: Value, lengths: Value, time: int) -> Value:
+def reverse_sequences(n: Reading, x: Value, lengths: Value, time: int) -> Value:
     """Elements taken by index tuples: (time, batch) or (batch, time), whichever is the order of the axes."""
     batch, known = 1 - time, n.known(lengths)
     steps, count = x.type.shape[time], x.type.shape[batch]
@@ -146,10 +150,10 @@ def reversed_sequences(n: Reading, x: Value, lengths: Value, time: int) -> Value
     back = n.emit("sub", n.emit("sub", lengths, n.constant(1, I64)), at)
     turned = n.emit("where", n.emit("less", at, lengths), back, at)
     rows = n.expand(n.reshape(n.count(count), (1, count) if time == 0 else (count, 1)), turned.type.shape)
-    return n.emit("gather_nd", x, tuples(n, *((turned, rows) if time == 0 else (rows, turned))))
+    return n.emit("gather_nd", x, stack_indices(n, *((turned, rows) if time == 0 else (rows, turned))))
 
 
-def tuples(n: Reading, *parts: Value) -> Value:
+def stack_indices(n: Reading, *parts: Value) -> Value:
     """Index tuples, one number of each part, along a new last axis."""
     return n.emit("concat", *(n.reshape(p, (*p.type.shape, 1)) for p in parts), axis=parts[0].type.rank)
 
@@ -177,7 +181,7 @@ def tensor_scatter(n: Reading) -> Binding:
     if n.attr("mode") == "circular":
         places = n.emit("mod", places, n.sizes(x.type.shape[axis]))
     parts = [_along_axis(n, n.count(d), a, axis + 1) for a, d in enumerate(lead[:axis])] + [places]
-    return n.emit("scatter_nd", x, tuples(n, *(n.expand(p, lead) for p in parts)), updates, reduction="none")
+    return n.emit("scatter_nd", x, stack_indices(n, *(n.expand(p, lead) for p in parts)), updates, reduction="none")
 
 
 def _along_axis(n: Reading, x: Value, axis: int, rank: int) -> Value:

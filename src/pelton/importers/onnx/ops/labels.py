@@ -45,15 +45,15 @@ def label_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
         words = np.array(n.attr("classes_strings"), object)
         places = np.arange(words.size)
         return (
-            _found(n, x, words, places, n.attr("default_int64", -1))
+            _emit_lookup(n, x, words, places, n.attr("default_int64", -1))
             if x.type.dtype is STRING
-            else (_found(n, x, places, words, n.attr("default_string", "_Unused")))
+            else (_emit_lookup(n, x, places, words, n.attr("default_string", "_Unused")))
         )
     if keys is None or values is None:
         raise n.refuse("LabelEncoder needs keys and values")
     if keys.size != values.size or not keys.size:
         raise n.refuse(f"LabelEncoder needs as many values as keys, got {values.size} for {keys.size}")
-    return _found(n, x, keys, values, _default_label(n, values.dtype))
+    return _emit_lookup(n, x, keys, values, _default_label(n, values.dtype))
 
 
 def _default_label(n: Reading, dtype: np.dtype) -> Any:
@@ -68,7 +68,7 @@ def _default_label(n: Reading, dtype: np.dtype) -> Any:
     return n.attr("default_int64", -1)
 
 
-def _found(n: Reading, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
+def _emit_lookup(n: Reading, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
     """The value of each element's key, the default for those that are no key."""
     if (x.type.dtype is STRING) != (keys.dtype.kind in "OUS"):
         raise n.refuse(
@@ -108,8 +108,8 @@ def category_mapper(n: Reading) -> Binding:
     if words.size != numbers.size or not words.size:
         raise n.refuse(f"CategoryMapper needs as many words as numbers, got {words.size} and {numbers.size}")
     if x.type.dtype is STRING:
-        return _found(n, x, words, numbers, n.attr("default_int64", -1))
-    return _found(n, x, numbers, words, n.attr("default_string", "_Unused"))
+        return _emit_lookup(n, x, words, numbers, n.attr("default_int64", -1))
+    return _emit_lookup(n, x, numbers, words, n.attr("default_string", "_Unused"))
 
 
 # --- maps

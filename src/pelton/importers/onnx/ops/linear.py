@@ -26,13 +26,13 @@ def matmul(n: Reading) -> Binding:
     return n.reshape(y, (*y.type.shape[:-2], *a.type.shape[-2:-1], *(b.type.shape[-1:] if b.type.rank > 1 else ())))
 
 
-def swapped(n: Reading, x: Value) -> Value:
+def transpose_last_axes(n: Reading, x: Value) -> Value:
     """x with its last two axes exchanged; constants are transposed at once."""
     r = x.type.rank
     return x if r < 2 else n.transpose(x, (*range(r - 2), r - 1, r - 2))
 
 
-def scaled(n: Reading, x: Value, factor: float) -> Value:
+def scale_by(n: Reading, x: Value, factor: float) -> Value:
     return x if factor == 1 else n.emit("mul", x, n.like(x, factor))
 
 
@@ -41,20 +41,20 @@ def gemm(n: Reading) -> Binding:
     a, b, c = n.input(0), n.input(1), n.optional(2)
     if a.type.rank != 2 or b.type.rank != 2:
         raise n.refuse(f"Gemm needs two matrices, got {a.type} and {b.type}")
-    a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
-    y = scaled(n, n.emit("matmul", a, b), n.attr("alpha"))
-    return y if c is None or n.attr("beta") == 0 else n.emit("add", y, scaled(n, c, n.attr("beta")))
+    a, b = transpose_last_axes(n, a) if n.flag("transA") else a, transpose_last_axes(n, b) if n.flag("transB") else b
+    y = scale_by(n, n.emit("matmul", a, b), n.attr("alpha"))
+    return y if c is None or n.attr("beta") == 0 else n.emit("add", y, scale_by(n, c, n.attr("beta")))
 
 
 @reads("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(n: Reading) -> Binding:
     """transBatch moves the first axis behind the batches, before trans exchanges the last two."""
-    a, b = (_batched(n, x, n.flag(f"transBatch{name}")) for name, x in zip("AB", n.inputs))
-    a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
-    return scaled(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
+    a, b = (_move_batch(n, x, n.flag(f"transBatch{name}")) for name, x in zip("AB", n.inputs))
+    a, b = transpose_last_axes(n, a) if n.flag("transA") else a, transpose_last_axes(n, b) if n.flag("transB") else b
+    return scale_by(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
 
 
-def _batched(n: Reading, x: Value, moved: bool) -> Value:
+def _move_batch(n: Reading, x: Value, moved: bool) -> Value:
     r = x.type.rank
     return n.transpose(x, (*range(1, r - 1), 0, r - 1)) if moved and r > 2 else x
 
@@ -62,11 +62,11 @@ def _batched(n: Reading, x: Value, moved: bool) -> Value:
 @reads("MatMulInteger")
 def matmul_integer(n: Reading) -> Binding:
     """Zero points are per tensor, per row of A or per column of B."""
-    a, b = without_zero_point(n, 0, 2, by_row=True), without_zero_point(n, 1, 3)
+    a, b = subtract_zero_point(n, 0, 2, by_row=True), subtract_zero_point(n, 1, 3)
     return n.emit("matmul", a, b)
 
 
-def without_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> Value:
+def subtract_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> Value:
     """An 8-bit operand as 32-bit integers around zero."""
     x, z = n.cast(n.input(i), I32), n.optional(zero)
     if z is None:
@@ -83,8 +83,8 @@ def without_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> V
 @reads("Einsum")
 def einsum(n: Reading) -> Binding:
     """Operands are contracted from left to right, each step a sum, a product of matrices or a pointwise product."""
-    terms, out = _terms(n, [v.type.rank for v in n.inputs])
-    given = [_diagonal(n, term, value) for term, value in zip(terms, n.inputs)]
+    terms, out = _parse_equation(n, [v.type.rank for v in n.inputs])
+    given = [_take_diagonal(n, term, value) for term, value in zip(terms, n.inputs)]
     sizes: dict[str, Size] = {}
     for term, value in given:
         for letter, size in zip(term, value.type.shape):
@@ -96,15 +96,15 @@ def einsum(n: Reading) -> Binding:
                         f" {size}"
                     )
                 sizes[letter] = size if sizes[letter] == 1 else sizes[letter]
-    given = [_without_ones(n, term, value, sizes) for term, value in given]
+    given = [_squeeze_ones(n, term, value, sizes) for term, value in given]
     term, value = given[0]
     for i, other in enumerate(given[1:], 1):
         term, value = _contract(n, (term, value), other, set("".join(t for t, _ in given[i + 1 :])) | set(out))
-    term, value = _summed(n, term, value, set(out))
+    term, value = _sum_unused(n, term, value, set(out))
     return n.transpose(value, [term.index(letter) for letter in out])
 
 
-def _diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
+def _take_diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
     """An operand whose axes of one letter are one: each of them flat, and of that every (size + 1)-th element."""
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
@@ -126,13 +126,13 @@ def _diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
     return term, x
 
 
-def _without_ones(n: Reading, term: str, x: Value, sizes: dict[str, Size]) -> tuple[str, Value]:
+def _squeeze_ones(n: Reading, term: str, x: Value, sizes: dict[str, Size]) -> tuple[str, Value]:
     """An operand without the axes of one that other operands repeat it along."""
     kept = [k for k, letter in enumerate(term) if x.type.shape[k] != 1 or sizes[letter] == 1]
     return "".join(term[k] for k in kept), n.reshape(x, [x.type.shape[k] for k in kept])
 
 
-def _terms(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
+def _parse_equation(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
     """The letters of every operand and of the result, ellipses spelled out."""
     equation = n.attr("equation").replace(" ", "")
     left, arrow, out = equation.partition("->")
@@ -159,7 +159,7 @@ def _terms(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
     return spelled, result
 
 
-def _summed(n: Reading, term: str, value: Value, kept: set[str]) -> tuple[str, Value]:
+def _sum_unused(n: Reading, term: str, value: Value, kept: set[str]) -> tuple[str, Value]:
     """Letters that nobody reads any more summed away."""
     axes = tuple(i for i, letter in enumerate(term) if letter not in kept)
     if not axes:
@@ -169,7 +169,7 @@ def _summed(n: Reading, term: str, value: Value, kept: set[str]) -> tuple[str, V
 
 def _contract(n: Reading, left: tuple[str, Value], right: tuple[str, Value], later: set[str]) -> tuple[str, Value]:
     """Two operands into one: batch letters, rows, columns, and what is summed over."""
-    (a, x), (b, y) = _summed(n, *left, later | set(right[0])), _summed(n, *right, later | set(left[0]))
+    (a, x), (b, y) = _sum_unused(n, *left, later | set(right[0])), _sum_unused(n, *right, later | set(left[0]))
     size = {**dict(zip(a, x.type.shape)), **dict(zip(b, y.type.shape))}
     batch = [c for c in a if c in b and c in later]
     rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]

@@ -94,13 +94,13 @@ def clip(n: Reading) -> Binding:
     if n.opset < 11:
         furthest = float(np.finfo(np.float32).max)
         low, high = n.attr("min"), n.attr("max")
-        return clipped(
+        return clip_to_bounds(
             n, x, None if low <= -furthest else n.like(x, low), None if high >= furthest else n.like(x, high)
         )
-    return clipped(n, x, *(None if b is None else n.reshape(b, ()) for b in (n.optional(1), n.optional(2))))
+    return clip_to_bounds(n, x, *(None if b is None else n.reshape(b, ()) for b in (n.optional(1), n.optional(2))))
 
 
-def clipped(n: Reading, x: Value, low: Value | None, high: Value | None) -> Value:
+def clip_to_bounds(n: Reading, x: Value, low: Value | None, high: Value | None) -> Value:
     """x within bounds that may be absent."""
     if low is not None and high is not None:
         return n.emit("clip", x, low, high)

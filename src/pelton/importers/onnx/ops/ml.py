@@ -15,7 +15,7 @@ from pelton.importers.onnx.node import Reading, Binding, reads
 ML = "ai.onnx.ml"
 
 
-def transformed(n: Reading, scores: Value, post: str) -> Value:
+def emit_post_transform(n: Reading, scores: Value, post: str) -> Value:
     """What `post_transform` makes of rows of scores."""
 
     def number(x: float) -> Value:
@@ -46,7 +46,7 @@ def transformed(n: Reading, scores: Value, post: str) -> Value:
     return scores
 
 
-def labelled(n: Reading, places: Value) -> Value:
+def emit_labels(n: Reading, places: Value) -> Value:
     """The label of each place among the classes."""
     words = n.attr("classlabels_strings")
     numbers = n.attr("classlabels_ints") or n.attr("classlabels_int64s")
@@ -57,16 +57,16 @@ def labelled(n: Reading, places: Value) -> Value:
     )
 
 
-def two_scores(n: Reading, score: Value, post: str, certain: bool, linear: bool = False) -> tuple[Binding, ...]:
+def emit_two_scores(n: Reading, score: Value, post: str, certain: bool, linear: bool = False) -> tuple[Binding, ...]:
     """Labels and scores of two classes from one score, a probability of the second where `certain`, else a distance: as
     ONNX Runtime does it, which gives the first class the rest to 1 also for distances of a linear model."""
     second = n.emit("greater", n.reshape(score, score.type.shape[:1]), n.like(score, 0.5 if certain else 0))
     rest = (certain or linear) and post != "LOGISTIC"
     if post == "PROBIT":
-        score = transformed(n, score, post)
+        score = emit_post_transform(n, score, post)
     first = n.emit("sub", n.like(score, 1), score) if rest else n.emit("neg", score)
     both = n.emit("concat", first, score, axis=1)
-    return labelled(n, n.cast(second, I64)), transformed(n, both, post) if post == "LOGISTIC" else both
+    return emit_labels(n, n.cast(second, I64)), emit_post_transform(n, both, post) if post == "LOGISTIC" else both
 
 
 def floats(n: Reading, name: str, like: Value) -> np.ndarray:
@@ -150,7 +150,7 @@ def feature_vectorizer(n: Reading) -> Binding:
 # --- linear models
 
 
-def _weighted(n: Reading, x: Value, outputs: int) -> Value:
+def _emit_linear(n: Reading, x: Value, outputs: int) -> Value:
     """x · coefficientsᵀ + intercepts."""
     w, b = floats(n, "coefficients", x), floats(n, "intercepts", x)
     if not equal(w.size, outputs * x.type.shape[1]) or b.size not in (0, outputs):
@@ -164,8 +164,8 @@ def _weighted(n: Reading, x: Value, outputs: int) -> Value:
 
 @reads("LinearRegressor", domain=ML)
 def linear_regressor(n: Reading) -> Binding:
-    return transformed(
-        n, n.cast(_weighted(n, features(n), n.attr("targets", 1)), F32), n.attr("post_transform", "NONE")
+    return emit_post_transform(
+        n, n.cast(_emit_linear(n, features(n), n.attr("targets", 1)), F32), n.attr("post_transform", "NONE")
     )
 
 
@@ -175,7 +175,7 @@ def linear_classifier(n: Reading) -> tuple[Binding, ...]:
     x, post = features(n), n.attr("post_transform", "NONE")
     outputs = max(len(n.attr("intercepts") or ()), 1)
     classes = max(len(n.attr("classlabels_ints") or ()), len(n.attr("classlabels_strings") or ()))
-    scores = n.cast(_weighted(n, x, outputs), F32)
+    scores = n.cast(_emit_linear(n, x, outputs), F32)
     if outputs == 1:
-        return n.foreign() if classes != 2 else two_scores(n, scores, post, False, linear=True)
-    return labelled(n, n.emit("arg_max", scores, axis=1, keepdims=False)), transformed(n, scores, post)
+        return n.foreign() if classes != 2 else emit_two_scores(n, scores, post, False, linear=True)
+    return emit_labels(n, n.emit("arg_max", scores, axis=1, keepdims=False)), emit_post_transform(n, scores, post)

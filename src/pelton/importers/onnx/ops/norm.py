@@ -6,7 +6,7 @@ import math
 
 from pelton.ir.graph import Value
 
-from .conv import powered, rooted
+from .conv import emit_power, emit_root
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 _EPSILON = 1e-5  # where no schema says so
@@ -45,7 +45,7 @@ def batch_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     than one output in use)."""
     x, *statistics = n.inputs
     if n.flag("training_mode") and x.type.rank >= 2:
-        return _in_training(n, x, *statistics)
+        return _normalize_in_training(n, x, *statistics)
     if n.flag("training_mode") or any(n.is_output_used(i) for i in range(1, len(n.node.output))):
         return n.foreign()
     if n.opset < 9 and not n.flag("spatial", 1):
@@ -58,7 +58,9 @@ def batch_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     return n.emit("batch_norm", x, *statistics, epsilon=n.attr("epsilon"))
 
 
-def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, variance: Value) -> tuple[Binding, ...]:
+def _normalize_in_training(
+    n: Reading, x: Value, scale: Value, bias: Value, mean: Value, variance: Value
+) -> tuple[Binding, ...]:
     axes, channels = tuple(a for a in range(x.type.rank) if a != 1), (x.type.shape[1],)
     wide = n.cast(x, mean.type.dtype)
     middle = n.emit("reduce_mean", wide, axes=axes, keepdims=True)
@@ -67,11 +69,11 @@ def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, v
     middle = n.reshape(middle, channels)
     own = [n.cast(v, x.type.dtype) for v in (scale, bias, middle, spread)]
 
-    def mixed(old: Value, new: Value) -> Value:
+    def mix(old: Value, new: Value) -> Value:
         share = n.attr("momentum")
         return n.emit("add", n.emit("mul", old, n.like(old, share)), n.emit("mul", new, n.like(new, 1 - share)))
 
-    return n.emit("batch_norm", x, *own, epsilon=n.attr("epsilon")), mixed(mean, middle), mixed(variance, spread)
+    return n.emit("batch_norm", x, *own, epsilon=n.attr("epsilon")), mix(mean, middle), mix(variance, spread)
 
 
 @reads("GroupNormalization")
@@ -143,5 +145,5 @@ def lp_normalization(n: Reading) -> Binding:
     """x / ‖x‖ₚ along an axis, 0 where the norm is 0."""
     x, p = n.input(0), n.attr("p")
     axis = n.axis(n.attr("axis"), x.type.rank)
-    norm = rooted(n, n.emit("reduce_sum", powered(n, x, p), axes=(axis,), keepdims=True), p)
+    norm = emit_root(n, n.emit("reduce_sum", emit_power(n, x, p), axes=(axis,), keepdims=True), p)
     return n.emit("where", n.emit("equal", norm, n.like(norm, 0)), n.like(x, 0), n.emit("div", x, norm))

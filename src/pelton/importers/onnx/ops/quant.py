@@ -37,13 +37,13 @@ def _operands(
     return [x, *given], {"axis": axis, "block": block}
 
 
-def dequantized(n: Reading, x: Value, scale: Value, zero: Value | None, axis: int = 0, block: int = 0) -> Value:
+def dequantize(n: Reading, x: Value, scale: Value, zero: Value | None, axis: int = 0, block: int = 0) -> Value:
     """(x − zero) · scale, in the type of the scale."""
     operands, places = _operands(n, x, (scale, zero), axis, block)
     return n.emit("dequantize", *operands, **places)
 
 
-def quantized(
+def quantize(
     n: Reading,
     x: Value,
     scale: Value,
@@ -66,7 +66,7 @@ def dequantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
     if x.type.dtype not in _BITS | _FEW | {I32} or not scale.type.dtype.is_float or not to.is_float:
         return n.foreign()
     return n.cast(
-        dequantized(
+        dequantize(
             n,
             x,
             n.cast(scale, F32) if scale.type.dtype.size == 1 else scale,
@@ -93,7 +93,7 @@ def quantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
         within = F64 if F64 in (x.type.dtype, scale.type.dtype) or not x.type.dtype.is_float else F32
     if to not in _BITS | _FEW or not within.is_float:
         return n.foreign()
-    return quantized(
+    return quantize(
         n,
         n.cast(x, within),
         n.cast(scale, within),
@@ -111,10 +111,10 @@ def qlinear_matmul(n: Reading) -> Binding:
     axis_a, axis_b = max(a.type.rank - 2, 0), max(b.type.rank - 1, 0)
     product = n.emit(
         "matmul",
-        dequantized(n, a, n.cast(a_scale, F32), a_zero, axis_a),
-        dequantized(n, b, n.cast(b_scale, F32), b_zero, axis_b),
+        dequantize(n, a, n.cast(a_scale, F32), a_zero, axis_a),
+        dequantize(n, b, n.cast(b_scale, F32), b_zero, axis_b),
     )
-    return quantized(n, product, n.cast(y_scale, F32), y_zero, y_zero.type.dtype, max(product.type.rank - 2, 0))
+    return quantize(n, product, n.cast(y_scale, F32), y_zero, y_zero.type.dtype, max(product.type.rank - 2, 0))
 
 
 @reads("QLinearConv")
@@ -125,5 +125,5 @@ def qlinear_conv(n: Reading) -> Binding:
     if bias is not None:
         scale = n.emit("mul", n.reshape(x_scale, ()), w_scale)
         bias = n.emit("mul", n.cast(bias, F32), n.reshape(scale, ()) if scale.type.size == 1 else scale)
-    y = convolution(n, dequantized(n, x, x_scale, x_zero), dequantized(n, w, w_scale, w_zero, 0), bias)
-    return quantized(n, y, y_scale, y_zero, y_zero.type.dtype)
+    y = convolution(n, dequantize(n, x, x_scale, x_zero), dequantize(n, w, w_scale, w_zero, 0), bias)
+    return quantize(n, y, y_scale, y_zero, y_zero.type.dtype)

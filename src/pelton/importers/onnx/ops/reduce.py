@@ -42,11 +42,11 @@ def reduction(n: Reading) -> Binding:
     noop_with_empty_axes. Roots and logarithms of integers are rounded towards zero."""
     x = n.input(0)
     if n.op in _OF_FLOATS and x.type.dtype.is_integer:
-        return n.cast(_reduction(n, n.cast(x, F64)), x.type.dtype)
-    return _reduction(n, x)
+        return n.cast(_reduce_with_attributes(n, n.cast(x, F64)), x.type.dtype)
+    return _reduce_with_attributes(n, x)
 
 
-def _reduction(n: Reading, x: Value) -> Value:
+def _reduce_with_attributes(n: Reading, x: Value) -> Value:
     by_input = n.opset >= (13 if n.op == "ReduceSum" else 18)
     axes = n.some_integers(1, "axes") if by_input else n.attr("axes")
     # what is done to each element before they are reduced, and after, is done
@@ -58,10 +58,10 @@ def _reduction(n: Reading, x: Value) -> Value:
             "reduce_log_sum": lambda: n.emit("log", x),
         }
         return each.get(REDUCTIONS[n.op], lambda: x)()
-    return reduced(n, REDUCTIONS[n.op], x, n.axes(axes or range(x.type.rank), x.type.rank), n.flag("keepdims"))
+    return emit_reduction(n, REDUCTIONS[n.op], x, n.axes(axes or range(x.type.rank), x.type.rank), n.flag("keepdims"))
 
 
-def reduced(n: Reading, word: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+def emit_reduction(n: Reading, word: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
     if x.type.size == 0 and word in _OF_NOTHING:
         shape = tuple(1 if i in axes else d for i, d in enumerate(x.type.shape) if keepdims or i not in axes)
         return n.expand(n.like(x, _OF_NOTHING[word](x.type.dtype)), shape)

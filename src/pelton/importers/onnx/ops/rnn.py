@@ -13,7 +13,7 @@ from pelton.ir.types import I64
 
 from pelton.ops.recurrent_cells import count_parameters
 
-from .index import reversed_sequences, tuples
+from .index import reverse_sequences, stack_indices
 from pelton.importers.onnx.node import Reading, Binding, reads
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -59,7 +59,7 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
     lengths = n.optional(4)
     known = n.known(lengths)
     if lengths is None or known is not None and not isinstance(time, Dim) and (known == time).all():
-        return _laid(n, n.emit_all(n.op.lower(), *operands, **attrs), batch_first)
+        return _restore_layout(n, n.emit_all(n.op.lower(), *operands, **attrs), batch_first)
     astray = (
         known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time)
     )
@@ -81,10 +81,10 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
             f"{n.op} with lengths of sequences and the last cell is computed without a clip, with sigmoid gates of the"
             " usual slope; leave the lengths out where all are whole, or the last cell where nobody reads it"
         )
-    return _laid(n, _of_lengths(n, operands, attrs, n.cast(lengths, I64)), batch_first)
+    return _restore_layout(n, _emit_with_lengths(n, operands, attrs, n.cast(lengths, I64)), batch_first)
 
 
-def _laid(n: Reading, found: Sequence[Value], batch_first: bool) -> tuple[Binding, ...]:
+def _restore_layout(n: Reading, found: Sequence[Value], batch_first: bool) -> tuple[Binding, ...]:
     """What time steps give, batch first where the model has it so."""
     y, *ends = found
     return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if batch_first else (y, *ends)
@@ -93,7 +93,7 @@ def _laid(n: Reading, found: Sequence[Value], batch_first: bool) -> tuple[Bindin
 _HELD = 1e4  # what closes a gate, or opens it, whatever is added to it: e⁻¹⁰⁰⁰⁰ is 0
 
 
-def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> list[Value]:
+def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> list[Value]:
     """Computes sequences of individual lengths, direction by direction; backward ones are reversed before and after.
 
     Outputs past the end of a sequence are zero; its last state is gathered at its end.
@@ -105,10 +105,10 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
     found = []
     first = count_parameters(attrs["activations"][:each])
     for d, back in enumerate({"forward": (False,), "reverse": (True,)}.get(attrs["direction"], (False, True))):
-        given = reversed_sequences(n, x, lengths, 0) if back else x
+        given = reverse_sequences(n, x, lengths, 0) if back else x
         own_w, *own = (n.slice(v, 0, d, d + 1) for v in (w, r, b, *states, *peepholes))
         if n.op == "LSTM" and n.is_output_used(2):
-            given, own_w = _holding(n, given, own_w, inside)
+            given, own_w = _hold_cell(n, given, own_w, inside)
         slopes = {
             k: attrs[k][count:] if d else attrs[k][:count]
             for k, count in zip(("activation_alpha", "activation_beta"), first)
@@ -121,12 +121,12 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
         }
         y, _, *cell = n.emit_all(n.op.lower(), given, own_w, *own, **how)
         last = n.emit("sub", lengths, n.constant(1, I64))
-        h = n.emit("gather_nd", n.reshape(y, (time, batch, attrs["hidden"])), tuples(n, last, n.count(batch)))
+        h = n.emit("gather_nd", n.reshape(y, (time, batch, attrs["hidden"])), stack_indices(n, last, n.count(batch)))
         there = n.reshape(n.emit("greater_equal", last, n.constant(0, I64)), (batch, 1))
         h = n.emit("where", there, n.reshape(h, (1, batch, attrs["hidden"])), own[2])
         y = n.emit("where", inside, y, n.like(y, 0))
         if back:
-            y = n.reshape(reversed_sequences(n, n.reshape(y, (time, batch, attrs["hidden"])), lengths, 0), y.type.shape)
+            y = n.reshape(reverse_sequences(n, n.reshape(y, (time, batch, attrs["hidden"])), lengths, 0), y.type.shape)
         found.append((y, h, *cell))
     return [
         (parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis))
@@ -134,7 +134,7 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
     ]
 
 
-def _holding(n: Reading, x: Value, w: Value, inside: Value) -> tuple[Value, Value]:
+def _hold_cell(n: Reading, x: Value, w: Value, inside: Value) -> tuple[Value, Value]:
     """One more feature, 1 behind the end of a sequence: it closes the input gate and opens the forget gate, so that the
     cell stays what it is."""
     time, batch = x.type.shape[:2]

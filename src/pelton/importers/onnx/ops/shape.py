@@ -70,7 +70,7 @@ def range_(n: Reading) -> Binding:
     if not start.size == limit.size == delta.size == 1 or delta.item() == 0:
         raise n.refuse("Range needs a start, a limit and a delta other than 0, one number each")
     if any(a.dtype == object for a in (start, limit, delta)):
-        return _range_of_sizes(n, start.item(), limit.item(), delta.item())
+        return _range_of_dynamic_length(n, start.item(), limit.item(), delta.item())
     first, last, step = (
         np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta)
     )
@@ -80,7 +80,7 @@ def range_(n: Reading) -> Binding:
     return n.constant(first + np.arange(count) * step, n.input(0).type.dtype)
 
 
-def _range_of_sizes(n: Reading, first: Size, last: Size, step: Any) -> Binding:
+def _range_of_dynamic_length(n: Reading, first: Size, last: Size, step: Any) -> Binding:
     """start + step · (0, 1, …), the number of elements being what a run decides."""
     if (
         not isinstance(step, (int, float))
@@ -134,19 +134,19 @@ def reshape(n: Reading) -> Binding:
         rest = math.prod(d for d in sizes if isinstance(d, Dim) or d != -1)
         left = exact(x.type.size, rest) if rest else None
         if left is None:
-            _left(x.type.shape, sizes)
+            _compare_with_symbols(x.type.shape, sizes)
             # says what it depends on, if it does
             equal(x.type.size // rest * rest if rest else 0, x.type.size)
             raise n.refuse(f"Reshape of {x.type} to {list(wanted)} leaves no whole size for -1")
         sizes[sizes.index(-1)] = left
     elif math.prod(sizes) != x.type.size:
-        _left(x.type.shape, sizes)
+        _compare_with_symbols(x.type.shape, sizes)
     if any(d < 0 for d in sizes):
         raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(wanted)}")
     return n.reshape(x, sizes)
 
 
-def _left(shape: Sequence[Size], wanted: Sequence[Size]) -> None:
+def _compare_with_symbols(shape: Sequence[Size], wanted: Sequence[Size]) -> None:
     """Where an exporter left a number in a shape, the size that it had in the place of a symbol: asks whether it is
     that."""
     for d, size in zip(shape, wanted):
@@ -270,7 +270,7 @@ def slice_(n: Reading) -> Binding:
             f"got {list(starts)}, {list(ends)}, {list(axes)}, {list(steps)}"
         )
     axes = tuple(n.axis(a, x.type.rank) for a in axes)
-    bounds = [_within(n, s, e, step, x.type.shape[a]) for s, e, a, step in zip(starts, ends, axes, steps)]
+    bounds = [_clamp_bounds(n, s, e, step, x.type.shape[a]) for s, e, a, step in zip(starts, ends, axes, steps)]
     cut = [(a, *b) for a, b in zip(axes, bounds) if b != (0, x.type.shape[a], 1)]
     if not cut:
         return x
@@ -279,7 +279,7 @@ def slice_(n: Reading) -> Binding:
     return n.emit("slice", x, starts=starts, ends=ends, axes=axes, steps=steps)
 
 
-def _within(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[Size, Size, int]:
+def _clamp_bounds(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[Size, Size, int]:
     """Where a slice starts and ends on an axis of this size; −1 ends a negative step behind the first element."""
     if is_known(start, end, size):
         return slice(start, end, step).indices(size)

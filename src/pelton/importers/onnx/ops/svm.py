@@ -8,7 +8,7 @@ from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I64
 
-from .ml import ML, features, floats, labelled, transformed
+from .ml import ML, features, floats, emit_labels, emit_post_transform
 from pelton.importers.onnx.node import Reading, Binding, reads
 
 
@@ -22,7 +22,7 @@ def svm_regressor(n: Reading) -> Binding:
     y = n.cast(n.emit("add", n.emit("matmul", near, n.constant(w.reshape(-1, 1))), n.constant(rho[0])), F32)
     if n.flag("one_class"):
         return n.emit("where", n.emit("greater", y, n.like(y, 0)), n.like(y, 1), n.like(y, -1))
-    return transformed(n, y, n.attr("post_transform", "NONE"))
+    return emit_post_transform(n, y, n.attr("post_transform", "NONE"))
 
 
 def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
@@ -76,7 +76,7 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
                 f" vector, {pairs} rho, and as many prob_a and prob_b or none; got {counts.size}, {w.size}, {rho.size},"
                 f" {a.size} and {b.size}"
             )
-        weights, ours = _against(w.reshape(classes - 1, -1), counts)
+        weights, ours = _pair_weights(w.reshape(classes - 1, -1), counts)
         near = _kernel(n, x, _vectors(n, x, int(counts.sum())))
         scores = n.emit("add", n.emit("matmul", near, n.constant(weights)), n.constant(rho[:pairs]))
         won = n.cast(n.emit("greater", scores, n.like(scores, 0)), F32)
@@ -102,18 +102,20 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
     elif rho.size == 1 and not a.size and (w >= 0).all():
         # scores of weights that are all positive are taken for probabilities
         top = n.emit("reduce_max", votes, axes=(1,), keepdims=False)
-        labels = labelled(n, n.emit("where", n.emit("greater_equal", top, n.like(top, 0.5)), n.constant(1, I64), best))
+        labels = emit_labels(
+            n, n.emit("where", n.emit("greater_equal", top, n.like(top, 0.5)), n.constant(1, I64), best)
+        )
     else:
-        labels = labelled(n, best)
+        labels = emit_labels(n, best)
     if a.size:
         first = n.emit("sigmoid", n.emit("neg", n.emit("add", n.emit("mul", scores, n.constant(a)), n.constant(b))))
-        return labels, n.cast(transformed(n, n.emit("coupled", first, classes=classes), post), F32)
+        return labels, n.cast(emit_post_transform(n, n.emit("coupled", first, classes=classes), post), F32)
     if scores.type.shape[1] == 1 and post != "PROBIT":
         scores = n.emit("concat", n.emit("neg", scores), scores, axis=1)
-    return labels, n.cast(transformed(n, scores, post), F32)
+    return labels, n.cast(emit_post_transform(n, scores, post), F32)
 
 
-def _against(w: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pair_weights(w: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The weight of each vector for each pair of classes, [vectors, pairs], and signs of classes, [pairs, classes]."""
     end = np.cumsum(counts)
     of = [slice(e - c, e) for e, c in zip(end, counts)]

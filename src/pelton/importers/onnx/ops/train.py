@@ -22,16 +22,16 @@ class TrainingStep:
     def __call__(self, op: str, *operands: Value | float) -> Value:
         return self.n.emit(op, *(x if isinstance(x, Value) else self.n.constant(x, self.dtype) for x in operands))
 
-    def regular(self, x: Value, gradient: Value) -> Value:
+    def regularize(self, x: Value, gradient: Value) -> Value:
         """The gradient with what keeps the weights small."""
         norm = self.n.attr("norm_coefficient", 0.0)
         return self("add", self("mul", x, norm), gradient) if norm else gradient
 
-    def later(self, first: Value | float, after: Value | float) -> Value:
+    def after_first_step(self, first: Value | float, after: Value | float) -> Value:
         """One thing in the first step, another one after it."""
         return self("where", self("greater", self.count, 0.0), after, first)
 
-    def mixed(self, old: Value, new: Value, share: float) -> Value:
+    def mix(self, old: Value, new: Value, share: float) -> Value:
         return self("add", self("mul", old, share), self("mul", new, 1 - share))
 
 
@@ -58,7 +58,7 @@ def adagrad(n: Reading) -> tuple[Binding, ...]:
     for x, gradient, squares in _tensors(n, 3):
         at = TrainingStep(n, x.type.dtype)
         rate = at("div", at.rate, at("add", at("mul", at.count, n.attr("decay_factor", 0.0)), 1.0))
-        g = at.regular(x, gradient)
+        g = at.regularize(x, gradient)
         total = at("add", squares, at("mul", g, g))
         found.append(
             (at("sub", x, at("div", at("mul", rate, g), at("add", at("sqrt", total), n.attr("epsilon", 0.0)))), total)
@@ -72,12 +72,12 @@ def adam(n: Reading) -> tuple[Binding, ...]:
     alpha, beta, found = n.attr("alpha"), n.attr("beta"), []
     for x, gradient, mean, squares in _tensors(n, 4):
         at = TrainingStep(n, x.type.dtype)
-        g = at.regular(x, gradient)
-        mean, squares = at.mixed(mean, g, alpha), at.mixed(squares, at("mul", g, g), beta)
+        g = at.regularize(x, gradient)
+        mean, squares = at.mix(mean, g, alpha), at.mix(squares, at("mul", g, g), beta)
         corrected = at(
             "div", at("sqrt", at("sub", 1.0, at("pow", beta, at.count))), at("sub", 1.0, at("pow", alpha, at.count))
         )
-        rate = at.later(at.rate, at("mul", at.rate, corrected))
+        rate = at.after_first_step(at.rate, at("mul", at.rate, corrected))
         moved = at("sub", x, at("div", at("mul", rate, mean), at("add", at("sqrt", squares), n.attr("epsilon", 0.0))))
         shrink = n.attr("norm_coefficient_post", 0.0)
         found.append((at("mul", moved, 1 - shrink) if shrink else moved, mean, squares))
@@ -90,8 +90,10 @@ def momentum(n: Reading) -> tuple[Binding, ...]:
     alpha, found = n.attr("alpha"), []
     for x, gradient, speed in _tensors(n, 3):
         at = TrainingStep(n, x.type.dtype)
-        g = at.regular(x, gradient)
-        speed = at("add", at("mul", speed, alpha), at("mul", g, at.later(1.0, at("mul", 1.0, n.attr("beta")))))
+        g = at.regularize(x, gradient)
+        speed = at(
+            "add", at("mul", speed, alpha), at("mul", g, at.after_first_step(1.0, at("mul", 1.0, n.attr("beta"))))
+        )
         along = at("add", g, at("mul", speed, alpha)) if n.attr("mode") == "nesterov" else speed
         found.append((at("sub", x, at("mul", at.rate, along)), speed))
     return _by_kind(found)

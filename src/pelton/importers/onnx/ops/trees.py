@@ -13,7 +13,7 @@ from pelton.ir.types import F32, F64, DType
 from pelton.ops.trees import initial_value
 
 from pelton.importers.onnx.file import array_of
-from .ml import ML, labelled, transformed, two_scores
+from .ml import ML, emit_labels, emit_post_transform, emit_two_scores
 from pelton.importers.onnx.node import Reading, Binding, reads
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
@@ -51,7 +51,7 @@ LEAVES = 1 << 30
 PARTS, MANY = 16, 256
 
 
-def _compared(f: Forest) -> Forest:
+def _without_equalities(f: Forest) -> Forest:
     """Without equalities: x = v is x ≤ v and not x < v; a set is asked for member by member."""
     unusual = np.flatnonzero(f.mode >= EQ)
     if not unusual.size:
@@ -88,7 +88,7 @@ def _compared(f: Forest) -> Forest:
     return replace(f, **{k: np.array(v, kinds[k]) for k, v in columns.items()}, sets=[])
 
 
-def _depths(roots: int, child: np.ndarray, inner: np.ndarray) -> np.ndarray | None:
+def _measure_depths(roots: int, child: np.ndarray, inner: np.ndarray) -> np.ndarray | None:
     """How many steps a row may take in each tree; None where they lead in a circle."""
     depth = np.zeros(roots, np.int32)
     at = np.arange(roots) * child.size + np.arange(roots)  # (tree, slot), as one number
@@ -102,7 +102,7 @@ def _depths(roots: int, child: np.ndarray, inner: np.ndarray) -> np.ndarray | No
     return None
 
 
-def planted(
+def emit_trees(
     n: Reading,
     x: Value,
     forest: Forest,
@@ -113,7 +113,7 @@ def planted(
     join: str,
 ) -> Value:
     """The trees over rows of x: each branch has two slots behind the roots, for what it leads to."""
-    f, dtype = _compared(forest), x.type.dtype
+    f, dtype = _without_equalities(forest), x.type.dtype
     count, roots = f.mode.size, f.roots.size
     ends = np.concatenate([f.roots, f.yes, f.no])
     features = x.type.shape[1]
@@ -143,18 +143,18 @@ def planted(
     inner, branch = slot < LEAVES, np.where(slot < LEAVES, slot, 0)
     place = np.arange(slot.size)
 
-    def told(of: np.ndarray, else_: np.ndarray | float) -> np.ndarray:
+    def gather_by_slot(of: np.ndarray, else_: np.ndarray | float) -> np.ndarray:
         return np.where(inner, of[branch], else_) if count else np.broadcast_to(else_, slot.shape)
 
-    child = told(roots + 2 * np.arange(count), place - 1)
-    depth = _depths(roots, child, inner)
+    child = gather_by_slot(roots + 2 * np.arange(count), place - 1)
+    depth = _measure_depths(roots, child, inner)
     if depth is None:
         raise n.refuse(f"{n.op} has a tree whose nodes lead in a circle")
     tables = (
-        told(split, np.nan).astype(dtype.numpy),
+        gather_by_slot(split, np.nan).astype(dtype.numpy),
         *(
             np.ascontiguousarray(t, np.int32)
-            for t in (told(feature, 0), child, depth, np.where(inner, 0, slot - LEAVES), start, target)
+            for t in (gather_by_slot(feature, 0), child, depth, np.where(inner, 0, slot - LEAVES), start, target)
         ),
         np.asarray(weight),
     )
@@ -208,12 +208,12 @@ def tree_ensemble(n: Reading) -> Binding:
         sets,
     )
     join = ("AVERAGE", "SUM", "MIN", "MAX")[n.attr("aggregate_function", 1)]
-    y = planted(
+    y = emit_trees(
         n, x, forest, np.arange(weights.size + 1), np.asarray(n.attr("leaf_targetids")), weights, targets, _JOINS[join]
     )
     if join == "AVERAGE":
         y = n.emit("mul", y, n.like(y, 1 / roots.size))
-    return transformed(n, y, _TRANSFORMS[n.attr("post_transform", 0)])
+    return emit_post_transform(n, y, _TRANSFORMS[n.attr("post_transform", 0)])
 
 
 def _rows(n: Reading) -> Value:
@@ -236,7 +236,7 @@ def _numbers(n: Reading, name: str, dtype: DType) -> np.ndarray:
     )
 
 
-def _old(n: Reading, prefix: str, targets: int, join: str) -> Value:
+def _emit_old_ensemble(n: Reading, prefix: str, targets: int, join: str) -> Value:
     """The ensemble of a regressor or a classifier, whose nodes are named by tree and number, with its base values."""
     x = _rows(n)
     tree, number = (np.asarray(n.attr(f"nodes_{k}") or (), np.int64) for k in ("treeids", "nodeids"))
@@ -283,7 +283,7 @@ def _old(n: Reading, prefix: str, targets: int, join: str) -> Value:
     weights, ids = _numbers(n, f"{prefix}_weights", x.type.dtype), integers(f"{prefix}_ids")
     if not weights.shape == ids.shape == held.shape:
         raise n.refuse(f"{n.op} needs a tree, a node and an id for each of its weights")
-    y = planted(
+    y = emit_trees(
         n,
         x,
         forest,
@@ -303,8 +303,8 @@ def _old(n: Reading, prefix: str, targets: int, join: str) -> Value:
 
 @reads("TreeEnsembleRegressor", domain=ML)
 def tree_regressor(n: Reading) -> Binding:
-    y = n.cast(_old(n, "target", n.attr("n_targets", 1), n.attr("aggregate_function", "SUM")), F32)
-    return transformed(n, y, n.attr("post_transform", "NONE"))
+    y = n.cast(_emit_old_ensemble(n, "target", n.attr("n_targets", 1), n.attr("aggregate_function", "SUM")), F32)
+    return emit_post_transform(n, y, n.attr("post_transform", "NONE"))
 
 
 @reads("TreeEnsembleClassifier", domain=ML)
@@ -316,9 +316,9 @@ def tree_classifier(n: Reading) -> tuple[Binding, ...]:
     if classes < 2:
         return n.foreign()
     if classes > 2 or len(ids) > 1:
-        scores = n.cast(_old(n, "class", classes, "SUM"), F32)
-        return labelled(n, n.emit("arg_max", scores, axis=1, keepdims=False)), transformed(n, scores, post)
+        scores = n.cast(_emit_old_ensemble(n, "class", classes, "SUM"), F32)
+        return emit_labels(n, n.emit("arg_max", scores, axis=1, keepdims=False)), emit_post_transform(n, scores, post)
     (only,) = ids or {0}
-    scores = n.slice(n.cast(_old(n, "class", 2, "SUM"), F32), 1, only, only + 1)
+    scores = n.slice(n.cast(_emit_old_ensemble(n, "class", 2, "SUM"), F32), 1, only, only + 1)
     certain = bool((_numbers(n, "class_weights", F32) >= 0).all())
-    return two_scores(n, scores, post, certain)
+    return emit_two_scores(n, scores, post, certain)
