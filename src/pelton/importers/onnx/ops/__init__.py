@@ -23,4 +23,4 @@ from . import (  # noqa: F401
     trees,
 )
 
-declared.declare()  # when all the others are there
+declared.declare()  # after all the others

@@ -17,13 +17,13 @@ _PLAIN = {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "
 
 @reads("Attention")
 def attention(n: Reading) -> Binding | tuple[Binding, ...]:
-    """The plain form as one op; caches, soft caps and looks inside go by the function body of the schema."""
+    """Emits the plain form as one op; expands the schema's function body for caches, soft caps and inner outputs."""
     q, k, v, mask = n.input(0), n.input(1), n.input(2), n.optional(3)
-    unusual = any(t is not None for t in n.bindings[4:]) or any(
+    is_extended = any(t is not None for t in n.bindings[4:]) or any(
         n.is_output_used(i) for i in range(1, len(n.node.output))
     )
     if (
-        unusual
+        is_extended
         or n.attr("softcap", 0.0)
         or not n.attributes.keys() <= _PLAIN
         or q.type.rank not in (3, 4)
@@ -71,7 +71,7 @@ def attention(n: Reading) -> Binding | tuple[Binding, ...]:
 
 
 def causal_mask(n: Reading, rows: Size, keys: Size, past: Size = 0) -> Value:
-    """[rows, keys]: whether a key lies before a row or at it; the first row follows the keys of the past."""
+    """[rows, keys]: whether a key's position is at most that of a row; the first row follows `past` keys."""
     at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.sizes(past))
     return n.emit("less_equal", n.count(keys), at)
 
@@ -89,7 +89,7 @@ def merge_heads(n: Reading, x: Value) -> Value:
 
 
 def repeat_heads(n: Reading, x: Value, groups: int) -> Value:
-    """Every head `groups` times, side by side."""
+    """Repeats every head `groups` times, copies adjacent."""
     if groups == 1:
         return x
     batch, heads, rows, depth = x.type.shape
@@ -99,8 +99,10 @@ def repeat_heads(n: Reading, x: Value, groups: int) -> Value:
 
 @reads("RotaryEmbedding")
 def rotary_embedding(n: Reading) -> Binding:
-    """Caches hold angles by position where positions are given, else by batch and row; rotary_embedding_dim only
-    repeats what their width says."""
+    """Caches are [positions, pairs] if positions are given, else [batch, rows, pairs].
+
+    rotary_embedding_dim has to be twice their width.
+    """
     cos, sin, positions = n.input(1), n.input(2), n.optional(3)
     if positions is not None:
         cos, sin = n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0)
@@ -108,7 +110,7 @@ def rotary_embedding(n: Reading) -> Binding:
 
 
 def _rotate(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
-    """[batch, heads, rows, depth] or [batch, rows, heads · depth], turned by angles [batch, rows, pairs]."""
+    """Rotates [batch, heads, rows, depth] or [batch, rows, heads · depth] by angles [batch, rows, pairs]."""
     x = n.input(0)
     if x.type.rank not in (3, 4) or cos.type.rank != 3 or sin.type.rank != 3:
         raise n.refuse(
@@ -126,12 +128,12 @@ def _rotate(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
         if heads < 1 or x.type.shape[2] % heads:
             raise n.refuse(f"{n.op} needs num_heads that divide the last axis of {x.type}, got {heads}")
         split, beside = n.reshape(x, (*x.type.shape[:2], heads, x.type.shape[2] // heads)), (batch, rows, 1, pairs)
-    turned = n.emit("rotary", split, n.reshape(cos, beside), n.reshape(sin, beside), interleaved=n.flag("interleaved"))
-    return n.reshape(turned, x.type.shape)
+    rotated = n.emit("rotary", split, n.reshape(cos, beside), n.reshape(sin, beside), interleaved=n.flag("interleaved"))
+    return n.reshape(rotated, x.type.shape)
 
 
-def _broadcasts_to(shape: tuple[Size, ...], wanted: tuple[Size, ...]) -> bool:
-    return len(shape) <= len(wanted) and all(d in (1, w) for d, w in zip(reversed(shape), reversed(wanted)))
+def _broadcasts_to(shape: tuple[Size, ...], target: tuple[Size, ...]) -> bool:
+    return len(shape) <= len(target) and all(d in (1, t) for d, t in zip(reversed(shape), reversed(target)))
 
 
 # --- com.microsoft
@@ -160,13 +162,15 @@ def quick_gelu(n: Reading) -> Binding:
 
 @reads("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding_fused(n: Reading) -> Binding:
-    """The same with positions before the caches, or the position of the first row. Heads are as deep as the caches say
-    where nothing else does."""
+    """RotaryEmbedding whose positions come before the caches: one per row, or that of the first row.
+
+    Without num_heads, the caches' width determines the depth of heads.
+    """
     x, positions, cos, sin = n.input(0), n.input(1), n.input(2), n.input(3)
     if n.flag("is_packed_batching") or n.attr("scale", 1.0) != 1.0:
         raise n.refuse(
-            "RotaryEmbedding with is_packed_batching or a scale is not supported; export it without, or with its"
-            " meaning as a function"
+            "RotaryEmbedding with is_packed_batching or a scale is not supported; export the model without them, or"
+            " with the operator as a function of simpler ones"
         )
     if positions.type.size == 1:
         batch, rows = x.type.shape[0], x.type.shape[-2]

@@ -20,7 +20,7 @@ MAX_PARTS = 5_000  # of a tensor that is split to a sequence
 
 @reads("If")
 def if_(n: Reading) -> tuple[Binding, ...]:
-    """The branch of a constant condition in place."""
+    """Inlines the branch that a constant condition selects."""
     condition = n.known(n.input(0))
     if condition is None:
         n.program.raise_size_question(n.input(0), n.where)
@@ -31,8 +31,8 @@ def if_(n: Reading) -> tuple[Binding, ...]:
 
 @reads("Loop")
 def loop(n: Reading) -> tuple[Binding, ...]:
-    """Iterations written out where their number is known: a constant count, and a condition that stays constant."""
-    body, count, go_on = n.attr("body"), n.known(n.optional(0)), n.optional(1)
+    """Unrolls iterations where their number is known: a constant count, and a condition that stays constant."""
+    body, count, proceed = n.attr("body"), n.known(n.optional(0)), n.optional(1)
     carried: tuple[Binding, ...] = n.bindings[2:]
     names = [i.name for i in body.input]
     if len(names) != 2 + len(carried) or len(body.output) < 1 + len(carried):
@@ -41,28 +41,28 @@ def loop(n: Reading) -> tuple[Binding, ...]:
         )
     if (
         (n.optional(0) is not None and count is None)
-        or (go_on is not None and n.known(go_on) is None)
+        or (proceed is not None and n.known(proceed) is None)
         or (count is not None and count.item() > MAX_UNROLLED)
     ):
-        raise _data_dependent(n)
-    condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
+        raise _data_dependent_count(n)
+    condition, scanned = proceed if proceed is not None else n.constant(True, BOOL), []
     mark, budget = n.program.mark(), n.program.node_budget
     for i in range(MAX_UNROLLED + 1):
         known = n.known(condition)
         if known is None or i == MAX_UNROLLED and count is None or budget - n.program.node_budget > MAX_UNROLLED_NODES:
             n.program.rewind(mark)
-            raise _data_dependent(n)
+            raise _data_dependent_count(n)
         if not known.all() or count is not None and i >= count.item():
             break
         found = n.branch(body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
         condition, carried = n.value(found[0]), found[1 : 1 + len(carried)]
         scanned.append([n.value(v) for v in found[1 + len(carried) :]])
     if not scanned and len(body.output) > 1 + len(carried):
-        raise _data_dependent(n)
+        raise _data_dependent_count(n)
     return *carried, *(_stack(n, values, 0) for values in zip(*scanned))
 
 
-def _data_dependent(n: Reading) -> DataDependentControl:
+def _data_dependent_count(n: Reading) -> DataDependentControl:
     """The error to raise where the number of iterations is not known."""
     for i in (0, 1):
         if n.optional(i) is not None:
@@ -71,7 +71,7 @@ def _data_dependent(n: Reading) -> DataDependentControl:
 
 
 def _stack(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
-    """Values of one shape side by side along a new axis."""
+    """Stacks values of one shape along a new axis."""
     shape = values[0].type.shape
     parts = [n.reshape(v, (*shape[:axis], 1, *shape[axis:])) for v in values]
     return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)
@@ -79,12 +79,11 @@ def _stack(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
 
 @reads("Scan")
 def scan(n: Reading) -> tuple[Binding, ...]:
-    """Iterations written out: their number is the size of an axis."""
+    """Unrolls iterations: their number is the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
     if not 0 < scans <= len(n.bindings):
         raise n.refuse(
-            f"Scan needs at least one scanned input, and at most the {len(n.bindings)} that it has, got"
-            f" num_scan_inputs={scans}"
+            f"Scan needs num_scan_inputs between 1 and {len(n.bindings)}, the number of its inputs, got {scans}"
         )
     if n.opset < 9:
         return _scan_each_sequence(n)
@@ -97,7 +96,7 @@ def scan(n: Reading) -> tuple[Binding, ...]:
         n.attr("scan_output_directions") or (0,) * outputs,
     )
     if outputs < 0 or not len(axes) == len(back_in) == scans or not len(into) == len(back_out) == outputs:
-        raise n.refuse("Scan needs an axis and direction for each that is scanned")
+        raise n.refuse("Scan needs an axis and a direction for each scanned input and output")
     lengths = {x.type.shape[a] for a, x in zip(axes, inputs)}
     if len(lengths) > 1:
         raise n.refuse(f"Scan needs inputs of one length, got {' and '.join(map(str, lengths))}")
@@ -122,7 +121,7 @@ def scan(n: Reading) -> tuple[Binding, ...]:
 
 
 def _scan_each_sequence(n: Reading) -> tuple[Binding, ...]:
-    """Opset 8: the first axis of everything counts sequences, and each of them is scanned by itself."""
+    """Scans each sequence by itself: in opset 8 the first axis of all inputs and outputs is the batch."""
     lengths, *bindings = n.bindings
     whole = [n.value(t) for t in bindings]
     batch, time = (whole[-1].type.shape + (0, 0))[:2] if whole else (0, 0)
@@ -204,7 +203,7 @@ def sequence_length(n: Reading) -> Binding:
 
 @reads("SplitToSequence")
 def split_to_sequence(n: Reading) -> Binding:
-    """By a size (the last part may be shorter), by sizes, or one by one."""
+    """Splits by one size (the last part may be shorter), by a list of sizes, or into parts of size 1."""
     x = n.input(0)
     axis = n.axis(n.attr("axis"), x.type.rank)
     sizes = n.optional(1)
@@ -218,8 +217,8 @@ def split_to_sequence(n: Reading) -> Binding:
         size = max(1 if split is None else split.item(), 1)
         if is_known(whole) and whole > MAX_PARTS * size:
             raise n.refuse(
-                f"SplitToSequence of {x.type} makes {-(-whole // size)} parts; at most {MAX_PARTS} are supported, say"
-                " larger ones with split"
+                f"SplitToSequence of {x.type} makes {-(-whole // size)} parts; at most {MAX_PARTS} are supported, set"
+                " a larger size with split"
             )
         ends = [min(start + size, whole) for start in range(0, whole, size)]
     starts = [0, *ends][: len(ends)]
@@ -245,7 +244,7 @@ def concat_from_sequence(n: Reading) -> Binding:
 
 @reads("SequenceMap")
 def sequence_map(n: Reading) -> tuple[Binding, ...]:
-    """The body once per element; further tensors go to every one, further sequences go along."""
+    """Emits the body once per element; further tensors are passed to all, further sequences element by element."""
     body, items = n.attr("body"), n.items(0)
     rows = []
     for i in range(len(items)):

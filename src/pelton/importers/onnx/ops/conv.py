@@ -27,10 +27,10 @@ class Window:
 
 
 def window(n: Reading, x: Value, kernel: Ints | None = None) -> Window:
-    """The window of a node over x [batch, channels, space…]; `kernel` where the weights say its size."""
+    """The window of a node over x [batch, channels, space…]; `kernel` is the size that the weights imply, if any."""
     spatial = x.type.rank - 2
     if spatial < 1:
-        raise n.refuse(f"{n.op} needs an input of rank 3 and more, got {x.type}")
+        raise n.refuse(f"{n.op} needs an input of rank 3 or more, got {x.type}")
     given = n.attr("kernel_shape")
     if kernel is not None and given and given != kernel:
         raise n.refuse(f"{n.op} needs weights of its kernel_shape {list(given)}, got {list(kernel)}")
@@ -60,13 +60,13 @@ def window(n: Reading, x: Value, kernel: Ints | None = None) -> Window:
 
 
 def split_pads(totals: list[int], auto: str) -> Ints:
-    """The padding of each axis shared between begin and end; SAME_UPPER puts what is odd at the end."""
+    """Splits the padding of each axis between begin and end; SAME_UPPER puts the odd element at the end."""
     less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
     return tuple(less + more if auto == "SAME_UPPER" else more + less)
 
 
 def _crop(n: Reading, x: Value, w: Window) -> tuple[Value, Window]:
-    """Negative pads as a slice of the input."""
+    """Turns negative pads into a crop of the input."""
     if all(p >= 0 for p in w.pads):
         return x, w
     pads = (
@@ -86,8 +86,7 @@ def _crop(n: Reading, x: Value, w: Window) -> tuple[Value, Window]:
 
 
 def _add_channels(n: Reading, x: Value, w: Value, axis: int, each: int) -> tuple[Value, Value]:
-    """Pictures without channels are as good as black ones with one per group: `each` along the axis of w that counts
-    them."""
+    """Replaces images without channels by zeros with one channel per group, `each` along that axis of w."""
     if (
         min(x.type.rank, w.type.rank) < 3
         or w.type.shape[axis] != 0
@@ -159,18 +158,21 @@ def emit_activation(n: Reading, y: Value, name: str, params: tuple[float, ...]) 
 
 @reads("ConvTranspose")
 def conv_transpose(n: Reading) -> Binding:
-    """`output_shape` and auto_pad say the size of the output; what the pads cannot give, output_padding does."""
+    """output_shape and auto_pad determine the output's size; output_padding adds what pads of 0 leave missing."""
     group, b = n.attr("group", 1), n.optional(2)
     x, w = _add_channels(n, n.input(0), n.input(1), axis=0, each=group)
     spatial = x.type.rank - 2
     win = window(n, x, w.type.shape[2:])
     extra = n.attr("output_padding") or (0,) * spatial
-    wanted, auto = n.attr("output_shape"), n.attr("auto_pad")
-    if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = (wanted or tuple(s * size for s, size in zip(win.strides, x.type.shape[2:])))[-spatial:]
+    spatial_shape, auto = n.attr("output_shape"), n.attr("auto_pad")
+    if spatial_shape or auto in ("SAME_UPPER", "SAME_LOWER"):
+        spatial_shape = spatial_shape or tuple(s * size for s, size in zip(win.strides, x.type.shape[2:]))
+        spatial_shape = spatial_shape[-spatial:]
         totals = [
             s * (size - 1) + e + (k - 1) * d + 1 - o
-            for s, size, e, k, d, o in zip(win.strides, x.type.shape[2:], extra, win.kernel, win.dilations, wanted)
+            for s, size, e, k, d, o in zip(
+                win.strides, x.type.shape[2:], extra, win.kernel, win.dilations, spatial_shape
+            )
         ]
         extra = tuple(e + maximum(-t, 0) for e, t in zip(extra, totals))
         win = Window(win.kernel, win.strides, split_pads([maximum(t, 0) for t in totals], auto), win.dilations)
@@ -217,8 +219,8 @@ def deform_conv(n: Reading) -> Binding:
 def col2im(n: Reading) -> Binding | tuple[Binding, ...]:
     """Sums overlapping blocks into an image, by a transposed convolution that puts element k of a block at tap k."""
     x = n.input(0)
-    picture, block = n.integers(1, "image_shape"), n.integers(2, "block_shape")
-    spatial = len(picture)
+    image, block = n.integers(1, "image_shape"), n.integers(2, "block_shape")
+    spatial = len(image)
     strides, dilations, pads = (
         n.attr("strides") or (1,) * spatial,
         n.attr("dilations") or (1,) * spatial,
@@ -226,24 +228,24 @@ def col2im(n: Reading) -> Binding | tuple[Binding, ...]:
     )
     if (
         x.type.rank != 3
-        or not is_known(*picture, *block)
+        or not is_known(*image, *block)
         or not len(block) == len(strides) == len(dilations) == len(pads) / 2 == spatial
     ):
         raise n.refuse(
-            "Col2Im needs an input [batch, channels · block, blocks] and as many sizes of the picture as of a block,"
-            f" got {x.type}, {list(picture)} and {list(block)}"
+            "Col2Im needs an input [batch, channels · block, blocks] and as many sizes of the image as of a block,"
+            f" got {x.type}, {list(image)} and {list(block)}"
         )
-    sizes = tuple(window_sizes(picture, block, strides, pads, dilations))
-    places, batch = math.prod(block), x.type.shape[0]
-    channels = x.type.shape[1] // places
-    if not is_known(channels) or channels * places * places > 1 << 22:  # filters of mostly zeros
+    sizes = tuple(window_sizes(image, block, strides, pads, dilations))
+    taps, batch = math.prod(block), x.type.shape[0]
+    channels = x.type.shape[1] // taps
+    if not is_known(channels) or channels * taps * taps > 1 << 22:  # filters of mostly zeros
         return n.foreign()
     used = tuple(
         s * (size - 1) + d * (k - 1) + 1 - pads[i] - pads[spatial + i]
         for i, (s, size, d, k) in enumerate(zip(strides, sizes, dilations, block))
     )
-    dtype = I32 if x.type.dtype is BOOL else x.type.dtype  # of truth values: whether any of them is
-    one = n.constant(np.tile(np.eye(places).reshape(places, 1, *block), (channels, *[1] * (1 + spatial))), dtype)
+    dtype = I32 if x.type.dtype is BOOL else x.type.dtype  # of booleans: whether any is true
+    one = n.constant(np.tile(np.eye(taps).reshape(taps, 1, *block), (channels, *[1] * (1 + spatial))), dtype)
     y = n.emit(
         "conv_transpose",
         n.reshape(n.cast(x, dtype), (batch, x.type.shape[1], *sizes)),
@@ -253,7 +255,7 @@ def col2im(n: Reading) -> Binding | tuple[Binding, ...]:
         pads=pads,
         dilations=dilations,
         group=channels,
-        output_padding=tuple(p - u for p, u in zip(picture, used)),
+        output_padding=tuple(p - u for p, u in zip(image, used)),
     )
     return n.cast(y, x.type.dtype)
 
@@ -263,7 +265,7 @@ def col2im(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("MaxPool")
 def max_pool(n: Reading) -> Binding | tuple[Binding, ...]:
-    """The second output says where each element comes from."""
+    """The second output holds the flat index of each maximum."""
     x = n.input(0)
     w = window(n, x)
     how = dict(kernel=w.kernel, strides=w.strides, pads=w.pads, dilations=w.dilations, ceil_mode=n.flag("ceil_mode"))
@@ -277,9 +279,8 @@ def max_pool(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("MaxUnpool")
 def max_unpool(n: Reading) -> Binding:
-    """Zeros, and each element at its place in the output that strides and kernel imply; a larger `output_shape` only
-    adds to that."""
-    x, places = n.input(0), n.cast(n.input(1), I64)
+    """Scatters the elements into zeros of the shape that strides and kernel imply, and pads up to `output_shape`."""
+    x, indices = n.input(0), n.cast(n.input(1), I64)
     w = window(n, x)
     spatial = len(w.kernel)
     shape = (
@@ -289,18 +290,18 @@ def max_unpool(n: Reading) -> Binding:
             for i, (size, s, k) in enumerate(zip(x.type.shape[2:], w.strides, w.kernel))
         ),
     )
-    wanted = n.some_integers(2, "output_shape") or shape
-    if len(wanted) != len(shape):
-        raise n.refuse(f"MaxUnpool needs an output_shape of {len(shape)} sizes, got {list(wanted)}")
+    target = n.some_integers(2, "output_shape") or shape
+    if len(target) != len(shape):
+        raise n.refuse(f"MaxUnpool needs an output_shape of {len(shape)} sizes, got {list(target)}")
     flat = n.emit(
         "scatter_elements",
         n.filled(0, (math.prod(shape),), x.type.dtype),
-        n.reshape(places, (x.type.size,)),
+        n.reshape(indices, (x.type.size,)),
         n.reshape(x, (x.type.size,)),
         axis=0,
     )
-    y, pads = n.reshape(flat, shape), tuple(after - before for before, after in zip(shape, wanted))
-    return y if wanted == shape else n.emit("pad", y, n.like(y, 0), pads=(*[0] * len(shape), *pads))
+    y, pads = n.reshape(flat, shape), tuple(after - before for before, after in zip(shape, target))
+    return y if target == shape else n.emit("pad", y, n.like(y, 0), pads=(*[0] * len(shape), *pads))
 
 
 @reads("AveragePool")
@@ -324,8 +325,10 @@ def emit_average_pool(n: Reading, x: Value, count_include_pad: bool) -> Value:
 
 @reads("LpPool")
 def lp_pool(n: Reading) -> Binding:
-    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window. As in the onnx
-    package, a sum over a window that reaches past the end in ceil_mode stands for a whole one."""
+    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window.
+
+    As in the onnx package, the sum of a window that reaches past the end in ceil_mode is scaled to a whole window.
+    """
     p, x = n.attr("p"), n.input(0)
     mean = emit_average_pool(n, emit_power(n, x, p), count_include_pad=True)
     return emit_root(n, n.emit("mul", mean, n.like(x, math.prod(n.attr("kernel_shape")))), p)
@@ -348,7 +351,7 @@ def emit_root(n: Reading, x: Value, p: int) -> Value:
 
 def _spatial_axes(n: Reading) -> Ints:
     if n.input(0).type.rank < 3:
-        raise n.refuse(f"{n.op} needs an input of rank 3 and more, got {n.input(0).type}")
+        raise n.refuse(f"{n.op} needs an input of rank 3 or more, got {n.input(0).type}")
     return tuple(range(2, n.input(0).type.rank))
 
 

@@ -32,8 +32,7 @@ def attributes(n: Reading, op: Op) -> dict[str, object]:
 
 
 def aligned(n: Reading) -> tuple[Value, ...]:
-    """The inputs. Before opset 7 the axes of the second one may be said to lie along those of the first from `axis`
-    on."""
+    """The inputs. Before opset 7 the attribute `axis` may align the second one with axes of the first from there on."""
     if n.opset >= 7 or n.attr("axis") is None or len(n.inputs) != 2:
         return n.inputs
     a, b = n.inputs
@@ -49,7 +48,5 @@ def declare() -> None:
     for op in REGISTRY.values():
         for name in op.onnx:
             if ("", name) not in READERS and named.setdefault(name, op) is not op:
-                raise ValueError(
-                    f"{named[name].name} and {op.name} both stand for {name}: it needs a reader that chooses"
-                )
+                raise ValueError(f"{named[name].name} and {op.name} both name {name}: it needs a reader that chooses")
     READERS.update({("", name): AsDeclared(op) for name, op in named.items()})

@@ -1,5 +1,8 @@
-"""Readers of Fourier transforms of known lengths: products with constant matrices, along factors of the length (Cooley
-and Tukey 1965), and where it is prime, along one that is not (Bluestein 1970)."""
+"""Readers of Fourier transforms of known lengths.
+
+A transform is a product with a constant matrix, one per factor of its length (Cooley and Tukey 1965); large prime
+lengths become convolutions of a length that has factors (Bluestein 1970).
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,17 @@ from pelton.ir.types import I64
 
 from pelton.importers.onnx.node import Reading, Binding, reads
 
-# How many bins of real and of complex numbers one product gives, before factors of the length take less time. Of 400
-# frames on two Zen 3 cores (one product,
-# factors, in µs): half the bins of real 256: 318, 554; 400: 800, 1083; 512: 1377, 1459; 600: 1694, 1666; 768: 2875,
-# 2044; complex 32: 46, 113; 64: 120, 155;
-# 128: 315, 307; 256: 1314, 767.
+# Number of bins up to which one product is faster than factors of the length, by parts per element (1 real, 2 complex).
+# 400 frames on two Zen 3 cores (one product, factors, in µs): half the bins of real 256: 318, 554; 400: 800, 1083;
+# 512: 1377, 1459; 600: 1694, 1666; 768: 2875, 2044; complex 32: 46, 113; 64: 120, 155; 128: 315, 307; 256: 1314, 767.
 DENSE = {1: 257, 2: 128}
-# complex lengths that take factors nevertheless: ONNX's tests of length 10 want numpy's errors of f32, to 1e-7, not
-# smaller ones
+# complex lengths that are factored nevertheless: ONNX's tests of length 10 expect numpy's f32 rounding errors to 1e-7
 AS_NUMPY = range(9, 16)
-# the same for prime lengths (one product, by Bluestein; 64 complex frames): 509: 963, 1155; 1021: 5604, 4036; 2039:
-# 12165, 5008
+# largest prime length of one product (one product, Bluestein, in µs; 64 complex frames): 509: 963, 1155;
+# 1021: 5604, 4036; 2039: 12165, 5008
 PRIME = 640
-MOST = 1 << 20  # the largest prime factor, and
-LONGEST = 1 << 24  # more angles, or places of frames, than a constant of the importer's own may have
+MAX_PRIME_FACTOR = 1 << 20
+MAX_ELEMENTS = 1 << 24  # of a constant of angles, or of indices of frames
 
 
 def _factor(n: int) -> int:
@@ -35,8 +35,8 @@ def _factor(n: int) -> int:
 
 
 def _is_supported_length(n: int) -> bool:
-    """Whether the angles of a length are in proportion."""
-    return n <= MOST or n <= LONGEST and _factor(n) > 1 and _is_supported_length(n // _factor(n))
+    """Whether the constants of a transform of this length stay small enough."""
+    return n <= MAX_PRIME_FACTOR or n <= MAX_ELEMENTS and _factor(n) > 1 and _is_supported_length(n // _factor(n))
 
 
 def _angles(rows: int, columns: int, length: int) -> np.ndarray:
@@ -57,8 +57,10 @@ def _multiply_dense(n: Reading, x: Value, bins: int, sign: float) -> Value:
 
 
 def _transform(n: Reading, x: Value, bins: int, sign: float) -> Value:
-    """The first bins of the transform of [rows…, length, 1 or 2]: of the columns of a matrix, turned by their angles,
-    then of its rows."""
+    """The first bins of the transform of [rows…, length, 1 or 2].
+
+    Where the length has factors: transforms the columns of a matrix, rotates them by their angles, transforms its rows.
+    """
     *rows, length, parts = x.type.shape
     first = _factor(length)
     if length <= PRIME if first == 1 else bins <= DENSE[parts] and not (parts == 2 and length in AS_NUMPY):
@@ -76,15 +78,17 @@ def _transform(n: Reading, x: Value, bins: int, sign: float) -> Value:
 
 
 def _multiply_complex(n: Reading, x: Value, by: np.ndarray) -> Value:
-    """Complex numbers [rows…, a, b, 2] times others [a, b]."""
+    """Multiplies complex numbers [rows…, a, b, 2] by constants [a, b]."""
     *rows, a, b, _ = x.type.shape
     table = (n.constant(part, x.type.dtype) for part in (by.real, by.imag))
     return n.reshape(n.emit("rotary", n.reshape(x, (*rows, a, b * 2)), *table, interleaved=True), x.type.shape)
 
 
 def _transform_bluestein(n: Reading, x: Value, bins: int, sign: float) -> Value:
-    """The first bins as a convolution, since 2jk = j² + k² − (k − j)²: two transforms of a power of two that holds it,
-    and the angles of squares between."""
+    """The first bins as a convolution (Bluestein), since 2jk = j² + k² − (k − j)².
+
+    Two transforms of a power of two that is long enough, with rotations by the angles of squares around them.
+    """
     *rows, length, parts = x.type.shape
     size = 1 << (2 * length - 2).bit_length()
     squares = np.arange(length) ** 2 % (2 * length)
@@ -101,7 +105,7 @@ def _transform_bluestein(n: Reading, x: Value, bins: int, sign: float) -> Value:
 
 
 def _mirror_spectrum(n: Reading, x: Value, length: int) -> Value:
-    """The spectrum of a real signal out of its first half: behind it the same backwards, conjugated."""
+    """Completes the spectrum of a real signal from its first half by its reversed conjugate."""
     axis = x.type.rank - 2
     behind = length - (length // 2 + 1)
     if behind <= 0:
@@ -111,7 +115,7 @@ def _mirror_spectrum(n: Reading, x: Value, length: int) -> Value:
 
 
 def _fit_axis(n: Reading, x: Value, axis: int, size: int) -> Value:
-    """An axis cut, or lengthened with zeros."""
+    """Crops an axis to a size, or pads it with zeros."""
     more = size - x.type.shape[axis]
     if more <= 0:
         return n.slice(x, axis, 0, size)
@@ -129,7 +133,7 @@ def dft(n: Reading) -> Binding | tuple[Binding, ...]:
     axis, rank, inverse, half = n.axis(at, x.type.rank), x.type.rank, n.flag("inverse"), n.flag("onesided")
     if axis == rank - 1 or x.type.shape[-1] not in (1, 2):
         raise n.refuse(
-            "DFT needs real or complex numbers, one or two, along its last axis, and another axis to go along, got"
+            "DFT needs a last axis of size 1 (real) or 2 (complex), and another axis to transform, got"
             f" {x.type} and axis {axis}"
         )
     size = x.type.shape[axis]
@@ -157,8 +161,7 @@ def dft(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("STFT")
 def stft(n: Reading) -> Binding | tuple[Binding, ...]:
-    """Transforms of frames of a signal [batch, time, 1 or 2], step by step, each times the window: [batch, frames,
-    bins, 2]."""
+    """[batch, frames, bins, 2]: transforms of the windowed frames of a signal [batch, time, 1 or 2]."""
     x, window = n.input(0), n.optional(2)
     (step,), given = n.integers(1, "frame step"), n.some_integers(3, "frame length")
     if x.type.rank == 2:
@@ -179,14 +182,14 @@ def stft(n: Reading) -> Binding | tuple[Binding, ...]:
         return n.foreign()
     if step < 1 or length > time or window is not None and window.type.shape != (length,):
         raise n.refuse(
-            "STFT needs steps of 1 and more, frames no longer than the signal and a window of their length, got a step"
+            "STFT needs steps of at least 1, frames no longer than the signal and a window of their length, got a step"
             f" of {step}, frames of {length} in {time}{'' if window is None else f' and a window {window.type}'}"
         )
     count = 1 + (time - length) // step
-    if count * length > LONGEST:
+    if count * length > MAX_ELEMENTS:
         return n.foreign()
-    places = step * np.arange(count)[:, None] + np.arange(length)
-    frames = n.emit("gather", x, n.constant(places, I64), axis=1)
+    indices = step * np.arange(count)[:, None] + np.arange(length)
+    frames = n.emit("gather", x, n.constant(indices, I64), axis=1)
     if window is not None:
         frames = n.emit("mul", frames, n.reshape(window, (length, 1)))
     return _transform(n, frames, length // 2 + 1 if n.flag("onesided") else length, -1.0)
