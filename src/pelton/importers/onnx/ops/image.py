@@ -1,4 +1,4 @@
-"""Readers of resizing and of the exchange between depth and space."""
+"""Readers of resizing, sampling and cropping of images, of pooling by regions, and of depth to space and back."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def space_to_depth(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("Upsample")
 def upsample(n: Reading) -> Binding:
-    """Scales are an attribute before opset 9, an input in 9; the rule is that of the first Resize."""
+    """Scales are an attribute before opset 9, an input in 9; coordinates are those of Resize in opset 10."""
     scales = n.attr("scales") if n.opset < 9 else tuple(float(s) for s in _floats(n, 1) or ())
     return _by_scales(n, scales)
 
 
 def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
-    """Upsample and Resize of opset 10: coordinates divided by the scale; nearest rounds down, when shrinking up."""
+    """Upsample and Resize of opset 10: divides coordinates by the scale; nearest rounds down, or up when shrinking."""
     x = n.input(0)
     if len(scales) != x.type.rank:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
@@ -53,7 +53,7 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
 
 
 def _scale_size(size: Size, scale: float) -> Size:
-    """A size times a scale, rounded down."""
+    """floor(size · scale)."""
     if not isinstance(size, Dim):
         return math.floor(size * scale)
     over, under = scale.as_integer_ratio()
@@ -68,7 +68,7 @@ def _mode(n: Reading) -> str:
 
 
 def _floats(n: Reading, i: int) -> list[float] | None:
-    """Scales: a constant input of numbers; None where it is absent or empty."""
+    """The scales of a constant input; None if it is absent or empty."""
     if n.optional(i) is None:
         return None
     return [float(v) for v in n.numbers(i, "scales").reshape(-1)] or None
@@ -76,7 +76,7 @@ def _floats(n: Reading, i: int) -> list[float] | None:
 
 @reads("Resize")
 def resize(n: Reading) -> Binding | tuple[Binding, ...]:
-    """By scales or by sizes (11), along some axes only (18), the shape of the pixels kept if asked for (18)."""
+    """Resizes by scales or by sizes (11), optionally along some axes only (18) and with the aspect ratio kept (18)."""
     if n.opset < 11:
         return _by_scales(n, tuple(_floats(n, 1) or ()))
     coordinates, mode = n.attr("coordinate_transformation_mode"), _mode(n)
@@ -94,14 +94,14 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
             scales[axis], shape[axis] = scale, _scale_size(x.type.shape[axis], scale)
     elif sizes is not None and not is_known(*sizes, *(x.type.shape[a] for a in axes)):
         if n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise Undecided("what size keeps the shape of pixels depends on sizes that only a run decides")
+            raise Undecided("the size that keeps the aspect ratio depends on dynamic dimensions")
         for axis, size in zip(axes, sizes):
-            # 0: the scale is that of the sizes
+            # 0: the op divides the sizes
             scales[axis], shape[axis] = 1.0 if size == x.type.shape[axis] else 0.0, size
     elif sizes is not None:
         policy = n.attr("keep_aspect_ratio_policy", "stretch")
         factors = [size / x.type.shape[axis] for axis, size in zip(axes, sizes)]
-        choose = {"not_larger": min, "not_smaller": max}.get(policy)  # of the factors, for all axes alike
+        choose = {"not_larger": min, "not_smaller": max}.get(policy)  # one factor for all axes
         for axis, size, factor in zip(axes, sizes, factors):
             if choose is None:
                 scales[axis], shape[axis] = factor, int(size)
@@ -127,14 +127,13 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
 
 
 def _emit_resize(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
-    """Integers are interpolated as floats and rounded; what a cubic curve has beyond the type's range is its last
-    number."""
+    """Integers are interpolated as floats, rounded, and clipped to the range of their type, which cubic may exceed."""
     dtype = x.type.dtype
     if mode == "nearest" or dtype.is_float:
         return n.emit("resize", x, mode=mode, **how)
     if not dtype.is_integer:
         raise n.refuse(
-            f"{n.op} of {dtype.value} needs mode nearest, got {mode!r}: there is nothing between two elements"
+            f"{n.op} of {dtype.value} needs mode nearest, got {mode!r}: such elements cannot be interpolated"
         )
     y, bits = n.emit("round", n.emit("resize", n.cast(x, F32), mode=mode, **how)), int(dtype.value[1:])
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
@@ -142,7 +141,7 @@ def _emit_resize(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
 
 
 def _roi(n: Reading, rank: int, axes: tuple[int, ...]) -> tuple[float, ...]:
-    """The starts and then the ends of the part of each axis that is resized, the whole where nothing is said."""
+    """Relative starts, then ends, of the part of each axis that is resized; other axes have 0 and 1."""
     given = [float(v) for v in n.numbers(1, "roi").reshape(-1)] if n.optional(1) is not None else []
     if len(given) != 2 * len(axes):
         raise n.refuse(f"Resize by tf_crop_and_resize needs a roi of {2 * len(axes)} numbers, got {given}")
@@ -152,12 +151,12 @@ def _roi(n: Reading, rank: int, axes: tuple[int, ...]) -> tuple[float, ...]:
     return (*starts, *ends)
 
 
-_SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}  # as opset 16 called them
+_SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}  # names of opset 16
 
 
 @reads("GridSample")
 def grid_sample(n: Reading) -> Binding:
-    """What lies between integers is rounded towards zero, as the reference does."""
+    """Results for integers are rounded towards zero, as the reference does."""
     x, grid, mode = n.input(0), n.input(1), n.attr("mode")
     y = n.emit(
         "grid_sample",
@@ -172,11 +171,11 @@ def grid_sample(n: Reading) -> Binding:
 
 @reads("AffineGrid")
 def affine_grid(n: Reading) -> Binding:
-    """Σ theta · (x, y[, z], 1) over the points of a regular grid from −1 to 1."""
-    asked = n.input(1).type
-    if asked.rank != 1 or asked.known and asked.size not in (4, 5):
+    """theta · (x, y[, z], 1) at the points of a regular grid from −1 to 1."""
+    size_type = n.input(1).type
+    if size_type.rank != 1 or size_type.known and size_type.size not in (4, 5):
         raise n.refuse(
-            f"AffineGrid needs a size of 4 or 5 numbers (batch, channels, and two or three of space), got {asked}"
+            f"AffineGrid needs a size of 4 or 5 numbers (batch, channels, and two or three of space), got {size_type}"
         )
     theta, (batch, _, *space) = n.input(0), n.integers(1, "size")
     rank = len(space)
@@ -201,7 +200,7 @@ def affine_grid(n: Reading) -> Binding:
 
 @reads("CenterCropPad")
 def center_crop_pad(n: Reading) -> Binding:
-    """Half of what is missing, or too much, before each axis, and the rest behind it."""
+    """Pads or crops each axis, half of the difference at its begin, the rest at its end."""
     x, sizes = n.input(0), n.integers(1, "shape")
     rank = x.type.rank
     axes = tuple(n.axis(a, rank) for a in n.attr("axes") or range(rank))
@@ -234,10 +233,10 @@ def roi_align(n: Reading) -> Binding:
 
 @reads("MaxRoiPool")
 def max_roi_pool(n: Reading) -> Binding:
-    """The first number of each roi says which picture it is of."""
+    """The first number of each roi is the index of its image in the batch."""
     x, rois, (height, width) = n.input(0), n.input(1), n.attr("pooled_shape")
     if rois.type.rank != 2 or rois.type.shape[1] != 5:
-        raise n.refuse(f"MaxRoiPool needs rois of five numbers, got {rois.type}")
+        raise n.refuse(f"MaxRoiPool needs rois of five numbers (batch index, x1, y1, x2, y2), got {rois.type}")
     batch = n.reshape(n.cast(n.slice(rois, 1, 0, 1), I64), (rois.type.shape[0],))
     return n.emit(
         "max_roi_pool", x, n.slice(rois, 1, 1, 5), batch, height=height, width=width, scale=n.attr("spatial_scale")

@@ -19,7 +19,7 @@ def gather(n: Reading) -> Binding:
     axis = n.axis(n.attr("axis"), x.type.rank)
     size, at = x.type.shape[axis] if x.type.rank else 0, n.builder.elements(indices)
     indices = _count_from_front(n, indices, size)
-    # one place on an axis of any size is a slice
+    # one index on a dynamic axis is a slice
     if at is not None and at.size == 1 and not is_known(size, at.item()):
         start = at.item() if at.item() >= 0 else at.item() + size
         return n.reshape(
@@ -27,25 +27,25 @@ def gather(n: Reading) -> Binding:
         )
     end = _upper_bound_of(n, indices)
     if end is not None and not is_known(end) and dims.bounds(size - end)[0] < 0:
-        raise Undecided(f"whether {end} elements can be taken of {size}", size - end, ">=")
+        raise Undecided(f"whether indices below {end} fit an axis of {size}", size - end, ">=")
     return n.emit("gather", x, indices, axis=axis)
 
 
 def _upper_bound_of(n: Reading, indices: Value) -> Size | None:
-    """What indices stay below that are made of 0, 1, … and sizes; None for others."""
-    known, maker = n.builder.sizes.get(indices), n.builder.makers.get(indices)
+    """An exclusive upper bound of indices that are computed from iota and sizes; None for others."""
+    known, producer = n.builder.sizes.get(indices), n.builder.makers.get(indices)
     if known is not None:
         return dims.maximum(*known.flat) + 1 if known.size and sizes.is_integral(known) else None
-    if maker is None or maker.op not in (iota, reshape, expand, cast, add):
+    if producer is None or producer.op not in (iota, reshape, expand, cast, add):
         return None
-    if maker.op is iota:
-        return maker.attrs["size"]
-    ends = [_upper_bound_of(n, v) for v in maker.inputs]
+    if producer.op is iota:
+        return producer.attrs["size"]
+    ends = [_upper_bound_of(n, v) for v in producer.inputs]
     return None if any(e is None for e in ends) else sum(e for e in ends if e is not None) - len(ends) + 1
 
 
 def _count_from_front(n: Reading, indices: Value, size: Size) -> Value:
-    """Constant indices checked and counted from the front, as far as that is a number."""
+    """Checks constant indices, and makes them nonnegative where the size is known."""
     array = n.known(indices)
     if array is None or not indices.type.dtype.is_integer:
         return indices
@@ -83,22 +83,22 @@ def scatter_elements(n: Reading) -> Binding:
 
 @reads("ScatterND")
 def scatter_nd(n: Reading) -> Binding:
-    """An index of no numbers is of all of the data: as 0 of one such."""
+    """Empty index tuples select the whole data: they become 0 along a new first axis of size 1."""
     x, indices, updates = n.inputs
-    all_of_it = indices.type.rank > 0 and indices.type.shape[-1] == 0 and is_known(*indices.type.shape)
-    if all_of_it:
+    selects_all = indices.type.rank > 0 and indices.type.shape[-1] == 0 and is_known(*indices.type.shape)
+    if selects_all:
         x, indices = n.reshape(x, (1, *x.type.shape)), n.constant(np.zeros((*indices.type.shape[:-1], 1), np.int64))
     y = n.emit("scatter_nd", x, indices, updates, reduction=n.attr("reduction", "none"))
-    return n.reshape(y, y.type.shape[1:]) if all_of_it else y
+    return n.reshape(y, y.type.shape[1:]) if selects_all else y
 
 
 @reads("OneHot")
 def one_hot(n: Reading) -> Binding:
-    """Indices may be floats; those outside of the depth give "off" everywhere."""
+    """Indices may be floats; those outside of the depth give rows of the off value."""
     indices, values = n.cast(n.input(0), I64), n.input(2)
     depth = n.numbers(1, "depth")
     if depth.size != 1:
-        raise n.refuse("OneHot needs one number as its depth")
+        raise n.refuse(f"OneHot needs one number as its depth, got {depth.size}")
     return n.emit(
         "one_hot", indices, values, depth=n.integers(1, "depth")[0], axis=n.axis(n.attr("axis"), indices.type.rank + 1)
     )
@@ -119,8 +119,8 @@ def compress(n: Reading) -> Binding:
 
 
 @reads("NonZero", "Unique", "NonMaxSuppression")
-def as_the_data_is(n: Reading) -> tuple[Binding, ...]:
-    """Results of whatever shape the data gives."""
+def data_dependent_shape(n: Reading) -> tuple[Binding, ...]:
+    """Operators whose output shape depends on the data: evaluated on constants, else left to scripts."""
     if any(isinstance(t, Value) and n.known(t) is None for t in n.bindings):
         raise n.data_dependent_control()
     return n.foreign()
@@ -128,19 +128,19 @@ def as_the_data_is(n: Reading) -> tuple[Binding, ...]:
 
 @reads("ReverseSequence")
 def reverse_sequence(n: Reading) -> Binding | tuple[Binding, ...]:
-    """The first elements of every sequence backwards, as many as its length says."""
+    """Reverses the first `length` elements of every sequence."""
     x, lengths = n.input(0), n.input(1)
     time, batch = n.axis(n.attr("time_axis"), x.type.rank), n.axis(n.attr("batch_axis"), x.type.rank)
     if {time, batch} != {0, 1} or lengths.type.rank != 1 or not equal(lengths.type.size, x.type.shape[batch]):
         raise n.refuse(
-            f"ReverseSequence needs axes 0 and 1 as its time and batch, and a length per sequence, got {time} and"
-            f" {batch}, and {lengths.type}"
+            f"ReverseSequence needs 0 and 1 as its time and batch axes, and a length per sequence, got axes {time} and"
+            f" {batch}, and lengths {lengths.type}"
         )
     return reverse_sequences(n, x, lengths, time)
 
 
 def reverse_sequences(n: Reading, x: Value, lengths: Value, time: int) -> Value:
-    """Elements taken by index tuples: (time, batch) or (batch, time), whichever is the order of the axes."""
+    """Gathers elements by index tuples, (time, batch) or (batch, time) in the order of the axes."""
     batch, known = 1 - time, n.known(lengths)
     steps, count = x.type.shape[time], x.type.shape[batch]
     if known is not None and is_known(steps) and known.size and not 0 <= known.min() <= known.max() <= steps:
@@ -148,20 +148,19 @@ def reverse_sequences(n: Reading, x: Value, lengths: Value, time: int) -> Value:
     at = n.reshape(n.count(steps), (steps, 1) if time == 0 else (1, steps))
     lengths = n.reshape(n.cast(lengths, I64), (1, count) if time == 0 else (count, 1))
     back = n.emit("sub", n.emit("sub", lengths, n.constant(1, I64)), at)
-    turned = n.emit("where", n.emit("less", at, lengths), back, at)
-    rows = n.expand(n.reshape(n.count(count), (1, count) if time == 0 else (count, 1)), turned.type.shape)
-    return n.emit("gather_nd", x, stack_indices(n, *((turned, rows) if time == 0 else (rows, turned))))
+    steps_back = n.emit("where", n.emit("less", at, lengths), back, at)
+    rows = n.expand(n.reshape(n.count(count), (1, count) if time == 0 else (count, 1)), steps_back.type.shape)
+    return n.emit("gather_nd", x, stack_indices(n, *((steps_back, rows) if time == 0 else (rows, steps_back))))
 
 
 def stack_indices(n: Reading, *parts: Value) -> Value:
-    """Index tuples, one number of each part, along a new last axis."""
+    """Stacks indices to tuples along a new last axis."""
     return n.emit("concat", *(n.reshape(p, (*p.type.shape, 1)) for p in parts), axis=parts[0].type.rank)
 
 
 @reads("TensorScatter")
 def tensor_scatter(n: Reading) -> Binding:
-    """What is new written into a cache along an axis, from its own place on for each element of the batch; in mode
-    circular on from the start."""
+    """Writes updates into a cache along an axis, from a start index per batch element; mode circular wraps around."""
     x, updates, given = n.input(0), n.input(1), n.optional(2)
     axis = n.axis(n.attr("axis", -2), x.type.rank)
     if (
@@ -171,19 +170,19 @@ def tensor_scatter(n: Reading) -> Binding:
         and not (given.type.rank == 1 and equal(given.type.size, x.type.shape[0]))
     ):
         raise n.refuse(
-            "TensorScatter needs an axis behind the first, updates of the rank of the cache and a place per batch, got"
+            "TensorScatter needs an axis other than 0, updates of the cache's rank and a start index per batch, got"
             f" axis {axis}, {updates.type}{'' if given is None else f' and {given.type}'}"
         )
     lead = updates.type.shape[: axis + 1]
-    places = _along_axis(n, n.count(lead[axis]), axis, axis + 1)
+    indices = _along_axis(n, n.count(lead[axis]), axis, axis + 1)
     if given is not None:
-        places = n.emit("add", _along_axis(n, n.cast(given, I64), 0, axis + 1), places)
+        indices = n.emit("add", _along_axis(n, n.cast(given, I64), 0, axis + 1), indices)
     if n.attr("mode") == "circular":
-        places = n.emit("mod", places, n.sizes(x.type.shape[axis]))
-    parts = [_along_axis(n, n.count(d), a, axis + 1) for a, d in enumerate(lead[:axis])] + [places]
+        indices = n.emit("mod", indices, n.sizes(x.type.shape[axis]))
+    parts = [_along_axis(n, n.count(d), a, axis + 1) for a, d in enumerate(lead[:axis])] + [indices]
     return n.emit("scatter_nd", x, stack_indices(n, *(n.expand(p, lead) for p in parts)), updates, reduction="none")
 
 
 def _along_axis(n: Reading, x: Value, axis: int, rank: int) -> Value:
-    """A vector as a tensor of a rank, its elements along an axis."""
+    """Reshapes a vector to a rank, its elements along an axis."""
     return n.reshape(x, [x.type.size if a == axis else 1 for a in range(rank)])

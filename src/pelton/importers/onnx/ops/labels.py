@@ -17,7 +17,7 @@ from .ml import ML
 
 @reads("OneHotEncoder", domain=ML)
 def one_hot_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
-    """What is none of the categories gives zeros; where that should be an error, the onnx package looks for it."""
+    """Elements of no category give zeros; where they should be an error, the onnx package raises it."""
     x, categories = n.input(0), n.attr("cats_int64s")
     if not n.flag("zeros", 1):
         return n.foreign()
@@ -37,17 +37,17 @@ _KINDS: tuple[tuple[str, DType], ...] = (("floats", F32), ("int64s", I64), ("str
 
 @reads("LabelEncoder", domain=ML)
 def label_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
-    """Looked up among the keys; NaN finds NaN."""
+    """Maps elements from keys to values; NaN matches NaN."""
     x = n.input(0)
     keys, values = _column(n, "keys"), _column(n, "values")
-    # as opset 1 has it: the places of words, or the words at places
+    # opset 1: maps words to their indices, or indices to words
     if keys is None and n.attr("classes_strings"):
         words = np.array(n.attr("classes_strings"), object)
-        places = np.arange(words.size)
+        indices = np.arange(words.size)
         return (
-            _emit_lookup(n, x, words, places, n.attr("default_int64", -1))
+            _emit_lookup(n, x, words, indices, n.attr("default_int64", -1))
             if x.type.dtype is STRING
-            else (_emit_lookup(n, x, places, words, n.attr("default_string", "_Unused")))
+            else (_emit_lookup(n, x, indices, words, n.attr("default_string", "_Unused")))
         )
     if keys is None or values is None:
         raise n.refuse("LabelEncoder needs keys and values")
@@ -57,7 +57,7 @@ def label_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
 
 
 def _default_label(n: Reading, dtype: np.dtype) -> Any:
-    """What LabelEncoder gives for unknown keys, by the element type of its values."""
+    """The value of LabelEncoder for unknown keys, by the element type of its values."""
     tensor = n.attr("default_tensor")
     if tensor is not None:
         return array_of(tensor, n.program.source).reshape(-1)[0]
@@ -69,7 +69,7 @@ def _default_label(n: Reading, dtype: np.dtype) -> Any:
 
 
 def _emit_lookup(n: Reading, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
-    """The value of each element's key, the default for those that are no key."""
+    """The value of each element's key; the default for elements that are no key."""
     if (x.type.dtype is STRING) != (keys.dtype.kind in "OUS"):
         raise n.refuse(
             f"{n.op} looks {x.type} up among keys that are {'texts' if keys.dtype.kind in 'OUS' else 'numbers'}"
@@ -120,12 +120,12 @@ def dict_vectorizer(n: Reading) -> Binding:
     """[1, vocabulary]: the value of each key of the vocabulary, 0 where the map does not have it."""
     given = n.bindings[0] if n.bindings else None
     if not isinstance(given, MapInput):
-        raise n.refuse("DictVectorizer needs a map, which only inputs of a model are")
+        raise n.refuse("DictVectorizer needs a map, which only an input of the model can be")
     words, numbers = n.attr("string_vocabulary"), n.attr("int64_vocabulary")
     keys, values = given.keys, given.values
     if (keys.type.dtype is STRING) != bool(words) or not (words or numbers) or values.type.dtype is STRING:
         raise n.refuse(
-            "DictVectorizer needs a vocabulary like the keys of its map, and numbers as values, got a map from"
+            "DictVectorizer needs a vocabulary of its map's key type, and numbers as values, got a map from"
             f" {keys.type.dtype.value} to {values.type.dtype.value}"
         )
     place = n.emit("lookup", keys, n.constant(np.array(words, object))) if words else keys

@@ -1,4 +1,4 @@
-"""Readers of matrix products: MatMul, Gemm, Einsum and their integer and fused relatives."""
+"""Readers of matrix products: MatMul, Gemm, Einsum and their integer and fused variants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 @reads("MatMul")
 def matmul(n: Reading) -> Binding:
-    """A vector is a matrix of one row, or of one column, whose axis the result does not have."""
+    """A vector becomes a matrix of one row or column; the result loses that axis."""
     a, b = n.inputs
     if min(a.type.rank, b.type.rank) != 1:
         return n.emit("matmul", a, b)
@@ -27,7 +27,7 @@ def matmul(n: Reading) -> Binding:
 
 
 def transpose_last_axes(n: Reading, x: Value) -> Value:
-    """x with its last two axes exchanged; constants are transposed at once."""
+    """x with its last two axes exchanged; constants are transposed during import."""
     r = x.type.rank
     return x if r < 2 else n.transpose(x, (*range(r - 2), r - 1, r - 2))
 
@@ -54,9 +54,9 @@ def fused_matmul(n: Reading) -> Binding:
     return scale_by(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
 
 
-def _move_batch(n: Reading, x: Value, moved: bool) -> Value:
+def _move_batch(n: Reading, x: Value, move: bool) -> Value:
     r = x.type.rank
-    return n.transpose(x, (*range(1, r - 1), 0, r - 1)) if moved and r > 2 else x
+    return n.transpose(x, (*range(1, r - 1), 0, r - 1)) if move and r > 2 else x
 
 
 @reads("MatMulInteger")
@@ -90,7 +90,7 @@ def einsum(n: Reading) -> Binding:
         for letter, size in zip(term, value.type.shape):
             if sizes.setdefault(letter, size) != size:
                 if 1 not in (sizes[letter], size):
-                    equal(sizes[letter], size)  # says what it depends on, if it does
+                    equal(sizes[letter], size)  # raises Undecided if it depends on dynamic dimensions
                     raise n.refuse(
                         f"Einsum {n.attr('equation')!r} needs equal sizes for one letter, got {sizes[letter]} and"
                         f" {size}"
@@ -105,7 +105,7 @@ def einsum(n: Reading) -> Binding:
 
 
 def _take_diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
-    """An operand whose axes of one letter are one: each of them flat, and of that every (size + 1)-th element."""
+    """Merges repeated letters of an operand: flattens two axes and takes every (size + 1)-th element."""
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
             i, j = [k for k, c in enumerate(term) if c == letter][:2]
@@ -113,8 +113,7 @@ def _take_diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
             a, b = x.type.shape[i], x.type.shape[j]
             if not equal(a, b):
                 raise n.refuse(
-                    f"Einsum {n.attr('equation')!r} takes a diagonal of axes of sizes {a} and {b}, which should be"
-                    " equal"
+                    f"Einsum {n.attr('equation')!r} takes a diagonal, which needs axes of equal size, got {a} and {b}"
                 )
             x = n.transpose(x, (*rest, i, j))
             x = n.reshape(x, (*x.type.shape[:-2], a * b))
@@ -127,28 +126,28 @@ def _take_diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
 
 
 def _squeeze_ones(n: Reading, term: str, x: Value, sizes: dict[str, Size]) -> tuple[str, Value]:
-    """An operand without the axes of one that other operands repeat it along."""
+    """Removes the axes of size 1 that broadcast along those of other operands."""
     kept = [k for k, letter in enumerate(term) if x.type.shape[k] != 1 or sizes[letter] == 1]
     return "".join(term[k] for k in kept), n.reshape(x, [x.type.shape[k] for k in kept])
 
 
 def _parse_equation(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The letters of every operand and of the result, ellipses spelled out."""
+    """The letters of every operand and of the result, with ellipses expanded to letters."""
     equation = n.attr("equation").replace(" ", "")
     left, arrow, out = equation.partition("->")
     terms = left.split(",")
-    spare = [c for c in string.ascii_uppercase + string.ascii_lowercase if c not in equation]
+    unused = [c for c in string.ascii_uppercase + string.ascii_lowercase if c not in equation]
     dots = max((rank - len(t) + 3 for t, rank in zip(terms, ranks) if "..." in t), default=0)
-    if len(terms) != len(ranks) or not 0 <= dots <= len(spare):
+    if len(terms) != len(ranks) or not 0 <= dots <= len(unused):
         raise n.refuse(f"Einsum {equation!r} does not fit operands of ranks {list(ranks)}")
-    extra = "".join(spare[:dots])
-    spelled = [
+    extra = "".join(unused[:dots])
+    expanded = [
         t.replace("...", extra[len(extra) - (rank - len(t) + 3) :]) if "..." in t else t
         for t, rank in zip(terms, ranks)
     ]
-    if any(len(t) != rank or not t.isalpha() and t for t, rank in zip(spelled, ranks)):
+    if any(len(t) != rank or not t.isalpha() and t for t, rank in zip(expanded, ranks)):
         raise n.refuse(f"Einsum {equation!r} does not fit operands of ranks {list(ranks)}")
-    every = "".join(spelled)
+    every = "".join(expanded)
     result = (
         out.replace("...", extra)
         if arrow
@@ -156,11 +155,11 @@ def _parse_equation(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
     )
     if len(set(result)) < len(result) or not set(result) <= set(every):
         raise n.refuse(f"Einsum {equation!r} has letters in its result that no operand has")
-    return spelled, result
+    return expanded, result
 
 
 def _sum_unused(n: Reading, term: str, value: Value, kept: set[str]) -> tuple[str, Value]:
-    """Letters that nobody reads any more summed away."""
+    """Sums over the letters that neither the result nor later operands use."""
     axes = tuple(i for i, letter in enumerate(term) if letter not in kept)
     if not axes:
         return term, value
@@ -168,7 +167,7 @@ def _sum_unused(n: Reading, term: str, value: Value, kept: set[str]) -> tuple[st
 
 
 def _contract(n: Reading, left: tuple[str, Value], right: tuple[str, Value], later: set[str]) -> tuple[str, Value]:
-    """Two operands into one: batch letters, rows, columns, and what is summed over."""
+    """Contracts two operands; letters are batch, rows, columns or inner (summed over)."""
     (a, x), (b, y) = _sum_unused(n, *left, later | set(right[0])), _sum_unused(n, *right, later | set(left[0]))
     size = {**dict(zip(a, x.type.shape)), **dict(zip(b, y.type.shape))}
     batch = [c for c in a if c in b and c in later]

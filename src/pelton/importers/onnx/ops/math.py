@@ -12,7 +12,7 @@ from pelton.ir.types import BOOL, F64, I64, STRING, DType
 from .declared import aligned
 from pelton.importers.onnx.node import Reading, Binding, reads
 
-HUGE = 1 << 24  # more elements than a mask drawn while importing may have
+MAX_MASK = 1 << 24  # elements of a mask that is drawn while importing
 
 CHAINS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
@@ -49,9 +49,11 @@ def mod(n: Reading) -> Binding:
 
 @reads("Pow")
 def power(n: Reading) -> Binding:
-    """The exponent may be of another type than the base, whose type the result has. Whole powers of integers wrap;
-    others go by float64, where what lies within the error of a power of a whole number is one: 3 to the 1.0 is not
-    2."""
+    """The result has the type of the base, whatever that of the exponent.
+
+    Integer powers of integers wrap. Float powers of integers are computed in f64, and rounded where they are within
+    rounding errors of an integer, so that 3 ** 1.0 is not truncated to 2.
+    """
     base, exponent = aligned(n)
     dtype = base.type.dtype
     if dtype.is_float or dtype is exponent.type.dtype:
@@ -70,7 +72,7 @@ def power(n: Reading) -> Binding:
 
 @reads("BitShift")
 def bit_shift(n: Reading) -> Binding:
-    """Signed integers (28) fill up with their sign, however far they are shifted to the right."""
+    """Right shifts of signed integers (28) are arithmetic, by any distance."""
     x, by = n.inputs
     if n.attr("direction") == "LEFT":
         return n.emit("shift_left", x, by)
@@ -88,20 +90,19 @@ def gelu(n: Reading) -> Binding:
 
 @reads("Clip")
 def clip(n: Reading) -> Binding:
-    """Before opset 11 the bounds are attributes, whose defaults are no bounds; since then they are inputs that may be
-    absent."""
+    """Before opset 11 the bounds are attributes, whose defaults bound nothing; since 11 they are optional inputs."""
     x = n.input(0)
     if n.opset < 11:
-        furthest = float(np.finfo(np.float32).max)
+        largest = float(np.finfo(np.float32).max)
         low, high = n.attr("min"), n.attr("max")
         return clip_to_bounds(
-            n, x, None if low <= -furthest else n.like(x, low), None if high >= furthest else n.like(x, high)
+            n, x, None if low <= -largest else n.like(x, low), None if high >= largest else n.like(x, high)
         )
     return clip_to_bounds(n, x, *(None if b is None else n.reshape(b, ()) for b in (n.optional(1), n.optional(2))))
 
 
 def clip_to_bounds(n: Reading, x: Value, low: Value | None, high: Value | None) -> Value:
-    """x within bounds that may be absent."""
+    """Clips x to the bounds that are present."""
     if low is not None and high is not None:
         return n.emit("clip", x, low, high)
     x = x if low is None else n.emit("maximum", x, low)
@@ -134,26 +135,24 @@ def identity(n: Reading) -> Binding:
 
 @reads("Bernoulli")
 def bernoulli(n: Reading) -> tuple[Binding, ...]:
-    """The body of its schema draws 1 where the input is not reached, the opposite of what the schema says; the onnx
-    package's own evaluator is right."""
+    """Uses the onnx package's evaluator: the schema's function body draws 1 with probability 1 − p."""
     return n.foreign()
 
 
 @reads("Dropout")
 def dropout(n: Reading) -> tuple[Binding, ...]:
-    """Nothing at inference; the mask is all true. In training mode a seed makes the mask a constant, as numpy's
-    RandomState draws it."""
+    """The identity at inference, with a mask of ones.
+
+    In training mode with a seed, the mask is a constant that numpy's RandomState draws.
+    """
     x, training, ratio = n.input(0), n.optional(2), 0.5
     if training is not None and n.numbers(2, "training_mode").any():
         ratio = float(n.numbers(1, "ratio").item()) if n.optional(1) is not None else ratio
         if not 0 <= ratio < 1:
             raise n.refuse(f"Dropout needs a ratio from 0 to less than 1, got {ratio}")
         if ratio:
-            n.program.warn(
-                "Dropout is in training mode, as the model says: it drops values; export the model for inference"
-                f" ({n.where})"
-            )
-            if "seed" not in n.attributes or not x.type.known or x.type.size > HUGE:
+            n.program.warn(f"Dropout is in training mode and drops values; export the model for inference ({n.where})")
+            if "seed" not in n.attributes or not x.type.known or x.type.size > MAX_MASK:
                 return n.foreign()
             kept = np.random.RandomState(n.attr("seed") % 2**32).uniform(0, 1, x.type.shape) >= ratio
             return n.emit("mul", x, n.constant(kept / (1 - ratio), x.type.dtype)), (

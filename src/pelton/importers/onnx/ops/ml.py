@@ -1,4 +1,4 @@
-"""Readers of ai.onnx.ml: preprocessing and linear models in ops of ours."""
+"""Readers of ai.onnx.ml: preprocessing and linear models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ML = "ai.onnx.ml"
 
 
 def emit_post_transform(n: Reading, scores: Value, post: str) -> Value:
-    """What `post_transform` makes of rows of scores."""
+    """Applies `post_transform` to rows of scores."""
 
     def number(x: float) -> Value:
         return n.like(scores, x)
@@ -25,7 +25,7 @@ def emit_post_transform(n: Reading, scores: Value, post: str) -> Value:
         return n.emit("sigmoid", scores)
     if post == "SOFTMAX":
         return n.emit("softmax", scores, axis=1)
-    if post == "SOFTMAX_ZERO":  # what is zero stays zero
+    if post == "SOFTMAX_ZERO":  # zeros stay zero
         top = n.emit("reduce_max", scores, axes=(1,), keepdims=True)
         grown = n.emit("exp", n.emit("sub", scores, top))
         small = n.emit("less_equal", n.emit("abs", scores), number(1e-7))
@@ -42,24 +42,29 @@ def emit_post_transform(n: Reading, scores: Value, post: str) -> Value:
         )
         return n.emit("mul", n.emit("mul", n.emit("sign", x), n.emit("sqrt", inner)), number(math.sqrt(2)))
     if post not in ("NONE", "", None):
-        raise n.refuse(f"{n.op} asks for post_transform {post!r}, which is not known")
+        raise n.refuse(
+            f"{n.op} has an unknown post_transform {post!r}; known are NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO, PROBIT"
+        )
     return scores
 
 
-def emit_labels(n: Reading, places: Value) -> Value:
-    """The label of each place among the classes."""
+def emit_labels(n: Reading, indices: Value) -> Value:
+    """Maps indices of classes to labels."""
     words = n.attr("classlabels_strings")
     numbers = n.attr("classlabels_ints") or n.attr("classlabels_int64s")
     if not words and not numbers:
-        return places
+        return indices
     return n.emit(
-        "gather", n.constant(np.array(words, object) if words else np.array(numbers, np.int64)), places, axis=0
+        "gather", n.constant(np.array(words, object) if words else np.array(numbers, np.int64)), indices, axis=0
     )
 
 
 def emit_two_scores(n: Reading, score: Value, post: str, certain: bool, linear: bool = False) -> tuple[Binding, ...]:
-    """Labels and scores of two classes from one score, a probability of the second where `certain`, else a distance: as
-    ONNX Runtime does it, which gives the first class the rest to 1 also for distances of a linear model."""
+    """Labels and scores of two classes from one score, as ONNX Runtime computes them.
+
+    The score is a probability of the second class if `certain`, else a distance. The first class gets 1 minus the score
+    (also for distances of a `linear` model), else the negated score.
+    """
     second = n.emit("greater", n.reshape(score, score.type.shape[:1]), n.like(score, 0.5 if certain else 0))
     rest = (certain or linear) and post != "LOGISTIC"
     if post == "PROBIT":
@@ -74,7 +79,7 @@ def floats(n: Reading, name: str, like: Value) -> np.ndarray:
 
 
 def features(n: Reading) -> Value:
-    """Rows of features; a vector is one row, and what is neither f32 nor f64 is read as f32."""
+    """Rows of features in f32 or f64; a vector is one row, other element types become f32."""
     x = n.input(0)
     x = n.reshape(x, (1, x.type.size)) if x.type.rank == 1 else x
     if x.type.rank != 2 or x.type.dtype is STRING:
@@ -87,11 +92,11 @@ def features(n: Reading) -> Value:
 
 @reads("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(n: Reading) -> Binding | tuple[Binding, ...]:
-    x, places = n.inputs
+    x, indices = n.inputs
     if x.type.dtype is STRING:
         return n.foreign()
     x = n.reshape(x, (1, x.type.size)) if x.type.rank == 1 else x
-    return n.emit("gather", x, n.reshape(places, (places.type.size,)), axis=x.type.rank - 1)
+    return n.emit("gather", x, n.reshape(indices, (indices.type.size,)), axis=x.type.rank - 1)
 
 
 @reads("Binarizer", domain=ML)
@@ -102,7 +107,7 @@ def binarizer(n: Reading) -> Binding:
 
 @reads("Scaler", domain=ML)
 def scaler(n: Reading) -> Binding:
-    """(x − offset) · scale, a number for all features or one for each."""
+    """(x − offset) · scale, each one number or one per feature."""
     x = n.input(0) if n.input(0).type.dtype.is_float else n.cast(n.input(0), F32)
     offset, scale = floats(n, "offset", x), floats(n, "scale", x)
     y = n.emit("sub", x, n.constant(offset)) if offset.size else x
@@ -111,7 +116,7 @@ def scaler(n: Reading) -> Binding:
 
 @reads("Normalizer", domain=ML)
 def normalizer(n: Reading) -> Binding:
-    """Rows divided by their largest size, the sum of their sizes or their length."""
+    """Divides rows by their L∞, L1 or L2 norm."""
     x, norm = features(n), n.attr("norm", "MAX")
     word = {"MAX": "reduce_max", "L1": "reduce_l1", "L2": "reduce_l2"}.get(norm)
     if word is None:
@@ -122,7 +127,7 @@ def normalizer(n: Reading) -> Binding:
 
 @reads("Imputer", domain=ML)
 def imputer(n: Reading) -> Binding:
-    """One value replaced: NaN, or a number."""
+    """Replaces one value, NaN or a number."""
     x = n.input(0)
     values = n.attr("imputed_value_floats") if x.type.dtype.is_float else n.attr("imputed_value_int64s")
     old = n.attr("replaced_value_float", 0.0) if x.type.dtype.is_float else n.attr("replaced_value_int64", 0)
@@ -134,7 +139,7 @@ def imputer(n: Reading) -> Binding:
 
 @reads("FeatureVectorizer", domain=ML)
 def feature_vectorizer(n: Reading) -> Binding:
-    """Columns side by side, each input cut or filled with zeros to its dimension."""
+    """Concatenates columns, each input cropped or zero-padded to its dimension."""
     parts = []
     for x, size in zip(n.inputs, n.attr("inputdimensions") or [v.type.shape[-1] for v in n.inputs], strict=True):
         x = n.cast(n.reshape(x, (x.type.size, 1)) if x.type.rank == 1 else x, F32)
@@ -155,8 +160,8 @@ def _emit_linear(n: Reading, x: Value, outputs: int) -> Value:
     w, b = floats(n, "coefficients", x), floats(n, "intercepts", x)
     if not equal(w.size, outputs * x.type.shape[1]) or b.size not in (0, outputs):
         raise n.refuse(
-            f"{n.op} needs {outputs} times as many coefficients as features, and {outputs} intercepts or none, got"
-            f" {w.size}, {x.type.shape[1]} and {b.size}"
+            f"{n.op} needs {outputs} coefficients for each of {x.type.shape[1]} features, and {outputs} intercepts or"
+            f" none, got {w.size} coefficients and {b.size} intercepts"
         )
     y = n.emit("matmul", x, n.constant(np.ascontiguousarray(w.reshape(outputs, -1).T)))
     return n.emit("add", y, n.constant(b)) if b.any() else y
@@ -171,7 +176,7 @@ def linear_regressor(n: Reading) -> Binding:
 
 @reads("LinearClassifier", domain=ML)
 def linear_classifier(n: Reading) -> tuple[Binding, ...]:
-    """A class is what has the largest score; of two with one score between them the second where that is positive."""
+    """The class is that of the largest score; of two classes with one score, the second if it is positive."""
     x, post = features(n), n.attr("post_transform", "NONE")
     outputs = max(len(n.attr("intercepts") or ()), 1)
     classes = max(len(n.attr("classlabels_ints") or ()), len(n.attr("classlabels_strings") or ()))
