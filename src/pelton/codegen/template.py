@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pelton.ir.dims import Size, at, minimum
-from pelton.ir.graph import Value
+from pelton.ir.graph import Node, Value
 from pelton.ir.types import F32, DType
 from pelton.plan.layout import Layout, Layouts, Order, row_major
 from pelton.plan.region import Region
@@ -141,11 +141,17 @@ class Template:
             return f"no single {' or '.join(self.anchors)}"
         if self.without_tail and (region.tail or region.pieces):
             return f"no pointwise operations and no slices after {node.op.name}"
-        if node.op.product and not (node.attrs.get("accumulate") is node.attrs.get("to") is None):
-            return "sums in a type of its own, or gives another"
+        if node.op.product and (reason := self.types_rejection(node)) is not None:
+            return reason
         if any(0 in v.type.shape for v in (*node.inputs, *node.outputs)):
             return "nothing to compute"
         return self.node_rejection(region)
+
+    def types_rejection(self, product: Node) -> str | None:
+        """The reason why it cannot sum in the type that a product names, give that type, or pad so; or None."""
+        if product.attrs.get("accumulate") is not None or product.attrs.get("to") is not None:
+            return "sums in a type of its own, or gives another"
+        return "pads with another number than 0" if product.attrs.get("pad_value") else None
 
     def node_rejection(self, region: Region) -> str | None:
         """The same, for a region that has one of the anchors and no empty operands."""

@@ -12,7 +12,7 @@ from pelton.ir.types import F32, DType, TensorType
 from .linear import converted, matmul, product_type, summed, summed_in
 from .math import add
 from .op import TermLike, expect, expect_equal, structured
-from .shape import along, concat, reshape, slice_
+from .shape import along, concat, pad, reshape, slice_
 from .windows import MAX_TERMS, Ints, check_window, fold_depth, pad_space, pad_term, taps, unfold_depth, window_sizes
 
 
@@ -157,7 +157,8 @@ def _as_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dila
 class convolution:
     """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], per group of channels.
 
-    Sums are in the type `accumulate`, which is that of the bias, and converted to the type `to`.
+    Sums are in the type `accumulate`, which is that of the bias, and converted to the type `to`. Padding holds
+    `pad_value`, a zero point.
     """
 
     def infer(
@@ -171,6 +172,7 @@ class convolution:
         group: int = 1,
         accumulate: DType | None = None,
         to: DType | None = None,
+        pad_value: int = 0,
     ) -> TensorType:
         expect(
             (x.dtype is w.dtype or accumulate is not None)
@@ -179,6 +181,10 @@ class convolution:
             "needs numbers of one element type",
         )
         dtype = product_type(x.dtype, w.dtype, accumulate, to)
+        expect(
+            pad_value == 0 or x.dtype.is_integer and x.dtype.lowest <= pad_value <= x.dtype.highest,
+            f"needs padding that {x.dtype.value} holds, got {pad_value}",
+        )
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
         expect(group >= 1 and w.shape[1] >= 1, f"needs groups and channels, got {group} groups of {w.shape[1]}")
@@ -192,11 +198,11 @@ class convolution:
         sizes = window_sizes(x.shape[2:], w.shape[2:], strides, pads, dilations)
         return x.with_dtype(dtype).with_shape((x.shape[0], w.shape[0], *sizes))
 
-    def reference(x, w, b, *, strides, pads, dilations, group=1, accumulate=None, to=None):
+    def reference(x, w, b, *, strides, pads, dilations, group=1, accumulate=None, to=None, pad_value=0):
         x, w = summed_in(x, accumulate), summed_in(w, accumulate)
         n, m, kernel = x.shape[0], w.shape[0], w.shape[2:]
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations)
-        x, w = pad_space(x, pads), w.reshape(group, m // group, w.shape[1], *kernel)
+        x, w = pad_space(x, pads, pad_value), w.reshape(group, m // group, w.shape[1], *kernel)
         y = np.zeros((n, group, m // group, math.prod(sizes)), np.result_type(x, w))
         every = list(taps(kernel, strides, dilations, sizes))
         # few channels: several taps of the kernel in one product
@@ -207,7 +213,14 @@ class convolution:
             y += np.concatenate([w[at] for at, _ in some], -1) @ read
         return converted(y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes)), to)
 
-    def expand(x: Value, w: Value, b: Value, *, accumulate: DType | None, to: DType | None, **attrs) -> TermLike:
+    def expand(
+        x: Value, w: Value, b: Value, *, accumulate: DType | None, to: DType | None, pad_value: int, **attrs
+    ) -> TermLike:
+        if pad_value:
+            pads, rank = attrs.pop("pads"), x.type.rank - 2
+            number = np.array(pad_value, x.type.dtype.numpy)
+            whole = pad(x, number, pads=(0, 0, *pads[:rank], 0, 0, *pads[rank:]))
+            return convolution(whole, w, b, pads=(0,) * 2 * rank, accumulate=accumulate, to=to, **attrs)
         if accumulate is not None or to is not None:
             return summed(convolution, (x, w, b), accumulate, to, **attrs)
         if x.type.rank > 4:
