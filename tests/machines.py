@@ -39,11 +39,11 @@ class Imitating(ClangCompiler):
 def imitated(command: list[str], isa: str) -> list[str]:
     """A command line that compiles for a level, for the CPU that there is where that does not run it: vectors of that
     many lanes are several of its own."""
-    return (
-        command
-        if runs(isa)
-        else [*command, f"-march={ISAS[best(real()['features'])].march}", f"-DVL={ISAS[isa].lanes}"]
-    )
+    if runs(isa):
+        return command
+    here = ISAS[best(real()["features"])]
+    rest = [word for word in command if word not in ISAS[isa].flags]
+    return [*rest, f"-march={here.march}", *here.flags, f"-DVL={ISAS[isa].lanes}"]
 
 
 def take_for(level: str) -> None:

@@ -29,9 +29,9 @@ class Options:
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
 
     The target:
-    target: "cpu" (default: the CPU here), "cpu:x86_64_v3" or "cpu:x86_64_v4" (every CPU with AVX2 or AVX-512), "cuda"
-        (the GPU here; without one, sm_80 and sm_90) or "cuda:sm_80,sm_90". Nothing is timed if the CPU here cannot run
-        code of the target.
+    target: "cpu" (default: the CPU here), "cpu:x86_64_v3", "cpu:x86_64_v4" or "cpu:x86_64_v4_vnni" (every CPU with
+        AVX2, AVX-512, or AVX-512 VNNI), "cuda" (the GPU here; without one, sm_80 and sm_90) or "cuda:sm_80,sm_90".
+        Nothing is timed if the CPU here cannot run code of the target.
     precision: type of values between kernels: "fp32" (default), for GPUs also "fp16" and "bf16"; sums are in fp32.
         "tf32", for GPUs, stores fp32 and multiplies matrices rounded to TF32 (10 bits of fraction), which tensor cores
         do at half the rate of fp16.

@@ -29,16 +29,22 @@ LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Isa:
-    """march: clang's name of the level. lanes: f32 elements of a vector. registers: number of vector registers."""
+    """march: clang's name of the level. lanes: f32 elements of a vector. registers: number of vector registers.
+    flags: further flags of clang."""
 
     march: str
     lanes: int
     registers: int
+    flags: tuple[str, ...] = ()
 
 
 # The levels that kernels are compiled for, the best last.
 ISAS: Mapping[str, Isa] = MappingProxyType(
-    {"x86_64_v3": Isa("x86-64-v3", 8, 16), "x86_64_v4": Isa("x86-64-v4", 16, 32)}
+    {
+        "x86_64_v3": Isa("x86-64-v3", 8, 16),
+        "x86_64_v4": Isa("x86-64-v4", 16, 32),
+        "x86_64_v4_vnni": Isa("x86-64-v4", 16, 32, ("-mavx512vnni",)),
+    }
 )
 BUILT = tuple(ISAS)
 

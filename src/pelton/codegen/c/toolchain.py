@@ -164,7 +164,8 @@ class ClangCompiler:
     def _command(self) -> list[str]:
         driver = [self.cc] if self.cc else [zig(), "clang"]
         ready = ["-include-pch", self._prepared] if self._prepared else []
-        target = ["-target", "x86_64-linux-gnu", f"-march={ISAS[self.isa].march}"]
+        isa = ISAS[self.isa]
+        target = ["-target", "x86_64-linux-gnu", f"-march={isa.march}", *isa.flags]
         return [*driver, *target, *FLAGS, *ready, "-I", str(SOURCES)]
 
     def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
