@@ -31,7 +31,7 @@ def pack_panels(b: np.ndarray, out: np.ndarray) -> None:
 @template
 class Gemm(Template):
     name = "gemm"
-    anchors = ("matmul", "convolution")
+    anchors: tuple[str, ...] = ("matmul", "convolution")
     dynamic = True
 
     def node_rejection(self, region: Region) -> str | None:

@@ -71,8 +71,8 @@ class ChannelsLast(Template):
         node = region.anchor
         if node.inputs[0].type.rank not in (3, 4):
             return "not one or two spatial axes"
-        if not all_f32(*node.inputs, node.output):
-            return "not f32"
+        if (reason := self.operands_rejection(region)) is not None:
+            return reason
         if any(not is_constant(region, v) for v in node.inputs[1:]) and self.needs_constant_filters:
             return "the filters are not constant"
         if node.inputs[0] in node.inputs[1:]:
@@ -80,6 +80,10 @@ class ChannelsLast(Template):
         if not is_known(*(d for v in node.inputs[1:] for d in v.type.shape)):
             return "the sizes of the filters vary"
         return self.sizes_rejection(region) or tail_rejection(region, node.output.type.shape, 1)
+
+    def operands_rejection(self, region: Region) -> str | None:
+        """The reason why the types of its operands are none that it computes with, or None."""
+        return None if all_f32(*region.anchor.inputs, region.anchor.output) else "not f32"
 
     def sizes_rejection(self, region: Region) -> str | None:
         """The reason why its window, strides or channels cannot be computed, or None."""

@@ -1,0 +1,101 @@
+// Direct convolution and product of bytes, channels-last: MR pixels × NR output channels of i32 in registers, four
+// channels of a tap at a step. Taps outside of the image read a row of the padding value. Each panel of filters begins
+// with what its sums begin with.
+#include "dot.h"
+
+// <region>
+enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1 };
+enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, PAD = 3, SIGNED = 0 };
+#define X_AT(b) ((b) * XN)
+typedef struct { i32 *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
+AI void finish(const tail *t, vi32 x, idx b, idx r, idx c, int n) { stn_i32(t->y + (b * OH * OW + r) * OC + c, x, n); }
+// </region>
+// <tactic>
+enum : idx { MR = 6, NV = 2, MB = 48, NB = 32, DOT = 2 };
+// </tactic>
+
+enum : idx { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB - 1) / NB, C4 = (C + 3) / 4 * 4 };
+enum : idx { PANEL = 4 * NR + KH * KW * C4 * NR }; // bytes
+#define PIXELS (OH * OW)
+#define MBS ((PIXELS + MB - 1) / MB)
+#define JOINED (DW == 1 && XW == C && C % 4 == 0) // the taps of a row are neighbours in memory
+// u8 · i8 is what there is: i8 is 128 less than a u8
+enum : idx { FLIPPED = SIGNED && DOT != WIDE };
+static const i8 padding[C] = { [0 ... C - 1] = (i8)PAD };
+
+AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, vi32 (*acc)[NV]) {
+    const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
+    const idx whole = n / 4 * 4;
+    fourfold for (idx k = 0; k < whole; k += 4, w += 4 * NR)
+        unroll (int i = 0; i < rows; i++) {
+            const vi32 x = bc_bytes(at[i] + k, 4) ^ flip;
+            unroll (int j = 0; j < NV; j++) acc[i][j] = dot(DOT, SIGNED, acc[i][j], x, w + j * 4 * VL);
+        }
+    if (n % 4)
+        unroll (int i = 0; i < rows; i++) {
+            const vi32 x = bc_bytes(at[i] + whole, n % 4) ^ flip;
+            unroll (int j = 0; j < NV; j++) acc[i][j] = dot(DOT, SIGNED, acc[i][j], x, w + j * 4 * VL);
+        }
+}
+
+AI void tile(
+    int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *w, idx b, idx p, idx g, idx n
+) {
+    vi32 acc[MR][NV];
+    const i8 *at[MR];
+    idx top[MR], left[MR];
+    bool inside = true; // no pixel of the tile reaches over the left or right edge
+    unroll (int i = 0; i < rows; i++) {
+        top[i] = (p + i) / OW * SH - PT;
+        left[i] = (p + i) % OW * SW - PL;
+        inside &= left[i] >= 0 && left[i] + (KW - 1) * DW < W;
+        unroll (int j = 0; j < NV; j++) acc[i][j] = *(const vi32_in_memory *)(w + 4 * j * VL);
+    }
+    w += 4 * NR;
+    for (idx kh = 0; kh < KH; kh++) {
+        if (PADDED && JOINED) {
+            unroll (int i = 0; i < rows; i++) inside &= (u64)(top[i] + kh * DH) < H;
+        }
+        if (JOINED && (!PADDED || inside)) {
+            unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
+            sum(rows, KW * C, at, w, acc);
+            w += KW * C4 * NR;
+        } else for (idx kw = 0; kw < KW; kw++) {
+            unroll (int i = 0; i < rows; i++) {
+                const idx y = top[i] + kh * DH, z = left[i] + kw * DW;
+                at[i] = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : padding;
+            }
+            sum(rows, C, at, w, acc);
+            w += C4 * NR;
+        }
+    }
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) {
+            const int lanes = !edge ? VL : OC % NR - j * VL;
+            if (lanes > 0) finish(t, acc[i][j], b, p + i, g * OC + n + j * VL, lanes < VL ? lanes : VL);
+        }
+}
+
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
+    (void)scratch;
+    OWN_ARGS(a, table);
+    const tail T = tail_open(a);
+    for (idx t = begin; t < end; t++) {
+        const idx mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GROUPS, b = t / (MBS * NBS * GROUPS);
+        const idx p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS;
+        const idx n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
+        const i8 *x = (const i8 *)a[0].p + X_AT(b) + g * C;
+        const i8 *w = (const i8 *)a[1].p + (g * PANELS + n0 / NR) * PANEL;
+        for (idx n = n0; n < n1; n += NR, w += PANEL) {
+            idx p = p0;
+            if (OC % NR == 0 || n + NR <= OC) {
+                for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, w, b, p, g, n);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, w, b, p, g, n));
+            } else {
+                for (; p + MR <= p1; p += MR) tile(MR, true, a, &T, x, w, b, p, g, n);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, w, b, p, g, n));
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// Dot products of four bytes in every lane: sums in i32 of u8 or i8 times i8, in the instructions that the target has.
+#pragma once
+#include "vec.h"
+
+// VNNI: one instruction for u8 · i8. PAIRS: two products are added in i16 first, which the build has shown to be exact
+// for these weights. WIDE: factors are widened to i16; exact for all.
+enum : idx { VNNI = 0, PAIRS = 1, WIDE = 2 };
+
+typedef i16 vi16x2 __attribute__((ext_vector_type(2 * VL)));
+typedef u16 vu16x2 __attribute__((ext_vector_type(2 * VL)));
+typedef i8 vi8x2 __attribute__((ext_vector_type(2 * VL)));
+typedef i8 vi8x2_in_memory __attribute__((ext_vector_type(2 * VL), aligned(1), may_alias));
+
+// Of i16: the products of neighbours, added.
+AI vi32 madd(vi16x2 a, vi16x2 b) {
+#if defined __AVX512BW__ && VL == 16
+    return __builtin_ia32_pmaddwd512(a, b);
+#elif defined __AVX2__ && VL == 8
+    return __builtin_ia32_pmaddwd256(a, b);
+#else
+    const vi32 x = (vi32)a, y = (vi32)b;
+    return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
+#endif
+}
+
+// Of u8 and i8: the products of neighbours, added in i16.
+AI vi16x2 madd_bytes(vi32 x, vi32 w) {
+#if defined __AVX512BW__ && VL == 16
+    typedef char bytes __attribute__((vector_size(64)));
+    return __builtin_ia32_pmaddubsw512((bytes)x, (bytes)w);
+#elif defined __AVX2__ && VL == 8
+    typedef char bytes __attribute__((vector_size(32)));
+    return __builtin_ia32_pmaddubsw256((bytes)x, (bytes)w);
+#else
+    const vi16x2 even = (vi16x2)((vu16x2)x & 255), odd = (vi16x2)((vu16x2)x >> 8);
+    return even * ((vi16x2)w << 8 >> 8) + odd * ((vi16x2)w >> 8);
+#endif
+}
+
+AI vi32 dot_vnni(vi32 acc, vi32 x, vi32 w) {
+#if defined __AVX512VNNI__ && VL == 16
+    return __builtin_ia32_vpdpbusd512(acc, x, w);
+#else
+    const vi16x2 first = (vi16x2)((vu16x2)x & 255), second = (vi16x2)((vu16x2)x >> 8);
+    return acc + madd(first, (vi16x2)w << 8 >> 8) + madd(second, (vi16x2)w >> 8);
+#endif
+}
+
+// A step of a sum: four bytes, the same in every lane, times the four bytes of each lane at w. How they are packed:
+// VNNI and PAIRS lane by lane, WIDE the first and third of each lane, then the second and fourth.
+AI vi32 dot(idx how, bool is_signed, vi32 acc, vi32 x, const i8 *w) {
+    if (how == VNNI) return dot_vnni(acc, x, *(const vi32_in_memory *)w);
+    if (how == PAIRS) return acc + madd(madd_bytes(x, *(const vi32_in_memory *)w), (vi16x2)1);
+    const vi16x2 even = __builtin_convertvector(*(const vi8x2_in_memory *)w, vi16x2);
+    const vi16x2 odd = __builtin_convertvector(*(const vi8x2_in_memory *)(w + 2 * VL), vi16x2);
+    const vi16x2 first = is_signed ? (vi16x2)x << 8 >> 8 : (vi16x2)((vu16x2)x & 255);
+    const vi16x2 second = is_signed ? (vi16x2)x >> 8 : (vi16x2)((vu16x2)x >> 8);
+    return acc + madd(first, even) + madd(second, odd);
+}
+
+// Four bytes, or the first n of them before zeros, in every lane.
+AI vi32 bc_bytes(const i8 *p, idx n) {
+    u32 x = 0;
+    if (n >= 4) __builtin_memcpy(&x, p, 4);
+    else for (idx i = 0; i < n; i++) x |= (u32)(u8)p[i] << 8 * i;
+    return (vi32)(i32)x;
+}
