@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 import test_exports
 import test_microsoft_quant
@@ -20,7 +21,7 @@ from pelton.ir.verify import verify
 from pelton.ops import REGISTRY, get
 from pelton.ir.folding import exempt_from_folding
 from pelton.passes.fold import fold_constants
-from pelton.passes.precision import NO_INTEGERS
+from pelton.passes.precision import IN_F32
 from pelton.passes.precision.quantized import in_f32
 from pelton.passes.rewriting.report import PassReport
 
@@ -269,12 +270,17 @@ def test_the_program_in_f32_is_the_arithmetic():
     )
 
 
-def test_explain_says_that_it_computes_in_f32():
+def test_explain_says_what_is_computed_in_integers_and_what_in_f32():
     found = explain(QDQ)
-    (told,) = [p for p in found.report.passes if p.name == "quantized"]
-    assert told.says == NO_INTEGERS and len(told.fired["quantized"]) == 4
-    assert [*found.stages][:3] == ["import", "quantized", "halves"]
+    integers, floats, _ = found.report.passes[:3]
+    assert list(integers.fired) == ["integer_convolution"] and not floats.says
+    assert [*found.stages][:4] == ["import", "integers", "quantized", "halves"]
     assert not any(n.op.stepwise for n in found.stages["quantized"].nodes)
+    varying = onnx.ModelProto.FromString(QDQ.SerializeToString())
+    (w,) = [t for t in varying.graph.initializer if t.name == "w"]
+    varying.graph.initializer.remove(w)
+    varying.graph.input.append(helper.make_tensor_value_info("w", w.data_type, w.dims))
+    assert explain(varying).report.passes[1].says == IN_F32
     plain = explain(one_node("Relu", "f32[3]"))
     assert not any(p.says for p in plain.report.passes) and plain.stages["quantized"] is plain.stages["import"]
 

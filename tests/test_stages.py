@@ -84,6 +84,7 @@ def test_every_program_is_shown_by_name():
     run_stages(Compilation(Options(), small_cnn(), observe=lambda name, graph: seen.append(name)), "tune")
     assert seen == [
         "import",
+        "integers",
         "quantized",
         "halves",
         *(name for name, _ in pipeline.PIPELINE),
@@ -95,7 +96,7 @@ def test_every_program_is_shown_by_name():
         "decompose",
     ]
     with pytest.raises(
-        pelton.InputError, match="the stage 'tune' changes no program; the stages are import, quantized, halves"
+        pelton.InputError, match="changes no program; the stages are import, integers, quantized, halves, dead"
     ):
         explain(small_cnn()).stage("tune")
 
@@ -103,8 +104,8 @@ def test_every_program_is_shown_by_name():
 @pytest.mark.parametrize(
     "options, first, names",
     [
-        (Options(), ["quantized", "halves"], ["widen"]),
-        (Options(strict=True), ["quantized"], ["widen"]),
+        (Options(), ["integers", "quantized", "halves"], ["widen"]),
+        (Options(strict=True), ["integers", "quantized"], ["widen"]),
         (Options(target="cuda:sm_90"), ["quantized"], ["recurrent", "widen"]),
         (Options(target="cuda:sm_90", precision="fp16"), ["quantized"], ["fp16", "recurrent", "widen"]),
         (Options(target="cuda:sm_90", precision="bf16"), ["quantized"], ["bf16", "recurrent", "widen"]),

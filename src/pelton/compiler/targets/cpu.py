@@ -66,7 +66,7 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
 
 def precision(options: Options) -> frozenset[str]:
     """f32 is what CPUs compute fastest; strict builds round as the model does."""
-    return frozenset({"quantized", "widen"} if options.strict else {"quantized", "halves", "widen"})
+    return frozenset({"integers", "quantized", "widen"} | (set() if options.strict else {"halves"}))
 
 
 @contextmanager

@@ -9,20 +9,26 @@ from pelton.ir.types import BF16, F16, DType
 from pelton.ops.words import cast
 from pelton.passes.decompose import Takes, decompose
 from pelton.passes.rewriting.report import PassReport
-from pelton.passes.rewriting.rule import node_label
+from pelton.passes.rewriting.rule import node_label, rewrite, rules
 
 from . import halves, lower_precision, quantized, tf32, widen
 
-NO_INTEGERS = "computes quantized ops in f32: no integer kernels yet"
+IN_F32 = "computes products of quantized values in f32"
 
 PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
 
 
+def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """Products of quantized operands in integers, and bytes from one to the next."""
+    return rewrite(graph, rules("integers"), report)
+
+
 def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Computes quantized ops in f32: no integer kernels yet."""
+    """Conversions to and from few bits as arithmetic in f32, and with them the products that stayed between these."""
     for node in filter(quantized.converts, graph.nodes):
         report.fire(report.name, node_label(node))
-    report.says = NO_INTEGERS if report.fired else ""
+    wide = {v for n in graph.nodes if n.op.dequantizes for v in n.outputs}
+    report.says = IN_F32 if any(n.op.product and not wide.isdisjoint(n.inputs) for n in graph.nodes) else ""
     return quantized.in_f32(graph)
 
 
@@ -53,8 +59,12 @@ def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     return _report_new_nodes(graph, widen.widen(graph, takes), report)
 
 
-# Before all rules: rules and CPU kernels then see f32.
-FIRST: tuple[tuple[str, PrecisionPass], ...] = (("quantized", quantized_in_f32), ("halves", wide_halves))
+# Before all other rules, which then see f32 and sums of integers.
+FIRST: tuple[tuple[str, PrecisionPass], ...] = (
+    ("integers", in_integers),
+    ("quantized", quantized_in_f32),
+    ("halves", wide_halves),
+)
 
 # After all rules, which may depend on exact constants.
 PASSES: tuple[tuple[str, PrecisionPass], ...] = (
