@@ -54,7 +54,7 @@ def test_pixels_as_tensorflow_once_had_them():
 
 
 def test_lengths_with_what_nothing_computes_are_refused():
-    with pytest.raises(ModelError, match="lengths of sequences"):
+    with pytest.raises(ModelError, match="sequence lengths"):
         built("""f (float[5,3,4] x, float[1,8,4] w, float[1,8,2] r, int32[3] lens) => (float[1,3,2] c)
               { y, h, c = LSTM <hidden_size: int = 2, clip: float = 0.5> (x, w, r, , lens) }""")
 

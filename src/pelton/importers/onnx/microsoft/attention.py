@@ -13,7 +13,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64
 
 from pelton.importers.onnx.ops.attention import causal_mask, split_heads, merge_heads, repeat_heads
-from pelton.importers.onnx.ops.norm import SMALLER, layer_norm
+from pelton.importers.onnx.ops.norm import FUSED_EPSILON, layer_norm
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 # hides a score, whatever else is added to it, and stays finite
@@ -304,4 +304,4 @@ def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     shown = None
     if n.is_output_used(1):
         shown = n.filled(0, (batch,), I32) if mask is None else n.emit("reduce_sum", mask, axes=(1,), keepdims=False)
-    return layer_norm(n, total, n.input(5), n.input(6), default=SMALLER), shown, total
+    return layer_norm(n, total, n.input(5), n.input(6), default=FUSED_EPSILON), shown, total

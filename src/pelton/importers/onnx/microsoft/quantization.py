@@ -60,7 +60,7 @@ def qlinear_leaky_relu(n: Reading) -> Binding:
 
 @reads("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(n: Reading) -> Binding:
-    """`opset` says of which Softmax: before 13 the axes from `axis` on count as one."""
+    """The attribute `opset` is that of Softmax: before 13 it goes over all axes from `axis` on together."""
     return _result(n, softmax_along(n, _operand(n, 0), n.attr("axis", -1), n.attr("opset", 13)), 3)
 
 

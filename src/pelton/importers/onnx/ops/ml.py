@@ -42,9 +42,7 @@ def emit_post_transform(n: Reading, scores: Value, post: str) -> Value:
         )
         return n.emit("mul", n.emit("mul", n.emit("sign", x), n.emit("sqrt", inner)), number(math.sqrt(2)))
     if post not in ("NONE", "", None):
-        raise n.refuse(
-            f"{n.op} has an unknown post_transform {post!r}; known are NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO, PROBIT"
-        )
+        raise n.refuse(f"{n.op} needs post_transform NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO or PROBIT, got {post!r}")
     return scores
 
 

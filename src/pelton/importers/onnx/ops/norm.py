@@ -1,4 +1,4 @@
-"""Readers of softmax and of the normalisations, absent biases made zeros."""
+"""Readers of softmax and of the normalizations; absent biases become zeros."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pelton.ir.graph import Value
 from .conv import emit_power, emit_root
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
-_EPSILON = 1e-5  # where no schema says so
-SMALLER = 1e-12  # the same for what ONNX Runtime fused
+_EPSILON = 1e-5  # of operators without a schema
+FUSED_EPSILON = 1e-12  # of operators that ONNX Runtime fused
 
 
 @reads("Softmax", "LogSoftmax", "Hardmax")
 def softmax(n: Reading) -> Binding:
-    """Before opset 13 the axes from `axis` on count as one."""
+    """Before opset 13 softmax goes over all axes from `axis` on together."""
     return softmax_along(n, n.input(0), n.attr("axis"), n.opset)
 
 
@@ -35,14 +35,13 @@ def _softmax(n: Reading, x: Value, axis: int) -> Value:
     if x.type.size == 0:
         return x
     best = n.emit("arg_max", x, axis=axis, keepdims=True)
-    places = n.reshape(n.count(x.type.shape[axis]), (x.type.shape[axis], *[1] * (x.type.rank - axis - 1)))
-    return n.cast(n.emit("equal", best, places), x.type.dtype)
+    indices = n.reshape(n.count(x.type.shape[axis]), (x.type.shape[axis], *[1] * (x.type.rank - axis - 1)))
+    return n.cast(n.emit("equal", best, indices), x.type.dtype)
 
 
 @reads("BatchNormalization")
 def batch_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
-    """In training mode by the statistics of the batch, which are mixed into the given ones (before opset 14: with more
-    than one output in use)."""
+    """In training mode the batch's own statistics normalize, and are mixed into the running ones."""
     x, *statistics = n.inputs
     if n.flag("training_mode") and x.type.rank >= 2:
         return _normalize_in_training(n, x, *statistics)
@@ -51,7 +50,7 @@ def batch_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     if n.opset < 9 and not n.flag("spatial", 1):
         raise n.refuse("BatchNormalization with spatial=0 is not supported; export the model with opset 9 or later")
     statistics = [n.cast(s, x.type.dtype) for s in statistics]
-    if x.type.rank == 1:  # the batch, of one channel
+    if x.type.rank == 1:  # a batch of one channel
         return n.reshape(
             n.emit("batch_norm", n.reshape(x, (x.type.size, 1)), *statistics, epsilon=n.attr("epsilon")), x.type.shape
         )
@@ -63,22 +62,26 @@ def _normalize_in_training(
 ) -> tuple[Binding, ...]:
     axes, channels = tuple(a for a in range(x.type.rank) if a != 1), (x.type.shape[1],)
     wide = n.cast(x, mean.type.dtype)
-    middle = n.emit("reduce_mean", wide, axes=axes, keepdims=True)
-    apart = n.emit("sub", wide, middle)
-    spread = n.emit("reduce_mean", n.emit("mul", apart, apart), axes=axes, keepdims=False)
-    middle = n.reshape(middle, channels)
-    own = [n.cast(v, x.type.dtype) for v in (scale, bias, middle, spread)]
+    batch_mean = n.emit("reduce_mean", wide, axes=axes, keepdims=True)
+    centered = n.emit("sub", wide, batch_mean)
+    batch_variance = n.emit("reduce_mean", n.emit("mul", centered, centered), axes=axes, keepdims=False)
+    batch_mean = n.reshape(batch_mean, channels)
+    own = [n.cast(v, x.type.dtype) for v in (scale, bias, batch_mean, batch_variance)]
 
     def mix(old: Value, new: Value) -> Value:
         share = n.attr("momentum")
         return n.emit("add", n.emit("mul", old, n.like(old, share)), n.emit("mul", new, n.like(new, 1 - share)))
 
-    return n.emit("batch_norm", x, *own, epsilon=n.attr("epsilon")), mix(mean, middle), mix(variance, spread)
+    return (
+        n.emit("batch_norm", x, *own, epsilon=n.attr("epsilon")),
+        mix(mean, batch_mean),
+        mix(variance, batch_variance),
+    )
 
 
 @reads("GroupNormalization")
 def group_normalization(n: Reading) -> Binding:
-    """Until opset 20 scale and bias are per group, from 21 on per channel."""
+    """Scale and bias are per group until opset 20, per channel since 21."""
     x, groups = n.input(0), n.attr("num_groups")
     scale, bias = (n.cast(n.input(i), x.type.dtype) for i in (1, 2))
     if n.opset < 21 and groups:
@@ -95,7 +98,7 @@ def layer_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     if n.is_output_used(1) or n.is_output_used(2):
         if n.schema is None:
             raise n.refuse(
-                "LayerNormalization whose mean or deviation is read is only supported as an operator of ai.onnx"
+                "LayerNormalization with its mean or deviation as output is only supported as an operator of ai.onnx"
             )
         return n.body()
     return layer_norm(n, n.input(0), n.input(1), n.optional(2), n.attr("axis", -1))
@@ -113,7 +116,7 @@ def layer_norm(
 @reads("SimplifiedLayerNormalization", domain=MICROSOFT)
 def rms_normalization(n: Reading) -> Binding:
     if n.is_output_used(1):
-        raise n.refuse(f"{n.op} whose deviation is read is not supported")
+        raise n.refuse(f"{n.op} with its deviation as output is not supported")
     return rms_norm(n, n.input(0), n.input(1), n.attr("axis", -1))
 
 
@@ -125,17 +128,17 @@ def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float 
 
 @reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(n: Reading) -> tuple[Binding, ...]:
-    """norm(x + skip + bias); the sum itself is the fourth output."""
+    """norm(x + skip + bias); the fourth output is the sum."""
     if n.is_output_used(1) or n.is_output_used(2):
-        raise n.refuse(f"{n.op} whose mean or deviation is read is not supported")
+        raise n.refuse(f"{n.op} with its mean or deviation as output is not supported")
     simple = n.op.startswith("SkipSimplified")
     bias = n.optional(3 if simple else 4)
     total = n.emit("add", n.input(0), n.input(1))
     total = total if bias is None else n.emit("add", total, bias)
     y = (
-        rms_norm(n, total, n.input(2), default=SMALLER)
+        rms_norm(n, total, n.input(2), default=FUSED_EPSILON)
         if simple
-        else layer_norm(n, total, n.input(2), n.optional(3), default=SMALLER)
+        else layer_norm(n, total, n.input(2), n.optional(3), default=FUSED_EPSILON)
     )
     return y, None, None, total
 

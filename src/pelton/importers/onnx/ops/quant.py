@@ -11,8 +11,8 @@ from pelton.ops.quantize import fits
 from .conv import convolution
 from pelton.importers.onnx.node import Reading, Binding, reads
 
-_BITS = {DType.I2, DType.U2, DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, DType.U16}
-_FEW = {
+_INTEGERS = {DType.I2, DType.U2, DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, DType.U16}
+_SMALL_FLOATS = {
     DType.F8E4M3FN,
     DType.F8E4M3FNUZ,
     DType.F8E5M2,
@@ -26,7 +26,7 @@ _FEW = {
 def _operands(
     n: Reading, x: Value, found: Iterable[Value | None], axis: int, block: int
 ) -> tuple[list[Value], dict[str, int]]:
-    """x with its scale and, where there is one, its zero point; and the attributes that say how these lie along it."""
+    """The operands x, scale and zero point (where present), and the attributes of their axis and block size."""
     given = [v for v in found if v is not None]
     if all(v.type.size == 1 for v in given):
         return [x, *given], {}
@@ -39,8 +39,8 @@ def _operands(
 
 def dequantize(n: Reading, x: Value, scale: Value, zero: Value | None, axis: int = 0, block: int = 0) -> Value:
     """(x − zero) · scale, in the type of the scale."""
-    operands, places = _operands(n, x, (scale, zero), axis, block)
-    return n.emit("dequantize", *operands, **places)
+    operands, layout = _operands(n, x, (scale, zero), axis, block)
+    return n.emit("dequantize", *operands, **layout)
 
 
 def quantize(
@@ -53,9 +53,9 @@ def quantize(
     block: int = 0,
     saturate: bool = True,
 ) -> Value:
-    """x / scale rounded half to even, + zero, saturated. Floats round as a cast does, and their zero is 0."""
-    operands, places = _operands(n, x, (scale, None if to.is_float else zero), axis, block)
-    return n.emit("quantize", *operands, to=to, saturate=saturate or not to.is_float, **places)
+    """x / scale, rounded half to even, + zero, saturated; float types round as casts do and have no zero point."""
+    operands, layout = _operands(n, x, (scale, None if to.is_float else zero), axis, block)
+    return n.emit("quantize", *operands, to=to, saturate=saturate or not to.is_float, **layout)
 
 
 @reads("DequantizeLinear")
@@ -63,7 +63,7 @@ def dequantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
     x, scale, zero = n.input(0), n.input(1), n.optional(2)
     code = n.attr("output_dtype", 0)
     to = n.dtype(code) if code else scale.type.dtype
-    if x.type.dtype not in _BITS | _FEW | {I32} or not scale.type.dtype.is_float or not to.is_float:
+    if x.type.dtype not in _INTEGERS | _SMALL_FLOATS | {I32} or not scale.type.dtype.is_float or not to.is_float:
         return n.foreign()
     return n.cast(
         dequantize(
@@ -91,7 +91,7 @@ def quantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
         within = n.dtype(precision)
     else:
         within = F64 if F64 in (x.type.dtype, scale.type.dtype) or not x.type.dtype.is_float else F32
-    if to not in _BITS | _FEW or not within.is_float:
+    if to not in _INTEGERS | _SMALL_FLOATS or not within.is_float:
         return n.foreign()
     return quantize(
         n,
@@ -119,7 +119,7 @@ def qlinear_matmul(n: Reading) -> Binding:
 
 @reads("QLinearConv")
 def qlinear_conv(n: Reading) -> Binding:
-    """The bias is in 32-bit integers of scale x · w."""
+    """The bias has 32-bit integers, whose scale is x_scale · w_scale."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
     bias = n.optional(8)
     if bias is not None:

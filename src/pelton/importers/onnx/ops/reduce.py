@@ -1,4 +1,4 @@
-"""Readers of reductions, arg-extrema, cumulative sums and products, and top-k."""
+"""Readers of reductions, argmin and argmax, cumulative sums and products, and top-k."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ REDUCTIONS = {
 
 _OF_FLOATS = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
 
-# what is left of an empty axis: nothing is larger, nothing is smaller
-_OF_NOTHING: dict[str, Callable[[DType], float]] = {
+# reductions of empty axes give the neutral element of the element type
+_NEUTRAL: dict[str, Callable[[DType], float]] = {
     "reduce_max": lambda d: d.lowest,
     "reduce_min": lambda d: d.highest,
     "reduce_log_sum_exp": lambda d: -np.inf,
@@ -38,8 +38,10 @@ _OF_NOTHING: dict[str, Callable[[DType], float]] = {
 
 @reads(*REDUCTIONS)
 def reduction(n: Reading) -> Binding:
-    """The axes are an attribute until opset 17 (ReduceSum: 12), an input after. None means all, unless
-    noop_with_empty_axes. Roots and logarithms of integers are rounded towards zero."""
+    """Axes are an attribute until opset 17 (ReduceSum: 12), an input since; without axes, all are reduced.
+
+    With noop_with_empty_axes, none are then. Roots and logarithms of integers are rounded towards zero.
+    """
     x = n.input(0)
     if n.op in _OF_FLOATS and x.type.dtype.is_integer:
         return n.cast(_reduce_with_attributes(n, n.cast(x, F64)), x.type.dtype)
@@ -49,7 +51,7 @@ def reduction(n: Reading) -> Binding:
 def _reduce_with_attributes(n: Reading, x: Value) -> Value:
     by_input = n.opset >= (13 if n.op == "ReduceSum" else 18)
     axes = n.some_integers(1, "axes") if by_input else n.attr("axes")
-    # what is done to each element before they are reduced, and after, is done
+    # reductions over no axes still apply their function to each element
     if not axes and n.flag("noop_with_empty_axes"):
         each = {
             "reduce_l1": lambda: n.emit("abs", x),
@@ -62,9 +64,9 @@ def _reduce_with_attributes(n: Reading, x: Value) -> Value:
 
 
 def emit_reduction(n: Reading, word: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
-    if x.type.size == 0 and word in _OF_NOTHING:
+    if x.type.size == 0 and word in _NEUTRAL:
         shape = tuple(1 if i in axes else d for i, d in enumerate(x.type.shape) if keepdims or i not in axes)
-        return n.expand(n.like(x, _OF_NOTHING[word](x.type.dtype)), shape)
+        return n.expand(n.like(x, _NEUTRAL[word](x.type.dtype)), shape)
     if x.type.rank == 0:
         return n.emit(word, n.reshape(x, (1,)), axes=(0,), keepdims=False)
     return n.emit(word, x, axes=axes, keepdims=keepdims)
@@ -94,7 +96,7 @@ def cumulative(n: Reading) -> Binding:
 
 @reads("TopK")
 def top_k(n: Reading) -> tuple[Binding, ...]:
-    """k is an attribute before opset 10, an input since. One that a run computes is no more than there are elements."""
+    """k is an attribute before opset 10, an input since; a dynamic k is clamped to the axis's size."""
     x = n.input(0)
     axis = n.axis(n.attr("axis", -1), x.type.rank)
     (k,) = (n.attr("k"),) if n.opset < 10 else n.integers(1, "k")

@@ -1,4 +1,4 @@
-"""Readers of recurrent networks: absent operands become zeros, defaults are written out."""
+"""Readers of recurrent networks: absent operands become zeros, defaults become explicit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 @reads("LSTM", "GRU", "RNN")
 def recurrent(n: Reading) -> tuple[Binding, ...]:
-    """Inputs x, w, r, b, lengths, initial_h and for LSTM initial_c, peepholes. What lengths mean is written out."""
+    """Inputs are x, w, r, b, lengths, initial_h and, for LSTM, initial_c and peepholes; lengths become explicit ops."""
     x, w, r = n.input(0), n.input(1), n.input(2)
     if x.type.rank != 3 or r.type.rank != 3:
         raise n.refuse(f"{n.op} needs an input and recurrent weights of rank 3, got {x.type} and {r.type}")
@@ -60,37 +60,37 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
     known = n.known(lengths)
     if lengths is None or known is not None and not isinstance(time, Dim) and (known == time).all():
         return _restore_layout(n, n.emit_all(n.op.lower(), *operands, **attrs), batch_first)
-    astray = (
+    is_out_of_range = (
         known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time)
     )
-    if lengths.type.rank != 1 or not equal(lengths.type.size, batch) or astray:
+    if lengths.type.rank != 1 or not equal(lengths.type.size, batch) or is_out_of_range:
         raise n.refuse(
             f"{n.op} needs a length from 0 to {time} for each of {batch} sequences, got"
             f" {lengths.type if known is None else known.tolist()}"
         )
     first = attrs["activations"][0].lower()
-    holds = (
+    can_hold_cell = (
         n.op != "LSTM"
         or not n.is_output_used(2)
         or not attrs["clip"]
         and first in ("sigmoid", "hardsigmoid")
         and not attrs["activation_alpha"]
     )
-    if not holds:
+    if not can_hold_cell:
         raise n.refuse(
-            f"{n.op} with lengths of sequences and the last cell is computed without a clip, with sigmoid gates of the"
-            " usual slope; leave the lengths out where all are whole, or the last cell where nobody reads it"
+            f"{n.op} with sequence lengths and its last cell as output needs sigmoid gates of default slope and no"
+            " clip; leave the lengths out if all sequences are whole, or that output if it is unused"
         )
     return _restore_layout(n, _emit_with_lengths(n, operands, attrs, n.cast(lengths, I64)), batch_first)
 
 
 def _restore_layout(n: Reading, found: Sequence[Value], batch_first: bool) -> tuple[Binding, ...]:
-    """What time steps give, batch first where the model has it so."""
+    """Moves the batch axis of the outputs first where the model has batch first."""
     y, *ends = found
     return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if batch_first else (y, *ends)
 
 
-_HELD = 1e4  # what closes a gate, or opens it, whatever is added to it: e⁻¹⁰⁰⁰⁰ is 0
+_SATURATING = 1e4  # closes or opens a sigmoid gate whatever is added to it, since e⁻¹⁰⁰⁰⁰ is 0
 
 
 def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> list[Value]:
@@ -122,8 +122,8 @@ def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any],
         y, _, *cell = n.emit_all(n.op.lower(), given, own_w, *own, **how)
         last = n.emit("sub", lengths, n.constant(1, I64))
         h = n.emit("gather_nd", n.reshape(y, (time, batch, attrs["hidden"])), stack_indices(n, last, n.count(batch)))
-        there = n.reshape(n.emit("greater_equal", last, n.constant(0, I64)), (batch, 1))
-        h = n.emit("where", there, n.reshape(h, (1, batch, attrs["hidden"])), own[2])
+        is_nonempty = n.reshape(n.emit("greater_equal", last, n.constant(0, I64)), (batch, 1))
+        h = n.emit("where", is_nonempty, n.reshape(h, (1, batch, attrs["hidden"])), own[2])
         y = n.emit("where", inside, y, n.like(y, 0))
         if back:
             y = n.reshape(reverse_sequences(n, n.reshape(y, (time, batch, attrs["hidden"])), lengths, 0), y.type.shape)
@@ -135,12 +135,14 @@ def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any],
 
 
 def _hold_cell(n: Reading, x: Value, w: Value, inside: Value) -> tuple[Value, Value]:
-    """One more feature, 1 behind the end of a sequence: it closes the input gate and opens the forget gate, so that the
-    cell stays what it is."""
+    """Adds a feature that is 1 past the end of a sequence, where it keeps the cell.
+
+    Its weights close the input gate and open the forget gate.
+    """
     time, batch = x.type.shape[:2]
     beyond = n.reshape(n.cast(n.emit("logical_not", inside), x.type.dtype), (time, batch, 1))
     gates = np.zeros((1, 4, w.type.shape[1] // 4, 1))
-    gates[:, 0], gates[:, 2] = -_HELD, _HELD
+    gates[:, 0], gates[:, 2] = -_SATURATING, _SATURATING
     return n.emit("concat", x, beyond, axis=2), n.emit(
         "concat", w, n.constant(gates.reshape(1, -1, 1), w.type.dtype), axis=2
     )

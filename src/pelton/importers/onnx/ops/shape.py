@@ -17,9 +17,9 @@ from pelton.ops.shape import length
 from pelton.importers.onnx.file import array_of, dense
 from pelton.importers.onnx.node import Reading, Binding, reads
 
-HUGE = 1 << 26  # more elements than a constant of the importer's own may have
-FEW = 64  # elements of a range that are reckoned with one by one
-END = (1 << 31) - 1  # what exporters write for "up to the end"
+MAX_CONSTANT = 1 << 26  # elements of a constant that the importer computes
+MAX_RANGE = 64  # elements of a range whose sizes are kept one by one
+END = (1 << 31) - 1  # exporters write this or more for "up to the end"
 
 
 # --- constants and shapes
@@ -75,25 +75,26 @@ def range_(n: Reading) -> Binding:
         np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta)
     )
     count = max(0, math.ceil((last - first) / step)) if isinstance(first, float) else len(range(first, last, step))
-    if count > HUGE:
-        raise n.refuse(f"Range from {first} to {last} by {step} has {count} elements; at most {HUGE} are supported")
+    if count > MAX_CONSTANT:
+        raise n.refuse(
+            f"Range from {first} to {last} by {step} has {count} elements; at most {MAX_CONSTANT} are supported"
+        )
     return n.constant(first + np.arange(count) * step, n.input(0).type.dtype)
 
 
 def _range_of_dynamic_length(n: Reading, first: Size, last: Size, step: Any) -> Binding:
-    """start + step · (0, 1, …), the number of elements being what a run decides."""
+    """first + step · (0, 1, …), with a dynamic number of elements."""
     if (
         not isinstance(step, (int, float))
         or step != int(step)
         or not all(isinstance(x, (int, Dim)) or x == int(x) for x in (first, last))
     ):
         raise n.refuse(
-            f"Range needs whole numbers where its length depends on sizes that only a run decides, got {first} to"
-            f" {last} by {step}"
+            f"Range needs integers where its length depends on dynamic dimensions, got {first} to {last} by {step}"
         )
     step, dtype = int(step), n.input(0).type.dtype
     count = length(first if isinstance(first, Dim) else int(first), last if isinstance(last, Dim) else int(last), step)
-    if is_known(count) and count <= FEW and dtype.is_integer:
+    if is_known(count) and count <= MAX_RANGE and dtype.is_integer:
         return n.builder.from_sizes(
             np.array([first + i * step for i in range(count)], object), dtype, next(filter(None, n.node.output), "")
         )
@@ -110,46 +111,47 @@ def eye_like(n: Reading) -> Binding:
         rows, columns = x.type.shape
         below = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.constant(n.attr("k"), I64))
         return n.cast(n.emit("equal", n.count(columns), below), x.type.dtype if to is None else n.dtype(to))
-    if x.type.rank != 2 or x.type.size > HUGE:
-        raise n.refuse(f"EyeLike needs a matrix of at most {HUGE} elements, got {x.type}")
+    if x.type.rank != 2 or x.type.size > MAX_CONSTANT:
+        raise n.refuse(f"EyeLike needs a matrix of at most {MAX_CONSTANT} elements, got {x.type}")
     return n.constant(
         np.eye(x.type.shape[0], x.type.shape[1], n.attr("k")), x.type.dtype if to is None else n.dtype(to)
     )
 
 
-# --- one shape to another
+# --- reshaping
 
 
 @reads("Reshape")
 def reshape(n: Reading) -> Binding:
-    """0 keeps the size at that place (unless allowzero), −1 takes what is left."""
-    x, wanted = n.input(0), n.integers(1, "shape")
-    sizes = list(wanted)
+    """0 keeps the size of that axis (unless allowzero), −1 takes the remaining elements."""
+    x, target = n.input(0), n.integers(1, "shape")
+    sizes = list(target)
     for i, d in enumerate(sizes):
         if d == 0 and not n.flag("allowzero"):
             if i >= x.type.rank:
-                raise n.refuse(f"Reshape to {list(wanted)} keeps the size of axis {i}, which {x.type} does not have")
+                raise n.refuse(
+                    f"Reshape to {list(target)} needs an axis {i} whose size 0 keeps, but the input is {x.type}"
+                )
             sizes[i] = x.type.shape[i]
     if sizes.count(-1) == 1:
         rest = math.prod(d for d in sizes if isinstance(d, Dim) or d != -1)
-        left = exact(x.type.size, rest) if rest else None
-        if left is None:
+        remaining = exact(x.type.size, rest) if rest else None
+        if remaining is None:
             _compare_with_symbols(x.type.shape, sizes)
-            # says what it depends on, if it does
+            # raises Undecided if it depends on dynamic dimensions
             equal(x.type.size // rest * rest if rest else 0, x.type.size)
-            raise n.refuse(f"Reshape of {x.type} to {list(wanted)} leaves no whole size for -1")
-        sizes[sizes.index(-1)] = left
+            raise n.refuse(f"Reshape of {x.type} to {list(target)} leaves no whole size for -1")
+        sizes[sizes.index(-1)] = remaining
     elif math.prod(sizes) != x.type.size:
         _compare_with_symbols(x.type.shape, sizes)
     if any(d < 0 for d in sizes):
-        raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(wanted)}")
+        raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(target)}")
     return n.reshape(x, sizes)
 
 
-def _compare_with_symbols(shape: Sequence[Size], wanted: Sequence[Size]) -> None:
-    """Where an exporter left a number in a shape, the size that it had in the place of a symbol: asks whether it is
-    that."""
-    for d, size in zip(shape, wanted):
+def _compare_with_symbols(shape: Sequence[Size], target: Sequence[Size]) -> None:
+    """Raises Undecided if a target size may equal the dynamic dimension of its axis: exporters bake such sizes."""
+    for d, size in zip(shape, target):
         if isinstance(d, Dim) and not isinstance(size, Dim) and size > 0:
             equal(d, size)
 
@@ -192,15 +194,15 @@ def transpose(n: Reading) -> Binding:
 
 @reads("Expand")
 def expand(n: Reading) -> Binding:
-    """Both ways: a 1 in the wanted shape keeps the size there is."""
-    x, wanted = n.input(0), n.integers(1, "shape")
+    """Broadcasts in both directions: a 1 in the target shape keeps the input's size."""
+    x, target = n.input(0), n.integers(1, "shape")
     try:
-        return n.expand(x, broadcast_shapes(x.type.shape, wanted))
+        return n.expand(x, broadcast_shapes(x.type.shape, target))
     except Undecided:
         raise
     except ValueError:
         raise n.refuse(
-            f"Expand needs a shape that broadcasts with its input, got {list(wanted)} and {x.type}"
+            f"Expand needs a shape that broadcasts with its input, got {list(target)} and {x.type}"
         ) from None
 
 
@@ -209,7 +211,7 @@ def tile(n: Reading) -> Binding:
     return n.emit("tile", n.input(0), repeats=n.integers(1, "repeats"))
 
 
-# --- joining and cutting
+# --- concatenating, splitting and slicing
 
 
 @reads("Concat")
@@ -221,8 +223,10 @@ def concat(n: Reading) -> Binding:
 
 @reads("Split")
 def split(n: Reading) -> tuple[Binding, ...]:
-    """Sizes are an attribute before opset 13, an input since; without them, or with num_outputs (18), the parts are
-    equal, the last one shorter."""
+    """Sizes are an attribute before opset 13, an input since.
+
+    Without them, or with num_outputs (18), parts are equal, except that the last may be smaller.
+    """
     x = n.input(0)
     axis = n.axis(n.attr("axis", 0), x.type.rank)
     whole, parts = x.type.shape[axis], len(n.node.output)
@@ -237,7 +241,7 @@ def split(n: Reading) -> tuple[Binding, ...]:
         sizes = [minimum(chunk, maximum(0, whole - i * chunk)) for i in range(parts)]
     elif not equal(sum(sizes), whole) or any(s < 0 for s in sizes) or len(sizes) < len(n.node.output):
         raise n.refuse(
-            f"Split needs a size per output that sum up to {whole}, got {list(sizes)} for {len(n.node.output)}"
+            f"Split needs a size per output, which sum up to {whole}, got {list(sizes)} for {len(n.node.output)}"
         )
     ends = list(accumulate(sizes))
     return tuple(
@@ -248,17 +252,16 @@ def split(n: Reading) -> tuple[Binding, ...]:
 
 @reads("Slice")
 def slice_(n: Reading) -> Binding:
-    """Attributes before opset 10, inputs since. Ends and starts beyond the tensor are clamped, negative ones count from
-    the end."""
+    """Bounds are attributes before opset 10, inputs since; they are clamped, and negative ones count from the end."""
     x = n.input(0)
     if n.opset < 10:
         starts, ends, axes, steps = n.attr("starts"), n.attr("ends"), n.attr("axes"), None
     else:
-        told = [v.type for i in range(1, 5) if (v := n.optional(i)) is not None]
-        if any(t.rank > 1 or t.known and t.size > x.type.rank for t in told):
+        given = [v.type for i in range(1, 5) if (v := n.optional(i)) is not None]
+        if any(t.rank > 1 or t.known and t.size > x.type.rank for t in given):
             raise n.refuse(
                 f"Slice of {x.type} needs vectors of at most {x.type.rank} starts, ends, axes and steps, got"
-                f" {', '.join(map(str, told))}"
+                f" {', '.join(map(str, given))}"
             )
         starts, ends = n.integers(1, "starts"), n.integers(2, "ends")
         axes, steps = n.some_integers(3, "axes"), n.some_integers(4, "steps")
@@ -280,13 +283,13 @@ def slice_(n: Reading) -> Binding:
 
 
 def _clamp_bounds(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[Size, Size, int]:
-    """Where a slice starts and ends on an axis of this size; −1 ends a negative step behind the first element."""
+    """Clamped start, end and step of a slice of an axis; an end of −1 with a negative step includes element 0."""
     if is_known(start, end, size):
         return slice(start, end, step).indices(size)
     low, high = (0, size) if step > 0 else (-1, size - 1)
 
-    def place(at: Size) -> Size:
-        if not isinstance(at, Dim) and abs(at) >= END:  # the end, from whichever side
+    def clamp(at: Size) -> Size:
+        if not isinstance(at, Dim) and abs(at) >= END:  # the last element in the direction of the sign
             return high if at > 0 else low
         at = at if at >= 0 else at + size
         if (
@@ -294,11 +297,11 @@ def _clamp_bounds(n: Reading, start: Size, end: Size, step: int, size: Size) -> 
             and not isinstance(size, Dim)
             and any(s.name in n.program.unspecified for s in dims.symbols(at))
         ):
-            # nobody said how large it may be
-            raise Undecided(f"whether there are {at} elements to take of {size}", high - at, ">=")
+            # its bounds are unspecified
+            raise Undecided(f"whether a slice up to {at} fits an axis of {size}", high - at, ">=")
         return minimum(maximum(at, low), high)
 
-    return place(start), place(end), step
+    return clamp(start), clamp(end), step
 
 
 @reads("Pad")
@@ -322,7 +325,7 @@ def pad(n: Reading) -> Binding:
 
 @reads("Trilu")
 def trilu(n: Reading) -> Binding:
-    """A diagonal that depends on the data is compared with the places."""
+    """A diagonal that depends on the data is compared with column − row."""
     x, given, upper = n.input(0), n.optional(1), n.flag("upper")
     if given is None or n.builder.elements(given) is not None:
         (k,) = n.some_integers(1, "diagonal") or (0,)

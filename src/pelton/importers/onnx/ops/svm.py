@@ -26,7 +26,7 @@ def svm_regressor(n: Reading) -> Binding:
 
 
 def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
-    """How near each row is to each support vector."""
+    """The kernel function of each row and support vector, [rows, vectors]."""
     kind, (gamma, coefficient, degree) = n.attr("kernel_type", "LINEAR"), (*floats(n, "kernel_params", x), 0, 0, 0)[:3]
     if not equal(vectors.shape[1], x.type.shape[1]):
         raise n.refuse(f"{n.op} needs support vectors of {x.type.shape[1]} features, got {vectors.shape[1]}")
@@ -51,8 +51,10 @@ def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
 
 @reads("SVMClassifier", domain=ML)
 def svm_classifier(n: Reading) -> tuple[Binding, ...]:
-    """Pairs of classes vote for one of theirs; without support vectors, a class is what has the largest score. Scores
-    are those of pairs (or classes), or where it is told how, probabilities of classes made of those of pairs."""
+    """Each pair of classes votes for one of both; without support vectors, the class with the largest score wins.
+
+    Scores are per pair (or per class); with prob_a and prob_b, class probabilities coupled from those of pairs.
+    """
     x, post = features(n), n.attr("post_transform", "NONE")
     classes = max(len(n.attr("classlabels_ints") or ()), len(n.attr("classlabels_strings") or ()))
     counts, rho, a, b = (
@@ -72,15 +74,15 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
             or (a.size != b.size)
         ):
             raise n.refuse(
-                f"SVMClassifier of {classes} classes needs numbers of vectors for each, {classes - 1} coefficients per"
+                f"SVMClassifier of {classes} classes needs vectors_per_class for each, {classes - 1} coefficients per"
                 f" vector, {pairs} rho, and as many prob_a and prob_b or none; got {counts.size}, {w.size}, {rho.size},"
                 f" {a.size} and {b.size}"
             )
-        weights, ours = _pair_weights(w.reshape(classes - 1, -1), counts)
+        weights, signs = _pair_weights(w.reshape(classes - 1, -1), counts)
         near = _kernel(n, x, _vectors(n, x, int(counts.sum())))
         scores = n.emit("add", n.emit("matmul", near, n.constant(weights)), n.constant(rho[:pairs]))
         won = n.cast(n.emit("greater", scores, n.like(scores, 0)), F32)
-        votes = n.emit("add", n.emit("matmul", won, n.constant(ours)), n.constant(np.maximum(-ours, 0).sum(0)))
+        votes = n.emit("add", n.emit("matmul", won, n.constant(signs)), n.constant(np.maximum(-signs, 0).sum(0)))
     else:
         if not rho.size or not equal(w.size, classes * x.type.shape[1]):
             raise n.refuse(
@@ -92,7 +94,7 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
         )
         votes, a = scores, a[:0]
     best = n.emit("arg_max", votes, axis=1, keepdims=False)
-    # as ONNX Runtime has it: a rho for one pair, so the label says on which side
+    # as in ONNX Runtime: with one rho for more than two classes, the label is the sign of the best score
     if rho.size == 1 and classes > 2:
         if n.attr("classlabels_strings"):
             return n.foreign()
@@ -100,7 +102,7 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
             n.emit("greater", n.emit("reduce_max", votes, axes=(1,), keepdims=False), n.like(votes, 0)), I64
         )
     elif rho.size == 1 and not a.size and (w >= 0).all():
-        # scores of weights that are all positive are taken for probabilities
+        # as in ONNX Runtime: if no weight is negative, scores are taken for probabilities
         top = n.emit("reduce_max", votes, axes=(1,), keepdims=False)
         labels = emit_labels(
             n, n.emit("where", n.emit("greater_equal", top, n.like(top, 0.5)), n.constant(1, I64), best)
@@ -116,15 +118,15 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
 
 
 def _pair_weights(w: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The weight of each vector for each pair of classes, [vectors, pairs], and signs of classes, [pairs, classes]."""
+    """The weight of each vector for each pair of classes, [vectors, pairs], and signs of votes, [pairs, classes]."""
     end = np.cumsum(counts)
     of = [slice(e - c, e) for e, c in zip(end, counts)]
     first, second = np.triu_indices(counts.size, 1)
-    weights, ours = np.zeros((end[-1], first.size), w.dtype), np.zeros((first.size, counts.size), np.float32)
+    weights, signs = np.zeros((end[-1], first.size), w.dtype), np.zeros((first.size, counts.size), np.float32)
     for p, (i, j) in enumerate(zip(first, second)):
         weights[of[i], p], weights[of[j], p] = w[j - 1, of[i]], w[i, of[j]]
-        ours[p, i], ours[p, j] = 1, -1
-    return weights, ours
+        signs[p, i], signs[p, j] = 1, -1
+    return weights, signs
 
 
 def _vectors(n: Reading, x: Value, count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Readers of operators that split texts: the number of parts depends on data, so that only scripts run them."""
+"""Readers of string operators with data-dependent output shapes, which only scripts run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 def string_normalizer(n: Reading) -> tuple[Binding, ...]:
     if n.input(0).type.rank not in (1, 2) or n.attr("case_change_action") not in ("NONE", "LOWER", "UPPER"):
         raise n.refuse(
-            "StringNormalizer needs a vector of texts or a row of them, and NONE, LOWER or UPPER, got"
+            "StringNormalizer needs strings of shape [n] or [1, n], and case_change_action NONE, LOWER or UPPER, got"
             f" {n.input(0).type} and {n.attr('case_change_action')!r}"
         )
     raise n.data_dependent_control()

@@ -1,4 +1,4 @@
-"""Readers of one step of training's optimizers: Adagrad, Adam and Momentum, pointwise over each of their tensors."""
+"""Readers of one step of the optimizers Adagrad, Adam and Momentum, pointwise over each of their tensors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class TrainingStep:
         return self.n.emit(op, *(x if isinstance(x, Value) else self.n.constant(x, self.dtype) for x in operands))
 
     def regularize(self, x: Value, gradient: Value) -> Value:
-        """The gradient with what keeps the weights small."""
+        """The gradient with that of the L2 penalty on weights."""
         norm = self.n.attr("norm_coefficient", 0.0)
         return self("add", self("mul", x, norm), gradient) if norm else gradient
 
     def after_first_step(self, first: Value | float, after: Value | float) -> Value:
-        """One thing in the first step, another one after it."""
+        """`first` in the first step, `after` in later ones."""
         return self("where", self("greater", self.count, 0.0), after, first)
 
     def mix(self, old: Value, new: Value, share: float) -> Value:
@@ -36,11 +36,11 @@ class TrainingStep:
 
 
 def _tensors(n: Reading, kinds: int) -> list[tuple[Value, ...]]:
-    """For each tensor itself, its gradient and what is remembered of it: inputs come kind by kind."""
+    """Groups the inputs, which come kind by kind, to (tensor, gradient, states…) per tensor."""
     rest = [n.input(i) for i in range(2, len(n.bindings))]
     if not rest or len(rest) % kinds:
         raise n.refuse(
-            f"{n.op} needs a learning rate, a count and {kinds} tensors for each that it trains, got {len(rest)}"
+            f"{n.op} needs a learning rate, a step count and {kinds} tensors for each trained one, got {len(rest)}"
             " tensors"
         )
     count = len(rest) // kinds
@@ -68,7 +68,7 @@ def adagrad(n: Reading) -> tuple[Binding, ...]:
 
 @reads("Adam", domain=_TRAINING)
 def adam(n: Reading) -> tuple[Binding, ...]:
-    """Steps by running means of gradients and of their squares, corrected for where those began."""
+    """Steps by running means of gradients and of their squares, corrected for their bias towards zero."""
     alpha, beta, found = n.attr("alpha"), n.attr("beta"), []
     for x, gradient, mean, squares in _tensors(n, 4):
         at = TrainingStep(n, x.type.dtype)
@@ -86,14 +86,14 @@ def adam(n: Reading) -> tuple[Binding, ...]:
 
 @reads("Momentum", domain=_TRAINING)
 def momentum(n: Reading) -> tuple[Binding, ...]:
-    """Steps by what is left of earlier ones and the gradient; in mode nesterov looking one step ahead."""
+    """Steps by a decaying sum of gradients; mode nesterov looks one step ahead."""
     alpha, found = n.attr("alpha"), []
-    for x, gradient, speed in _tensors(n, 3):
+    for x, gradient, velocity in _tensors(n, 3):
         at = TrainingStep(n, x.type.dtype)
         g = at.regularize(x, gradient)
-        speed = at(
-            "add", at("mul", speed, alpha), at("mul", g, at.after_first_step(1.0, at("mul", 1.0, n.attr("beta"))))
+        velocity = at(
+            "add", at("mul", velocity, alpha), at("mul", g, at.after_first_step(1.0, at("mul", 1.0, n.attr("beta"))))
         )
-        along = at("add", g, at("mul", speed, alpha)) if n.attr("mode") == "nesterov" else speed
-        found.append((at("sub", x, at("mul", at.rate, along)), speed))
+        along = at("add", g, at("mul", velocity, alpha)) if n.attr("mode") == "nesterov" else velocity
+        found.append((at("sub", x, at("mul", at.rate, along)), velocity))
     return _by_kind(found)

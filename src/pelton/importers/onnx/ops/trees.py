@@ -33,43 +33,42 @@ _JOINS = {"SUM": "sum", "AVERAGE": "sum", "MIN": "min", "MAX": "max"}
 
 @dataclass
 class Forest:
-    """Branches as ONNX has them, one behind the other. What `yes`, `no` and `roots` say is a branch, or a leaf where it
-    is LEAVES and more."""
+    """The branches of all trees, as in ONNX. `yes`, `no` and `roots` index branches, or leaves from LEAVES on."""
 
     split: np.ndarray
     feature: np.ndarray
     mode: np.ndarray
     yes: np.ndarray
     no: np.ndarray
-    missing: np.ndarray  # whether NaN goes to `yes` whatever the mode
+    missing: np.ndarray  # whether NaN goes to `yes` in any mode
     roots: np.ndarray
-    sets: list[np.ndarray] = field(default_factory=list)  # what each MEMBER asks for
+    sets: list[np.ndarray] = field(default_factory=list)  # the set of each MEMBER branch
 
 
 LEAVES = 1 << 30
-# so many parts can be walked at once by the threads, where there are many trees to walk
-PARTS, MANY = 16, 256
+PARTS = 16  # of a large forest, which threads walk in parallel
+MIN_PARALLEL_TREES = 256
 
 
 def _without_equalities(f: Forest) -> Forest:
-    """Without equalities: x = v is x ≤ v and not x < v; a set is asked for member by member."""
-    unusual = np.flatnonzero(f.mode >= EQ)
-    if not unusual.size:
+    """Replaces equalities by inequalities: x = v is x ≤ v and not x < v; sets are tested member by member."""
+    equalities = np.flatnonzero(f.mode >= EQ)
+    if not equalities.size:
         return f
     columns = {k: list(getattr(f, k)) for k in ("split", "feature", "mode", "yes", "no", "missing")}
     sets = iter(f.sets)
 
-    def is_equal(i: int, value: float, yes: int, no: int, missing: bool) -> None:
+    def replace_equality(i: int, value: float, yes: int, no: int, missing: bool) -> None:
         for k, v in dict(split=value, mode=LEQ, yes=len(columns["mode"]), no=no, missing=missing).items():
             columns[k][i] = v
         for k, v in dict(split=value, feature=columns["feature"][i], mode=LT, yes=no, no=yes, missing=False).items():
             columns[k].append(v)
 
-    for i in unusual:
+    for i in equalities:
         yes, no, missing = f.yes[i], f.no[i], bool(f.missing[i])
-        # NaN is equal to nothing: it goes to `yes` without being told
+        # NaN differs from all values: it goes to `yes` whatever `missing` is
         if f.mode[i] == NEQ:
-            is_equal(int(i), f.split[i], no, yes, False)
+            replace_equality(int(i), f.split[i], no, yes, False)
             continue
         at = int(i)
         members = next(sets) if f.mode[i] == MEMBER else f.split[i : i + 1]
@@ -79,7 +78,7 @@ def _without_equalities(f: Forest) -> Forest:
             others = no
             if k + 1 < len(members):
                 others = len(columns["mode"]) + 1
-            is_equal(at, member, yes, others, missing and k == 0)
+            replace_equality(at, member, yes, others, missing and k == 0)
             if k + 1 < len(members):
                 for column in columns.values():
                     column.append(column[i])
@@ -89,7 +88,7 @@ def _without_equalities(f: Forest) -> Forest:
 
 
 def _measure_depths(roots: int, child: np.ndarray, inner: np.ndarray) -> np.ndarray | None:
-    """How many steps a row may take in each tree; None where they lead in a circle."""
+    """The depth of each tree; None if a tree has a cycle."""
     depth = np.zeros(roots, np.int32)
     at = np.arange(roots) * child.size + np.arange(roots)  # (tree, slot), as one number
     for level in range(int(inner.sum()) + 1):
@@ -112,7 +111,7 @@ def emit_trees(
     targets: int,
     join: str,
 ) -> Value:
-    """The trees over rows of x: each branch has two slots behind the roots, for what it leads to."""
+    """Evaluates the trees on rows of x; slots are the roots, then two per branch for its children."""
     f, dtype = _without_equalities(forest), x.type.dtype
     count, roots = f.mode.size, f.roots.size
     ends = np.concatenate([f.roots, f.yes, f.no])
@@ -125,20 +124,19 @@ def emit_trees(
         or (target >= targets).any()
     ):
         raise n.refuse(
-            f"{n.op} has nodes that lead to nodes, features (of {features}) or targets (of {targets}) that there"
-            " are not"
+            f"{n.op} has nodes that refer to nonexistent nodes, features (of {features}) or targets (of {targets})"
         )
     split = f.split.astype(dtype.numpy)
     below = (f.mode == LT) | (f.mode == GTE)
     split[below] = np.where(np.isneginf(split[below]), np.nan, np.nextafter(split[below], dtype.numpy.type(-np.inf)))
-    tiny = np.finfo(dtype.numpy).tiny  # kernels take what is smaller for zero
+    tiny = np.finfo(dtype.numpy).tiny  # kernels flush subnormals to zero
     split = np.where(
         np.abs(split) >= tiny, split, np.where(split < 0, -tiny, np.where(np.isnan(split), split, 0))
     ).astype(dtype.numpy)
-    turned = (f.mode == GTE) | (f.mode == GT)
-    first, second = np.where(turned, f.no, f.yes), np.where(turned, f.yes, f.no)
-    # NaN is not at most anything: where it goes first is said
-    feature = np.where(turned ^ (f.missing != 0), ~f.feature, f.feature)
+    is_swapped = (f.mode == GTE) | (f.mode == GT)
+    first, second = np.where(is_swapped, f.no, f.yes), np.where(is_swapped, f.yes, f.no)
+    # NaN fails every comparison; a complemented feature sends it to the first child
+    feature = np.where(is_swapped ^ (f.missing != 0), ~f.feature, f.feature)
     slot = np.concatenate([f.roots, np.stack([first, second], 1).reshape(-1)])
     inner, branch = slot < LEAVES, np.where(slot < LEAVES, slot, 0)
     place = np.arange(slot.size)
@@ -149,7 +147,7 @@ def emit_trees(
     child = gather_by_slot(roots + 2 * np.arange(count), place - 1)
     depth = _measure_depths(roots, child, inner)
     if depth is None:
-        raise n.refuse(f"{n.op} has a tree whose nodes lead in a circle")
+        raise n.refuse(f"{n.op} has a tree with a cycle")
     tables = (
         gather_by_slot(split, np.nan).astype(dtype.numpy),
         *(
@@ -158,7 +156,7 @@ def emit_trees(
         ),
         np.asarray(weight),
     )
-    parts = PARTS if roots >= MANY else 1
+    parts = PARTS if roots >= MIN_PARALLEL_TREES else 1
     y = n.emit("trees", x, *(n.constant(t) for t in tables), targets=targets, parts=parts, join=join)
     y = n.reshape(y, y.type.shape[1:]) if parts == 1 else n.emit(f"reduce_{join}", y, axes=(0,), keepdims=False)
     return y if join == "sum" else n.emit("where", n.emit("equal", y, n.like(y, initial_value(join))), n.like(y, 0), y)
@@ -184,7 +182,9 @@ def tree_ensemble(n: Reading) -> Binding:
         or (roots < 0).any()
         or (roots >= modes.size).any()
     ):
-        raise n.refuse("TreeEnsemble needs a split, a feature and two ends for every node, and roots among them")
+        raise n.refuse(
+            "TreeEnsemble needs a split, a feature and two children for every node, and tree_roots among them"
+        )
     members = n.attr("membership_values")
     sets = []
     if members is not None:
@@ -194,9 +194,9 @@ def tree_ensemble(n: Reading) -> Binding:
         ]
     if len(sets) != (modes == MEMBER).sum():
         raise n.refuse(
-            "TreeEnsemble needs membership values for all nodes that ask for members, each set with a NaN behind it"
+            "TreeEnsemble needs a set of membership_values for each BRANCH_MEMBER node, each followed by a NaN"
         )
-    alone = (ends[0] == ends[1]) & (ends[0] >= LEAVES)
+    is_lone_leaf = (ends[0] == ends[1]) & (ends[0] >= LEAVES)
     forest = Forest(
         splits,
         integers("nodes_featureids"),
@@ -204,7 +204,7 @@ def tree_ensemble(n: Reading) -> Binding:
         ends[0],
         ends[1],
         integers("nodes_missing_value_tracks_true"),
-        np.where(alone[roots], ends[0][roots], roots),
+        np.where(is_lone_leaf[roots], ends[0][roots], roots),
         sets,
     )
     join = ("AVERAGE", "SUM", "MIN", "MAX")[n.attr("aggregate_function", 1)]
@@ -217,7 +217,7 @@ def tree_ensemble(n: Reading) -> Binding:
 
 
 def _rows(n: Reading) -> Value:
-    """The features: a vector is one row; whole numbers are read as f32."""
+    """The features: a vector is one row; integers become f32."""
     x = n.input(0)
     if x.type.rank == 1:
         x = n.reshape(x, (1, x.type.size))
@@ -237,7 +237,7 @@ def _numbers(n: Reading, name: str, dtype: DType) -> np.ndarray:
 
 
 def _emit_old_ensemble(n: Reading, prefix: str, targets: int, join: str) -> Value:
-    """The ensemble of a regressor or a classifier, whose nodes are named by tree and number, with its base values."""
+    """The ensemble of TreeEnsembleRegressor or -Classifier, whose nodes have tree and node ids, plus base values."""
     x = _rows(n)
     tree, number = (np.asarray(n.attr(f"nodes_{k}") or (), np.int64) for k in ("treeids", "nodeids"))
     wide = max(number.max(initial=0), 0) + 1
@@ -247,7 +247,7 @@ def _emit_old_ensemble(n: Reading, prefix: str, targets: int, join: str) -> Valu
     def find(trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         found = order[np.minimum(np.searchsorted(keys[order], trees * wide + numbers), keys.size - 1)]
         if (keys[found] != trees * wide + numbers).any():
-            raise n.refuse(f"{n.op} has nodes that lead to nodes that there are not")
+            raise n.refuse(f"{n.op} has nodes that refer to nonexistent nodes")
         return found
 
     def integers(name: str) -> np.ndarray:
@@ -264,7 +264,7 @@ def _emit_old_ensemble(n: Reading, prefix: str, targets: int, join: str) -> Valu
         or (tree < 0).any()
     ):
         raise n.refuse(
-            f"{n.op} needs nodes, with a tree, a number, a mode that is known, a value, a feature and two ends each"
+            f"{n.op} needs nodes, with a tree id, a node id, a known mode, a value, a feature and two children each"
         )
     branches = np.flatnonzero(modes != LEAF)
     place = np.full(tree.size, 0, np.int64)
@@ -273,15 +273,15 @@ def _emit_old_ensemble(n: Reading, prefix: str, targets: int, join: str) -> Valu
     ends = [place[find(tree[branches], side[branches])] for side in (yes, no)]
     roots = place[np.unique(tree, return_index=True)[1]]
     forest = Forest(split[branches], feature[branches], modes[branches], ends[0], ends[1], missing[branches], roots)
-    held = (
+    leaves = (
         find(*(integers(f"{prefix}_{k}") for k in ("treeids", "nodeids")))
         if n.attr(f"{prefix}_treeids")
         else np.zeros(0, np.int64)
     )
-    by_leaf = np.argsort(held, kind="stable")
-    start = np.searchsorted(held[by_leaf], np.arange(tree.size + 1))
+    by_leaf = np.argsort(leaves, kind="stable")
+    start = np.searchsorted(leaves[by_leaf], np.arange(tree.size + 1))
     weights, ids = _numbers(n, f"{prefix}_weights", x.type.dtype), integers(f"{prefix}_ids")
-    if not weights.shape == ids.shape == held.shape:
+    if not weights.shape == ids.shape == leaves.shape:
         raise n.refuse(f"{n.op} needs a tree, a node and an id for each of its weights")
     y = emit_trees(
         n,
@@ -309,8 +309,10 @@ def tree_regressor(n: Reading) -> Binding:
 
 @reads("TreeEnsembleClassifier", domain=ML)
 def tree_classifier(n: Reading) -> tuple[Binding, ...]:
-    """Two classes may be told apart by one sum: of positive weights it is a probability, of others a distance, positive
-    for the second class."""
+    """Two classes may share one score: a probability if no weight is negative, else a distance.
+
+    A large score stands for the second class.
+    """
     classes = max(len(n.attr("classlabels_int64s") or ()), len(n.attr("classlabels_strings") or ()))
     ids, post = set(n.attr("class_ids") or ()), n.attr("post_transform", "NONE")
     if classes < 2:
@@ -318,7 +320,7 @@ def tree_classifier(n: Reading) -> tuple[Binding, ...]:
     if classes > 2 or len(ids) > 1:
         scores = n.cast(_emit_old_ensemble(n, "class", classes, "SUM"), F32)
         return emit_labels(n, n.emit("arg_max", scores, axis=1, keepdims=False)), emit_post_transform(n, scores, post)
-    (only,) = ids or {0}
-    scores = n.slice(n.cast(_emit_old_ensemble(n, "class", 2, "SUM"), F32), 1, only, only + 1)
+    (target,) = ids or {0}
+    scores = n.slice(n.cast(_emit_old_ensemble(n, "class", 2, "SUM"), F32), 1, target, target + 1)
     certain = bool((_numbers(n, "class_weights", F32) >= 0).all())
     return emit_two_scores(n, scores, post, certain)
