@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir import dims
-from pelton.ir.evaluate import evaluate_node
 from pelton.ir.expansion import expand_op
-from pelton.ir.folding import is_worth_folding
+from pelton.ir.folding import compute, is_worth_folding
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import TensorType
 
@@ -68,8 +67,8 @@ class _Expansion:
         if not self._is_foldable(node):
             self.nodes.append(node)
             return
-        found = evaluate_node(node, tuple(self.constants[v] for v in node.inputs))
-        self.constants.update((v, np.asarray(a, v.type.dtype.numpy, order="C")) for v, a in zip(node.outputs, found))
+        found = compute(node, tuple(self.constants[v] for v in node.inputs))
+        self.constants.update(zip(node.outputs, found))
         self._new.update(node.outputs)
 
     def _is_foldable(self, node: Node) -> bool:
