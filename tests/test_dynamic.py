@@ -190,7 +190,7 @@ def test_random_layers_at_many_shapes(built, seed):
         agree(engine, graph, drawn(engine.shapes(values), turn))
 
 
-def test_a_sheet_has_the_numbers_of_the_plan(built):
+def test_a_resolved_plan_has_the_numbers_of_the_plan(built):
     """What contexts use is what `sizes.at` says: of every step its operands' places, sizes, tiles and scratch, and the
     arena."""
     engine = built(text.parse(LINES))

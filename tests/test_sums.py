@@ -1,5 +1,5 @@
-"""Products and convolutions that say what they sum in and what they give: types, meaning, and that no template takes
-them yet."""
+"""Products and convolutions that say what they sum in and what they give: types, meaning, and which templates take
+them."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ TYPED = [
 
 @pytest.mark.parametrize("name, types, attrs", TYPED)
 @pytest.mark.parametrize("isa", ["", "sm_90"])
-def test_no_template_takes_them_yet(name, types, attrs, isa):
+def test_no_template_takes_these(name, types, attrs, isa):
     if isa:
         pytest.importorskip("triton")
     graph = product(name, *types, **attrs)

@@ -212,7 +212,7 @@ STAGES = (
     ),
     Stage(
         "optimize",
-        "applies rewrite rules and folds; first, quantized ops become f32 arithmetic, on CPUs f16 and bf16 too",
+        "applies rewrite rules and folds; first, on CPUs, quantized products use integers; the rest, and halves, f32",
         _optimize,
         True,
     ),
