@@ -140,7 +140,7 @@ class Fetched:
         strides = [size, *about.strides][::-1]
         end = sum((n - 1) * s for n, s in zip(about.sizes[::-1], strides)) + size
         memory = np.ctypeslib.as_array((ctypes.c_uint8 * end).from_address(address)).view(DTYPES[kind])
-        # pictures, rows, columns, channels; or rows, columns
+        # images, rows, columns, channels; or rows, columns
         self.array = np.lib.stride_tricks.as_strided(memory, about.sizes[::-1], strides)
 
     def box(self, at: Sequence[int]) -> np.ndarray:
@@ -162,8 +162,8 @@ class Fetched:
                 place = [place[0] + steps[0], low[1]]
             if place[0] > ends[0]:
                 n, place = n + 1, [low[0], place[1]]
-        pictures, rows, columns = np.array(found).T[:, :, None]
-        return self._picked(pictures, rows, columns, c + np.arange(channels)[None, :])
+        images, rows, columns = np.array(found).T[:, :, None]
+        return self._picked(images, rows, columns, c + np.arange(channels)[None, :])
 
     def _picked(self, *places: np.ndarray) -> np.ndarray:
         there = np.logical_and.reduce(

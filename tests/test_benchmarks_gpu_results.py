@@ -20,7 +20,7 @@ from benchmarks.gpu import page, parts, results, suite  # noqa: E402
 # ---- results
 
 
-def told(ms: float, off: float = 1e-3, **more: Any) -> dict[str, Any]:
+def result(ms: float, off: float = 1e-3, **more: Any) -> dict[str, Any]:
     return {"passes": [{"ms": ms, "spread": 1.02, "host_ms": ms}] * 2, "off": off, **more}
 
 
@@ -39,10 +39,10 @@ def some() -> dict[str, Any]:
             "flops": 700_000_000_000,
             "wrong": {},
             "runtimes": {
-                "pelton": told(ms, **engine),
-                "torch": told(2 * ms),
-                "torch.compile": told(1.2 * ms),
-                "jax": told(ms / 2, off=0.5),
+                "pelton": result(ms, **engine),
+                "torch": result(2 * ms),
+                "torch.compile": result(1.2 * ms),
+                "jax": result(ms / 2, off=0.5),
             },
         }
     found["ceilings"] = {
@@ -58,8 +58,8 @@ def test_gates_hold_as_they_should():
     # what is wrong does not count
     assert all(g.holds for g in results.gates(found)) and results.lead(found["parts"]["lstm"]) == pytest.approx(1.2)
     # nor does it where it is Pelton's
-    assert math.isnan(results.ms({"runtimes": {"pelton": told(0.1, off=0.5)}}))
-    found["parts"]["googlenet"]["runtimes"]["torch"] = told(0.8)
+    assert math.isnan(results.ms({"runtimes": {"pelton": result(0.1, off=0.5)}}))
+    found["parts"]["googlenet"]["runtimes"]["torch"] = result(0.8)
     found["parts"]["networks-lstm"]["fp32"]["off"] = 3e-3
     del found["parts"]["resnet50_b128"], found["parts"]["ceilings"]
     known = {g.what.split(":")[0]: g.holds for g in results.gates(found)}

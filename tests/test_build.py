@@ -90,16 +90,16 @@ def test_inner_tensors_can_be_asked_for(cnn, cache):
 
 
 def test_progress_is_told_and_can_cancel(cnn, tmp_path):
-    told = []
-    pelton.build(cnn, level=1, cache_dir=tmp_path, progress=lambda *a: told.append(a))
-    assert list(dict.fromkeys(s for s, *_ in told)) == [
+    calls = []
+    pelton.build(cnn, level=1, cache_dir=tmp_path, progress=lambda *a: calls.append(a))
+    assert list(dict.fromkeys(s for s, *_ in calls)) == [
         "import",
         "optimize",
         "compile",
         "tune",
         "link",
         "done",
-    ] and told[-1] == ("done", 1, 1)
+    ] and calls[-1] == ("done", 1, 1)
     for stop, directory in (("optimize", tmp_path), ("compile", tmp_path / "empty"), ("link", tmp_path)):
         with pytest.raises(pelton.Error, match=f"cancelled while in stage '{stop}'"):
             pelton.build(cnn, level=1, cache_dir=directory, progress=lambda stage, *_, stop=stop: stage != stop)

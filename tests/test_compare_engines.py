@@ -91,12 +91,12 @@ def test_from_the_command_line(engine, cache, tmp_path, capsys):
     onnx.save(small_cnn(), other)
     engine.save(made)
     assert cli.main(["compare", str(path), str(made), "--top", "3"]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        "within the tolerance of 0.002 (fp32)" in told
-        and ", seed " in told
-        and "the worst of" in told
-        and len(told.splitlines()) == 9
+        "within the tolerance of 0.002 (fp32)" in printed
+        and ", seed " in printed
+        and "the worst of" in printed
+        and len(printed.splitlines()) == 9
     )
     assert cli.main(["compare", str(path), str(made), "--tolerance", "1e-9", "--seed", "5", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)

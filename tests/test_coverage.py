@@ -138,11 +138,11 @@ def test_the_command(broken, sound, tmp_path, capsys):
         )
     )
     assert main(["check", str(tmp_path / "broken.onnx"), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     assert (
-        not told["ok"]
-        and [p["node"] for p in told["problems"]] == ["unheard", "misfit", "foreigner"]
-        and told["opsets"] == {"ai.onnx": 17, "some.where": 3}
+        not report["ok"]
+        and [p["node"] for p in report["problems"]] == ["unheard", "misfit", "foreigner"]
+        and report["opsets"] == {"ai.onnx": 17, "some.where": 3}
     )
     assert main(["check", str(tmp_path / "sound.onnx"), "--shapes", "x=2x4"]) == 0
     out = capsys.readouterr().out

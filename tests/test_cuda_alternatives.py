@@ -107,10 +107,10 @@ def test_tune_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("error: there is no NVIDIA driver")
     monkeypatch.setattr("pelton.backends.cuda.backend.gpu", lambda ordinal: scaling(TOOK))
     assert cli.main(["tune", str(path), "-o", str(out)]) == 0 and path.read_bytes() == before
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        "2 steps timed on no GPU, 2 changed; all of them together 6.0 µs → 2.0 µs" in told
-        and "3.0 µs → 1.0 µs, scale_c" in told
+        "2 steps timed on no GPU, 2 changed; all of them together 6.0 µs → 2.0 µs" in printed
+        and "3.0 µs → 1.0 µs, scale_c" in printed
     )
     assert cli.main(["tune", str(path), "-q"]) == 0 and path.read_bytes() == out.read_bytes() != before
     assert {s.symbol for s in pelton.load(path, device=None).steps} == {"add", "scale_c"}
@@ -126,12 +126,12 @@ def test_timed_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cuda_ready, "IDLE", 1 << 10)
     monkeypatch.setattr("pelton.backends.cuda.backend.gpu", lambda ordinal: null)
     assert cli.main(["bench", str(path), "--seconds", "0", "--warmup", "0", "--layers"]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        "z f32[1000], no GPU" in told
-        and "in kernels 15.0 µs" in told
-        and "a run, as one graph, with its copies: " in told
-        and "peak" not in told
+        "z f32[1000], no GPU" in printed
+        and "in kernels 15.0 µs" in printed
+        and "a run, as one graph, with its copies: " in printed
+        and "peak" not in printed
     )
     assert (
         cli.main(["bench", str(path), "--seconds", "0", "--json"]) == 0

@@ -82,8 +82,8 @@ def _conv(op: str, x: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     )
 
 
-def _twice(picture: str, added: str, x: str, **attrs) -> onnx.ModelProto:
-    nodes = [helper.make_node("Conv", [picture, "w"], ["a"], **attrs), helper.make_node("Add", ["a", added], ["y"])]
+def _twice(image: str, added: str, x: str, **attrs) -> onnx.ModelProto:
+    nodes = [helper.make_node("Conv", [image, "w"], ["a"], **attrs), helper.make_node("Add", ["a", added], ["y"])]
     return model(nodes, {"x": x}, ["y"], {"w": np.linspace(-1, 1, 225, dtype=np.float32).reshape(5, 5, 3, 3)})
 
 
@@ -91,7 +91,7 @@ FOUND = {
     "a tail of lower rank on a transposed convolution": lambda: _conv("ConvTranspose", "f32[1, 8, 4, 4]", (3, 5, 5)),
     "a tail of lower rank on a convolution": lambda: _conv("Conv", "f32[1, 8, 4, 4]", (3, 3, 3)),
     "a tail of lower rank that is broadcast": lambda: _conv("Conv", "f32[1, 8, 4, 4]", (3, 1, 3)),
-    "filters that are pictures, too": lambda: _twice("w", "x", "f32[1]", pads=[1, 1, 1, 1]),
+    "filters that are images, too": lambda: _twice("w", "x", "f32[1]", pads=[1, 1, 1, 1]),
     "filters that are added, too": lambda: _twice("x", "w", "f32[5, 5, 5, 5]"),
     "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
     "nothing": lambda: one_node("Sigmoid", "f32[0]"),

@@ -63,7 +63,7 @@ def weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def squeeze(channels: int = 75, fewer: int = 11, size: int = 5, batch: int = 3) -> onnx.ModelProto:
-    """Pictures weighed by what their means say: a mean, two products, a sigmoid, and the weighing itself."""
+    """Images weighed by what their means say: a mean, two products, a sigmoid, and the weighing itself."""
     rng = np.random.default_rng(channels)
     constants = {
         "w0": weights(rng, fewer, channels, 1, 1),
@@ -293,7 +293,7 @@ def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_ch
     made = all_chains(m, precision, tmp_path)
     chains, steps, buffers = made.engine.meta["chains"], made.engine.steps, made.engine.plain.buffers
     found = [s for s in steps if s.info["tactic"].startswith("chain:")]
-    assert len(found) == len(chains) > 0 and all("in one launch (not timed" in told for told in chains)
+    assert len(found) == len(chains) > 0 and all("in one launch (not timed" in chain for chain in chains)
     assert all(len(s.outputs) == len(s.info["writes"]) and not s.alternatives for s in found)
     counters = [[a.buffer for a in s.args if buffers[a.buffer].kind == "zeros"] for s in found]
     assert (
@@ -354,8 +354,8 @@ def test_builds_on_a_gpu_time_chains_beside_their_parts(wins, tmp_path, monkeypa
     monkeypatch.setattr(targets.cuda, "here", lambda: here)
     engine = build_detailed(dense(1, 24, 16), Options(target="cuda:sm_90", level=1, cache_dir=tmp_path)).engine
     if wins:
-        (step,), (told,) = engine.steps, engine.meta["chains"]
-        assert told.endswith("2 in one launch (1.0 µs, apart 2.0 µs)") and set(step.info["times_ns"].values()) == {
+        (step,), (chain,) = engine.steps, engine.meta["chains"]
+        assert chain.endswith("2 in one launch (1.0 µs, apart 2.0 µs)") and set(step.info["times_ns"].values()) == {
             1000,
             2000,
         }

@@ -54,9 +54,9 @@ def test_ort_execution_mode():
 
 def test_loading_session_options_from_model(monkeypatch):
     monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
-    told = onnx.ModelProto.FromString(mul())
-    told.metadata_props.add(key="ort_config", value='{"session_options": {"intra_op_num_threads": 5}}')
-    assert ort.InferenceSession(told.SerializeToString()).get_session_options().intra_op_num_threads == 0
+    model = onnx.ModelProto.FromString(mul())
+    model.metadata_props.add(key="ort_config", value='{"session_options": {"intra_op_num_threads": 5}}')
+    assert ort.InferenceSession(model.SerializeToString()).get_session_options().intra_op_num_threads == 0
 
 
 def free(**sizes: int) -> ort.InferenceSession:
@@ -68,12 +68,12 @@ def free(**sizes: int) -> ort.InferenceSession:
             else options.add_free_dimension_override_by_name
         )
         add(name, size)
-    told = onnx.ModelProto.FromString(
+    labelled = onnx.ModelProto.FromString(
         model([node("Abs", ["x"], ["y"])], [tensor("x", 1, ["Dim1", "Dim2", 5])], [tensor("y", 1, ["Dim1", "Dim2", 5])])
     )
-    for d, denotation in zip(told.graph.input[0].type.tensor_type.shape.dim, ("DATA_BATCH", "DATA_CHANNEL")):
+    for d, denotation in zip(labelled.graph.input[0].type.tensor_type.shape.dim, ("DATA_BATCH", "DATA_CHANNEL")):
         d.denotation = denotation
-    return ort.InferenceSession(told.SerializeToString(), options)
+    return ort.InferenceSession(labelled.SerializeToString(), options)
 
 
 def test_session_options_add_free_dimension_override_by_denotation():
@@ -102,12 +102,12 @@ def test_session_options_add_initializer():
 
 
 def external(options: ort.SessionOptions) -> np.ndarray:
-    told = onnx.ModelProto.FromString(mul())
-    w = told.graph.initializer[0]
+    model = onnx.ModelProto.FromString(mul())
+    w = model.graph.initializer[0]
     w.ClearField("raw_data")
     w.data_location = TensorProto.EXTERNAL
     w.external_data.add(key="location", value="not_on_disk.bin")
-    return ort.InferenceSession(told.SerializeToString(), options).run(None, {"X": X})[0]
+    return ort.InferenceSession(model.SerializeToString(), options).run(None, {"X": X})[0]
 
 
 def test_session_options_add_external_initializers():
@@ -335,9 +335,9 @@ def test_run_with_adapter():
 
 
 def test_run_base_model():
-    told = onnx.ModelProto.FromString(mul())
-    told.graph.input.append(tensor("W", 1, [3, 2]))  # what an adapter would feed
-    session = ort.InferenceSession(told.SerializeToString())
+    model = onnx.ModelProto.FromString(mul())
+    model.graph.input.append(tensor("W", 1, [3, 2]))  # what an adapter would feed
+    session = ort.InferenceSession(model.SerializeToString())
     assert squares(session) and [a.name for a in session.get_overridable_initializers()] == ["W"]
 
 

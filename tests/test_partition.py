@@ -42,7 +42,7 @@ class Line:
     domain: str = "toy"
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         return f"{self.operator} → {self.outputs[0]}"
 
     @property
@@ -92,12 +92,12 @@ class Reader:
 
     def read(self, line: Line):
         if line.operator in ("choose", "nonzero"):
-            self.problems.append(f"what {line.called} does depends on the data")
+            self.problems.append(f"what {line.label} does depends on the data")
             self.on_data.add(self.problems[-1])
             return (BROKEN,) * len(line.outputs)
         inputs = [self.bound[name] for name in line.inputs]
         attrs = ATTRIBUTES.get(line.operator, {})
-        return self.builder.emit(get(line.operator), inputs, attrs, names=line.outputs, node_name=line.called)
+        return self.builder.emit(get(line.operator), inputs, attrs, names=line.outputs, node_name=line.label)
 
 
 @dataclass(frozen=True, eq=False)

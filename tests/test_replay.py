@@ -30,7 +30,7 @@ from pelton.tune import candidates, chains, replay, search
 
 # the package offers the function `build` under the same name
 building = importlib.import_module("pelton.compiler.build")
-L2 = 64 << 10  # in which the pictures of inverted_residuals do not fit
+L2 = 64 << 10  # in which the images of inverted_residuals do not fit
 
 
 def dense():

@@ -45,10 +45,10 @@ def test_sizes_an_engine_does_not_take_run_where_onnx_has_no_reference(build, ca
     low, high = packed[:, 0] & 15, packed[:, 0] >> 4
     weights = (np.stack((low, high), -1).reshape(3, 16) - 8.0) * scales[:, None]
     z = floats(3, 3, seed=1)
-    for kept, told in (([True] * 3, 0), ([False, True, False], 1), ([True, False, False], 1)):
+    for kept, warnings in (([True] * 3, 0), ([False, True, False], 1), ([True, False, False], 1)):
         (y,) = engine.run({"x": x, "c": np.array(kept), "z": z}).values()
         np.testing.assert_allclose(y, x[kept].astype(np.float64) @ weights.T * z, rtol=1e-4, atol=1e-4)
-        assert sum("run on the host" in r.getMessage() for r in caplog.records if r.levelname == "WARNING") == told
+        assert sum("run on the host" in r.getMessage() for r in caplog.records if r.levelname == "WARNING") == warnings
     engine = build(
         plain(
             [N("Compress", ["x", "c"], ["rows"], axis=0), product],

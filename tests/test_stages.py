@@ -132,10 +132,10 @@ PRODUCT = model(
 LSTM = one_node("LSTM", "f32[5, 2, 6]", weights(1, 16, 6), weights(1, 16, 4), hidden_size=4, outputs=3)
 
 
-@pytest.mark.parametrize("m, rule, told", [(PRODUCT, "halves", ["product"]), (LSTM, "decompose", None)])
-def test_what_they_did_is_reported_but_is_no_rule_of_the_engine(m, rule, told, tmp_path):
+@pytest.mark.parametrize("m, rule, reported", [(PRODUCT, "halves", ["product"]), (LSTM, "decompose", None)])
+def test_what_they_did_is_reported_but_is_no_rule_of_the_engine(m, rule, reported, tmp_path):
     fired = run_stages(Compilation(Options(), m), "decompose").report.fired()
-    assert fired[rule] == told or told is None and fired[rule]
+    assert fired[rule] == reported or reported is None and fired[rule]
     assert explain(m).why_not(rule).applied == tuple(fired[rule])
     assert rule not in pelton.build(m, level=0, cache_dir=tmp_path).meta["report"]["fired"]
 

@@ -105,7 +105,7 @@ def stem(dtype: str) -> Case:
         ("conv", stem),
         ("attention", large_attention),
     ],
-    ids=["gemm", "conv", "many-pictures", "stem", "attention"],
+    ids=["gemm", "conv", "many-images", "stem", "attention"],
 )
 def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dtype, compiler):
     for arch, instruction in ((80, "mma.sync"), (90, "wgmma.mma_async")):

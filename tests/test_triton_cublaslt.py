@@ -130,14 +130,14 @@ def test_products(case, blas):
     ) -> list[np.ndarray]:
         assert symbol == SYMBOL and tiles == 1 and "by cublaslt:CHOICE=" in source
         # so many does this library propose
-        told = replace(library.work(SYMBOL, dims), choice=library.work(SYMBOL, dims).choice % 2)
-        for (array, _, first), (_, elements) in zip(arrays, told.operands()):
+        descriptor = replace(library.work(SYMBOL, dims), choice=library.work(SYMBOL, dims).choice % 2)
+        for (array, _, first), (_, elements) in zip(arrays, descriptor.operands()):
             assert first + elements <= array.size  # which is what engines are checked by
         found, room = (
-            blas.plan(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays]),
+            blas.plan(descriptor, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays]),
             np.zeros(8192, np.uint8),
         )
-        assert found.workspace == 4096 * told.choice
+        assert found.workspace == 4096 * descriptor.choice
         found(
             np.array(
                 [*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, room.ctypes.data, 0], np.int64
@@ -186,9 +186,11 @@ def test_products_of_f32_may_be_of_tf32(tf32, compute, blas, monkeypatch):
     )
 
     def run(source, symbol, arrays, dims, tiles, phases):
-        told = replace(library.work(SYMBOL, dims), choice=0)
-        assert work.KINDS[told.kind] == ("tf32" if tf32 else "f32") and {kind for kind, _ in told.operands()} == {"f32"}
-        found = blas.plan(told, [4] * len(arrays))
+        descriptor = replace(library.work(SYMBOL, dims), choice=0)
+        assert work.KINDS[descriptor.kind] == ("tf32" if tf32 else "f32") and {
+            kind for kind, _ in descriptor.operands()
+        } == {"f32"}
+        found = blas.plan(descriptor, [4] * len(arrays))
         found(np.array([*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, 0, 0], np.int64), 0)
         return [a for a, _, _ in arrays]
 

@@ -26,7 +26,7 @@ from pelton.errors import EngineError  # noqa: E402
 # ---- forged engines, and libraries that refuse ----
 
 
-def told(**other: int) -> MatmulDescriptor:
+def descriptor(**other: int) -> MatmulDescriptor:
     values = dict.fromkeys(NAMES, 0) | dict(
         version=130100, scale=0x3F800000, batch=1, m=4, n=6, k=5, a_line=5, b_line=6, c_line=6, d_line=6, bias=1
     )
@@ -35,7 +35,7 @@ def told(**other: int) -> MatmulDescriptor:
 
 def forged(step_of: MatmulDescriptor | tuple = (), offset: int = 0, **other) -> EnginePlan:
     """A product of 4×5 by 5×6 of f32, and a bias, in a plain engine."""
-    dims = step_of.dims() if isinstance(step_of, MatmulDescriptor) else tuple(step_of) or told().dims()
+    dims = step_of.dims() if isinstance(step_of, MatmulDescriptor) else tuple(step_of) or descriptor().dims()
     sizes = {"arena": 80, "constant": 128 + 24, "output": 96}
     args = (Slice(1, 0), Slice(2, offset), Slice(3, 0), Slice(0, 0))
     port = Port("y", "f32", (4, 6))
@@ -78,7 +78,7 @@ def test_forged_products_are_refused():
         dict(version=-1),
     ):
         with pytest.raises(EngineError, match="is damaged"):
-            validate(forged(told(**change)))
+            validate(forged(descriptor(**change)))
     for wrong in (
         forged((1, 2, 3)),
         forged(("x",) * len(NAMES)),
@@ -107,19 +107,19 @@ def test_every_status_is_one_error(name, status, monkeypatch):
     monkeypatch.setenv("FAKE_CUBLASLT_FAIL", f"cublasLt{name}={status}")
     arrays = [np.zeros(30, np.float32) for _ in range(4)]
     with pytest.raises(EngineError, match=rf"cuBLASLt 13.1.0 refuses cublasLt{name}: .* \(status {status}\)"):
-        planned = CublasLtLibrary(bound(str(built()))).plan(told(), [4] * 4)
-        planned(np.array([*(a.ctypes.data for a in arrays), *told().dims(), 0, 0], np.int64), 0)
+        planned = CublasLtLibrary(bound(str(built()))).plan(descriptor(), [4] * 4)
+        planned(np.array([*(a.ctypes.data for a in arrays), *descriptor().dims(), 0, 0], np.int64), 0)
 
 
 def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(blas):
     live = ctypes.CDLL(str(built())).fake_live
     before = live()
-    planned = blas.plan(told(), [4] * 4)
+    planned = blas.plan(descriptor(), [4] * 4)
     assert live() > before
     del planned
     assert live() == before
     with pytest.raises(EngineError, match="proposes 2 algorithms for a product of 4×5 by 5×6, number 2 was asked for"):
-        blas.plan(told(choice=2), [4] * 4)
+        blas.plan(descriptor(choice=2), [4] * 4)
     with pytest.raises(EngineError, match="is no cuBLASLt"):
         bound("/dev/null")
 
@@ -130,7 +130,7 @@ def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(blas):
 def with_kernels() -> EnginePlan:
     """x of 40×25: t = 2 x and w = x·B at once, then y = t·B, then z = 3 y, by kernels of the fake driver and by the
     library."""
-    lines = told(m=40, n=25, k=25, a_line=25, b_line=25, c_line=25, d_line=25, bias=0)
+    lines = descriptor(m=40, n=25, k=25, a_line=25, b_line=25, c_line=25, d_line=25, bias=0)
     ports = [Port(name, "f32", (1000,)) for name in ("x", "w", "y", "z")]
     buffers = (
         Buffer("input", 0, 4000),

@@ -44,7 +44,7 @@ LAST = (0, 2, 3, 1)
 
 
 def residual(dtype: str, bias: np.ndarray, *tail) -> Case:
-    """A convolution and another picture, added to it."""
+    """A convolution and another feature map, added to it."""
     attrs = dict(strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), group=1)
     return one(
         f"residual-{dtype}-{'bias' if bias.any() else 'none'}{'-relu' * bool(tail)}",
@@ -92,13 +92,13 @@ def test_convolutions(case, dnn):
         phases: int,
     ) -> list[np.ndarray]:
         assert symbol == SYMBOL and tiles == 1 and "by cudnn:CHOICE=" in source
-        told = library.work(SYMBOL, dims)
-        told = replace(told, choice=told.choice % len(FIT))
-        for (array, _, first), (_, elements) in zip(arrays, told.operands(), strict=True):
+        descriptor = library.work(SYMBOL, dims)
+        descriptor = replace(descriptor, choice=descriptor.choice % len(FIT))
+        for (array, _, first), (_, elements) in zip(arrays, descriptor.operands(), strict=True):
             assert first + elements <= array.size  # which is what engines are checked by
-        found = dnn.plan(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays])
+        found = dnn.plan(descriptor, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays])
         room = np.zeros(max(1, found.workspace), np.uint8)
-        assert found.workspace == WORKSPACE * FIT[told.choice]
+        assert found.workspace == WORKSPACE * FIT[descriptor.choice]
         found(
             np.array(
                 [*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, room.ctypes.data, 0], np.int64
@@ -108,7 +108,7 @@ def test_convolutions(case, dnn):
         assert dnn.functions.stream == 7
         return [a for a, _, _ in arrays]
 
-    # pictures may lie with gaps
+    # images may lie with gaps
     assert len(check(GPU_TEMPLATES[SYMBOL], case, 3, target=HERE, run=run)) == 6
 
 
@@ -120,8 +120,8 @@ def test_convolutions(case, dnn):
         ("f16", (1, 8, 5, 5), (4, 8, 1, 1), {}, (), "a product"),
         ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "sigmoid", "y"),), "sigmoid is none of the ends"),
         ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "relu", "y"), ("r", "add", "q c")), "add is none"),
-        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "add", "y s"),), "is no picture"),
-        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "add", "y c"), ("r", "add", "q c")), "is no picture"),
+        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "add", "y s"),), "is no feature map"),
+        ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "add", "y c"), ("r", "add", "q c")), "is no feature map"),
         ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "cast", "y", {"to": F32}),), "cast is none"),
         ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("out1", "relu", "y"), ("out2", "relu", "out1")), "several outputs"),
     ],
@@ -148,8 +148,8 @@ def test_of_f32_only_where_it_may_be_multiplied_as_tf32():
     lies = laid(template, region, case, 0)
     assert not list(template.tactics(region, lies, HERE))
     first, *_ = template.tactics(region, lies, replace(HERE, tf32=True))
-    told = library.work(SYMBOL, template.emit(region, lies, first, replace(HERE, tf32=True)).dims)
-    assert KINDS[told.kind] == "tf32" and {kind for kind, _ in told.operands()} == {"f32"}
+    descriptor = library.work(SYMBOL, template.emit(region, lies, first, replace(HERE, tf32=True)).dims)
+    assert KINDS[descriptor.kind] == "tf32" and {kind for kind, _ in descriptor.operands()} == {"f32"}
 
 
 def test_pictures_that_lie_otherwise_are_none_of_it():
@@ -225,8 +225,8 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
 # ---- forged engines, and libraries that refuse ----
 
 
-def told(**other: int) -> ConvolutionDescriptor:
-    """Two pictures of 8 channels and 5×4 pixels, by 16 filters of 3×3, f16, a bias and another picture."""
+def descriptor(**other: int) -> ConvolutionDescriptor:
+    """Two images of 8 channels and 5×4 pixels, by 16 filters of 3×3, f16, a bias and another feature map."""
     values = dict(
         version=VERSION,
         choice=0,
@@ -265,7 +265,7 @@ def told(**other: int) -> ConvolutionDescriptor:
 
 
 def forged(step_of: ConvolutionDescriptor | tuple = (), offset: int = 0, **other) -> EnginePlan:
-    dims = step_of.dims() if isinstance(step_of, ConvolutionDescriptor) else tuple(step_of) or told().dims()
+    dims = step_of.dims() if isinstance(step_of, ConvolutionDescriptor) else tuple(step_of) or descriptor().dims()
     sizes = [("input", 640), ("constant", 2304), ("constant", 32), ("input", 1280), ("output", 1280)]
     args = tuple(Slice(i, offset if i == 1 else 0) for i in range(len(sizes)))
     at = iter([0, 0, 2304, 1, 0])
@@ -328,7 +328,7 @@ def test_forged_convolutions_are_refused():
         dict(x_n=-1),
     ):
         with pytest.raises(EngineError, match="is damaged"):
-            validate(forged(told(**change)))
+            validate(forged(descriptor(**change)))
     for wrong in (
         forged((1, 2, 3)),
         forged(("x",) * len(NAMES)),
@@ -359,16 +359,16 @@ def test_every_status_is_one_error(name):
     room = [np.zeros(4096, np.float16) for _ in range(5)]
     with pytest.raises(EngineError, match=rf"cuDNN 9.28.0 refuses cudnn{name}: made to fail \(status 3000\)"):
         fake = FakeCudnn(fails={"cudnn" + name: 3000})
-        planned = CudnnLibrary(fake).plan(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
-        planned(np.array([*(a.ctypes.data // 16 * 16 for a in room), *told().dims(), 0, 0], np.int64), 0)
+        planned = CudnnLibrary(fake).plan(descriptor(), [ALIGNED] * 5)  # type: ignore[arg-type]
+        planned(np.array([*(a.ctypes.data // 16 * 16 for a in room), *descriptor().dims(), 0, 0], np.int64), 0)
 
 
 def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(dnn, monkeypatch):
     before = dnn.functions.live
-    planned = dnn.plan(told(), [ALIGNED] * 5)
+    planned = dnn.plan(descriptor(), [ALIGNED] * 5)
     # the same convolution in another place
-    assert dnn.plan(told(), [ALIGNED] * 5) is planned and dnn.functions.live > before
-    assert dnn.plan(told(n=1), [ALIGNED] * 5) is not planned
+    assert dnn.plan(descriptor(), [ALIGNED] * 5) is planned and dnn.functions.live > before
+    assert dnn.plan(descriptor(n=1), [ALIGNED] * 5) is not planned
     del planned
     gc.collect()
     assert dnn.functions.live == before
@@ -376,13 +376,13 @@ def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(dnn, monke
         EngineError,
         match=r"proposes 2 engines for a convolution of 2×8×5×4 by 16 filters of 3×3, number 2 was asked for",
     ):
-        dnn.plan(told(choice=2), [ALIGNED] * 5)
+        dnn.plan(descriptor(choice=2), [ALIGNED] * 5)
     # none that rounds otherwise, or otherwise every time
     for notes in ([1], [2], [3], [4], [7]):
         with pytest.raises(EngineError, match="proposes 0 engines"):
-            CudnnLibrary(FakeCudnn(engines=[(notes, [])])).plan(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+            CudnnLibrary(FakeCudnn(engines=[(notes, [])])).plan(descriptor(), [ALIGNED] * 5)  # type: ignore[arg-type]
     monkeypatch.setattr(cudnn, "WORKSPACE", WORKSPACE - 1)
     with pytest.raises(EngineError, match="proposes 1 engines"):
-        CudnnLibrary(FakeCudnn(engines=[([4], []), ([], [])])).plan(told(), [ALIGNED] * 5)  # type: ignore[arg-type]
+        CudnnLibrary(FakeCudnn(engines=[([4], []), ([], [])])).plan(descriptor(), [ALIGNED] * 5)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="is no cuDNN"):
         bound("/dev/null")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-from test_triton_cudnn import SYMBOL, told  # noqa: E402
+from test_triton_cudnn import SYMBOL, descriptor  # noqa: E402
 from test_cuda_tuning import built_on, cubins, device  # noqa: E402, F401  (fixtures)
 from test_triton_cublaslt import idle  # noqa: E402, F401  (a fixture)
 
@@ -105,7 +105,7 @@ def real() -> CudnnLibrary:
     "kind, ends", [(1, dict(added=1)), (1, dict(added=0)), (1, dict(added=0, bias=0, end=0)), (2, dict(added=1, end=0))]
 )
 def test_the_library_has_kernels_for_what_it_is_told(sizes, kind, ends, real):
-    found = told(**sizes, **ends, kind=kind, version=real.version)
+    found = descriptor(**sizes, **ends, kind=kind, version=real.version)
     (rows, columns), each = found.space, found.kernel_h * found.kernel_w * found.c // found.group
     places = {
         f"{of}_{axis}": step

@@ -1,4 +1,4 @@
-"""Convolutions that read the pixels of zero-padded pictures as rows one behind the other, whatever writes them."""
+"""Convolutions that read the pixels of zero-padded images as rows one behind the other, whatever writes them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pelton.plan.layout import Layouts  # noqa: E402
 
 CASES = {
     "same": dict(pads=[1] * 4),
-    "pictures": dict(n=3, pads=[1] * 4),
+    "images": dict(n=3, pads=[1] * 4),
     "tall": dict(n=2, kernel=(5, 3), pads=[2, 1, 2, 1]),
     "uneven": dict(n=2, pads=[2, 0, 0, 1]),
     "more": dict(n=2, pads=[2, 3, 1, 3]),
@@ -101,7 +101,7 @@ def flat_steps(engine) -> list:
     return [s for s in engine.steps if s.info["tactic"].startswith("conv:") and Tactic.parse(s.info["tactic"])["FLAT"]]
 
 
-@pytest.mark.parametrize("name, precision", [*((name, "fp16") for name in CASES), ("pictures", "bf16")])
+@pytest.mark.parametrize("name, precision", [*((name, "fp16") for name in CASES), ("images", "bf16")])
 def test_zero_padded_pictures(name, precision, apart, preferred, tmp_path):
     m = network(**CASES[name])
     made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
@@ -146,7 +146,7 @@ def test_only_where_it_pays(tmp_path):
 
 
 def test_memory_for_it_is_limited(preferred, tmp_path, monkeypatch):
-    m = network(**CASES["pictures"])
+    m = network(**CASES["images"])
     monkeypatch.setattr(place, "MAX_ZERO_PADDED", 100)
     engine = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path)).engine
     assert not flat_steps(engine) and not any(b.kind == "zeros" and b.size > 1000 for b in engine.plain.buffers)

@@ -128,8 +128,8 @@ def test_products_by_descriptors(tactic, turned):
         assert_close(got, evaluate(case.graph, inputs, round=False)["z"].astype(np.float16))
 
 
-class Pictures(type(GPU_TEMPLATES["conv"])):  # type: ignore[misc]
-    """Convolutions by tactics whose rows are one pixel of many pictures."""
+class Images(type(GPU_TEMPLATES["conv"])):  # type: ignore[misc]
+    """Convolutions by tactics whose rows are one pixel of many images."""
 
     def tactics(self, region, layouts, target):
         found = [t for t in super().tactics(region, layouts, target) if t["PICTURES"]]
@@ -147,7 +147,7 @@ class Pictures(type(GPU_TEMPLATES["conv"])):  # type: ignore[misc]
     ids=lambda case: case.name,
 )
 def test_pixels_of_many_pictures_side_by_side(case):
-    dense, gapped = check(Pictures(), case)
+    dense, gapped = check(Images(), case)
     assert "DESCRIBED = tl.constexpr(True)" in dense.source and "DESCRIBED = tl.constexpr(False)" in gapped.source
 
 
@@ -160,7 +160,7 @@ def test_many_pictures_whose_number_a_run_decides():
         [x, *(b.constant(constant("f16", *shape), name) for name, shape in (("w", (20, 16, 3, 3)), ("b", (20,))))],
         attrs,
     )
-    kernel = check_dynamic(Pictures(), Case("many", b.graph(y), {"x": nhwc(4)}))
+    kernel = check_dynamic(Images(), Case("many", b.graph(y), {"x": nhwc(4)}))
     assert kernel.dims and "DESCRIBED = tl.constexpr(True)" in kernel.source
 
 

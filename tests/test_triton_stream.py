@@ -74,7 +74,7 @@ def way(
     )
 
 
-def conv_way(bm: int, bn: int, bk: int, programs: int, f32: bool = False, pictures: int = 0) -> Tactic:
+def conv_way(bm: int, bn: int, bk: int, programs: int, f32: bool = False, images: int = 0) -> Tactic:
     return Tactic(
         "conv",
         "sm_90",
@@ -86,7 +86,7 @@ def conv_way(bm: int, bn: int, bk: int, programs: int, f32: bool = False, pictur
             ("WARPS", 4),
             ("STAGES", 3),
             ("PRECISION", int(f32)),
-            ("PICTURES", pictures),
+            ("PICTURES", images),
             ("FLAT", 0),
             ("STREAM", programs),
         ),
@@ -179,7 +179,7 @@ def test_streams_of_other_products(case, tactic):
         (conv("f16", (1, 70, 9, 4), 24, (3, 3), group=2, dilations=2, pads=2), conv_way(16, 32, 32, 11)),
         (conv("f16", (2, 3, 17, 18), 20, (5, 5), strides=2, pads=2, tail=RELU), conv_way(32, 32, 16, 10)),
         (up("f16", (2, 48, 5, 4), 20, (3, 3), strides=2, pads=1), conv_way(16, 32, 16, 23)),
-        (conv("f16", (70, 64, 3, 3), 36, (3, 3), pads=1), conv_way(64, 64, 32, 25, pictures=1)),
+        (conv("f16", (70, 64, 3, 3), 36, (3, 3), pads=1), conv_way(64, 64, 32, 25, images=1)),
     ],
     ids=lambda x: getattr(x, "name", ""),
 )

@@ -29,8 +29,8 @@ def winner(times):
     tactics = found(*times)
     names = {c.name: name for name, (_, c) in zip(times, tactics)}
     known = {c.name: ns for (_, c), ns in zip(tactics, times.values()) if ns is not None}
-    _, tactic, told = best_of(tactics, known)
-    assert told == known
+    _, tactic, times = best_of(tactics, known)
+    assert times == known
     return names[tactic.name]
 
 

@@ -235,7 +235,7 @@ CASES: dict[str, list[Case]] = {
             orders={"x": (0, 2, 3, 1)},
         ),
         one(
-            "mean-pictures",
+            "mean-images",
             ("y", "reduce_mean", "x", dict(axes=(2, 3))),
             x="bf16[3, 72, 29, 31]",
             orders={"x": (0, 2, 3, 1)},

@@ -118,10 +118,12 @@ class Kernels:
     def _by_library(self, symbol: str, dims: Sequence[int]) -> Function:
         """By the algorithm that is asked for, or by the library's first where it proposes fewer; Unproposed where it
         proposes none."""
-        told = work(symbol, dims)
-        for choice in dict.fromkeys((told.choice, 0)):
+        descriptor = work(symbol, dims)
+        for choice in dict.fromkeys((descriptor.choice, 0)):
             try:
-                return self.device.by_library(replace(told, choice=choice), [ALIGNED] * len(told.operands()))
+                return self.device.by_library(
+                    replace(descriptor, choice=choice), [ALIGNED] * len(descriptor.operands())
+                )
             except EngineError as e:
                 why = str(e)
         raise Unproposed(why)

@@ -99,10 +99,10 @@ def models(found: Mapping[str, Any]) -> list[str]:
         ),
     ]
     failed = [
-        f"- {e}: {r}: {told['failed']}"
+        f"- {e}: {r}: {result['failed']}"
         for e, p in found.items()
-        for r, told in p["runtimes"].items()
-        if r != "pelton" and "failed" in told
+        for r, result in p["runtimes"].items()
+        if r != "pelton" and "failed" in result
     ]
     return said + (["", "Runtimes that failed:", "", *failed] if failed else [])
 
@@ -118,14 +118,14 @@ def number(value: float, form: str = ".3f") -> str:
 
 
 def timed(part: Mapping[str, Any], runtime: str) -> str:
-    told = part["runtimes"].get(runtime)
-    if told is None:
+    result = part["runtimes"].get(runtime)
+    if result is None:
         return ""
-    if "failed" in told or not told.get("passes"):
+    if "failed" in result or not result.get("passes"):
         return "failed"
-    passes = " / ".join(f"{p['ms']:.3f}" for p in told["passes"])
-    return f"{passes} (±{(max(p['spread'] for p in told['passes']) - 1) / 2:.0%})" + (
-        "" if counts(told) else f", off {told['off']:.0e}"
+    passes = " / ".join(f"{p['ms']:.3f}" for p in result["passes"])
+    return f"{passes} (±{(max(p['spread'] for p in result['passes']) - 1) / 2:.0%})" + (
+        "" if counts(result) else f", off {result['off']:.0e}"
     )
 
 

@@ -48,11 +48,11 @@ ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"
 @dataclass
 class Run:
     """What parts share: where files go, the seed of this run, the level of builds, the part at work and when it has to
-    be done. `told` hears what is being done."""
+    be done. `log` is called with what is being done."""
 
     room: Path
     seed: int
-    told: Callable[[str], None] = print
+    log: Callable[[str], None] = print
     end: float = math.inf
     level: int = 3
     part: str = "part"
@@ -92,7 +92,7 @@ def templates(run: Run, found: dict[str, Any]) -> None:
     try:
         names = child.ask("names", run.left())
         for start in range(0, len(names), CHUNK):
-            run.told(f"templates: {start} of {len(names)} cases, {len(found['wrong'])} wrong")
+            run.log(f"templates: {start} of {len(names)} cases, {len(found['wrong'])} wrong")
             chunk = list(range(start, min(start + CHUNK, len(names))))
             made = child.ask("compile", run.left(), cases=chunk)
             found["compiled"] += made["kernels"]
@@ -143,7 +143,7 @@ def sanitizer(run: Run, found: dict[str, Any]) -> None:
         child.ask("compile", run.left(), cases=cases)
     found |= {"tool": tool, "cases": len(cases), "wrong": {}}
     for left, (kind, more) in zip(range(len(TOOLS), 0, -1), TOOLS.items()):
-        run.told(f"sanitizer: {kind}, {len(cases)} cases")
+        run.log(f"sanitizer: {kind}, {len(cases)} cases")
         log = run.room / f"{kind}.txt"
         log.unlink(missing_ok=True)
         begun, seconds, done = time.monotonic(), run.left(ENDING * left) / left, 0
@@ -187,7 +187,7 @@ def network(model: str, run: Run, found: dict[str, Any]) -> None:
                 found["wrong"][f"{model} {precision}"] = (
                     f"another input changes something else than it should (correlation {said['follows']:.2f})"
                 )
-            run.told(f"{model} {precision}: {found['wrong'].get(f'{model} {precision}', 'right')}")
+            run.log(f"{model} {precision}: {found['wrong'].get(f'{model} {precision}', 'right')}")
 
 
 # ---- figures
@@ -230,20 +230,20 @@ def model(name: str, run: Run, found: dict[str, Any]) -> None:
 
     try:
         for name, (kind, more) in kinds.items():
-            run.told(f"{entry.name}: {name} is being made ready")
-            told: dict[str, Any] = {"passes": []}
-            found["runtimes"][name] = told
+            run.log(f"{entry.name}: {name} is being made ready")
+            result: dict[str, Any] = {"passes": []}
+            found["runtimes"][name] = result
             children[name] = run.child(
                 "runtimes", kind, {**given, **more, **({"model": entry.model} if name == "jax" else {})}
             )
             if (ready := asked(name, "prepare")) is not None:
-                told.update(ready)
+                result.update(ready)
                 asked(name, "save", file=str(outputs / f"{name}.npz"))
                 if name in children:
-                    told["off"] = suite.finite(suite.off(loaded(outputs / f"{name}.npz"), want))
-                    if name == "pelton" and not told["off"] <= suite.TOLERANCE["fp16"]:
-                        found["wrong"][f"{entry.name}: fp16"] = f"off by {told['off']:.1e} of the largest output"
-        run.told(f"{entry.name}: timing {', '.join(children)}")
+                    result["off"] = suite.finite(suite.off(loaded(outputs / f"{name}.npz"), want))
+                    if name == "pelton" and not result["off"] <= suite.TOLERANCE["fp16"]:
+                        found["wrong"][f"{entry.name}: fp16"] = f"off by {result['off']:.1e} of the largest output"
+        run.log(f"{entry.name}: timing {', '.join(children)}")
         for _ in range(PASSES):
             rounds: dict[str, list[dict[str, float]]] = {name: [] for name in children}
             for turn in range(ROUNDS):

@@ -79,14 +79,14 @@ class Gate:
 
 def ms(part: Mapping[str, Any] | None, runtime: str = "pelton") -> float:
     """The median of a run; not a number where there is none that counts."""
-    told = (part or {}).get("runtimes", {}).get(runtime, {})
-    times = [p["ms"] for p in told.get("passes", ())]
-    return sum(times) / len(times) if times and counts(told) else math.nan
+    result = (part or {}).get("runtimes", {}).get(runtime, {})
+    times = [p["ms"] for p in result.get("passes", ())]
+    return sum(times) / len(times) if times and counts(result) else math.nan
 
 
-def counts(told: Mapping[str, Any]) -> bool:
+def counts(result: Mapping[str, Any]) -> bool:
     """Whether a runtime computes the model, so that its time says something; bf16 is what JAX computes in."""
-    return "failed" not in told and told.get("off", math.inf) <= suite.TOLERANCE["bf16"]
+    return "failed" not in result and result.get("off", math.inf) <= suite.TOLERANCE["bf16"]
 
 
 def lead(part: Mapping[str, Any] | None) -> float:

@@ -28,7 +28,7 @@ def _prepare() -> None:
     from pelton.codegen.triton.toolchain import TritonCompiler, Cubin, CompiledCubin, read_phased
     from pelton.backends.cuda import backend
 
-    def cubins(self, sources, told=None, failed=None, archs=None):
+    def cubins(self, sources, progress=None, failed=None, archs=None):
         _sources.update(sources)
         return {
             (s, arch): CompiledCubin(

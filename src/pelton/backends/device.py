@@ -145,8 +145,8 @@ def backend(target: Mapping[str, Any]) -> Backend:
     return found
 
 
-def check_here(called: str, target: Mapping[str, Any], **here: str) -> None:
-    """EngineError if a target has other values for these keys than this machine. `called`: the name for messages."""
+def check_here(label: str, target: Mapping[str, Any], **here: str) -> None:
+    """EngineError if a target has other values for these keys than this machine. `label`: the name for messages."""
     for key, value in here.items():
         if target.get(key, value) != value:
-            raise EngineError(f"engine {called!r} is for {target[key]}, this machine runs {value}; {AGAIN}")
+            raise EngineError(f"engine {label!r} is for {target[key]}, this machine runs {value}; {AGAIN}")

@@ -58,16 +58,16 @@ class Plan:
         if self.host:
             log.warning(
                 "engine %r runs %d of its %d steps on the host, by their reference: %s",
-                self.called,
+                self.label,
                 len(self.host),
                 len(plain.steps),
                 ", ".join(plain.steps[i].name for i in self.host),
             )
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """How messages name the engine: the file that it was loaded from, else its name."""
-        return self.plain.called
+        return self.plain.label
 
     @property
     def constants(self) -> np.ndarray:

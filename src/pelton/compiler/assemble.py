@@ -91,7 +91,7 @@ def assemble(
         tuple(DynamicDimension(s.name, s.minimum, s.optimum, s.maximum) for s in symbols),
         trees,
         options.max_iterations,
-        parts.info.called,
+        parts.info.label,
     )
 
 

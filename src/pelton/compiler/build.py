@@ -111,7 +111,7 @@ def compile_graph(imported: Imported, options: Options, recorded: replay.Decisio
 
 def explain_undecided(imported: Imported, e: Undecided) -> str:
     """The message for a program that depends on a size known only at run time."""
-    name = imported.info.called or imported.graph.name
+    name = imported.info.label or imported.graph.name
     return f"{name}: {e}; give the sizes that this depends on as numbers with shapes="
 
 

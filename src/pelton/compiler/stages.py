@@ -178,7 +178,7 @@ def _link(c: Compilation) -> Compilation:
         target=c.back_end.runs_on,
         meta=about.meta(c),
         output_names=[v.name for v in graph.outputs],
-        file=info.called,
+        file=info.label,
     )
     memory_limits.check_engine(plain, c.options.memory)
     return replace(c, plain=c.back_end.drop_wrong_kernels(plain))

@@ -98,7 +98,7 @@ def compare(
     """
     if engine.parts != (engine,):
         raise InputError(
-            f"engine {engine.called!r} is a script over several engines, which are not compared step by step"
+            f"engine {engine.label!r} is a script over several engines, which are not compared step by step"
         )
     if inputs is None:
         inputs = random_inputs([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)

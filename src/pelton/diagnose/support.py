@@ -133,7 +133,7 @@ def _coverage(
         kind = m.step or _kind(live, on_host)
         counts.setdefault(key, Counter())[kind] += 1
         if kind == "host":
-            named.setdefault(key, []).append(m.called)
+            named.setdefault(key, []).append(m.label)
     operators = tuple(
         Operator(
             domain or "ai.onnx",
@@ -190,7 +190,7 @@ def _format_opsets(opsets: Mapping[str, int]) -> dict[str, int]:
 def _problem_of_node(node: ImportedNode, text: str, opsets: Mapping[str, int]) -> Problem:
     reason, advice = _split_message(text, f" ({node.where})")
     domain, opset = node.domain or "ai.onnx", opsets.get(node.domain, 0)
-    return Problem(reason, advice, node.called, node.operator, domain, opset, tuple(map(_format_input, node.inputs)))
+    return Problem(reason, advice, node.label, node.operator, domain, opset, tuple(map(_format_input, node.inputs)))
 
 
 def _format_input(x: Any) -> str:

@@ -201,6 +201,6 @@ class EnginePlan:
     file: str = ""
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """What messages call it: the file that it comes from, else its name."""
         return self.file or self.name

@@ -138,7 +138,7 @@ class Script:
     file: str = ""
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """What messages call it: the file that it comes from, else its name."""
         return self.file or self.name
 
@@ -181,7 +181,7 @@ def free(block: Block) -> set[str]:
 def validate_script(script: Script) -> None:
     """EngineError, saying what and where, unless every step has what it needs. The engines are checked by
     themselves."""
-    refuse = Refusal(script.called)
+    refuse = Refusal(script.label)
     check_target(script.target, refuse)
     if any(e.constants is not script.constants for e in script.engines):
         refuse("its engines have constants of their own")

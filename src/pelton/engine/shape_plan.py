@@ -157,7 +157,7 @@ class PlanTemplate:
             resolved = None
         if resolved is None:
             validate(at(self.engine, sizes))  # raises, saying what is wrong
-            raise EngineError(f"engine {self.engine.called!r} cannot be laid out for {dict(sizes)}; build it again")
+            raise EngineError(f"engine {self.engine.label!r} cannot be laid out for {dict(sizes)}; build it again")
         return resolved
 
     def _resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan | None:

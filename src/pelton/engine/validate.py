@@ -27,7 +27,7 @@ def validate(engine: EnginePlan) -> None:
     What kernels do with their dims is unknown here: code and dims are trusted like a program. An engine with symbols is
     validated at its optimum sizes; for other sizes, validate what `sizes.at` returns.
     """
-    refuse = Refusal(engine.called)
+    refuse = Refusal(engine.label)
     check_target(engine.target, refuse)
     if engine.symbols:
         _symbols(engine, refuse)

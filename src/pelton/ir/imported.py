@@ -21,7 +21,7 @@ class OnData(ModelError):
 
 
 class OnSizes(ModelError):
-    """What is wrong may be so for the sizes alone that were assumed where nobody gave any."""
+    """The problem may exist only for the sizes that were assumed where none were specified."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Info:
     opsets: Mapping[str, int] = field(default_factory=dict)  # domain ("" is ai.onnx) → version
     # dynamic dimensions: minimum, optimum, maximum (None: any)
     symbols: Mapping[str, tuple[int, int, int | None]] = field(default_factory=dict)
-    defaulted: tuple[str, ...] = ()  # sizes nobody gave: "image[0] (batch)"
+    defaulted: tuple[str, ...] = ()  # unspecified sizes: "image[0] (batch)"
     # ops that will run on the onnx package: "onnx::Unique@11 (node 'u')"
     foreign: tuple[str, ...] = ()
     # inputs that decide the program: knowing their values would have saved some of these
@@ -42,11 +42,11 @@ class Info:
     # inputs that became constants: "i64[2] = [1, 2]", "nothing"
     values: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    # sizes that nobody gave and that had to be numbers: "x[2] (height) = 128"
+    # unspecified sizes that had to be numbers: "x[2] (height) = 128"
     assumed: tuple[str, ...] = ()
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """The name of the model's file; "" where it came without one."""
         return os.path.basename(self.path)
 
@@ -69,9 +69,9 @@ class ImportedNode:
     """A node of a model's main graph, what it reads, what was written for it, and what was wrong with it; or how it
     runs as a step of a script.
 
-    `called` is what messages call it, `domain` and `operator` are what the format says that it is."""
+    `label` is its name in messages, `domain` and `operator` are what the format says that it is."""
 
-    called: str
+    label: str
     domain: str
     operator: str
     inputs: Sequence[Binding | Broken] = ()

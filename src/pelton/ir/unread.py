@@ -31,7 +31,7 @@ class UnreadNode(Protocol):
     def name(self) -> str: ...  # "" without one
 
     @property
-    def called(self) -> str: ...  # what messages call it
+    def label(self) -> str: ...  # what messages call it
 
     @property
     def title(self) -> str: ...  # its operator with its domain: "onnx::NonZero"

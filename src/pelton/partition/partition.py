@@ -227,7 +227,7 @@ class ModelPartitioner:
         found = control_flow.step(self, node, known)
         if not self._depth:
             self.imported_nodes.append(
-                ImportedNode(node.called, node.domain, node.operator, step="decomposed" if found else "host")
+                ImportedNode(node.label, node.domain, node.operator, step="decomposed" if found else "host")
             )
         if found is None:
             found = self.host_action(node, known, reason)

@@ -115,7 +115,7 @@ class Segment:
                 continue
             self.taken.append(node)
             self.imported_nodes.append(
-                ImportedNode(node.called, node.domain, node.operator, (), reader.builder.nodes[made:])
+                ImportedNode(node.label, node.domain, node.operator, (), reader.builder.nodes[made:])
             )
             for name, binding in zip(node.outputs, bindings):
                 if name:

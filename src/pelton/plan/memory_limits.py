@@ -51,7 +51,7 @@ def check_engine(engine: EnginePlan, memory: int | None) -> None:
     need = plain.arena + scratch + sum(p.nbytes for p in (*plain.inputs, *plain.outputs)) + len(engine.constants)
     if need > limit(memory):
         raise BuildError(
-            f"a run of {engine.called!r} takes {_format_bytes(need)}: {_format_bytes(plain.arena)} of workspace,"
+            f"a run of {engine.label!r} takes {_format_bytes(need)}: {_format_bytes(plain.arena)} of workspace,"
             f" {_format_bytes(scratch)} of scratch of threads, {_format_bytes(len(engine.constants))} of constants, the"
             f" rest inputs and outputs; it may take {_format_bytes(limit(memory))} (Options.memory, or the memory of"
             " this machine): give smaller sizes"

@@ -52,17 +52,17 @@ def unique(x: np.ndarray, axis: int | None = None, sorted: bool = True) -> Found
 def non_max_suppression(
     boxes: np.ndarray,
     scores: np.ndarray,
-    most: np.ndarray | None = None,
+    max_boxes: np.ndarray | None = None,
     overlap: np.ndarray | None = None,
-    least: np.ndarray | None = None,
+    min_score: np.ndarray | None = None,
     center: bool = False,
 ) -> Found:
     """[count, 3] of (batch, class, box), best first: boxes [batch, n, 4] that no better one of their class overlaps by
-    more than `overlap` (intersection over union), at most `most` per class, with scores [batch, class, n] above
-    `least`. A box is two corners (y, x, y, x), or `center`: (x, y, width, height)."""
-    limit = 0 if most is None else int(most.reshape(-1)[0])
+    more than `overlap` (intersection over union), at most `max_boxes` per class, with scores [batch, class, n] above
+    `min_score`. A box is two corners (y, x, y, x), or `center`: (x, y, width, height)."""
+    limit = 0 if max_boxes is None else int(max_boxes.reshape(-1)[0])
     bound = np.float32(0 if overlap is None else overlap.reshape(-1)[0])
-    floor = None if least is None else least.reshape(-1)[0]
+    floor = None if min_score is None else min_score.reshape(-1)[0]
     found: list[np.ndarray] = []
     for b, (every, by_class) in enumerate(zip(boxes, scores)):
         if center:
@@ -103,7 +103,7 @@ def rows(x: np.ndarray, keys: list) -> tuple[list[dict]]:
 
 
 def refused(*_: Any, why: str) -> Found:
-    """What stands in the place of a branch that makes no sense: most are never taken."""
+    """Raises ValueError: stands for a branch that could not be translated, which is rarely taken."""
     raise ValueError(why)
 
 

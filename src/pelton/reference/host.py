@@ -45,7 +45,7 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
 
 
 def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
-    """A result as its type says it; EngineError where the data made it another shape."""
+    """A result converted to its declared type; EngineError if its shape is another."""
     if found.shape != type.shape:
         raise EngineError(
             f"step {_where(node)} should give {type}, as the model declares or onnx infers, but for this data it gave"
@@ -58,7 +58,7 @@ def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
 
 def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[..., tuple[np.ndarray, ...]]:
     """The function of arrays that the text of a node (`pelton.ir.text.node_text`), or of a whole graph, describes, for
-    these values of symbols; EngineError where the text is none."""
+    these values of symbols; EngineError if the text cannot be parsed."""
     try:
         if text.startswith("graph "):
             return run_graph(with_sizes(parse(text), sizes or {})[0])
@@ -89,8 +89,8 @@ def run_graph(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]]:
 
 
 def function(name: str, call: str, text: str, native: Mapping[str, Callable[..., Any]]) -> Callable[..., Sequence[Any]]:
-    """What a step of a script calls, of arrays, lists and None: one of `ops.data` with its attributes, or what the back
-    end has for it; or a one-node model (as `ops.foreign`): "onnx" for the evaluator of the onnx package, "read" for our
+    """What a step of a script calls, of arrays, lists and None: a function of `functions` with its attributes, or the
+    backend's own; or a one-node model (as `ops.foreign`): "onnx" for the evaluator of the onnx package, "read" for our
     own importer and references."""
     if call in _MODELS:
         return lambda *given: _MODELS[call](name, text, given)
@@ -113,14 +113,14 @@ def function(name: str, call: str, text: str, native: Mapping[str, Callable[...,
 
 def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
     """The outputs of a one-node model, whatever they turn out to be."""
-    with _told(name), np.errstate(all="ignore"):
+    with _step_errors(name), np.errstate(all="ignore"):
         run = evaluator(model)
         return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
 
 
 def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
     """The same where the onnx package has no reference: read anew for these arrays, which are constants by then."""
-    with _told(name):
+    with _step_errors(name):
         from pelton import importers
 
         whole = type(unpacked(model))()
@@ -140,8 +140,8 @@ _MODELS = {"onnx": _evaluated, "read": _read}
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """What goes wrong in the block, as an error of a step."""
+def _step_errors(name: str) -> Iterator[None]:
+    """Raises what the block raises as an EngineError that names the step."""
     try:
         yield
     except EngineError as e:
@@ -151,7 +151,7 @@ def _told(name: str) -> Iterator[None]:
 
 
 def _prepare(node: Node) -> None:
-    """Finds out now, not in the middle of a run, whether the onnx package is there and knows the node."""
+    """Checks before the first run that the onnx package is installed and knows the node."""
     try:
         evaluator(node.attrs["model"])
     except EngineError as e:

@@ -10,8 +10,8 @@ import numpy as np
 
 from pelton.ops.expressions import compiled_safely
 
-START, END = "\x02", "\x03"  # what marks where a text begins and ends
-LONGEST = 1 << 24  # texts that a table of tokens may have
+START, END = "\x02", "\x03"  # mark the beginning and the end of a text
+MAX_TOKENS = 1 << 24  # texts that a table of tokens may have
 
 Found = tuple[np.ndarray, ...]
 
@@ -20,7 +20,7 @@ def normalized(x: np.ndarray, case: str = "NONE", sensitive: bool = False, stopw
     """Texts without those that are stop words, in lower or upper case, or as they are. Where none is left there is one
     without letters.
 
-    What is lower and upper case is Unicode's to say, whatever the locale.
+    Case is Unicode's, whatever the locale.
     """
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(case, str)
     texts = x.reshape(-1).tolist()
@@ -39,19 +39,19 @@ def tokens(
     expression: str = "",
     shortest: int = 1,
 ) -> Found:
-    """[…, most]: the parts of each text, filled up with `pad`: what an expression finds, else what is between
+    """[…, longest]: the parts of each text, filled up with `pad`: what an expression finds, else what is between
     separators, else single letters."""
     split = finder(expression) if expression else splitter(separators or [""])
     rows = [[t for t in split(text) if len(t) >= shortest] for text in x.reshape(-1).tolist()]
     if mark:
         rows = [[START, *row, END] for row in rows]
-    most = max(map(len, rows), default=0)
-    if most * len(rows) > LONGEST:
+    longest = max(map(len, rows), default=0)
+    if longest * len(rows) > MAX_TOKENS:
         raise ValueError(
-            f"{len(rows)} texts, of which one has {most} tokens, would make a table of more than {LONGEST} texts; feed"
-            " fewer at a time"
+            f"{len(rows)} texts, of which one has {longest} tokens, would make a table of more than {MAX_TOKENS} texts;"
+            " feed fewer at a time"
         )
-    return (_array([t for row in rows for t in (*row, *[pad] * (most - len(row)))]).reshape((*x.shape, most)),)
+    return (_array([t for row in rows for t in (*row, *[pad] * (longest - len(row)))]).reshape((*x.shape, longest)),)
 
 
 def finder(expression: str) -> Callable[[str], list[str]]:

@@ -45,9 +45,9 @@ class Engine:
         return self.plain.name
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """How messages name the engine: the file that it was loaded from, else its name."""
-        return self.plain.called
+        return self.plain.label
 
     @property
     def constants(self) -> np.ndarray:

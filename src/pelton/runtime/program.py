@@ -106,7 +106,7 @@ class ScriptEngine(Engine):
     def start(self, device: int = 0) -> Engine:
         """Starts all engines."""
         if not self._started:
-            backend(self.script.target).check(self.called, self.script.target)
+            backend(self.script.target).check(self.label, self.script.target)
             for engine in self.engines:
                 engine.start(device)
             self._started = True

@@ -72,7 +72,7 @@ class ScriptOwner(Protocol):
     lent: set[int]
 
     @property
-    def called(self) -> str: ...
+    def label(self) -> str: ...
     def ports(self, values: Mapping[str, int]) -> tuple[Port, ...]: ...
 
 
@@ -259,7 +259,7 @@ class ScriptContext(Context):
                 "the data makes sizes that engine %d of %r does not take (%s): for them its %d layers run on the host,"
                 " by their reference",
                 action.engine,
-                self.owner.called,
+                self.owner.label,
                 e,
                 len(action.otherwise.steps),
             )
@@ -292,7 +292,7 @@ class ScriptContext(Context):
         while go and (trips is None or i < trips):
             if self._turns >= most:
                 raise EngineError(
-                    f"the loops of {self.owner.called!r} have not ended after {most} iterations; if they should go on, "
+                    f"the loops of {self.owner.label!r} have not ended after {most} iterations; if they should go on, "
                     f"build with a larger max_iterations= (it was the one that makes {', '.join(action.outputs)})"
                 )
             self._turns += 1

@@ -35,7 +35,7 @@ def tune(
     engine = engine if isinstance(engine, Engine) else load(engine, device=None)
     deadline = None if budget is None else time.monotonic() + budget
     plain: Any = engine.plain
-    tuned = backend(plain.target).tune(engine.called, [part.plain for part in engine.parts], device, deadline, progress)
+    tuned = backend(plain.target).tune(engine.label, [part.plain for part in engine.parts], device, deadline, progress)
     if isinstance(plain, Script):
         # the engines share the constants of the script
         return ScriptEngine(

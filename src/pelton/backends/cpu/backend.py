@@ -62,7 +62,7 @@ class CpuWorkspace:
         resolved = plan.template.resolve(values)
         scratch = -(-resolved.max_scratch // PAGE) * PAGE
         made = int(resolved.bytes[plan.computed].sum()) + sum(p.nbytes for p in resolved.outputs)
-        check_memory(plan.called, resolved.arena + made, scratch, self.threads)
+        check_memory(plan.label, resolved.arena + made, scratch, self.threads)
         arena = -(-resolved.arena // PAGE) * PAGE
         need = arena + scratch * self.threads  # one allocation for both, for all shapes
         if need > self.arena.nbytes:
@@ -95,7 +95,7 @@ def load(plan: Plan, device: Any) -> CpuLoaded:
     Threads that call this at the same time each load the code, which is harmless.
     """
     plain = plan.plain
-    check_machine(plan.called, plain.target)
+    check_machine(plan.label, plain.target)
     addresses, code = {"": 0}, load_code(plain.code) if plain.code else None
     if code is not None:
         addresses |= {symbol: code.symbol(symbol) for symbol in {s.symbol: None for s in plain.steps} if symbol}
@@ -105,10 +105,10 @@ def load(plan: Plan, device: Any) -> CpuLoaded:
     return loaded
 
 
-def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
+def tune(label: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     """Raises InputError: engines for CPUs are tuned when they are built."""
     raise InputError(
-        f"engine {called!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or"
+        f"engine {label!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or"
         " with --target cuda"
     )
 

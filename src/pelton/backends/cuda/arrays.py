@@ -87,12 +87,16 @@ def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> ForeignArr
 
 def _from_interface(value: Any, what: str) -> ForeignArray:
     try:
-        told = value.__cuda_array_interface__
-        name, shape, strides = _TYPESTR[told["typestr"]], tuple(map(int, told["shape"])), told.get("strides")
-        address, fixed = told["data"]
-        stream = told.get("stream")
+        interface = value.__cuda_array_interface__
+        name, shape, strides = (
+            _TYPESTR[interface["typestr"]],
+            tuple(map(int, interface["shape"])),
+            interface.get("strides"),
+        )
+        address, fixed = interface["data"]
+        stream = interface.get("stream")
         steps = None if strides is None else tuple(int(s) / SIZES[name] for s in strides)
-        if len(shape) != len(steps or shape) or told.get("mask") is not None or stream == 0:
+        if len(shape) != len(steps or shape) or interface.get("mask") is not None or stream == 0:
             raise ValueError("it has a mask, the stream 0, or strides that are not those of its shape")
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as e:
         raise InputError(f"{what} cannot be read by its __cuda_array_interface__ ({type(e).__name__}: {e})") from None

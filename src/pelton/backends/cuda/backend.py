@@ -33,19 +33,19 @@ def load(code: CudaCode, device: int | Device) -> CudaLoaded:
     there is none or it does not fit."""
     with code.lock:
         if code.loaded is None:
-            check_machine(code.plan.called, code.plan.plain.target)
+            check_machine(code.plan.label, code.plan.plain.target)
             code.loaded = CudaLoaded(code.plan, code.bundle, gpu(device) if isinstance(device, int) else device)
         return code.loaded
 
 
-def check_machine(called: str, target: Mapping[str, Any]) -> None:
+def check_machine(label: str, target: Mapping[str, Any]) -> None:
     """EngineError where the engine is for another system. Whether there is a GPU, and which code it runs, shows when
     the engine is loaded."""
-    check_here(called, target, os=sys.platform)
+    check_here(label, target, os=sys.platform)
 
 
 def tune(
-    called: str,
+    label: str,
     engines: Sequence[EnginePlan],
     device: int | Device,
     deadline: float | None,

@@ -28,11 +28,11 @@ class CudaLoaded:
 
     def __init__(self, plan: Plan, bundle: Mapping[int, Mapping[str, Cubin]], device: Device):
         self.plan, self.device, self._warned = plan, device, set[str]()
-        self.cubins = chosen(plan.called, bundle, device.arch, device.name) if bundle else {}
+        self.cubins = chosen(plan.label, bundle, device.arch, device.name) if bundle else {}
         with device:
             given = self._by_libraries()
             self.functions = self._load(given)
-            self.weights = device.allocate(plan.constants.nbytes, f"engine {plan.called!r}, for its weights,")
+            self.weights = device.allocate(plan.constants.nbytes, f"engine {plan.label!r}, for its weights,")
             if plan.constants.nbytes:
                 stream = device.stream()
                 device.upload(
@@ -52,17 +52,19 @@ class CudaLoaded:
         found, steps, reasons = dict[int, Function](), list(self.plan.plain.steps), dict[str, None]()
         for i, step in enumerate(self.plan.plain.steps):
             if step.symbol in LIBRARIES:
-                told = work(step.symbol, step.dims)
+                descriptor = work(step.symbol, step.dims)
                 try:
-                    found[i] = self.device.by_library(told, aligned(step.args, [kind for kind, _ in told.operands()]))
+                    found[i] = self.device.by_library(
+                        descriptor, aligned(step.args, [kind for kind, _ in descriptor.operands()])
+                    )
                 except EngineError as e:
                     steps[i] = without_library(step)
-                    reasons[f"they were timed with {step.symbol} {spoken(told.version)}: {e}"] = None
+                    reasons[f"they were timed with {step.symbol} {spoken(descriptor.version)}: {e}"] = None
         if reasons:
             log.warning(
                 "engine %r: %d of its %d steps run by kernels of its own instead of a library, %s; `pelton tune` times"
                 " them anew",
-                self.plan.called,
+                self.plan.label,
                 sum(a is not b for a, b in zip(steps, self.plan.plain.steps)),
                 len(steps),
                 "; ".join(reasons),
@@ -106,7 +108,7 @@ class CudaLoaded:
         """Logs a warning, the first time."""
         if text not in self._warned:
             self._warned.add(text)
-            log.warning("engine %r: %s; `pelton tune` may find something faster", self.plan.called, text)
+            log.warning("engine %r: %s; `pelton tune` may find something faster", self.plan.label, text)
 
 
 def without_library(step: Step) -> Step:

@@ -137,7 +137,7 @@ class CudaPrepared:
                 places[i], at = at, at + up(int(self.resolved.bytes[i]))
         if not at:
             return None
-        memory = self.device.allocate(at, f"engine {self.plan.called!r}, for its sizes,")
+        memory = self.device.allocate(at, f"engine {self.plan.label!r}, for its sizes,")
         for i, place in places.items():
             array = np.ascontiguousarray(self.made[i])
             self.starts[i] = memory.address + place

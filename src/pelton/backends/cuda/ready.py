@@ -45,8 +45,8 @@ class ContextState:
     `uploaded`: events of when the last run is over, and its copies out of the pinned memory. `held`: what the last run
     reads and writes, until the next."""
 
-    def __init__(self, device: Device, called: str):
-        self.device, self.called, self.own = device, called, device.stream()
+    def __init__(self, device: Device, label: str):
+        self.device, self.label, self.own = device, label, device.stream()
         self.done, self.uploaded = device.event(), device.event()
         self.memory: Memory | None = None
         self.staging: Memory | None = None
@@ -60,7 +60,7 @@ class ContextState:
     def staged(self, prepared: CudaPrepared, k: int) -> np.ndarray:
         """The place of a port in pinned memory, whose pieces lie as in the GPU's."""
         if self.staging is None or self.staging.nbytes < prepared.room.staged:
-            self.staging = self.device.pinned(prepared.room.staged, f"engine {self.called!r}, for a context,")
+            self.staging = self.device.pinned(prepared.room.staged, f"engine {self.label!r}, for a context,")
         start = prepared.room.ports[k] - prepared.room.ports[0]
         return self.staging.bytes[start : start + prepared.nbytes[k]]  # type: ignore[index]
 
@@ -145,7 +145,7 @@ class CudaReady:
         prepared, stream = self.prepared, self.shared.stream
         with self.device as device:
             self._bound(inputs, None, stream)
-            idle = device.allocate(2 * IDLE, f"engine {self.shared.called!r}, for a profile,")
+            idle = device.allocate(2 * IDLE, f"engine {self.shared.label!r}, for a profile,")
             marks = [device.event(timed=True) for _ in range(AT_ONCE + 1)]
             times: list[int] = []
             for first in range(0, len(prepared.launches), AT_ONCE):

@@ -214,8 +214,8 @@ class _Bench:
 
     def _function(self, kernel: Step) -> Function:
         if kernel.symbol in LIBRARIES:
-            told = work(kernel.symbol, kernel.dims)
-            return self.device.by_library(told, aligned(kernel.args, [kind for kind, _ in told.operands()]))
+            descriptor = work(kernel.symbol, kernel.dims)
+            return self.device.by_library(descriptor, aligned(kernel.args, [kind for kind, _ in descriptor.operands()]))
         return self.device.load(self.loaded.cubins[kernel.symbol], len(kernel.args) + len(kernel.dims) + TRAILING)
 
     def _launches(

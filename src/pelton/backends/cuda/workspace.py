@@ -26,12 +26,12 @@ class CudaWorkspace:
         plan, device = loaded.plan, loaded.device
         if threads is not None:
             raise InputError(
-                f"engine {plan.called!r} runs on a GPU, where no number of threads can be chosen, given {threads};"
+                f"engine {plan.label!r} runs on a GPU, where no number of threads can be chosen, given {threads};"
                 " leave it out"
             )
-        self._loaded, self._for = loaded, f"engine {plan.called!r}, for a context,"
+        self._loaded, self._for = loaded, f"engine {plan.label!r}, for a context,"
         with device:
-            self.shared = ContextState(device, plan.called)
+            self.shared = ContextState(device, plan.label)
             self.zeros = zeros(device, plan.template.zeros, self._for, self.stream) if plan.template.zeros else None
 
     @property

@@ -110,7 +110,7 @@ class ReferenceWorkspace:
     def __init__(self, loaded: ReferenceLoaded, threads: int | None):
         if threads not in (None, 1):
             raise InputError(
-                f"engine {loaded.plan.called!r} runs by the reference, in one thread, given {threads}; leave it out"
+                f"engine {loaded.plan.label!r} runs by the reference, in one thread, given {threads}; leave it out"
             )
         self._plan = loaded.plan
 
@@ -134,26 +134,26 @@ def open_code(plan: Plan) -> ReferenceLoaded:
     kernel = next((s for s in plan.plain.steps if not s.host), None)
     if kernel is not None:
         raise EngineError(
-            f"engine {plan.called!r} is for the reference, which does not run kernels such as {kernel.symbol!r}; build"
+            f"engine {plan.label!r} is for the reference, which does not run kernels such as {kernel.symbol!r}; build"
             " it again"
         )
     return ReferenceLoaded(plan)
 
 
 def load(loaded: ReferenceLoaded, device: Any) -> ReferenceLoaded:
-    check_machine(loaded.plan.called, loaded.plan.plain.target)
+    check_machine(loaded.plan.label, loaded.plan.plain.target)
     return loaded
 
 
-def check_machine(called: str, target: Mapping[str, Any]) -> None:
+def check_machine(label: str, target: Mapping[str, Any]) -> None:
     """EngineError if the engine is for another operating system."""
-    check_here(called, target, os=sys.platform)
+    check_here(label, target, os=sys.platform)
 
 
-def tune(called: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
+def tune(label: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     """Raises InputError: the reference has no alternative kernels."""
     raise InputError(
-        f"engine {called!r} runs by the reference, which has nothing to choose from; build it with --target cuda"
+        f"engine {label!r} runs by the reference, which has nothing to choose from; build it with --target cuda"
     )
 
 

@@ -110,19 +110,19 @@ class TritonCompiler:
     def cubins(
         self,
         sources: Mapping[str, str],
-        told: Callable[[int], None] = lambda done: None,
+        progress: Callable[[int], None] = lambda done: None,
         failed: dict[str, BuildError] | None = None,
         archs: Sequence[int] | None = None,
     ) -> dict[tuple[str, int], CompiledCubin]:
-        """symbol → source to (symbol, architecture) → cubin, for these architectures, all of its own unless told;
-        `told` hears how many are done. Where `failed` is given, it gets what could not be compiled, symbol → why;
-        otherwise the first such thing is raised."""
+        """symbol → source to (symbol, architecture) → cubin, for these architectures, by default all of its own;
+        `progress` is called with the number of cubins that are done. Where `failed` is given, it gets what could not be
+        compiled, symbol → why; otherwise the first such thing is raised."""
         wanted = [(s, arch) for s in sources for arch in archs or self.archs]
         out = {w: made for w in wanted if (made := self._known(sources[w[0]], w[1])) is not None}
         missing = [w for w in wanted if w not in out]
 
         def keep(w: tuple[str, int], result: Callable[[], CompiledCubin]) -> None:
-            told(len(out))
+            progress(len(out))
             try:
                 out[w] = self._keep(sources[w[0]], w[1], result())
             except BuildError as e:
@@ -150,12 +150,12 @@ class TritonCompiler:
             if data is None:
                 return None
             table, _, image = data.partition(b"\n")
-            told = json.loads(table)
-            if told["cubin"].keys() != CUBIN:  # of another version
+            entry = json.loads(table)
+            if entry["cubin"].keys() != CUBIN:  # of another version
                 return None
-            maps = tuple(TensorMap.of([*m.values()]) for m in told["cubin"].pop("maps"))
+            maps = tuple(TensorMap.of([*m.values()]) for m in entry["cubin"].pop("maps"))
             self._memory[key] = CompiledCubin(
-                Cubin(image=image, maps=maps, **told["cubin"]), told["registers"], told["spilled"]
+                Cubin(image=image, maps=maps, **entry["cubin"]), entry["registers"], entry["spilled"]
             )
             self.reused += 1
         return self._memory.get(key)
@@ -165,9 +165,9 @@ class TritonCompiler:
         key = self._key(text, arch)
         self._memory[key] = made
         if self._cache is not None:
-            told = asdict(made)
-            image = told["cubin"].pop("image")
-            self._cache.store("cubins", f"{key[:2]}/{key}.cubin", json.dumps(told).encode() + b"\n" + image)
+            entry = asdict(made)
+            image = entry["cubin"].pop("image")
+            self._cache.store("cubins", f"{key[:2]}/{key}.cubin", json.dumps(entry).encode() + b"\n" + image)
         return made
 
 
@@ -243,13 +243,13 @@ def extract_cubin(found: Any, text: str, arch: int) -> CompiledCubin:
 def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:
     """The maps that a compiled kernel takes, as it was compiled for them. BuildError where it was for others."""
     wanted = read_tensor_maps(text)
-    for m, told in zip(wanted, about.tensordesc_meta or (), strict=True):
-        if (tuple(reversed(told["block_size"])), told["swizzle"], told["is_im2col"]) != (
+    for m, given in zip(wanted, about.tensordesc_meta or (), strict=True):
+        if (tuple(reversed(given["block_size"])), given["swizzle"], given["is_im2col"]) != (
             m.box,
             m.swizzle,
             bool(m.lower),
         ):
-            raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {told}")
+            raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {given}")
         if why := m.rejection():
             raise BuildError(f"kernel {about.name} takes a map with {why}, which no GPU takes")
     return wanted

@@ -104,7 +104,7 @@ def _operand_role(v: Value, grid: Grid) -> str | None:
 
 
 def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None:
-    """What a library has to be told, version and choice aside; None where an operand does not lie as it wants."""
+    """The fields of the descriptor but version and choice; None if the library cannot take an operand's layout."""
     end, (p, grid, batch, m) = epilogue(region), product(region, layouts)
     if isinstance(end, str) or not is_known(batch, m, p.n, p.k):
         return None
@@ -115,7 +115,7 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
         "c": (p.n, 0, 0) if end.added is None else _matrix_layout(grid, layouts[end.added]),
     }
     kind, out = (KINDS.index(v.type.dtype.value) for v in (p.a, region.output))
-    told = dict(
+    fields = dict(
         kind=kind,
         out=out,
         end=ENDS.index(end.end),
@@ -130,14 +130,14 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
     for of, lies in found.items():
         if lies is None or not is_known(*lies):
             return None
-        told |= dict(zip((f"{of}_line", f"{of}_transposed", f"{of}_step"), map(int, lies)))
-    if told.pop("c_transposed") or told.pop("d_transposed"):
+        fields |= dict(zip((f"{of}_line", f"{of}_transposed", f"{of}_step"), map(int, lies)))
+    if fields.pop("c_transposed") or fields.pop("d_transposed"):
         return None
     if end.bias not in (None, p.bias) and grid.runs(
         grid.c, broadcast(end.bias.type.shape, layouts[end.bias], grid.shape)
     ) != [(p.n, 1)]:
         return None
-    return told if MatmulDescriptor(0, 0, **told).rejection() is None else None
+    return fields if MatmulDescriptor(0, 0, **fields).rejection() is None else None
 
 
 def _layout_a(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:

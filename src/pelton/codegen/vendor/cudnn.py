@@ -96,7 +96,7 @@ def epilogue(region: Region) -> CudnnEpilogue | str:
         elif added is None and len(others) == 1 and others[0].type.shape == at.type.shape:
             added = others[0]
         else:
-            return "what is added is no picture"
+            return "what is added is no feature map"
         at = node.output
     if at is not region.output:
         return "its output is not the last of its values"
@@ -107,7 +107,7 @@ def epilogue(region: Region) -> CudnnEpilogue | str:
 
 
 def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None:
-    """What the library has to be told, version and choice aside; None where an operand does not lie as it wants."""
+    """The fields of the descriptor but version and choice; None if the library cannot take an operand's layout."""
     node, s, end = region.anchor, window_geometry(region), epilogue(region)
     if isinstance(end, str) or not is_known(s.n, s.c, s.h, s.w, s.oh, s.ow):
         return None
@@ -117,7 +117,7 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
     if end.bias is not None and layouts[end.bias] != (1,):
         return None
     top, left, bottom, right = node.attrs["pads"]
-    told = dict(
+    fields = dict(
         kind=KINDS.index(node.inputs[0].type.dtype.value),
         end=ENDS.index(end.end),
         bias=int(end.bias is not None),
@@ -142,6 +142,6 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
     )
     for of, strides in (("x", x), ("y", y), ("z", z or (0, 1, 0, 0))):
         assert strides is not None
-        told |= {f"{of}_n": strides[0], f"{of}_h": strides[2], f"{of}_w": strides[3]}
-    found = {what: int(size) for what, size in told.items()}
+        fields |= {f"{of}_n": strides[0], f"{of}_h": strides[2], f"{of}_w": strides[3]}
+    found = {what: int(size) for what, size in fields.items()}
     return found if ConvolutionDescriptor(0, 0, **found).rejection() is None else None

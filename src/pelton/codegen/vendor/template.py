@@ -36,8 +36,8 @@ class LibraryTemplate(Template):
         found = self.describe(region, layouts)
         if found is None:
             raise AssertionError(f"{self.name} does not take {region.title()}")
-        told = dict(found[0])
-        if target.tf32 and KINDS[told["kind"]] == "f32":
-            told["kind"] = KINDS.index("tf32")
-        what = WORK[self.name](tactic["VERSION"], tactic["CHOICE"], **told)
+        fields = dict(found[0])
+        if target.tf32 and KINDS[fields["kind"]] == "f32":
+            fields["kind"] = KINDS.index("tf32")
+        what = WORK[self.name](tactic["VERSION"], tactic["CHOICE"], **fields)
         return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, found[1], 1, what.dims())

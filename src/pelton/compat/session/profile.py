@@ -58,7 +58,7 @@ class Profile:
         self.add("model_run", "Session", begin, end, inputs=_shapes(inputs), outputs=_shapes(outputs))
         for step, first, last in steps:
             info = step.info
-            told = {
+            args = {
                 "op_name": info.get("op", ""),
                 "tactic": "host" if step.host else info.get("tactic", ""),
                 "layers": ", ".join(info.get("layers") or ()),
@@ -71,7 +71,7 @@ class Profile:
                 "Node",
                 first,
                 last,
-                **{k: v for k, v in told.items() if v not in ("", None)},
+                **{k: v for k, v in args.items() if v not in ("", None)},
             )
 
     def write(self) -> str:

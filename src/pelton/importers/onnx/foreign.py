@@ -60,10 +60,10 @@ def _type(type: TensorType) -> onnx.TypeProto:
 
 
 def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:
-    """The node as one foreign op. Names that its subgraphs take from around them become inputs.
+    """The node as one foreign op. Outer values that its subgraphs read become inputs.
 
-    `types` of outputs, and those that the model declares, help where onnx infers none; what is declared wrongly is not
-    listened to.
+    `types` of outputs, and those that the model declares, are used where onnx infers none; wrong
+    declarations are ignored.
     """
     node = onnx.NodeProto()
     node.CopyFrom(n.node)

@@ -27,7 +27,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: attribute(a) for a in node.attribute}
 
 
-# (domain, op) → its name in ops.data, and its attributes there
+# (domain, op) → the function in `reference.functions`, and its attributes there
 HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     ("", "NonZero"): ("nonzero", lambda a: {}),
     ("", "Compress"): ("compress", lambda a: {"axis": a.get("axis")}),
@@ -54,8 +54,8 @@ HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict
 }
 
 
-# what the package's evaluator has wrong for some opsets or attributes, or by functions that need to know types
-# beforehand: run as kernels do it
+# Ops whose reference in the onnx package is wrong for some opsets or attributes, or needs types in advance: these run
+# by our own importer and references.
 BY_PELTON = {
     "Softmax",
     "LogSoftmax",
@@ -74,7 +74,7 @@ BY_PELTON = {
 
 
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> HostCall:
-    """How a node runs by itself. ModelError, for that reason, where nothing can run it."""
+    """The host step that runs a single node; raises ModelError with this reason if nothing can run it."""
     if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS:
         name, attributes = HOST_FUNCTIONS[domain_of(node.domain), node.op_type]
         return HostCall(name, json.dumps(attributes(_attributes(node))), tuple(node.input), tuple(node.output))
@@ -105,7 +105,7 @@ def _model(
     types: Mapping[str, onnx.TypeProto],
     arrays: Mapping[str, np.ndarray],
 ) -> onnx.ModelProto:
-    """One node; what its nested graphs read from around them are inputs, too."""
+    """One node; outer values that its nested graphs read become inputs."""
     graph = onnx.GraphProto(name=node.op_type, node=[node])
     names = dict.fromkeys([*filter(None, node.input), *sorted(onnx_names.read_by(node))])
     graph.input.extend(onnx.ValueInfoProto(name=name, type=types.get(name)) for name in names if name not in arrays)

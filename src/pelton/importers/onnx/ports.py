@@ -19,7 +19,7 @@ from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
 Sizes = tuple[int | Range, ...]
-ABSENT = "none"  # how a text says that an optional is without a value
+ABSENT = "none"  # the text for an optional without a value
 MAX_SHOWN = 16  # elements of a value that are written out
 MAX_SEQUENCE = 1024  # tensors of a sequence
 
@@ -36,7 +36,7 @@ class Part:
     map: bool = False  # of two tensors: its keys, and its values
 
     def binding(self, values: Sequence[Value]) -> Binding:
-        """What the name of the input stands for, given what its tensors do."""
+        """The binding of the input's name, given the values of its tensors."""
         if self.map:
             return MapInput(*values)
         if self.sequence:
@@ -55,14 +55,14 @@ class Given:
     replaced: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def describe(self) -> dict[str, str]:
-        """What is known of inputs, for people."""
+        """The known inputs and their values, as text."""
         absent = [p.name for p in self.parts if not p.tensors and not p.sequence]
         return {
             name: format_value(array) for name, array in (*self.values.items(), *self.replaced.items())
         } | dict.fromkeys(absent, "nothing")
 
     def forms(self) -> dict[str, Any]:
-        """Of which ports the inputs consist that are no single tensor."""
+        """The ports of each input that is not a single tensor."""
         return {
             p.name: _form(p)
             for p in self.parts
@@ -71,7 +71,7 @@ class Given:
 
 
 def _form(part: Part) -> Any:
-    """How the value of an input that is no single tensor is made up of ports."""
+    """The ports that make up the value of an input that is not a single tensor."""
     if part.map:
         return _entries(part)
     return [t.name for t in part.tensors] if part.sequence else None
@@ -149,7 +149,7 @@ def split_inputs(
 
 
 def _element(name: str, of: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
-    """One tensor of a sequence. Names of its dimensions are dropped: each tensor may have sizes of its own."""
+    """One tensor of a sequence. Dimension names are dropped: each tensor may have other sizes."""
     found = onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=of))
     for d in found.type.tensor_type.shape.dim:
         d.ClearField("dim_param")
@@ -179,13 +179,15 @@ def _count(name: str, shapes: Mapping[str, Sizes]) -> int | None:
                 " none of them"
             )
         return 0
-    places = sorted(int(found[1]) for key in shapes if (found := re.fullmatch(re.escape(name) + r"\[(\d{1,6})\]", key)))
-    if places != list(range(len(places))) or len(places) > MAX_SEQUENCE:
+    indices = sorted(
+        int(found[1]) for key in shapes if (found := re.fullmatch(re.escape(name) + r"\[(\d{1,6})\]", key))
+    )
+    if indices != list(range(len(indices))) or len(indices) > MAX_SEQUENCE:
         raise InputError(
             f"the tensors of sequence {name!r} are counted from 0, at most {MAX_SEQUENCE}; shapes are given for"
-            f" {places[:MAX_SHOWN]}"
+            f" {indices[:MAX_SHOWN]}"
         )
-    return len(places) or None
+    return len(indices) or None
 
 
 def _items(name: str, given: Any) -> Sequence[Any]:
@@ -231,7 +233,7 @@ def _parsed(text: str, rank: int) -> Any:
 
 
 def format_value(array: np.ndarray) -> str:
-    """A value for people: its type and its first elements."""
+    """The type and the first elements of a value, as text."""
     return (
         f"{TensorType.of(array)} ="
         f" {np.array2string(array, separator=', ', threshold=MAX_SHOWN, edgeitems=4, max_line_width=10**6)}".replace(

@@ -48,7 +48,7 @@ class OnnxNode:
         return self.proto.name
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         return node_label(self.proto)
 
     @property

@@ -46,7 +46,7 @@ def finish(x0, b, r, c, rows, cols, a):
 def reached(at, tap, size, taps, stride, dilation, common, turn):
     """Along one axis, what pixels of a transposed convolution meet that lie at `at` modulo the stride, padding counted:
     the element that the first of them meets by the first tap that reaches it, and how far from that it is by a later
-    tap; past the picture where there is none."""
+    tap; past the image where there is none."""
     # taps that reach the same pixels; `turn` times the dilation is one modulo that
     apart = stride // common
     first = at // common * turn % apart
@@ -70,18 +70,18 @@ def write(acc, r, o, rows, there, a):
 def convolved(tile, first, until, program, one, last, lying, filters, a):
     """A tile's sums from one place to another, stored; where they are a part, of those that programs from `one` to
     `last` make, by the last of them."""
-    picture, across = ROWS * COLUMNS, tl.cdiv(OUT, BN)
-    down = picture * tl.cdiv(BATCH, BM) if PICTURES else tl.cdiv(BATCH * picture, BM)
+    pixels, across = ROWS * COLUMNS, tl.cdiv(OUT, BN)
+    down = pixels * tl.cdiv(BATCH, BM) if PICTURES else tl.cdiv(BATCH * pixels, BM)
     part, tile = tile // (down * across), tile % (down * across)
     phase, group = part // GROUPS, part % GROUPS
     i, j = grouped(tile, down, across, TALL)
-    if PICTURES:  # the same pixel of many pictures
-        begin = i // picture * BM
-        n, p, q = begin + tl.arange(0, BM), i % picture // COLUMNS, i % COLUMNS
+    if PICTURES:  # the same pixel of many images
+        begin = i // pixels * BM
+        n, p, q = begin + tl.arange(0, BM), i % pixels // COLUMNS, i % COLUMNS
     else:
         begin = i * BM
         r = begin + tl.arange(0, BM)
-        n, p, q = r // picture, r % picture // COLUMNS, r % COLUMNS
+        n, p, q = r // pixels, r % pixels // COLUMNS, r % COLUMNS
     if TRANSPOSED:
         above, before = phase // SW, phase % SW
         top, left = (
@@ -116,13 +116,13 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             right_by = reached(before + PL, v, W, KW, SW, DW, COMMON_W, TURN_W)[1]
         else:
             down_by, right_by = u * DH, v * DW
-        # rows of pixels one behind the other, and what lies between the pictures' own, which is zero
+        # rows of pixels one behind the other, and what lies between the images' own, which is zero
         if DESCRIBED and FLAT:
             pixels = lying.load(
                 [(begin + (down_by - PT) * COLUMNS + right_by - PL).to(tl.int32), (group * C + c).to(tl.int32)]
             )
             taps = filters.load([(part * OUT + j * BN).to(tl.int32), start]).T
-        elif DESCRIBED:  # what lies outside of the pictures reads as zero
+        elif DESCRIBED:  # what lies outside of the images reads as zero
             pixels = lying.load(
                 [
                     (top + down_by).to(tl.int32),
@@ -178,8 +178,8 @@ def KERNEL(a):
         lying, filters = a[0], a[1]
     if STREAM:
         steps = tl.cdiv(DOWN * RIGHT * DEEP, BK)
-        picture = tl.cdiv(BATCH, BM) * ROWS * COLUMNS if PICTURES else tl.cdiv(BATCH * ROWS * COLUMNS, BM)
-        total = (SH * SW * GROUPS if TRANSPOSED else GROUPS) * picture * tl.cdiv(OUT, BN) * steps
+        down = tl.cdiv(BATCH, BM) * ROWS * COLUMNS if PICTURES else tl.cdiv(BATCH * ROWS * COLUMNS, BM)
+        total = (SH * SW * GROUPS if TRANSPOSED else GROUPS) * down * tl.cdiv(OUT, BN) * steps
         begin, end = share(program, total)
         for tile in range(begin // steps, tl.cdiv(end, steps)):
             one, last = sharers(tile, steps, total)

@@ -1,5 +1,5 @@
 """Convolutions as matrix products whose rows, the pixels that a tap meets, the GPU's units for copies gather by
-themselves, zeros outside of the pictures included (TMA in im2col mode). Written in Gluon, where Triton does not have
+themselves, zeros outside of the images included (TMA in im2col mode). Written in Gluon, where Triton does not have
 them."""
 
 import triton.experimental.gluon.language as gl

@@ -1,6 +1,6 @@
-"""Regions of interest, channels-last: a bin is the mean or the maximum of points between the elements of a picture,
+"""Regions of interest, channels-last: a bin is the mean or the maximum of points between the elements of an image,
 evenly spread over it, or the largest element that it touches. Where points lie is computed in f64; those off the
-picture, however many, are not looked at one by one. A program has one bin."""
+image, however many, are not looked at one by one. A program has one bin."""
 
 import triton
 import triton.language as tl
@@ -54,7 +54,7 @@ def away(x):
 @triton.jit
 def along(begin, end, bins, i, size):
     """The points of one axis of a bin: the first, how far apart they are, how many, and from which on to before which
-    they may lie on the picture."""
+    they may lie on the image."""
     if TOUCHED:
         start = away(begin)
         each = tl.maximum(away(end) - start + 1, 1.0) / bins
@@ -83,7 +83,7 @@ def along(begin, end, bins, i, size):
 
 @triton.jit
 def between(first, step, k, size):
-    """The elements that point k lies between, the weight of the second one, and whether the point is on the picture."""
+    """The elements that point k lies between, the weight of the second one, and whether the point is on the image."""
     if TOUCHED:
         return k, k, 0.0, k >= 0
     else:
@@ -118,7 +118,7 @@ def KERNEL(a):
         y0, y1, by, on_row = between(y_first, y_step, zero + k, H)
         for m in range(z_low, z_high):
             z0, z1, bz, on_column = between(z_first, z_step, zero + m, W)
-            on = on_row & on_column & (zero < N) & (zero < H) & (zero < W)  # there is a picture
+            on = on_row & on_column & (zero < N) & (zero < H) & (zero < W)  # there is an image
             one = tl.load(x + (y0 * XH + z0 * XW), mask=cols & on, other=0).to(tl.float32)
             if TOUCHED:
                 v = tl.where(met > 0, maximum(v, one), one)

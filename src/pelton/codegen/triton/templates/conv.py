@@ -22,7 +22,7 @@ from pelton.codegen.triton.emit import ALIGNED, kernel, tail
 from .product import TensorCoreTemplate, keep_likely, pixel_grid, tf32_rounding, stream_counts, tiles, workspaces
 from pelton.codegen.triton.cost import cycles
 
-MANY = 64  # pictures: rows that the tensor cores of an H100 take at once
+MANY = 64  # images: rows that the tensor cores of an H100 take at once
 # What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more,
 # Triton 3.6 spills up to 1,900 bytes per
 # thread for an A100 and an H100 (of so many up to 408, in tactics that step over 32); 3.9 none.
@@ -38,12 +38,12 @@ def taps_of(size: int, stride: int, pad: int, dilation: int) -> list[list[int]]:
 
 class PackedFilters:
     """The filters of a region as a tactic reads them: for each part (phase, then group) and output a row over taps,
-    down and right, and channels, of which there are `deep`; where pictures lie as planes, over channels and then taps.
+    down and right, and channels, of which there are `deep`; where images lie as planes, over channels and then taps.
     What pads them is zero.
 
     Of first layers, planes of three colours, 7×7 filters over steps of 2 sum over 3·7·8 taps so. Space to depth, which
     networks are often rewritten by for them, would give 16 taps of 12 channels, padded to 16: half as many again, and a
-    pass that rearranges the picture."""
+    pass that rearranges the image."""
 
     def __init__(self, region: Region, layouts: Layouts, tactic: Tactic):
         node, s, bk = region.anchor, window_geometry(region), tactic["BK"]
@@ -137,11 +137,11 @@ class PackedFilters:
 class TritonConvolution(TensorCoreTemplate):
     """Any stride, dilation, padding and number of groups.
 
-    Where there are many pictures, the rows of a tile are one pixel of all of them: then each tap is one box of memory,
-    which an H100 fetches by itself, zeros outside of the pictures included, for any stride, padding and dilation, and
-    hands to the tensor cores as it is. With fewer pictures and strides of one, the pixels of a picture are rows one
-    behind the other, where there are zeros enough between its rows and behind each picture: then a tap is the same rows
-    further on, and what it meets outside of the picture is such a zero. For that, zero-padded pictures are `preferred`;
+    Where there are many images, the rows of a tile are one pixel of all of them: then each tap is one box of memory,
+    which an H100 fetches by itself, zeros outside of the images included, for any stride, padding and dilation, and
+    hands to the tensor cores as it is. With fewer images and strides of one, the pixels of an image are rows one
+    behind the other, where there are zeros enough between its rows and behind each image: then a tap is the same rows
+    further on, and what it meets outside of the image is such a zero. For that, zero-padded images are `preferred`;
     sums are made for the zeros, too (7 % more at 28×28, 31 % at 7×7), and not stored. Left were boxes of several rows
     and columns (whose tiles do not fit 7, 14 and 28, and which Triton 3.6 and 3.9 take through registers).
     """
@@ -193,7 +193,7 @@ class TritonConvolution(TensorCoreTemplate):
         )
 
     def preferred_layout(self, region: Region, value: Value, target: Target) -> Layout | None:
-        """Pictures with as many zeros as the filters reach to, behind each row and each picture, where the model says
+        """Images with as many zeros as the filters reach to, behind each row and each image, where the model says
         that this is faster."""
         node, x = region.anchor, region.anchor.inputs[0]
         if (
@@ -275,28 +275,28 @@ def estimate_tactics(
     another group.
     """
     taps, c, area, found = ceil_div(s.kh * s.kw, phases), s.c // group, ceil_div(s.oh * s.ow, phases), []
-    for pictures, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (whole is not None) + ((0, 0),):
-        if pictures:
+    for images, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (whole is not None) + ((0, 0),):
+        if images:
             rows, times = s.n, phases * group * area
         else:
             rows, times = s.n * (math.prod(whole) if flat else area), phases * group
         for t in tiles("conv", taps * c, c, f32, target):
-            if (pictures or flat) and (t["BM"] < MANY or not padded and c % t["BK"]):
+            if (images or flat) and (t["BM"] < MANY or not padded and c % t["BK"]):
                 continue
-            if not (pictures or flat) and (t["BK"] > DEEPEST or t["BM"] * t["BN"] > SUMS * 32 * t["WARPS"]):
+            if not (images or flat) and (t["BK"] > DEEPEST or t["BM"] * t["BN"] > SUMS * 32 * t["WARPS"]):
                 continue
             count, deep = times * ceil_div(rows, t["BM"]) * ceil_div(out, t["BN"]), ceil_div(c, t["BK"]) * t["BK"]
-            k = taps * deep if pictures or flat or deep <= WASTE * c else ceil_div(taps * c, t["BK"]) * t["BK"]
+            k = taps * deep if images or flat or deep <= WASTE * c else ceil_div(taps * c, t["BK"]) * t["BK"]
             ways = (
-                Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("FLAT", flat), ("STREAM", n)))
+                Tactic(t.template, t.isa, (*t.params, ("PICTURES", images), ("FLAT", flat), ("STREAM", n)))
                 for n in (0, *stream_counts(count, k // t["BK"], target))
             )
-            found += keep_likely([(cycles(way, count, k, f32, bool(pictures or flat), target), way) for way in ways])
+            found += keep_likely([(cycles(way, count, k, f32, bool(images or flat), target), way) for way in ways])
     return found
 
 
 def zero_margin(s: WindowGeometry) -> tuple[int, int]:
-    """How many zeros behind each picture and each row are met by the taps of a convolution without strides, or stand
+    """How many zeros behind each image and each row are met by the taps of a convolution without strides, or stand
     where it has more pixels."""
     return (
         max(s.pt, s.oh - s.h, s.oh - s.h + (s.kh - 1) * s.dh - s.pt, 0),
@@ -305,7 +305,7 @@ def zero_margin(s: WindowGeometry) -> tuple[int, int]:
 
 
 def padded_extent(region: Region, layouts: Layouts) -> tuple[int, int] | None:
-    """The rows and columns of a picture with its zero padding, where that is enough for taps to be the same pixels
+    """The rows and columns of an image with its zero padding, where that is enough for taps to be the same pixels
     further on; None where it is not."""
     node, s = region.anchor, window_geometry(region)
     x, strides = node.inputs[0], layouts[node.inputs[0]]
@@ -324,7 +324,7 @@ def padded_extent(region: Region, layouts: Layouts) -> tuple[int, int] | None:
 
 
 def described(region: Region, layouts: Layouts, target: Target) -> bool:
-    """Whether the units of the GPU that fetch boxes of memory can do so with the pictures: the last axis without gaps,
+    """Whether the units of the GPU that fetch boxes of memory can do so with the images: the last axis without gaps,
     the others at multiples of 16 bytes."""
     x = region.anchor.inputs[0]
     n, c, *space = layouts[x]

@@ -22,13 +22,13 @@ from pelton.codegen.triton.cost import BOXES, cycles
 KIND = {F16: 6, BF16: 9}  # what maps call element types
 ROWS = 64  # that four warps hand to the tensor cores of an H100 at once
 MAX_ROW = max(SWIZZLES.values())  # bytes of channels that are fetched at once
-# pixels from the edge of a picture to where windows begin; from there to a tap
+# pixels from the edge of an image to where windows begin; from there to a tap
 MOST_CORNER, MOST_OFFSET = 1 << 7, 1 << 8
 
 
 @gpu_template
 class TritonIm2col(TritonConvolution):
-    """Those with strides and few pictures, too: each tap of the pixels of a tile is one box of memory. Never a first
+    """Those with strides and few images, too: each tap of the pixels of a tile is one box of memory. Never a first
     guess, and tried only where all is (`gpu_target`): its barriers are set by hand, where a mistake waits forever, and
     no GPU has run it yet."""
 
@@ -103,7 +103,7 @@ class TritonIm2col(TritonConvolution):
 
 
 def lower(s: WindowGeometry) -> tuple[int, int]:
-    """Where windows begin, from the first column and row of a picture on."""
+    """Where windows begin, from the first column and row of an image on."""
     return -s.pl, -s.pt
 
 

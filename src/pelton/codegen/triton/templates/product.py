@@ -199,7 +199,7 @@ class TensorCoreTemplate(Template):
 
 
 def pixel_grid(shape: tuple[int, ...]) -> Grid:
-    """All pixels of all pictures × channels."""
+    """All pixels of all images × channels."""
     return Grid(tuple(shape), (), (0, *range(2, len(shape))), (1,))
 
 

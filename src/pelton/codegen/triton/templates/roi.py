@@ -1,4 +1,4 @@
-"""Regions of pictures brought to one size."""
+"""Regions of images brought to one size."""
 
 from __future__ import annotations
 

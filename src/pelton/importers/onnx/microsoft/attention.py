@@ -216,8 +216,8 @@ def _unstack(n: Reading, x: Value, count: int) -> list[Value]:
 
 @reads("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(n: Reading) -> tuple[Binding, ...]:
-    """A row stands at the place that seqlens_k gives it: the cache before it may be longer than what is valid of it,
-    and then new keys follow the valid."""
+    """seqlens_k gives the position of each row. The cache may be longer than its valid part; new keys follow the valid
+    part."""
     heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
     if n.is_output_used(3) or n.attr("k_quant_type", "NONE") != "NONE" or n.attr("v_quant_type", "NONE") != "NONE":
         raise n.refuse(
@@ -235,13 +235,13 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
     ends = n.reshape(n.cast(n.input(5), I64), (batch, 1))
     # keys that count of the cache
     before = n.emit("maximum", n.emit("sub", ends, n.sizes(rows - 1)), n.constant(0, I64))
-    places = n.emit("add", before, n.count(rows))  # [batch, rows]
+    row_positions = n.emit("add", before, n.count(rows))  # [batch, rows]
     q, k, v = (
         n.reshape(t, (batch, rows, h, t.type.shape[2] // h)) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))
     )
     if n.flag("do_rotary"):
         at = n.optional(9)
-        at = places if at is None else n.cast(at, I64)
+        at = row_positions if at is None else n.cast(at, I64)
         cos, sin = (n.emit("gather", n.input(i), at, axis=0) for i in (7, 8))
         beside = (batch, rows, 1, cos.type.shape[2])
         q, k = (
@@ -253,11 +253,11 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
     k, v = (_extend_cache(n, n.optional(i), t, before) for i, t in ((3, k), (4, v)))
     q = n.transpose(q, (0, 2, 1, 3))
     keys, depth = k.type.shape[2], q.type.shape[3]
-    place, key = n.reshape(places, (batch, 1, rows, 1)), n.count(keys)
-    shown = n.emit("less_equal", key, place)
+    position, key = n.reshape(row_positions, (batch, 1, rows, 1)), n.count(keys)
+    shown = n.emit("less_equal", key, position)
     window = n.attr("local_window_size", -1)
     if window > 0:
-        shown = n.emit("logical_and", shown, n.emit("greater", key, n.emit("sub", place, n.constant(window, I64))))
+        shown = n.emit("logical_and", shown, n.emit("greater", key, n.emit("sub", position, n.constant(window, I64))))
     sink = n.optional(11)
     if sink is None and n.attr("smooth_softmax", 0) > 0:
         sink = n.filled(0, (heads,), q.type.dtype)
@@ -297,8 +297,10 @@ def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(words + positions + segments); the second output counts what the mask shows, the third is the sum itself."""
     ids, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
     batch, rows = ids.type.shape
-    places = n.reshape(n.count(rows), (1, rows)) if positions is None else positions
-    total = n.emit("add", n.emit("gather", n.input(2), ids, axis=0), n.emit("gather", n.input(3), places, axis=0))
+    row_positions = n.reshape(n.count(rows), (1, rows)) if positions is None else positions
+    total = n.emit(
+        "add", n.emit("gather", n.input(2), ids, axis=0), n.emit("gather", n.input(3), row_positions, axis=0)
+    )
     if segments is not None:
         total = n.emit("add", total, n.emit("gather", n.input(4), segments, axis=0))
     shown = None
