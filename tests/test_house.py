@@ -54,7 +54,7 @@ LAZY = {
     ("compat", "compiler"),
     *(("public", room) for room in BELOW),
 }
-GROUND = ("errors", "options", "progress", "preprocessing", "record", "dtypes", "targets")  # files
+GROUND = ("errors", "metrics", "options", "progress", "preprocessing", "record", "dtypes", "targets")  # files
 # as users import them
 COMPAT = ("onnxruntime", "onnx_backend")
 # what runs where only numpy is installed

@@ -1,0 +1,194 @@
+"""How close arrays are to a reference: signal to quantization noise, agreement of the largest elements, cosines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import InputError
+
+SAFE = 400  # exponent of base 2 up to which squares are far from the limits of float64
+
+
+@dataclass
+class Noise:
+    """The sums behind an SQNR, over any number of arrays, so that none of them has to be kept.
+
+    `signal`: Σ |reference|², `noise`: Σ |reference − found|², both in float64 and in units of 4^`exponent`;
+    `nonfinite`: how many elements are infinite or NaN in one array and not the same in the other.
+    """
+
+    signal: float = 0.0
+    noise: float = 0.0
+    nonfinite: int = 0
+    exponent: int = 0
+
+    def add(self, reference: Any, found: Any) -> None:
+        """Adds arrays of equal shapes, of numbers or bools. InputError for others."""
+        reference, found = _pair(reference, found)
+        finite = np.isfinite(reference) & np.isfinite(found)
+        if not finite.all():
+            same = (reference == found) | (np.isnan(reference) & np.isnan(found))
+            self.nonfinite += int((~finite & ~same).sum())
+            reference, found = reference[finite], found[finite]
+        largest = max(float(np.abs(part).max(initial=0.0)) for a in (reference, found) for part in _parts(a))
+        exponent = max(self.exponent, math.frexp(largest)[1] - SAFE)
+        if exponent > self.exponent:
+            self.signal = math.ldexp(self.signal, 2 * (self.exponent - exponent))
+            self.noise = math.ldexp(self.noise, 2 * (self.exponent - exponent))
+            self.exponent = exponent
+        if exponent:
+            reference, found = reference * 2.0**-exponent, found * 2.0**-exponent
+        self.signal += _squares(reference)
+        self.noise += _squares(reference - found)
+
+    @property
+    def sqnr(self) -> float:
+        """10 · log10(signal / noise) in dB; see `sqnr`."""
+        if self.nonfinite:
+            return -math.inf
+        if not self.noise:
+            return math.inf
+        return 10 * (math.log10(self.signal) - math.log10(self.noise)) if self.signal else -math.inf
+
+
+def sqnr(reference: Any, found: Any) -> float:
+    """The signal-to-quantization-noise ratio 10 · log10(Σ ref² / Σ (ref − found)²) in dB, over all elements.
+
+    Arrays of equal shapes, of numbers or bools; computed in float64, of complex numbers by absolute values. inf if no
+    element differs, also where there are none; −inf if the reference is zero and `found` is not, and if an element is
+    infinite or NaN in one of them and not the same in the other. What is infinite or NaN in both alike is left out.
+    Never NaN. Raises InputError for other shapes or types.
+    """
+    sums = Noise()
+    sums.add(reference, found)
+    return sums.sqnr
+
+
+def matches(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
+    """bool array of the arrays' shape without `axis`: whether the largest element along it has the same position in
+    both. Of equal elements the first counts, as in `numpy.argmax`; with a NaN there is no largest, and no match.
+
+    Raises InputError for shapes that differ, arrays without axes, an axis that is not there or has no elements, and
+    types without an order.
+    """
+    reference, found = _arrays(reference, found)
+    if "c" in (reference.dtype.kind, found.dtype.kind):
+        raise InputError("complex numbers have no largest element")
+    if not -reference.ndim <= axis < reference.ndim:
+        raise InputError(
+            f"there is no axis {axis} in shape {list(reference.shape)}; the axis that holds one score for each class"
+            " is needed"
+        )
+    if not reference.shape[axis]:
+        raise InputError(f"axis {axis} of shape {list(reference.shape)} has no elements, so that none is the largest")
+    known = ~(_is_nan(reference) | _is_nan(found)).any(axis)
+    return (_comparable(reference).argmax(axis) == _comparable(found).argmax(axis)) & known
+
+
+def agreement(reference: Any, found: Any, axis: int = -1) -> float:
+    """The share of rows along `axis`, 0 to 1, whose largest element has the same position in both (`matches`): top-1
+    agreement. An array of one axis is one row. InputError as `matches`, and if there are no rows."""
+    same = matches(reference, found, axis)
+    if not same.size:
+        raise InputError(f"arrays of shape {list(np.shape(reference))} have no rows to compare")
+    return float(same.mean())
+
+
+def cosine(reference: Any, found: Any) -> float:
+    """The cosine of the angle between two arrays, taken as vectors of all their elements, −1 to 1, in float64.
+
+    1 if both are zero, 0 if one is; 0 if an element is infinite or NaN. Raises InputError for shapes that differ and
+    for types other than real numbers and bools.
+    """
+    reference, found = _pair(reference, found)
+    return float(cosines(reference.reshape(-1), found.reshape(-1)))
+
+
+def cosines(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
+    """The cosine (`cosine`) of each pair of vectors along `axis`: float64 of the arrays' shape without it."""
+    reference, found = _pair(reference, found)
+    if np.iscomplexobj(reference) or np.iscomplexobj(found):
+        raise InputError("cosines are computed of real numbers, given complex ones")
+    if not -reference.ndim <= axis < reference.ndim:
+        raise InputError(f"there is no axis {axis} in shape {list(reference.shape)}")
+    finite = (np.isfinite(reference) & np.isfinite(found)).all(axis)
+    units, lengths = [], []
+    for a in (reference, found):
+        a = np.where(np.expand_dims(finite, axis), a, 0.0)
+        largest = np.abs(a).max(axis, keepdims=True, initial=0.0)
+        a = a / np.where(largest, largest, 1.0)  # squares neither overflow nor vanish
+        length = np.sqrt((a * a).sum(axis, keepdims=True))
+        units.append(a / np.where(length, length, 1.0))
+        lengths.append(length.squeeze(axis) > 0)
+    both_zero = finite & ~lengths[0] & ~lengths[1]
+    return np.where(both_zero, 1.0, np.clip((units[0] * units[1]).sum(axis), -1.0, 1.0))
+
+
+def by_output(
+    metric: Callable[[Any, Any], float], reference: Mapping[str, Any], found: Mapping[str, Any]
+) -> dict[str, float]:
+    """A metric of each output, by name, in the reference's order. InputError if the names differ, and, with the name
+    of the output in front, where the metric raises one."""
+    if set(reference) != set(found):
+        missing, more = [n for n in reference if n not in found], [n for n in found if n not in reference]
+        raise InputError(
+            f"outputs of other names: expected {', '.join(reference) or 'none'}; "
+            + "; ".join(
+                f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unknown", more)) if names
+            )
+        )
+    values = {}
+    for name, array in reference.items():
+        try:
+            values[name] = metric(array, found[name])
+        except InputError as e:
+            raise InputError(f"output {name!r}: {e}") from None
+    return values
+
+
+def lowest(values: Mapping[str, float]) -> tuple[str, float]:
+    """The name and value of the lowest, which NaN counts as; the first of equal ones. InputError if there are none."""
+    if not values:
+        raise InputError("there are no outputs to compare")
+    return min(values.items(), key=lambda item: -math.inf if math.isnan(item[1]) else item[1])
+
+
+def _arrays(reference: Any, found: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays of numbers or bools of one shape."""
+    pair = np.asarray(reference), np.asarray(found)
+    for what, a in zip(("the reference", "what was found"), pair):
+        if a.dtype.kind in "OSUTMm" or (a.dtype.kind == "V" and a.dtype.names):
+            raise InputError(f"{what} is an array of {a.dtype}; arrays of numbers are compared")
+    if pair[0].shape != pair[1].shape:
+        raise InputError(f"the reference has shape {list(pair[0].shape)}, what was found {list(pair[1].shape)}")
+    return pair
+
+
+def _pair(reference: Any, found: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both in float64, or in complex128."""
+    pair = _arrays(reference, found)
+    wide = np.complex128 if any(a.dtype.kind == "c" for a in pair) else np.float64
+    return pair[0].astype(wide, copy=False), pair[1].astype(wide, copy=False)
+
+
+def _comparable(a: np.ndarray) -> np.ndarray:
+    """Types that numpy does not order itself (bfloat16, float8) as float32, which holds all their numbers."""
+    return a.astype(np.float32) if a.dtype.kind == "V" else a
+
+
+def _is_nan(a: np.ndarray) -> np.ndarray:
+    a = _comparable(a)
+    return np.isnan(a) if a.dtype.kind == "f" else np.zeros(a.shape, bool)
+
+
+def _parts(a: np.ndarray) -> tuple[np.ndarray, ...]:
+    return (a.real, a.imag) if np.iscomplexobj(a) else (a,)
+
+
+def _squares(a: np.ndarray) -> float:
+    return float(sum(np.square(part).sum() for part in _parts(a)))
