@@ -70,18 +70,18 @@ def write(acc, r, o, rows, there, a):
 def convolved(tile, first, until, program, one, last, lying, filters, a):
     """A tile's sums from one place to another, stored; where they are a part, of those that programs from `one` to
     `last` make, by the last of them."""
-    pixels, across = ROWS * COLUMNS, tl.cdiv(OUT, BN)
-    down = pixels * tl.cdiv(BATCH, BM) if PICTURES else tl.cdiv(BATCH * pixels, BM)
+    area, across = ROWS * COLUMNS, tl.cdiv(OUT, BN)
+    down = area * tl.cdiv(BATCH, BM) if PICTURES else tl.cdiv(BATCH * area, BM)
     part, tile = tile // (down * across), tile % (down * across)
     phase, group = part // GROUPS, part % GROUPS
     i, j = grouped(tile, down, across, TALL)
     if PICTURES:  # the same pixel of many images
-        begin = i // pixels * BM
-        n, p, q = begin + tl.arange(0, BM), i % pixels // COLUMNS, i % COLUMNS
+        begin = i // area * BM
+        n, p, q = begin + tl.arange(0, BM), i % area // COLUMNS, i % COLUMNS
     else:
         begin = i * BM
         r = begin + tl.arange(0, BM)
-        n, p, q = r // pixels, r % pixels // COLUMNS, r % COLUMNS
+        n, p, q = r // area, r % area // COLUMNS, r % COLUMNS
     if TRANSPOSED:
         above, before = phase // SW, phase % SW
         top, left = (
