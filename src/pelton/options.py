@@ -51,7 +51,8 @@ class Options:
     save_tactics: file to record decisions in: chains, layouts, the tactic of every region. CPUs only.
     load_tactics: file of recorded decisions, which are taken again without timing, whatever the level; regions that it
         lacks are rejected. CPUs only.
-    check: compare every region with its reference; raises BuildError if one is off by more than 0.001. CPUs only.
+    check: compare every region with its reference; raises BuildError if one is off by more than 0.001. What is rounded
+        to integers may be either of the two that it lies between, where f32 cannot tell. CPUs only.
         Default: False.
     progress: function (stage, done, total) that is called as the build proceeds; False from it raises Cancelled.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pelton import progress
@@ -46,6 +46,11 @@ def add(commands) -> argparse.ArgumentParser:
     )
     arguments.add_threads(command)
     arguments.add_build(command)
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="run it once on random inputs; an error if a kernel differs from its meaning in float64 (CPUs)",
+    )
     pictures = command.add_argument_group("pictures as inputs (kept in the engine, used by `pelton run`)")
     pictures.add_argument(
         "--image",
@@ -58,6 +63,8 @@ def add(commands) -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> None:
     options = arguments.build_options(args)
+    if args.check:
+        options["check"] = True
     if args.image is not None:
         from pelton import preprocessing as pictures
 
@@ -138,6 +145,7 @@ def facts(engine: Engine) -> list[tuple[str, str]]:
             ),
         ),
         ("weights", weights(engine.meta.get("weights") or {})),
+        *([("checked", checked)] if (checked := format_checked(engine.meta.get("checked") or ())) else []),
         ("made for", format_target(engine)),
     ]
 
@@ -151,6 +159,15 @@ def weights(of: Mapping[str, float]) -> str:
         return text.size(int(packed))
     paid = f", {text.duration(saved)} faster for it" if saved else ""
     return f"{text.size(int(packed))}, {packed / own:.2f} times the model's own {text.size(int(own))}{paid}"
+
+
+def format_checked(of: Sequence[tuple[str, float]]) -> str:
+    """What `--check` found."""
+    if not of:
+        return ""
+    return (
+        f"{text.count(len(of), 'kernel')}, off by {max(error for _, error in of):.1e} of their largest values at most"
+    )
 
 
 def ports(of) -> str:

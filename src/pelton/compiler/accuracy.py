@@ -15,7 +15,7 @@ from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import DType
-from pelton.codegen.template import Kernel
+from pelton.codegen.template import Kernel, Tactic, templates
 from pelton.plan import lower
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed, Task
@@ -24,6 +24,8 @@ from pelton.runtime import Engine
 from pelton.backends.arrays import check_names, random_inputs
 from pelton.backends.host import view
 from pelton.backends.device import Ready
+
+from . import ties
 
 # of the largest value: Winograd's error grows with the channels, a wrong kernel's is near one
 TOLERANCE = 1e-3
@@ -38,13 +40,26 @@ class StepRecord:
     read: Mapping[Value, np.ndarray]
     wrote: Mapping[Value, np.ndarray]
 
+    @property
+    def inexact(self) -> bool:
+        """Whether the step's arithmetic differs from the model's in more than the order of sums."""
+        if self.step.host:
+            return False
+        tactic = Tactic.parse(self.step.info["tactic"])
+        return not templates(tactic.isa)[tactic.template].is_exact(tactic)
+
     def error(self, want: Mapping[Value, np.ndarray]) -> float:
         """The error of what it wrote: the largest difference, relative to the largest expected value."""
         return max((relative_error(v.type.dtype, a, want[v]) for v, a in self.wrote.items()), default=0.0)
 
     def own_error(self) -> float:
-        """The error against a float64 evaluation on the very inputs that the step had."""
+        """The error against a float64 evaluation on the very inputs that the step had. Where a region rounds to
+        integers, either of the two that a number lies between is right, if f32 arithmetic cannot tell (`ties`)."""
         what = self.task.what
+        if isinstance(what, Region) and ties.rounds(what.body):
+            off = ties.INEXACT if self.inexact else ties.EXACT
+            within = ties.bounds(what.body, {v.name: a for v, a in self.read.items()}, off)
+            return self.error({v: ties.nearest(self.wrote[v], within[v]) for v in self.wrote})
         if isinstance(what, Region):
             found = evaluate(what.body, {v.name: a for v, a in self.read.items()}, round=False)
             return self.error({v: found[v.name] for v in what.body.outputs})
@@ -194,7 +209,11 @@ def check_accuracy(
 
 
 def relative_error(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
-    """The largest difference, relative to the largest expected value; 0 or 1 for types other than floats."""
+    """The largest difference, relative to the largest expected value. Of integers this holds for bytes, which quantized
+    values are; other types differ by 0 or 1."""
+    if dtype in (DType.U8, DType.I8):
+        off = np.abs(got.astype(np.int32) - want.astype(np.int32)).max(initial=0)
+        return float(off / max(np.abs(want.astype(np.int32)).max(initial=0), 1)) if off else 0.0
     if not dtype.is_float and got.dtype.kind != "c":
         return 0.0 if np.array_equal(got, want) else 1.0
     wide = np.float64 if dtype.is_float else np.complex128

@@ -19,7 +19,7 @@ from pelton.partition import partition
 from pelton.ir.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.codegen.template import Tactic, templates
+from pelton.codegen.template import templates
 from pelton.options import Options
 from pelton.passes.rewriting.report import Report
 from pelton.passes.rewriting.rule import RULES
@@ -190,9 +190,7 @@ def errors(
     expected, found = ExpectedOutputs(placed, inputs), list[StepError]()
 
     def see(seen: StepRecord) -> None:
-        tactic = None if seen.step.host else Tactic.parse(seen.step.info["tactic"])
-        inexact = tactic is not None and not templates(tactic.isa)[tactic.template].is_exact(tactic)
-        found.append(StepError(seen.step, inexact, seen.own_error(), seen.error(expected.by(seen.task))))
+        found.append(StepError(seen.step, seen.inexact, seen.own_error(), seen.error(expected.by(seen.task))))
         if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
             raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")
 
