@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from kernel_cases import Case, named, program, region_of
-from kernel_harness import CASES, TARGETS, check, check_on, declare
+from kernel_harness import CASES, TARGETS, check, check_on, declare, laid
 
 from pelton.codegen.c.templates.conv_int8 import PAIRS, VNNI, WIDE, dot_method, pairs_fit
 from pelton.codegen.template import TEMPLATES
@@ -12,14 +12,34 @@ from pelton.ir.types import DType
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
 
+def weights(rng, size, most, beyond=0):
+    """A quarter of them the largest there are; so many are as large as u8 less a zero point may be."""
+    w = np.where(rng.random(size) < 0.25, rng.choice([-most, most], size), rng.integers(-most, most + 1, size))
+    w.flat[rng.choice(w.size, beyond, replace=False)] = rng.choice([-255, -129, 128, 255], beyond)
+    return w.astype(np.int16 if beyond else np.int8)
+
+
 def conv(
-    of, shape, channels, kernel, strides=(1, 1), pads=None, dilations=(1, 1), group=1, *, pad=0, most=127, tail=()
+    of,
+    shape,
+    channels,
+    kernel,
+    strides=(1, 1),
+    pads=None,
+    dilations=(1, 1),
+    group=1,
+    *,
+    pad=0,
+    most=127,
+    beyond=0,
+    computed=None,
+    tail=(),
 ):
-    """Factors of the whole range, a quarter of them the largest there are."""
+    """Factors of the whole range, a quarter of them the largest there are. computed: what padding holds, where that
+    and the biases are known only when it runs."""
     rng = np.random.default_rng(0)
     spatial = len(kernel)
-    size = (channels, shape[1] // group, *kernel)
-    w = np.where(rng.random(size) < 0.25, rng.choice([-most, most], size), rng.integers(-most, most + 1, size))
+    w = weights(rng, (channels, shape[1] // group, *kernel), most, beyond)
     low, high = (0, 255) if of == "u8" else (-128, 127)
     x = np.where(rng.random(shape) < 0.25, rng.choice([low, high], shape), rng.integers(low, high + 1, shape))
     attrs = dict(
@@ -31,11 +51,14 @@ def conv(
         **({"pad_value": pad} if pad else {}),
     )
     b = rng.integers(-(2**20), 2**20, channels).astype(np.int32)
-    graph = program(("y", "convolution", "x w b", attrs), *tail, x=f"{of}{list(shape)}", w=w.astype(np.int8), b=b)
-    name = named(of, shape, channels, kernel, strides, group, pad, most, tail and "tail")
-    return Case(
-        name, graph, LAST if spatial == 2 else dict(x=(0, 2, 1)), dict(x=x.astype("uint8" if low == 0 else "int8"))
-    )
+    fed, given = dict(x=x.astype("uint8" if low == 0 else "int8")), dict(w=w, b=b)
+    if computed is not None:
+        fed |= dict(b=b, p=np.array(computed, fed["x"].dtype))
+        given |= dict(b=f"i32[{channels}]", p=f"{of}[]")
+    node = ("y", "convolution", "x w b" if computed is None else "x w b p", attrs)
+    graph = program(node, *tail, x=f"{of}{list(shape)}", **given)
+    name = named(of, shape, channels, kernel, strides, group, pad, most, beyond, computed, tail and "tail")
+    return Case(name, graph, LAST if spatial == 2 else dict(x=(0, 2, 1)), fed)
 
 
 REQUANTIZED = [
@@ -57,17 +80,22 @@ declare(
     conv("i8", (1, 125, 4, 5), 70, (1, 1), (2, 2)),
     conv("u8", (1, 12, 9, 11), 24, (5, 2), group=3, pads=(2, 0, 1, 1), pad=9),
     conv("i8", (2, 5, 31), 7, (4,), (3,), (2, 1), (1,), pad=3),
+    conv("u8", (1, 13, 9, 8), 37, (3, 3), beyond=9, pad=121),
+    conv("i8", (2, 10, 9, 8), 22, (3, 2), (2, 1), group=2, beyond=5, computed=-128),
+    conv("u8", (1, 3, 11, 9), 5, (5, 3), dilations=(1, 2), beyond=3, computed=255),
+    conv("u8", (1, 58, 4, 5), 35, (1, 1), beyond=60, most=64, computed=1),
+    conv("u8", (2, 5, 31), 7, (4,), (3,), (2, 1), (1,), computed=130),
     conv("u8", (1, 512, 3, 3), 16, (3, 3), dilations=(2, 1), pads=(2, 1, 2, 1)),
 )
 
 
-def product(of, a, b, most=127):
+def product(of, a, b, most=127, beyond=0):
     rng = np.random.default_rng(0)
     low, high = (0, 255) if of == "u8" else (-128, 127)
-    w = np.where(rng.random(b) < 0.25, rng.choice([-most, most], b), rng.integers(-most, most + 1, b)).astype(np.int8)
+    w = weights(rng, b, most, beyond)
     x = np.where(rng.random(a) < 0.25, rng.choice([low, high], a), rng.integers(low, high + 1, a))
     graph = program(("y", "matmul", "x w", dict(accumulate=DType.I32)), x=f"{of}{list(a)}", w=w)
-    return Case(named(of, a, b, most), graph, {}, dict(x=x.astype("uint8" if low == 0 else "int8")))
+    return Case(named(of, a, b, most, beyond), graph, {}, dict(x=x.astype("uint8" if low == 0 else "int8")))
 
 
 declare(
@@ -76,6 +104,8 @@ declare(
     product("i8", (2, 3, 5, 61), (61, 129), most=64),
     product("u8", (1, 768), (768, 33)),
     product("i8", (13, 3), (3, 7)),
+    product("u8", (40, 125), (125, 58), beyond=7),
+    product("i8", (7, 61), (61, 35), most=64, beyond=200),
 )
 
 
@@ -96,8 +126,20 @@ def test_how_products_are_added_follows_from_the_filters(isa):
     template, target = TEMPLATES["conv_int8"], TARGETS[isa]
     cases = CASES["conv_int8"][:4]
     assert [dot_method(region_of(c.graph), target) for c in cases] == want.get(isa, [VNNI] * 4)
-    for case in cases:
+    for case in [*cases, *(c for c in CASES["conv_int8"] if "i16" in str([v.type for v in c.graph.constants]))]:
         check_on(target, template, case, 1)
+
+
+def test_tactics_are_shared_by_regions_that_add_products_differently():
+    """Regions that differ in nothing but their weights have one key."""
+    template, target = TEMPLATES["conv_int8"], TARGETS["x86_64_v3"]
+    few, many = (conv("u8", (1, 16, 5, 6), 9, (1, 1), most=most) for most in (64, 127))
+    regions = [region_of(c.graph) for c in (few, many)]
+    assert regions[0].key == regions[1].key
+    layouts = [laid(template, r, c, 0) for r, c in zip(regions, (few, many))]
+    for tactic in template.tactics(regions[0], layouts[0], target):
+        sources = [template.emit(r, lay, tactic, target).source for r, lay in zip(regions, layouts)]
+        assert [f"DOT = {how}," in s for s, how in zip(sources, (PAIRS, WIDE))] == [True, True]
 
 
 def test_pairs_fit_up_to_the_largest_i16():

@@ -219,6 +219,24 @@ def test_padding_of_another_number_is_a_pad_where_no_kernel_takes_it():
         product("convolution", "u8[1, 2, 5, 5]", "i8[3, 2, 2, 3]", "i32[3]", **{**window, "pad_value": -1})
 
 
+def test_padding_of_a_number_that_is_computed():
+    window = dict(strides=(1, 2), pads=(1, 0, 0, 2), dilations=(1, 1), accumulate=I32)
+    types = "u8[1, 2, 5, 5]", "i8[3, 2, 2, 3]", "i32[3]"
+    graph = product("convolution", *types, "u8[]", **window)
+    feeds = {**fed(graph)}
+    x, w, b, padding = feeds.values()
+    padding[...] = 253
+    (have,) = evaluate(graph, feeds).values()
+    (want,) = evaluate(product("convolution", *types, **window, pad_value=253), dict(zip(feeds, (x, w, b)))).values()
+    found = decompose(graph, lambda _, n: n.op is not get("convolution") or len(n.inputs) == 3)
+    (by_pad,) = evaluate(found, feeds).values()
+    assert have.tobytes() == want.tobytes() == by_pad.tobytes()
+    with pytest.raises(ValueError, match="needs one value for its padding"):
+        product("convolution", *types, "u8[]", **window, pad_value=1)
+    with pytest.raises(ValueError, match=r"needs padding of type u8\[\]"):
+        product("convolution", *types, "i8[]", **window)
+
+
 @pytest.mark.parametrize("name, types, attrs", TYPED)
 def test_without_kernels_they_are_casts_around_a_plain_one(name, types, attrs):
     graph = product(name, *types, **attrs)

@@ -151,7 +151,7 @@ class Template:
         """The reason why it cannot sum in the type that a product names, give that type, or pad so; or None."""
         if product.attrs.get("accumulate") is not None or product.attrs.get("to") is not None:
             return "sums in a type of its own, or gives another"
-        return "pads with another number than 0" if product.attrs.get("pad_value") else None
+        return "pads with another number than 0" if product.attrs.get("pad_value") or len(product.inputs) > 3 else None
 
     def node_rejection(self, region: Region) -> str | None:
         """The same, for a region that has one of the anchors and no empty operands."""

@@ -158,13 +158,14 @@ class convolution:
     """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], per group of channels.
 
     Sums are in the type `accumulate`, which is that of the bias, and converted to the type `to`. Padding holds
-    `pad_value`, a zero point.
+    `pad_value`, a zero point, or the number `padding` where that is given.
     """
 
     def infer(
         x: TensorType,
         w: TensorType,
         b: TensorType,
+        padding: TensorType | None = None,
         *,
         strides: Ints,
         pads: Ints,
@@ -185,6 +186,9 @@ class convolution:
             pad_value == 0 or x.dtype.is_integer and x.dtype.lowest <= pad_value <= x.dtype.highest,
             f"needs padding that {x.dtype.value} holds, got {pad_value}",
         )
+        if padding is not None:
+            expect(padding.shape == () and padding.dtype is x.dtype, f"needs padding of type {x.dtype.value}[]")
+            expect(pad_value == 0, "needs one value for its padding, got two")
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
         expect(group >= 1 and w.shape[1] >= 1, f"needs groups and channels, got {group} groups of {w.shape[1]}")
@@ -198,8 +202,9 @@ class convolution:
         sizes = window_sizes(x.shape[2:], w.shape[2:], strides, pads, dilations)
         return x.with_dtype(dtype).with_shape((x.shape[0], w.shape[0], *sizes))
 
-    def reference(x, w, b, *, strides, pads, dilations, group=1, accumulate=None, to=None, pad_value=0):
+    def reference(x, w, b, padding=None, *, strides, pads, dilations, group=1, accumulate=None, to=None, pad_value=0):
         x, w = summed_in(x, accumulate), summed_in(w, accumulate)
+        pad_value = pad_value if padding is None else padding.item()
         n, m, kernel = x.shape[0], w.shape[0], w.shape[2:]
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations)
         x, w = pad_space(x, pads, pad_value), w.reshape(group, m // group, w.shape[1], *kernel)
@@ -214,11 +219,19 @@ class convolution:
         return converted(y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes)), to)
 
     def expand(
-        x: Value, w: Value, b: Value, *, accumulate: DType | None, to: DType | None, pad_value: int, **attrs
+        x: Value,
+        w: Value,
+        b: Value,
+        padding: Value | None = None,
+        *,
+        accumulate: DType | None,
+        to: DType | None,
+        pad_value: int,
+        **attrs,
     ) -> TermLike:
-        if pad_value:
+        if pad_value or padding is not None:
             pads, rank = attrs.pop("pads"), x.type.rank - 2
-            number = np.array(pad_value, x.type.dtype.numpy)
+            number = np.array(pad_value, x.type.dtype.numpy) if padding is None else padding
             whole = pad(x, number, pads=(0, 0, *pads[:rank], 0, 0, *pads[rank:]))
             return convolution(whole, w, b, pads=(0,) * 2 * rank, accumulate=accumulate, to=to, **attrs)
         if accumulate is not None or to is not None:
@@ -229,6 +242,6 @@ class convolution:
             )
         return None if x.type.dtype is F32 or math.prod(w.type.shape[2:]) > MAX_TERMS else _as_product(x, w, b, **attrs)
 
-    def flops(x: TensorType, w: TensorType, b: TensorType, **attrs) -> int:
+    def flops(x: TensorType, w: TensorType, b: TensorType, padding: TensorType | None = None, **attrs) -> int:
         out = convolution.infer(x, w, b, **attrs)
         return 2 * out.size * math.prod(w.shape[1:])

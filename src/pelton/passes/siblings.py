@@ -23,6 +23,7 @@ def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False)
         if (
             node.op is not convolution
             or node.attrs["group"] != 1
+            or len(node.inputs) != 3
             or any(v not in draft.constants for v in node.inputs[1:])
         ):
             return None

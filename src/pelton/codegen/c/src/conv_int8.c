@@ -1,28 +1,29 @@
 // Direct convolution and product of bytes, channels-last: MR pixels × NR output channels of i32 in registers, four
 // channels of a tap at a step. Taps outside of the image read a row of the padding value. Each panel of filters begins
-// with what its sums begin with.
+// with what its sums begin with, and ends with what is beyond i8: by how much weights of a tap and channel are.
 #include "dot.h"
 
 // <region>
 enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1 };
-enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, PAD = 3, SIGNED = 0 };
+enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, SIGNED = 0, DOT = 2, BEYOND = 1 };
 #define X_AT(b) ((b) * XN)
+#define PAD 3
 typedef struct { i32 *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vi32 x, idx b, idx r, idx c, int n) { stn_i32(t->y + (b * OH * OW + r) * OC + c, x, n); }
 // </region>
 // <tactic>
-enum : idx { MR = 6, NV = 2, MB = 48, NB = 32, DOT = 2 };
+enum : idx { MR = 6, NV = 2, MB = 48, NB = 32 };
 // </tactic>
 
 enum : idx { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB - 1) / NB, C4 = (C + 3) / 4 * 4 };
-enum : idx { PANEL = 4 * NR + KH * KW * C4 * NR }; // bytes
+// bytes; a place beyond i8 is a row, a column and a channel
+enum : idx { PLACE = 16, PANEL = 4 * NR + KH * KW * C4 * NR + BEYOND * (PLACE + 4 * NR) };
 #define PIXELS (OH * OW)
 #define MBS ((PIXELS + MB - 1) / MB)
 #define JOINED (DW == 1 && XW == C && C % 4 == 0) // the taps of a row are neighbours in memory
 // u8 · i8 is what there is: i8 is 128 less than a u8
 enum : idx { FLIPPED = SIGNED && DOT != WIDE };
-static const i8 padding[C] = { [0 ... C - 1] = (i8)PAD };
 
 AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, vi32 (*acc)[NV]) {
     const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
@@ -40,7 +41,8 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, vi32 (*acc)[NV]) 
 }
 
 AI void tile(
-    int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *w, idx b, idx p, idx g, idx n
+    int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *padding, const i8 *w, idx b, idx p,
+    idx g, idx n
 ) {
     vi32 acc[MR][NV];
     const i8 *at[MR];
@@ -70,6 +72,16 @@ AI void tile(
             w += C4 * NR;
         }
     }
+    for (idx e = 0; e < BEYOND; e++, w += PLACE + 4 * NR) {
+        u32 place[3];
+        __builtin_memcpy(place, w, sizeof place);
+        unroll (int i = 0; i < rows; i++) {
+            const idx y = top[i] + place[0] % KH * DH, z = left[i] + place[1] % KW * DW;
+            const i8 *from = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : padding;
+            const vi32 one = bc_i32(SIGNED ? from[place[2] % C] : (u8)from[place[2] % C]);
+            unroll (int j = 0; j < NV; j++) acc[i][j] += one * *(const vi32_in_memory *)(w + PLACE + 4 * j * VL);
+        }
+    }
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             const int lanes = !edge ? VL : OC % NR - j * VL;
@@ -81,6 +93,8 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     (void)scratch;
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
+    i8 padding[PADDED ? C : 1];
+    if (PADDED) __builtin_memset(padding, PAD, C);
     for (idx t = begin; t < end; t++) {
         const idx mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GROUPS, b = t / (MBS * NBS * GROUPS);
         const idx p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS;
@@ -90,11 +104,11 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         for (idx n = n0; n < n1; n += NR, w += PANEL) {
             idx p = p0;
             if (OC % NR == 0 || n + NR <= OC) {
-                for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, w, b, p, g, n);
-                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, w, b, p, g, n));
+                for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, padding, w, b, p, g, n);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, padding, w, b, p, g, n));
             } else {
-                for (; p + MR <= p1; p += MR) tile(MR, true, a, &T, x, w, b, p, g, n);
-                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, w, b, p, g, n));
+                for (; p + MR <= p1; p += MR) tile(MR, true, a, &T, x, padding, w, b, p, g, n);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, padding, w, b, p, g, n));
             }
         }
     }
