@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I8, I32, U8
+from pelton.ops.op import TermLike
 from pelton.ops.words import (
     add,
     cast,
@@ -19,14 +22,17 @@ from pelton.ops.words import (
     quantize,
     reshape,
     slice_,
+    sub,
     transpose,
 )
 from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import elements, is_constant, producer_of, require, rule, when
+from pelton.passes.rewriting.rule import elements, is_constant, is_filled_with, producer_of, require, rule, when
 
 BYTES = (U8, I8)
 # Channels of a group from which on sums of bytes are faster: with fewer, each step of four is mostly empty.
 MIN_CHANNELS = 4
+# Weights beyond i8 that kernels add one by one: so many, and one of so many.
+FEW, MANY = 4, 256
 # Terms of a sum: 2¹⁵ · 255 · 128, twice for a zero point, fit i32.
 MAX_TERMS = 1 << 15
 
@@ -36,27 +42,55 @@ IMAGE = dict(
 WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1), group=1)
 EQUAL = dict(x="u8[2, 5]", sx=np.float32(0.3), zx=np.uint8(3), s=np.float32(0.3), z=np.uint8(3), axis=0, block=0, to=U8)
 MOVED = dict(x="u8[2, 3]", s=np.float32(0.3), z=np.uint8(3), da=0, db=0)
+WIDE = [np.random.default_rng(0).integers(-130, 129, shape).astype(np.int32) for shape in ((12, 6), (3, 5, 3, 2))]
 MATRIX = dict(x="u8[2, 5, 12]", sx="=f32[]", w="=i8[12, 6]", sw="=f32[6]", wa=1, wb=0, axis=0, block=0)
 
 
-def _offset(zero: Value | None, x: Value) -> int:
-    """The one zero point of an operand as a number."""
+def _weights(w: Value, zero: Value | None, axis: int) -> np.ndarray:
+    """Constant weights without their zero points, as i8; as i16 where some do not fit, which kernels add apart."""
+    array = elements(w).astype(np.int32)
+    if zero is not None:
+        z = elements(zero).astype(np.int32)
+        array = array - (z.reshape(()) if z.size == 1 else z.reshape(-1, *[1] * (array.ndim - axis - 1)))
+    beyond = int(np.count_nonzero((array < -128) | (array > 127)))
+    require(beyond <= FEW + array.size // MANY, "the weights do not fit i8")
+    require(array.size == 0 or np.abs(array).max() < 512, "the weights do not fit 9 bits")
+    return array.astype(np.int16 if beyond else np.int8)
+
+
+def _one_zero(zero: Value | None, x: Value) -> TermLike:
+    """The one zero point of an operand: a number if it is constant, else a value of rank 0."""
     if zero is None:
         return 0
-    require(is_constant(zero), f"the zero point of %{x.name} is not constant")
+    if not is_constant(zero):
+        require(zero.type.size == 1, f"%{x.name} has several zero points")
+        return reshape(zero, shape=())
     found = np.unique(elements(zero).astype(np.int64))
     require(found.size == 1, f"%{x.name} has several zero points")
     return int(found[0])
 
 
-def _weights(w: Value, zero: Value | None, axis: int) -> np.ndarray:
-    """Constant weights without their zero points, as i8."""
-    array = elements(w).astype(np.int32)
-    if zero is not None:
-        z = elements(zero).astype(np.int32)
-        array = array - (z.reshape(()) if z.size == 1 else z.reshape(-1, *[1] * (array.ndim - axis - 1)))
-    require(array.size == 0 or -128 <= array.min() and array.max() <= 127, "the weights do not fit i8")
-    return array.astype(np.int8)
+def _rows(x: Value, zero, columns: np.ndarray):
+    """Σ (x − zero) · w in i32; zero: a number, or a value that is one number or one per row."""
+    sums, of_columns = matmul(x, columns, accumulate=I32), columns.astype(np.int64).sum(0)
+    if isinstance(zero, int):
+        return add(sums, (-zero * of_columns).astype(np.int32)) if zero else sums
+    return sub(sums, mul(_wide(zero), of_columns.astype(np.int32)))
+
+
+def _windows(x: Value, zero, filters: np.ndarray, bias: Value | None, conv: dict[str, Any]):
+    """bias + Σ (x − zero) · w in i32, padding counted as zero; zero: a number or a value of x's type."""
+    sums, attrs = -filters.astype(np.int64).sum(tuple(range(1, filters.ndim))), {**conv, "accumulate": I32}
+    if isinstance(zero, int):
+        begin = zero * sums + (0 if bias is None else elements(bias).astype(np.int64))
+        return convolution(x, filters, begin.astype(np.int32), **attrs, pad_value=zero)
+    begin = mul(_wide(zero), sums.astype(np.int32))
+    begin = begin if bias is None or is_filled_with(bias, 0) else add(begin, bias)
+    return convolution(x, filters, begin, *([zero] if any(conv["pads"]) else []), **attrs)
+
+
+def _wide(v):
+    return v if isinstance(v, Value) and v.type.dtype is I32 else cast(v, to=I32)
 
 
 def _check(x: Value, sx: Value, w: Value, sw: Value, block: int, terms: int) -> None:
@@ -69,7 +103,7 @@ def _check(x: Value, sx: Value, w: Value, sw: Value, block: int, terms: int) -> 
 
 def _accumulated(attrs: dict[str, object]) -> None:
     """The product is one of plain operands so far."""
-    when(attrs.pop("accumulate", None) is None and attrs.pop("to", None) is None)
+    when(attrs.pop("accumulate", None) is attrs.pop("to", None) is None and not attrs.pop("pad_value", 0))
 
 
 def _dequantized(sums, sx: Value, sw: Value, shape: tuple[int, ...]):
@@ -112,9 +146,8 @@ def integer_convolution(x, sx, w, sw, b, zx=None, zw=None, *, axis, block, wa, w
     _check(x, sx, w, sw, wb, w.type.size // w.type.shape[0])
     require(w.type.shape[1] >= MIN_CHANNELS or conv["group"] == 1, "few channels in a group")
     require(sw.type.size in (1, w.type.shape[0]) and (wa == 0 or sw.type.size == 1), "scales along another axis")
-    offset, filters = _offset(zx, x), _weights(w, zw, 0)
-    begin = -offset * filters.astype(np.int64).sum(tuple(range(1, filters.ndim)))
-    sums = convolution(x, filters, begin.astype(np.int32), **{**conv, "accumulate": I32, "pad_value": offset})
+    filters = _weights(w, zw, 0)
+    sums = _windows(x, _one_zero(zx, x), filters, None, conv)
     channels = (w.type.shape[0], *[1] * (w.type.rank - 2))
     return add(_dequantized(sums, sx, sw, channels), reshape(b, shape=channels))
 
@@ -144,11 +177,64 @@ def integer_matmul(x, sx, w, sw, zx=None, zw=None, *, axis, block, wa, wb):
     _check(x, sx, w, sw, wb, w.type.shape[0])
     require(w.type.rank == 2 and x.type.rank >= 2, "not a matrix by a matrix of constants")
     require(sw.type.size in (1, w.type.shape[1]) and (wa == 1 or sw.type.size == 1), "scales along another axis")
-    offset, columns = _offset(zx, x), _weights(w, zw, 1)
-    sums = matmul(x, columns, accumulate=I32)
-    if offset:
-        sums = add(sums, (-offset * columns.astype(np.int64).sum(0)).astype(np.int32))
+    sums = _rows(x, _one_zero(zx, x), _weights(w, zw, 1))
     return _dequantized(sums, sx, sw, (w.type.shape[1],))
+
+
+@rule(
+    lambda x, w: matmul(cast(x, to=I32), w),
+    lambda x, u, w: matmul(sub(cast(x, to=I32), cast(u, to=I32)), w),
+    lambda x, z, w: matmul(sub(cast(x, to=I32), z), w),
+    shared=True,
+    examples=[
+        dict(x="u8[2, 5, 12]", w=WIDE[0]),
+        dict(x="u8[2, 5, 12]", u="u8[]", w=WIDE[0]),
+        dict(x="i8[5, 12]", z=np.int32(-128), w=WIDE[0]),
+        dict(x="u8[2, 5, 12]", z="i32[5, 1]", w=WIDE[0]),
+    ],
+    rejections=[
+        (dict(x="u8[5, 12]", u="u8[]", z=np.int32(3), w=np.full((12, 6), 200, np.int32)), "do not fit i8"),
+        (dict(x="u8[5, 12]", u="u8[]", z=np.int32(3), w="=i32[2, 12, 6]"), "not a matrix by a matrix"),
+    ],
+)
+def integer_matmul_of_differences(x, w, u=None, z=None):
+    """Σ (x − z) · w = Σ x · w − z Σ w, of bytes x and a matrix of constants."""
+    when(x.type.dtype in BYTES and w.type.dtype is I32 and is_constant(w))
+    require(w.type.rank == 2 and x.type.rank >= 2, "not a matrix by a matrix of constants")
+    columns, zero = _weights(w, None, 1), z if u is None else u
+    if zero is None or zero.type.size == 1:
+        return _rows(x, _one_zero(zero, x), columns)
+    require(zero.type.rank <= x.type.rank and zero.type.shape[-1] == 1, "a zero point for each element of a row")
+    return _rows(x, zero, columns)
+
+
+@rule(
+    lambda x, w, b, **conv: convolution(cast(x, to=I32), w, b, **conv),
+    lambda x, u, w, b, **conv: convolution(sub(cast(x, to=I32), cast(u, to=I32)), w, b, **conv),
+    lambda x, z, w, b, **conv: convolution(sub(cast(x, to=I32), z), w, b, **conv),
+    shared=True,
+    examples=[
+        dict(x="u8[2, 5, 6, 7]", w=WIDE[1], b="=i32[3]", **WINDOW),
+        dict(x="u8[2, 5, 6, 7]", u="u8[]", w=WIDE[1], b="=i32[3]", **WINDOW),
+        dict(x="i8[2, 5, 6, 7]", z=np.int32(-128), w=WIDE[1], b=np.zeros(3, np.int32), **WINDOW),
+    ],
+    rejections=[
+        (
+            dict(x="u8[2, 5, 6, 7]", u="u8[]", z=np.int32(3), w=100 * WIDE[1], b="=i32[3]", **WINDOW),
+            "the weights do not fit i8",
+        ),
+    ],
+)
+def integer_convolution_of_differences(x, w, b, u=None, z=None, **conv):
+    """b + Σ (x − z) · w = b − z Σ w + Σ x · w, of bytes x and constant filters; padding holds z."""
+    _accumulated(conv)
+    when(x.type.dtype in BYTES and w.type.dtype is I32 and is_constant(w))
+    zero, like = _one_zero(z if u is None else u, x), x.type.dtype
+    if isinstance(zero, int):
+        require(like.lowest <= zero <= like.highest, f"its zero point is no number of {like.value}")
+    else:
+        require(u is not None and u.type.dtype is like, f"its zero point is not of type {like.value}")
+    return _windows(x, zero, _weights(w, None, 0), b, conv)
 
 
 def _alike(*pairs: tuple[Value | None, Value | None]) -> bool:

@@ -16,7 +16,7 @@ from pelton.importers.onnx.ops.conv import emit_activation, emit_average_pool
 from pelton.importers.onnx.ops.linear import scale_by, transpose_last_axes
 from .attention import emit_attention_of_projections
 from pelton.importers.onnx.ops.norm import softmax_along
-from pelton.importers.onnx.ops.quant import dequantize_linear, dequantize, quantize_linear, quantize
+from pelton.importers.onnx.ops.quant import dequantize_linear, dequantize, quantize_by_range, quantize_linear, quantize
 from pelton.importers.onnx.ops.reduce import emit_reduction
 from pelton.importers.onnx.ops.rnn import recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
@@ -169,16 +169,8 @@ def dynamic_quantize_matmul(n: Reading) -> Binding:
 
 
 def _round_to_bytes(n: Reading, x: Value) -> Value:
-    """x as it is after DynamicQuantizeLinear and back: in 256 steps from its least to its largest number, zero among
-    them."""
-    axes, zero = tuple(range(x.type.rank)), n.like(x, 0)
-    low = n.emit("minimum", n.emit("reduce_min", x, axes=axes, keepdims=False), zero)
-    high = n.emit("maximum", n.emit("reduce_max", x, axes=axes, keepdims=False), zero)
-    width = n.emit("sub", high, low)
-    scale = n.emit("where", n.emit("equal", width, zero), n.like(x, 1), n.emit("div", width, n.like(x, 255)))
-    middle = n.emit("round", n.emit("clip", n.emit("neg", n.emit("div", low, scale)), zero, n.like(x, 255)))
-    middle = n.cast(middle, U8)
-    return dequantize(n, quantize(n, x, scale, middle, U8), scale, middle)
+    """x as it is after DynamicQuantizeLinear and back."""
+    return dequantize(n, *quantize_by_range(n, x))
 
 
 @reads("MatMulNBits", domain=MICROSOFT)

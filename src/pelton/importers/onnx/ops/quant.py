@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, F64, I32, DType
+from pelton.ir.types import F32, F64, I32, U8, DType
 from pelton.ops.quantize import fits
 
 from .conv import convolution
@@ -103,6 +103,25 @@ def quantize_linear(n: Reading) -> Binding | tuple[Binding, ...]:
         n.attr("block_size", 0),
         n.flag("saturate", 1),
     )
+
+
+@reads("DynamicQuantizeLinear")
+def dynamic_quantize_linear(n: Reading) -> tuple[Binding, ...]:
+    return quantize_by_range(n, n.cast(n.input(0), F32))
+
+
+def quantize_by_range(n: Reading, x: Value) -> tuple[Value, Value, Value]:
+    """x in u8, its scale and zero point: 255 steps from its least to its largest number, zero among them.
+
+    Of nothing but zeros, the range counts as 1, as in the onnx package's evaluator; the operator's text divides by 0.
+    """
+    axes, zero, steps = tuple(range(x.type.rank)), n.like(x, 0), n.like(x, 255)
+    low = n.emit("minimum", n.emit("reduce_min", x, axes=axes, keepdims=False), zero)
+    width = n.emit("sub", n.emit("maximum", n.emit("reduce_max", x, axes=axes, keepdims=False), zero), low)
+    scale = n.emit("div", n.emit("where", n.emit("equal", width, zero), n.like(x, 1), width), steps)
+    middle = n.emit("clip", n.emit("sub", zero, n.emit("div", low, scale)), zero, steps)
+    middle = n.cast(n.emit("round", middle), U8)
+    return quantize(n, x, scale, middle, U8), scale, middle
 
 
 @reads("QLinearMatMul")
