@@ -10,6 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pelton.cli import main
@@ -33,8 +34,9 @@ def desk(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs")
     shutil.copy(ROOT / "src/pelton/data/resnet20_cifar10.onnx", folder / "model.onnx")
     shutil.copy(ROOT / "src/pelton/data/cifar10.txt", folder / "labels.txt")
+    images = np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(np.float32)
+    np.savez(folder / "samples.npz", image=images)
     try:
-        import numpy as np
         from PIL import Image
 
         Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)).save(

@@ -132,6 +132,22 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
         ) from None
 
 
+def load_data(engine: Engine, path: str) -> list[dict[str, np.ndarray]]:
+    """The samples in an .npz file, one set of inputs for each (`pelton.diagnose.samples.split`); an .npy file is one
+    array for the only input. Raises InputError for files that cannot be read and arrays that do not fit."""
+    from pelton.diagnose import samples
+
+    found, names = _read(path), [p.name for p in engine.inputs]
+    if isinstance(found, np.ndarray):
+        if len(names) != 1:
+            raise InputError(
+                f"{path} holds an array without a name, the inputs are {', '.join(names) or 'none'}; save them by name"
+                " with numpy.savez"
+            )
+        found = {names[0]: found}
+    return samples.split(engine.inputs, found, engine.shapes(), path)
+
+
 def draw_inputs(
     engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0
 ) -> dict[str, np.ndarray]:

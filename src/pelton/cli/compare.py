@@ -5,26 +5,44 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pelton import progress
 from pelton.errors import InputError, Needs
 
-from . import arguments, arrays, text
+from . import arguments, arrays, peers, text
 
 if TYPE_CHECKING:
-    from pelton.diagnose.compare import Difference, StepDifference, Comparison
+    from pelton.diagnose.compare import Comparison, OutputDifference, StepDifference
+    from pelton.diagnose.differences import Difference, InScales
+    from pelton.runtime import Engine
+
+# columns of quantized values: the scale, how many steps of it at most, shares of elements
+HEAD = ("scale", "steps", "by one", "by more")
 
 EXAMPLES = """examples:
   pelton compare resnet50.onnx resnet50.pelton                       on random inputs, others every time
   pelton compare resnet50.onnx resnet50.pelton --input x=cat.npy     on these
   pelton compare resnet50.onnx resnet50.pelton --tolerance 0.01      accepts errors of outputs up to 1 %
   pelton compare resnet50.onnx resnet50.pelton --top 5 --json
+  pelton compare net.qdq.onnx net.pelton --data pictures.npz --with onnxruntime --peers-python ~/peers/bin/python
 
-Errors are relative to the largest value of the output. The engine runs once, step by step; the model is evaluated in
-float64, which takes seconds to minutes. The exit status is 0 if all outputs are within the tolerance, 1 if one is not
-or has infinite elements that the model does not have, 2 if nothing can be compared. `pelton explain MODEL --error`
-builds an engine and also shows the error that each step adds by itself."""
+Errors are relative to the largest value of the output. SQNR is 10·log10 of the sum of squares of the output by that of
+the differences, in dB; agreement is the share of rows (along the last axis of more than one element) whose largest
+element is in the same position. The engine runs step by step; the model is evaluated in float64, which takes seconds to
+minutes for each sample.
+
+What is quantized is also judged in steps of its scale. A quotient that lies between two integers may become either in
+arithmetic of f32, and all that follows is then another sample of the same noise: for quantized models the noise of the
+model itself, every value rounded to its type, is shown beside. The exit status is 0 if all outputs are within the
+tolerance, or if they are quantized within --steps, or if the model is and they have no more than twice that noise (6
+dB); 1 if one is not, or has infinite elements that the model does not have; 2 if nothing can be compared. `pelton
+explain MODEL --error` builds an engine and also shows the error that each step adds by itself."""
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -42,6 +60,22 @@ def add(commands) -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=FILE",
         help="what to run on, as for `pelton run` (default: random)",
+    )
+    command.add_argument(
+        "--data",
+        metavar="FILE",
+        help="an .npz file with an array for each input, samples along its first axis: compares on all of them",
+    )
+    command.add_argument(
+        "--with",
+        dest="others",
+        action="append",
+        default=[],
+        choices=peers.RUNNERS,
+        help="compare what this gives for the model, too (repeat)",
+    )
+    command.add_argument(
+        "--peers-python", metavar="PYTHON", help="the Python that has it installed (default: this one)"
     )
     command.add_argument(
         "--shapes",
@@ -73,6 +107,13 @@ def add(commands) -> argparse.ArgumentParser:
         ),
     )
     command.add_argument(
+        "--steps",
+        type=arguments.int_in_range(0, 255, "steps"),
+        default=1,
+        metavar="N",
+        help="how many steps of its scale a quantized output may be off (default 1)",
+    )
+    command.add_argument(
         "--top",
         type=arguments.int_in_range(1, 1 << 20, "steps"),
         default=10,
@@ -88,72 +129,138 @@ def main(args: argparse.Namespace) -> int:
 
     with Needs("comparing with models"):
         from pelton.diagnose.compare import compare
-    if args.input and (args.shapes or args.seed is not None):
-        raise InputError("--shapes and --seed are for random inputs; with --input leave them out")
+    if args.input and args.data:
+        raise InputError("--input gives one set of inputs, --data several; leave one of them out")
+    if (args.input or args.data) and (args.shapes or args.seed is not None):
+        raise InputError("--shapes and --seed are for random inputs; with --input or --data leave them out")
+    if args.peers_python and not args.others:
+        raise InputError(f"--peers-python is an option of --with; add --with {peers.RUNNERS[0]}")
     engine = pelton.load(args.engine)
-    seed = secrets.randbits(32) if args.seed is None else args.seed
-    feeds = (
-        arrays.load_inputs(engine, args.input)
-        if args.input
-        else arrays.draw_inputs(engine, arguments.shapes(args), seed)
-    )
+    seed = None
+    if args.data:
+        feeds = arrays.load_data(engine, args.data)
+    elif args.input:
+        feeds = [arrays.load_inputs(engine, args.input)]
+    else:
+        seed = secrets.randbits(32) if args.seed is None else args.seed
+        feeds = [arrays.draw_inputs(engine, arguments.shapes(args), seed)]
     values = arguments.parse_pairs(args.values, "--values", "axes=1,2") or None
-    with progress.show_progress(not (args.quiet or args.json)) as tell:
-        found = compare(args.model, engine, feeds, tolerance=args.tolerance, values=values, progress=tell)
-    if args.json:
-        print(
-            json.dumps(
-                {
-                    **found.json(),
-                    "inputs": {n: list(a.shape) for n, a in feeds.items()},
-                    "seed": None if args.input else seed,
-                },
-                indent=1,
-            )
+    with ExitStack() as stack:
+        others = start_others(stack, args, engine, feeds[0])
+        tell = stack.enter_context(progress.show_progress(not (args.quiet or args.json)))
+        found = compare(
+            args.model,
+            engine,
+            feeds,
+            tolerance=args.tolerance,
+            steps=args.steps,
+            values=values,
+            others=others,
+            progress=tell,
         )
+    if args.json:
+        shapes = {n: list(np.shape(a)) for n, a in feeds[0].items()}
+        print(json.dumps({**found.json(), "inputs": shapes, "seed": seed}, indent=1))
     elif not args.quiet:
         print(
             f"{args.engine} beside {args.model} in float64, on "
-            + ", ".join(f"{n} {'x'.join(map(str, a.shape))}" for n, a in feeds.items())
-            + ("" if args.input else f", seed {seed}")
+            + (f"{text.count(len(feeds), 'sample')} of " if args.data else "")
+            + ", ".join(f"{n} {'x'.join(map(str, np.shape(a)))}" for n, a in feeds[0].items())
+            + ("" if seed is None else f", seed {seed}")
         )
         print("\n".join(lines(found, args.top)))
     return 0 if found.ok else 1
 
 
+def start_others(
+    stack: ExitStack, args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray]
+) -> dict[str, peers.PeerRunner]:
+    """The other runtimes, with their versions, in processes that end with the stack."""
+    found: dict[str, peers.PeerRunner] = {}
+    folder = stack.enter_context(tempfile.TemporaryDirectory()) if args.others else ""
+    for name in dict.fromkeys(args.others):
+        runner = peers.PeerRunner(
+            name,
+            args.model,
+            feeds,
+            [p.name for p in engine.outputs],
+            threads=engine.meta.get("threads") or 1,
+            folder=folder,
+            python=args.peers_python,
+        )
+        stack.callback(runner.end)
+        found[f"{name} {runner.version}".strip()] = runner
+    return found
+
+
 def lines(found: Comparison, top: int) -> list[str]:
-    out = [
-        f"output {o.name}: {o.error:.1e} of its largest value, {o.largest:.4g}{format_nonfinite(o)}"
-        for o in found.outputs
-    ]
-    out.append(f"{'within' if found.ok else 'NOT within'} the tolerance of {found.tolerance:g} ({found.precision})")
+    out: list[str] = []
+    for i, o in enumerate(found.outputs):
+        largest = f", {o.largest:.4g}" if o.largest else ""
+        line = f"output {o.name}: {o.error:.1e} of its largest value{largest}{format_nonfinite(o)}"
+        rows = [("the engine", o), *((name, of[i]) for name, of in found.others.items())]
+        rows += [("the model, rounded to its types", found.rounded[i])] if found.rounded else []
+        if len(rows) == 1:
+            out.append(
+                line
+                + (f"; SQNR {format_decibels(o.sqnr)} dB" if o.sqnr is not None else "")
+                + ("" if o.agreement is None else f", agreement {100 * o.agreement:.2f} %")
+            )
+            continue
+        cells = [("", "SQNR dB", "agrees", *(HEAD if o.quantized else ())), *(output_row(*r) for r in rows)]
+        out += [line, text.table(cells, "l" + "r" * (len(cells[0]) - 1), indent="  ")]
+    out.append(format_verdict(found))
     over = sum(s.nonfinite > 0 for s in found.steps)
     if over:
         out.append(
             f"{text.count(over, 'step')} of {len(found.steps)} with infinite or NaN elements where the model has none"
         )
     if found.steps:
+        worst, scaled = found.worst(top), any(s.quantized for s in found.steps)
+        head = ("step", "off", "largest", "lost", "SQNR dB", *(HEAD if scaled else ()), "in", "tactic", "what")
         out += [
             "",
             f"the worst of {text.count(len(found.steps), 'step')}, relative to the largest value, errors of earlier"
             " steps included" + (f" ({found.unknown} write no value of the model)" if found.unknown else "") + ":",
-            text.table(
-                [("step", "off", "largest", "lost", "in", "tactic", "what"), *map(row, found.worst(top))], "rrrrlll"
-            ),
+            text.table([head, *(row(s, scaled) for s in worst)], "r" * (len(head) - 3) + "lll"),
         ]
     return out
+
+
+def format_verdict(found: Comparison) -> str:
+    more = f", or {text.count(found.allowed, 'step')}, or the noise of rounding" if found.rounded else ""
+    return f"{'within' if found.ok else 'NOT within'} the tolerance of {found.tolerance:g} ({found.precision}){more}"
+
+
+def output_row(who: str, o: OutputDifference) -> tuple[str, ...]:
+    agreement = "" if o.agreement is None else f"{100 * o.agreement:.2f} %"
+    return (who, format_decibels(o.sqnr), agreement, *(format_quantized(o.quantized) if o.quantized else ()))
+
+
+def format_decibels(sqnr: float | None) -> str:
+    if sqnr is None:
+        return ""
+    return f"{sqnr:.1f}"
+
+
+def format_quantized(found: InScales) -> tuple[str, ...]:
+    """Cells under HEAD."""
+    return (f"{found.scale:.3g}", f"{found.steps:.0f}", f"{100 * found.one:.3g} %", f"{100 * found.more:.3g} %")
 
 
 def format_nonfinite(of: Difference) -> str:
     return f", {text.count(of.nonfinite, 'element')} infinite or NaN" if of.nonfinite else ""
 
 
-def row(s: StepDifference) -> tuple[str, ...]:
+def row(s: StepDifference, scaled: bool) -> tuple[str, ...]:
+    quantized = format_quantized(s.quantized) if s.quantized else ("",) * len(HEAD)
     return (
         f"{s.step}",
         f"{s.error:.1e}",
-        f"{s.largest:.4g}",
+        f"{s.largest:.4g}" if s.largest else "",
         f"{s.nonfinite}" if s.nonfinite else "",
+        format_decibels(s.sqnr),
+        *(quantized if scaled else ()),
         s.dtype,
         text.shortened(s.tactic.partition("@")[0], 40),
         text.shortened("+".join(s.layers) or s.op, 60),

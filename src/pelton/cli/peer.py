@@ -3,6 +3,7 @@
     peer.py RUNTIME FILE FEEDS.npz THREADS OUTPUTS     a line of JSON on stdout once it is loaded, then one for each
     line on stdin:
     time SECONDS → {"ns": [...]}                       save FILE.npz → {} (the outputs of the last run, in order)
+    run FEEDS.npz → {} (other values of the same sizes; pelton and onnxruntime alone)
 
 OUTPUTS is the JSON list of the model's outputs. What a runtime makes of the model first is put beside FEEDS.npz.
 """
@@ -34,6 +35,8 @@ PACKAGES = {
     "mnn": ("MNN",),
     "ncnn": ("ncnn", "pnnx"),
 }
+# Other settings of a runtime → the runtime.
+VARIANTS = {"onnxruntime_unoptimized": "onnxruntime"}
 PATIENCE = 900  # seconds for a conversion
 
 
@@ -43,12 +46,19 @@ def pelton(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Pa
     return lambda: list(context.run(feeds).values())
 
 
-def onnxruntime(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
+def onnxruntime(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path, optimized: bool = True) -> Run:
     ort = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, feeds)
+
+
+def onnxruntime_unoptimized(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
+    """Node by node, as the file says."""
+    return onnxruntime(path, feeds, threads, outputs, folder, optimized=False)
 
 
 def openvino(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
@@ -182,9 +192,10 @@ def main(runtime: str, path: str, feeds: str, threads: str, outputs: str) -> Non
     def answer(found: dict) -> None:
         print(json.dumps(found), file=out, flush=True)
 
+    packages = PACKAGES[VARIANTS.get(runtime, runtime)]
     try:
-        module = importlib.import_module(PACKAGES[runtime][0])
-        missing = [p for p in PACKAGES[runtime][1:] if importlib.util.find_spec(p) is None]
+        module = importlib.import_module(packages[0])
+        missing = [p for p in packages[1:] if importlib.util.find_spec(p) is None]
         if missing:
             raise ImportError(f"no module named {missing[0]!r}")
     except ImportError as e:
@@ -194,13 +205,19 @@ def main(runtime: str, path: str, feeds: str, threads: str, outputs: str) -> Non
     folder = tempfile.mkdtemp(prefix=runtime, dir=os.path.dirname(feeds))
     run = globals()[runtime](path, given, int(threads), json.loads(outputs), Path(folder))
     result = run()
-    answer({"version": getattr(module, "__version__", "") or _installed(PACKAGES[runtime][0])})
+    answer({"version": getattr(module, "__version__", "") or _installed(packages[0])})
     clock = time.perf_counter_ns
     for line in sys.stdin:
         what, _, value = line.strip().partition(" ")
         if what == "save":
             arrays: Any = {f"{i}": np.asarray(x) for i, x in enumerate(result)}
             np.savez(value, **arrays)
+            answer({})
+            continue
+        if what == "run":
+            with np.load(value) as found:
+                given.update(found)
+            result = run()
             answer({})
             continue
         for _ in range(2):

@@ -20,10 +20,12 @@ from pelton.engine import file
 from pelton.errors import InputError
 
 from . import text
-from .peer import PACKAGES
+from .peer import PACKAGES, VARIANTS
 from .timing import NOISY, Times, noise
 
 PEERS = tuple(p for p in PACKAGES if p != "pelton")
+# those that a process gives other inputs, one after the other
+RUNNERS = ("onnxruntime", *VARIANTS)
 # of the largest output: a runtime that is further off computes something else
 WRONG = 3e-2
 # seconds for a runtime's threads to fall asleep before the next one's turn
@@ -173,6 +175,65 @@ def compare(
         if not m.failure and not found[0].failure:
             m.off = difference(os.path.join(folder, m.runtime + ".npz"), os.path.join(folder, "pelton.npz"))
     return found
+
+
+class PeerRunner:
+    """Another runtime in a process of its own, as a function of inputs by name. `names`: those of the outputs."""
+
+    def __init__(
+        self,
+        runtime: str,
+        model: str,
+        feeds: Mapping[str, np.ndarray],
+        names: Sequence[str],
+        *,
+        threads: int,
+        folder: str,
+        python: str | None = None,
+    ):
+        """Starts it on the first inputs; InputError if it is not installed there, or cannot run the model."""
+        self.runtime, self._names, self._folder = runtime, names, folder
+        self._process = _Process(python or sys.executable, runtime, model, self._save(feeds), threads, names)
+        try:
+            answer = self._ask("")
+            if "missing" in answer:
+                package = PACKAGES[VARIANTS.get(runtime, runtime)][0]
+                raise InputError(
+                    f"{package} is not installed for {python or sys.executable} ({answer['missing']}): pip install"
+                    f" {package}, or name a Python that has it with --peers-python"
+                )
+        except BaseException:
+            self.end()
+            raise
+        self.version = str(answer.get("version", ""))
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        self._ask("run " + self._save(inputs))
+        saved = os.path.join(self._folder, f"{self.runtime}.outputs.npz")
+        self._ask("save " + saved)
+        with np.load(saved) as found:
+            arrays = [found[str(i)] for i in range(len(found.files))]
+        if len(arrays) != len(self._names):
+            raise InputError(
+                f"{self.runtime} gives {len(arrays)} outputs, the engine {len(self._names)} ({', '.join(self._names)});"
+                " it cannot be compared with an engine built with --outputs"
+            )
+        return dict(zip(self._names, arrays))
+
+    def end(self) -> None:
+        self._process.end()
+
+    def _save(self, inputs: Mapping[str, np.ndarray]) -> str:
+        path = os.path.join(self._folder, f"{self.runtime}.feeds.npz")
+        saved: Any = dict(inputs)
+        np.savez(path, **saved)
+        return path
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        try:
+            return self._process.ask(line)
+        except RuntimeError as e:
+            raise InputError(f"{self.runtime} does not run the model: {text.shortened(str(e), 300)}") from None
 
 
 def _ask(m: Measured, process: _Process, line: str) -> dict[str, Any]:

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pelton.compiler.accuracy import ExactValues, copy_outputs, relative_error
+from pelton.compiler.accuracy import ExactValues, copy_outputs
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start
 from pelton.errors import Cancelled, InputError
 from pelton.ir.imported import Imported
 from pelton.ir.evaluate import evaluate
-from pelton.ir.types import DType
+from pelton.ir.graph import Graph
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.targets import is_gpu
 from pelton.backends.arrays import random_inputs
 from pelton.backends.device import Ready
 
+from .differences import Difference, Tally, check_shapes
+from .scales import scales
+
 # of the largest value of an output, by the engine's precision
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}
+# Steps of its scale by which a quantized output may be off.
+STEPS = 1
+# dB by which the SQNR of a quantized model's outputs may be below that of its own evaluation in f32: twice its noise.
+MARGIN = 6.0
+
+Arrays = Mapping[str, np.ndarray]
+Runner = Callable[[Arrays], Arrays]  # inputs by name → outputs by name
 
 
 @dataclass(frozen=True)
-class Difference:
-    """How far a value is from the expected one. `error`: the largest difference among elements that are finite in both,
-    relative to the largest expected value; `nonfinite`: how many elements are infinite or NaN and should not be, or the
-    other way round; `largest`: the largest expected value."""
+class OutputDifference(Difference):
+    """The difference of an output. `agreement`: the share of rows, along the last axis of more than one element, whose
+    largest element is in the right position; None without such rows."""
 
-    name: str
-    dtype: str
-    error: float
-    nonfinite: int
-    largest: float
+    agreement: float | None
 
 
 @dataclass(frozen=True)
@@ -51,50 +56,78 @@ class StepDifference(Difference):
 @dataclass(frozen=True)
 class Comparison:
     """An engine beside its model. `steps`: those that write values of the model, in execution order; `unknown`: how
-    many others there are."""
+    many others there are; `samples`: how many runs these figures are of.
 
-    outputs: tuple[Difference, ...]
+    For quantized models, `rounded` has the outputs of an evaluation in which every value is rounded to its type, as
+    runtimes round: where a quotient lies between two integers, that alone decides which one it becomes, and all that
+    follows. `others`: the outputs of other runtimes, by their names."""
+
+    outputs: tuple[OutputDifference, ...]
     steps: tuple[StepDifference, ...]
     unknown: int
     tolerance: float
     precision: str
+    samples: int = 1
+    allowed: int = STEPS
+    rounded: tuple[OutputDifference, ...] = ()
+    others: Mapping[str, tuple[OutputDifference, ...]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether no output is further off than the tolerance, or infinite where it should not be."""
-        return all(o.error <= self.tolerance and not o.nonfinite for o in self.outputs)
+        """Whether all outputs fit."""
+        return all(map(self.fits, range(len(self.outputs))))
+
+    def fits(self, index: int) -> bool:
+        """Whether an output is finite where it should be, and off by no more than the tolerance; or, if the model is
+        quantized, by no more than the allowed steps of its scale, or by no more noise than rounding makes of it."""
+        output = self.outputs[index]
+        if output.nonfinite:
+            return False
+        if output.error <= self.tolerance:
+            return True
+        if output.quantized is not None and output.quantized.steps < self.allowed + 0.5:
+            return True
+        if not self.rounded or output.sqnr is None:
+            return False
+        return output.sqnr >= (self.rounded[index].sqnr or 0.0) - MARGIN
 
     def worst(self, count: int) -> tuple[StepDifference, ...]:
         """Steps that overflow first, then those furthest off."""
         return tuple(sorted(self.steps, key=lambda s: (not s.nonfinite, -s.error, s.step))[:count])
 
     def json(self) -> dict[str, Any]:
-        outputs, steps = ([_difference_json(d) for d in found] for found in (self.outputs, self.steps))
-        return {"ok": self.ok, **asdict(self), "outputs": outputs, "steps": steps}
+        def listed(found: Sequence[Difference]) -> list[dict[str, Any]]:
+            return [d.json() for d in found]
 
-
-def _difference_json(difference: Difference) -> dict[str, Any]:
-    """The fields under the keys of `pelton compare --json`."""
-    keys = {"nonfinite": "lost", "largest": "most"}
-    return {keys.get(name, name): value for name, value in asdict(difference).items()}
+        return {
+            "ok": self.ok,
+            **{name: getattr(self, name) for name in ("unknown", "tolerance", "precision", "samples", "allowed")},
+            "outputs": listed(self.outputs),
+            "steps": listed(self.steps),
+            "rounded": listed(self.rounded),
+            "others": {name: listed(found) for name, found in self.others.items()},
+        }
 
 
 def compare(
     model: Any,
     engine: Engine,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Arrays | Sequence[Arrays] | None = None,
     *,
     tolerance: float | None = None,
+    steps: int = STEPS,
     seed: int = 0,
     values: Mapping[str, Any] | None = None,
+    others: Mapping[str, Runner] | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
 ) -> Comparison:
-    """Runs an engine once, step by step, beside its model in float64 (seconds to minutes).
+    """Runs an engine, step by step, beside its model in float64 (seconds to minutes for each sample).
 
-    inputs: arrays by name (default: random ones from `seed`, of the optimum sizes). tolerance: relative to the largest
-    value of an output (default: by precision, see TOLERANCE). values: inputs that became constants, as for
-    `pelton.build`. Raises InputError if model, engine and inputs do not fit each other, ModelError if the model cannot
-    be read.
+    inputs: arrays by name, or one such mapping for each sample, all of the same sizes (default: random ones from
+    `seed`, of the optimum sizes). tolerance: relative to the largest value of an output (default: by precision, see
+    TOLERANCE). steps: of its scale, by which a quantized output may be off. values: inputs that became constants, as
+    for `pelton.build`. others: functions that run the model elsewhere, to be compared with it as well. Raises
+    InputError if model, engine and inputs do not fit each other, ModelError if the model cannot be read.
     """
     if engine.parts != (engine,):
         raise InputError(
@@ -102,42 +135,107 @@ def compare(
         )
     if inputs is None:
         inputs = random_inputs([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
-    imported = _imported(model, engine, inputs, values)
+    samples = [inputs] if isinstance(inputs, Mapping) else list(inputs)
+    if not samples:
+        raise InputError("there are no samples to compare on")
+    _check_sizes(samples)
+    imported = _imported(model, engine, samples[0], values)
     target = "cuda" if is_gpu(engine.plain.target) else "cpu"
     options = Options(strict=bool(engine.meta.get("strict")), target=target)
     graph = run_stages(start(imported, options), "optimize").graph
-    known = {v.name: v for n in graph.nodes for v in n.outputs}
-    exact = ExactValues(
-        graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known]
-    )
-    found, unknown = list[StepDifference](), 0
+    quantized = any(n.op.stepwise for n in imported.graph.nodes)
+    watched = _Watched(engine, graph, len(samples), progress)
+    runners: dict[str, Runner] = dict(others or {})
+    exact_outputs = {v.name: v for v in imported.graph.outputs}
+    known_scales = scales(imported.graph)
 
-    def see(done: int, ready: Ready) -> None:
-        nonlocal unknown
-        if not done:
-            return
-        if progress is not None and progress("check", done, len(engine.steps)) is False:
-            raise Cancelled(f"cancelled while in step {done} of {len(engine.steps)}")
-        step = ready.plain.steps[done - 1]
-        there = {name: a for name, a in copy_outputs(step, ready).items() if name in known}
-        unknown += not there
-        for name, got in there.items():
-            want, info = exact.take(known[name]), step.info
-            if want.shape == got.shape:
-                d, layers = _difference(name, got, want, known[name].type.dtype), tuple(info["layers"])
-                found.append(
-                    StepDifference(**asdict(d), step=done - 1, op=info["op"], tactic=info["tactic"], layers=layers)
-                )
+    def tallies() -> dict[str, Tally]:
+        return {name: Tally(name, v.type.dtype, known_scales.get(v)) for name, v in exact_outputs.items()}
 
-    results = engine.context(engine.meta.get("threads")).watch(inputs, see)
-    expected = evaluate(imported.graph, inputs, round=False)
-    outputs = tuple(
-        _difference(v.name, results[v.name], expected[v.name], v.type.dtype) for v in imported.graph.outputs
-    )
+    ours, rounded, found = tallies(), tallies(), {name: tallies() for name in runners}
+    for number, sample in enumerate(samples):
+        results = watched.run(number, sample)
+        expected = evaluate(imported.graph, sample, round=False)
+        given: list[tuple[dict[str, Tally], str, Arrays]] = [(ours, "the engine", results)]
+        if quantized:
+            given.append((rounded, "the model", evaluate(imported.graph, sample)))
+        given += [(found[name], name, run(sample)) for name, run in runners.items()]
+        for into, who, arrays in given:
+            for name, tally in into.items():
+                got = np.asarray(arrays[name])
+                check_shapes(who, name, got, expected[name])
+                tally.add(got, expected[name])
     precision = str(engine.meta.get("precision", "fp32"))
     if tolerance is None:
         tolerance = TOLERANCE.get(precision, TOLERANCE["fp32"])
-    return Comparison(outputs, tuple(found), unknown, tolerance, precision)
+    return Comparison(
+        _outputs(ours),
+        watched.steps(),
+        watched.unknown,
+        tolerance,
+        precision,
+        len(samples),
+        steps,
+        _outputs(rounded) if quantized else (),
+        {name: _outputs(t) for name, t in found.items()},
+    )
+
+
+def _outputs(tallies: Mapping[str, Tally]) -> tuple[OutputDifference, ...]:
+    return tuple(OutputDifference(**vars(t.difference()), agreement=t.agreement) for t in tallies.values())
+
+
+class _Watched:
+    """An engine that runs step by step, and the differences of what its steps write, over all samples."""
+
+    def __init__(self, engine: Engine, graph: Graph, samples: int, progress: Callable[[str, int, int], Any] | None):
+        self.engine, self.graph, self.progress = engine, graph, progress
+        self.total, self.unknown = samples * len(engine.steps), 0
+        self.known = {v.name: v for n in graph.nodes for v in n.outputs}
+        self.scales = scales(graph)
+        self.taken = [self.known[name] for s in engine.steps for name in s.info["writes"] if name in self.known]
+        self.tallies: dict[tuple[int, str], Tally] = {}
+        self.context = engine.context(engine.meta.get("threads"))
+
+    def run(self, number: int, inputs: Arrays) -> dict[str, Any]:
+        """Runs one sample and returns its outputs."""
+        exact = ExactValues(self.graph, inputs, self.taken)
+        self.unknown = 0
+
+        def see(done: int, ready: Ready) -> None:
+            if not done:
+                return
+            seen = number * len(self.engine.steps) + done
+            if self.progress is not None and self.progress("check", seen, self.total) is False:
+                raise Cancelled(f"cancelled while in step {seen} of {self.total}")
+            there = {n: a for n, a in copy_outputs(ready.plain.steps[done - 1], ready).items() if n in self.known}
+            self.unknown += not there
+            for name, got in there.items():
+                value = self.known[name]
+                want = exact.take(value)
+                if want.shape == got.shape:
+                    new = Tally(name, value.type.dtype, self.scales.get(value))
+                    self.tallies.setdefault((done - 1, name), new).add(got, want)
+
+        return self.context.watch(inputs, see)
+
+    def steps(self) -> tuple[StepDifference, ...]:
+        """What was found, in execution order."""
+        found = []
+        for (step, _), tally in self.tallies.items():
+            info = self.engine.steps[step].info
+            where = {"step": step, "op": info["op"], "tactic": info["tactic"], "layers": tuple(info["layers"])}
+            found.append(StepDifference(**vars(tally.difference()), **where))
+        return tuple(found)
+
+
+def _check_sizes(samples: Sequence[Arrays]) -> None:
+    """InputError unless all samples have arrays of the same sizes."""
+    first = {name: np.shape(a) for name, a in samples[0].items()}
+    for i, sample in enumerate(samples):
+        shapes = {name: np.shape(a) for name, a in sample.items()}
+        if shapes != first:
+            raise InputError(f"sample {i} has arrays of {shapes}, sample 0 of {first}; compare them one by one")
 
 
 def _imported(
@@ -161,18 +259,3 @@ def _imported(
 
 def _listed(inputs: Mapping[str, str]) -> str:
     return ", ".join(f"{name}: {dtype}" for name, dtype in inputs.items()) or "nothing"
-
-
-def _difference(name: str, got: np.ndarray, want: np.ndarray, dtype: DType) -> Difference:
-    if not dtype.is_float:
-        return Difference(name, str(got.dtype), relative_error(dtype, got, want), 0, 0.0)
-    name_of_dtype, got = str(got.dtype), got.astype(np.float64)
-    with np.errstate(over="ignore"):
-        # what overflows the type in the model may be infinite in the engine
-        rounded = want.astype(dtype.numpy).astype(np.float64)
-    numbers = np.isfinite(got) & np.isfinite(rounded)
-    nonfinite = ~numbers & (got != rounded) & ~(np.isnan(got) & np.isnan(rounded))
-    largest = float(np.abs(rounded[np.isfinite(rounded)]).max(initial=0.0))
-    off = float(np.abs(got[numbers] - want[numbers]).max(initial=0.0))
-    error = off / max(largest, 1e-30) if off else 0.0
-    return Difference(name, name_of_dtype, error, int(nonfinite.sum()), largest)
