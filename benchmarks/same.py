@@ -2,7 +2,7 @@
 """Whether two checkouts of Pelton make engines that give the same bits: what a refactoring has to show.
 
     python benchmarks/same.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--tactics FOLDER] [--budget S]
-                              [--python PYTHON] [--threads N] [--shapes x=1x3x224x224]
+                              [--python PYTHON] [--threads N] [--shapes x=1x3x224x224] [--target cpu:x86_64_v4]
 
 Every model is built by both at level 0 and run on the same seeded inputs; with `--tactics`, both are also built from
 the tactics recorded there for it (`NAME.json`), which the old checkout records first, at level 3, where there are none.
@@ -49,7 +49,7 @@ def built(checkout: Path, model: Path, options: dict, a: argparse.Namespace) -> 
         "-c",
         BUILT,
         str(model),
-        json.dumps({"threads": a.threads, **options}),
+        json.dumps({"threads": a.threads, "target": a.target, **options}),
         json.dumps(dict(s.split("=", 1) for s in a.shapes)),
     ]
     done = subprocess.run(
@@ -97,6 +97,7 @@ def main() -> int:
     )
     ask.add_argument("--python", default=sys.executable)
     ask.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    ask.add_argument("--target", default="cpu", help="what engines are for: that of the recorded tactics")
     ask.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES")
     a = ask.parse_args()
     if a.tactics:

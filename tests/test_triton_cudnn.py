@@ -382,7 +382,8 @@ def test_what_a_library_makes_is_given_back_and_what_it_lacks_is_said(dnn, monke
         with pytest.raises(EngineError, match="proposes 0 engines"):
             CudnnLibrary(FakeCudnn(engines=[(notes, [])])).plan(descriptor(), [ALIGNED] * 5)  # type: ignore[arg-type]
     monkeypatch.setattr(cudnn, "WORKSPACE", WORKSPACE - 1)
+    fake = FakeCudnn(engines=[([4], []), ([], [])])
     with pytest.raises(EngineError, match="proposes 1 engines"):
-        CudnnLibrary(FakeCudnn(engines=[([4], []), ([], [])])).plan(descriptor(), [ALIGNED] * 5)  # type: ignore[arg-type]
+        CudnnLibrary(fake).plan(descriptor(), [ALIGNED] * 5)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="is no cuDNN"):
         bound("/dev/null")
