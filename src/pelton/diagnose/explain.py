@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,6 +121,27 @@ class Errors:
     inputs: Mapping[str, np.ndarray]
     steps: tuple[StepError, ...]
     outputs: Mapping[str, OutputError]
+
+    def json(self) -> dict[str, Any]:
+        """What `pelton explain --error --json` prints; infinite errors as texts, which JSON lacks."""
+
+        def number(error: float) -> float | str:
+            return error if math.isfinite(error) else str(error)
+
+        steps = [
+            {
+                "step": i,
+                "own": number(s.own),
+                "so_far": number(s.accumulated),
+                "inexact": s.inexact,
+                "tactic": "host" if s.step.host else s.step.info["tactic"],
+                "op": s.step.info["op"],
+                "layers": list(s.step.info["layers"]),
+            }
+            for i, s in enumerate(self.steps)
+        ]
+        outputs = {n: {"engine": number(o.engine), "program": number(o.program)} for n, o in self.outputs.items()}
+        return {"inputs": {n: list(a.shape) for n, a in self.inputs.items()}, "steps": steps, "outputs": outputs}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,220 @@
+"""Ranks the quantized tensors of a model by what rounding each of them alone does to the outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pelton.compiler.build import build_program, explain_undecided
+from pelton.compiler.compilation import Compilation
+from pelton.compiler.stages import run_stages
+from pelton.errors import BuildError, Cancelled, InputError
+from pelton.ir.builder import Builder
+from pelton.ir.dims import Undecided
+from pelton.ir.expansion import expand_op
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
+from pelton.ir.types import F32, TensorType
+from pelton.metrics import Noise
+from pelton.ops.words import add, cast, concat, dequantize, max_pool, mul, quantize, reshape, round_, slice_, sub
+from pelton.options import Options
+
+
+@dataclass(frozen=True)
+class TensorNoise:
+    """One quantized tensor. `tensor`: its name before it is quantized; `readers`: the nodes that read it dequantized;
+    `sqnr`: output → dB against the float network, with this tensor alone rounded; `share`: its part of the noise of all
+    of them, 0 to 1."""
+
+    tensor: str
+    readers: tuple[str, ...]
+    sqnr: Mapping[str, float]
+    share: float
+
+    @property
+    def lowest(self) -> float:
+        """The SQNR of the output that it harms most, in dB."""
+        return min(self.sqnr.values())
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The quantized tensors of a model, the most harmful first. `together`: output → SQNR in dB with all of them
+    rounded; `whole`: tensors that are rounded throughout, because integers are computed with; `samples`: how many runs
+    this is of."""
+
+    tensors: tuple[TensorNoise, ...]
+    together: Mapping[str, float]
+    whole: tuple[str, ...]
+    samples: int
+
+    def json(self) -> dict[str, Any]:
+        """SQNR in dB as numbers, infinite ones as texts."""
+        return {
+            "samples": self.samples,
+            "together_db": _finite(self.together),
+            "tensors": [{**asdict(t), "sqnr": _finite(t.sqnr)} for t in self.tensors],
+            "whole": list(self.whole),
+        }
+
+
+def _finite(sqnr: Mapping[str, float]) -> dict[str, float | str]:
+    return {name: value if math.isfinite(value) else str(value) for name, value in sqnr.items()}
+
+
+def rank(model: Any, samples: Sequence[Mapping[str, np.ndarray]], options: Options) -> Sensitivity | None:
+    """Per-layer sensitivity analysis (Wu et al. 2020, "Integer quantization for deep learning inference", arXiv
+    2004.09602): one quantized tensor at a time is rounded, and the outputs are compared with those of the float
+    network, in which none is; SQNR over all samples.
+
+    The float network saturates where the model does (activations are often left to that), and has its weights as the
+    model has them: what they lost when they were quantized is not in the file. All variants are runs of one engine of
+    f32 kernels, built at level 0, with an input that says what is rounded; (tensors + 2) runs for each sample.
+
+    samples: inputs by name, all of the same sizes. options: those of the build. None if the model quantizes nothing.
+    Raises what `pelton.build` raises, and InputError without samples.
+    """
+    if not samples:
+        raise InputError("there are no samples to rank quantized tensors with")
+    shapes = {name: np.shape(a) for name, a in samples[0].items()}
+    plain = Options(shapes=shapes, values=options.values, outputs=options.outputs, memory=options.memory, level=0)
+    plain = plain.but(threads=options.threads, cache_dir=options.cache_dir)
+    imported = run_stages(Compilation(plain, model), "import").imported
+    nodes, whole = separable(imported.graph)
+    if not nodes:
+        return None
+    graph, switch = with_switches(imported.graph, nodes)
+    try:
+        engine = build_program(replace(imported, graph=graph), plain).engine
+    except Undecided as e:
+        raise BuildError(explain_undecided(imported, e)) from e
+    context = engine.context()
+    outputs = {p.name: v.name for p, v in zip(engine.outputs, imported.graph.outputs)}
+    count = len(nodes)
+    noises = [{name: Noise() for name in outputs.values()} for _ in range(count + 1)]
+    masks = [np.zeros(count), *np.eye(count), np.ones(count)]
+    for number, sample in enumerate(samples):
+        exact: dict[str, np.ndarray] = {}
+        for i, mask in enumerate(masks):
+            done, total = number * len(masks) + i + 1, len(samples) * len(masks)
+            if options.progress is not None and options.progress("check", done, total) is False:
+                raise Cancelled(f"cancelled in run {done} of {total}")
+            found = context.run({**sample, switch: mask.astype(np.float32)})
+            if not i:
+                exact = found
+                continue
+            for port, name in outputs.items():
+                noises[i - 1][name].add(exact[port], found[port])
+    return _ranked(imported.graph, nodes, noises, whole, len(samples))
+
+
+def _ranked(
+    graph: Graph, nodes: Sequence[Node], noises: Sequence[Mapping[str, Noise]], whole: Sequence[Node], samples: int
+) -> Sensitivity:
+    *alone, together = [{name: noise.sqnr for name, noise in of.items()} for of in noises]
+    powers = [sum(10 ** (-db / 10) for db in found.values()) for found in alone]
+    total = sum(p for p in powers if math.isfinite(p))
+
+    def share(power: float) -> float:
+        return power / total if math.isfinite(power) and total else float(not math.isfinite(power))
+
+    found = [
+        TensorNoise(node.inputs[0].name, readers(graph, node), sqnr, share(power))
+        for node, sqnr, power in zip(nodes, alone, powers)
+    ]
+    return Sensitivity(
+        tuple(sorted(found, key=lambda t: (-t.share, t.lowest))),
+        together,
+        tuple(node.inputs[0].name for node in whole),
+        samples,
+    )
+
+
+def separable(graph: Graph) -> tuple[list[Node], list[Node]]:
+    """The nodes that quantize to integers which are only moved, pooled and dequantized, so that they can be left
+    unrounded; and all others that quantize."""
+    free: set[Value] = set()
+    for node in reversed(graph.nodes):
+        for v in node.outputs:
+            if v not in graph.outputs and all(_keeps_apart(user, v, free) for user in graph.users.get(v, ())):
+                free.add(v)
+    found = [node for node in graph.nodes if node.op is quantize and node.inputs[0] not in graph.constants]
+    apart = [node for node in found if node.attrs["to"].is_integer and node.output in free]
+    return apart, [node for node in found if node not in apart]
+
+
+def _keeps_apart(user: Node, v: Value, free: set[Value]) -> bool:
+    """Whether a node only dequantizes a value, or only moves it to where that is so."""
+    others = user.inputs if user.op is concat else user.inputs[:1]
+    if user.inputs.count(v) != others.count(v):
+        return False
+    return user.op is dequantize or ((user.op.moves or user.op is max_pool) and user.output in free)
+
+
+def readers(graph: Graph, node: Node) -> tuple[str, ...]:
+    """The names of the nodes that read what a node quantizes, once it is dequantized; "output NAME" for outputs."""
+    found: dict[str, None] = {}
+    waiting = [node.output]
+    while waiting:
+        for user in graph.users.get(waiting.pop(), ()):
+            if user.op is dequantize:
+                found.update((n.name or n.op.name, None) for n in graph.users.get(user.output, ()))
+                found.update((f"output {v.name}", None) for v in graph.outputs if v is user.output)
+            else:
+                waiting += user.outputs
+    return tuple(found)
+
+
+def with_switches(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, str]:
+    """The program with an input f32[nodes], by its name: node i rounds where element i is 1, and where it is 0 only
+    saturates. The integers of these nodes are f32."""
+    b = Builder(graph.name)
+    to = {v: b.input(v.type, v.name) for v in graph.inputs}
+    switch = b.input(TensorType(F32, (len(nodes),)), unique("rounded", {v.name for v in graph.inputs}))
+    to.update((v, b.constant(array, v.name)) for v, array in graph.constants.items())
+    numbers = {node: i for i, node in enumerate(nodes)}
+    soft: set[Value] = set()  # what is no longer of integers
+
+    def steps(node: Node, last: bool) -> Value:
+        """Writes the expansion of a node, without its last step where that is left out."""
+        body = expand_op(node.op, tuple(to[v] for v in node.inputs), node.attrs)
+        env = {v: v for v in body.inputs} | {v: b.constant(array) for v, array in body.constants.items()}
+        for step in body.nodes if last else body.nodes[:-1]:
+            inputs = tuple(env[v] for v in step.inputs)
+            if step.op is round_:
+                env[step.output] = rounded(inputs[0], numbers[node], node.name)
+            else:
+                (env[step.output],) = b.emit(step.op, inputs, step.attrs, node_name=node.name)
+        return env[body.outputs[0] if last else body.nodes[-1].inputs[0]]
+
+    def rounded(x: Value, number: int, name: str) -> Value:
+        """x, and the difference to its nearest integer where the switch is 1; exact in both cases."""
+        whole = dict(starts=(number,), ends=(number + 1,), axes=(0,), steps=(1,))
+        (one,) = b.emit(reshape, b.emit(slice_, (switch,), whole), {"shape": ()})
+        if x.type.dtype is not F32:
+            (one,) = b.emit(cast, (one,), {"to": x.type.dtype})
+        off = b.emit(sub, (*b.emit(round_, (x,), node_name=name), x), node_name=name)
+        return b.emit(add, (x, *b.emit(mul, (*off, one), node_name=name)), node_name=name)[0]
+
+    def as_f32(v: Value) -> Value:
+        return v if v.type.dtype is F32 else b.emit(cast, (v,), {"to": F32})[0]
+
+    for node in graph.nodes:
+        if node in numbers:
+            to[node.output] = as_f32(steps(node, last=False))
+            soft.add(node.output)
+        elif soft.isdisjoint(node.inputs):
+            names = [v.name for v in node.outputs]
+            found = b.emit(node.op, [to[v] for v in node.inputs], node.attrs, names=names, node_name=node.name)
+            to.update(zip(node.outputs, found))
+        elif node.op is dequantize:
+            to[node.output] = steps(node, last=True)
+        else:
+            moved = node.inputs if node.op is concat else node.inputs[:1]
+            inputs = [as_f32(to[v]) for v in moved] + [to[v] for v in node.inputs[len(moved) :]]
+            (to[node.output],) = b.emit(node.op, inputs, node.attrs, node_name=node.name)
+            soft.add(node.output)
+    return remove_dead_nodes(b.graph(to[v] for v in graph.outputs)), switch.name
