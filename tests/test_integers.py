@@ -82,13 +82,16 @@ def run(made: onnx.ModelProto, feeds: dict[str, np.ndarray], target: str) -> dic
         ((40, 125), "uint8", "one"),
         ((3, 61), "uint8", "fixed"),
         ((6, 5), "int8", "per row"),
+        ((5, 58), "whole", "one"),
+        ((9, 125), "whole", "per row"),
     ],
 )
 def test_matmul_integer(rows, weights, zero, of, target):
     rng, inner, columns = np.random.default_rng(1), rows[-1], 35
     x = extremes(rng, of, *rows)
     w = extremes(rng, "int8", inner, columns) // 2 if weights == "int8" else skewed(rng, inner, columns)
-    zw = {"uint8": np.array(121, np.uint8), "int8": np.array(3, np.int8)}[weights]
+    w = extremes(rng, "uint8", inner, columns) if weights == "whole" else w
+    zw = {"uint8": np.array(121, np.uint8), "int8": np.array(3, np.int8), "whole": np.array(7, np.uint8)}[weights]
     if zero == "per column":
         zw = rng.integers(-9, 9, columns).astype(np.int8)
     zx = extremes(rng, of, rows[-2]) if zero == "per row" else np.array(rng.choice(x.reshape(-1)), of)
@@ -115,12 +118,14 @@ def test_matmul_integer(rows, weights, zero, of, target):
         ((1, 58, 5, 6), (7, 58, 3, 3), ((1, 1), (2, 2, 2, 2), (2, 2), 1), "uint8", True),
         ((1, 6, 9, 8), (10, 3, 3, 3), ((1, 1), (1, 1, 1, 1), (1, 1), 2), "int8", False),
         ((1, 5, 7, 9), (5, 1, 3, 3), ((1, 1), (1, 1, 1, 1), (1, 1), 5), "int8", False),
+        ((2, 13, 7, 5), (19, 13, 3, 3), ((2, 1), (1, 1, 1, 0), (1, 1), 1), "whole", False),
     ],
 )
 def test_conv_integer(shape, filters, window, weights, fixed, of, target):
     rng, (strides, pads, dilations, group) = np.random.default_rng(2), window
     x, zx = extremes(rng, of, *shape), extremes(rng, of, 1).reshape(())
-    w = extremes(rng, "int8", *filters) if weights == "int8" else skewed(rng, *filters)
+    w = skewed(rng, *filters) if weights == "uint8" else extremes(rng, "int8", *filters)
+    w = extremes(rng, "uint8", *filters) if weights == "whole" else w
     zw = np.zeros((), np.int8) if weights == "int8" else rng.integers(119, 124, filters[0]).astype(np.uint8)
     fed, held = {"x": x, "zx": zx}, {"w": w, "zw": zw}
     if fixed:

@@ -42,20 +42,29 @@ IMAGE = dict(
 WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1), group=1)
 EQUAL = dict(x="u8[2, 5]", sx=np.float32(0.3), zx=np.uint8(3), s=np.float32(0.3), z=np.uint8(3), axis=0, block=0, to=U8)
 MOVED = dict(x="u8[2, 3]", s=np.float32(0.3), z=np.uint8(3), da=0, db=0)
-WIDE = [np.random.default_rng(0).integers(-130, 129, shape).astype(np.int32) for shape in ((12, 6), (3, 5, 3, 2))]
+SOME_WIDE = [np.random.default_rng(0).integers(-130, 129, shape).astype(np.int32) for shape in ((12, 6), (3, 5, 3, 2))]
+MANY_WIDE = [w * 5 // 6 + 100 for w in SOME_WIDE]
 MATRIX = dict(x="u8[2, 5, 12]", sx="=f32[]", w="=i8[12, 6]", sw="=f32[6]", wa=1, wb=0, axis=0, block=0)
 
 
-def _weights(w: Value, zero: Value | None, axis: int) -> np.ndarray:
-    """Constant weights without their zero points, as i8; as i16 where some do not fit, which kernels add apart."""
+def _weights(w: Value, zero: Value | None, axis: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Constant weights without their zero points, as i8, and what to add to each output's, along that axis, if not 0.
+
+    Where few weights do not fit they are i16: kernels add these apart.
+    """
     array = elements(w).astype(np.int32)
     if zero is not None:
         z = elements(zero).astype(np.int32)
         array = array - (z.reshape(()) if z.size == 1 else z.reshape(-1, *[1] * (array.ndim - axis - 1)))
+    others = tuple(a for a in range(array.ndim) if a != axis)
+    low, high = array.min(others, initial=0), array.max(others, initial=0)
     beyond = int(np.count_nonzero((array < -128) | (array > 127)))
-    require(beyond <= FEW + array.size // MANY, "the weights do not fit i8")
-    require(array.size == 0 or np.abs(array).max() < 512, "the weights do not fit 9 bits")
-    return array.astype(np.int16 if beyond else np.int8)
+    require(bool((low >= -256).all() and (high <= 255).all()), "the weights do not fit 9 bits")
+    if beyond <= FEW + array.size // MANY:
+        return array.astype(np.int16 if beyond else np.int8), None
+    require(bool((high - low <= 255).all()), "the weights of an output do not fit 8 bits")
+    offsets = np.where((low < -128) | (high > 127), (low + high + 1) // 2, 0)
+    return (array - offsets.reshape(-1, *[1] * (array.ndim - axis - 1))).astype(np.int8), offsets.astype(np.int32)
 
 
 def _one_zero(zero: Value | None, x: Value) -> TermLike:
@@ -70,23 +79,31 @@ def _one_zero(zero: Value | None, x: Value) -> TermLike:
     return int(found[0])
 
 
-def _rows(x: Value, zero, columns: np.ndarray):
-    """Σ (x − zero) · w in i32; zero: a number, or a value that is one number or one per row."""
+def _rows(x: Value, zero, columns: np.ndarray, offsets: np.ndarray | None = None):
+    """Σ (x − zero) · (w + offset) in i32; zero: a number, or a value that is one number or one per row."""
     sums, of_columns = matmul(x, columns, accumulate=I32), columns.astype(np.int64).sum(0)
-    if isinstance(zero, int):
-        return add(sums, (-zero * of_columns).astype(np.int32)) if zero else sums
-    return sub(sums, mul(_wide(zero), of_columns.astype(np.int32)))
+    if not isinstance(zero, int):
+        sums = sub(sums, mul(_wide(zero), of_columns.astype(np.int32)))
+    elif zero:
+        sums = add(sums, (-zero * of_columns).astype(np.int32))
+    return sums if offsets is None else add(sums, mul(_rows(x, zero, np.ones((len(columns), 1), np.int8)), offsets))
 
 
-def _windows(x: Value, zero, filters: np.ndarray, bias: Value | None, conv: dict[str, Any]):
-    """bias + Σ (x − zero) · w in i32, padding counted as zero; zero: a number or a value of x's type."""
+def _windows(x: Value, zero, bias: Value | None, conv: dict[str, Any], filters: np.ndarray, offsets=None):
+    """bias + Σ (x − zero) · (w + offset) in i32, padding counted as zero; zero: a number or a value of x's type."""
     sums, attrs = -filters.astype(np.int64).sum(tuple(range(1, filters.ndim))), {**conv, "accumulate": I32}
     if isinstance(zero, int):
         begin = zero * sums + (0 if bias is None else elements(bias).astype(np.int64))
-        return convolution(x, filters, begin.astype(np.int32), **attrs, pad_value=zero)
-    begin = mul(_wide(zero), sums.astype(np.int32))
-    begin = begin if bias is None or is_filled_with(bias, 0) else add(begin, bias)
-    return convolution(x, filters, begin, *([zero] if any(conv["pads"]) else []), **attrs)
+        y = convolution(x, filters, begin.astype(np.int32), **attrs, pad_value=zero)
+    else:
+        begin = mul(_wide(zero), sums.astype(np.int32))
+        begin = begin if bias is None or is_filled_with(bias, 0) else add(begin, bias)
+        y = convolution(x, filters, begin, *([zero] if any(conv["pads"]) else []), **attrs)
+    if offsets is None:
+        return y
+    require(conv["group"] == 1, "the weights do not fit i8")
+    whole = _windows(x, zero, None, conv, np.ones((1, *filters.shape[1:]), np.int8))
+    return add(y, mul(whole, offsets.reshape(-1, *[1] * (filters.ndim - 2))))
 
 
 def _wide(v):
@@ -135,7 +152,11 @@ def _dequantized(sums, sx: Value, sw: Value, shape: tuple[int, ...]):
     rejections=[
         (dict(dict(IMAGE, axis=1), **WINDOW, sx="=f32[5]", zx=np.uint8(0), zw=np.int8(0)), "a scale for each channel"),
         (
-            dict(IMAGE, **WINDOW, w=np.full((3, 5, 3, 2), 200, np.uint8), zx=np.uint8(0), zw=np.uint8(0)),
+            dict(
+                dict(IMAGE, x="u8[2, 10, 6, 7]", w=np.full((4, 5, 3, 2), 200, np.uint8), sw="=f32[]", b="=f32[4]"),
+                **dict(WINDOW, group=2),
+                **dict(zx=np.uint8(0), zw=np.uint8(0)),
+            ),
             "do not fit i8",
         ),
     ],
@@ -146,8 +167,7 @@ def integer_convolution(x, sx, w, sw, b, zx=None, zw=None, *, axis, block, wa, w
     _check(x, sx, w, sw, wb, w.type.size // w.type.shape[0])
     require(w.type.shape[1] >= MIN_CHANNELS or conv["group"] == 1, "few channels in a group")
     require(sw.type.size in (1, w.type.shape[0]) and (wa == 0 or sw.type.size == 1), "scales along another axis")
-    filters = _weights(w, zw, 0)
-    sums = _windows(x, _one_zero(zx, x), filters, None, conv)
+    sums = _windows(x, _one_zero(zx, x), None, conv, *_weights(w, zw, 0))
     channels = (w.type.shape[0], *[1] * (w.type.rank - 2))
     return add(_dequantized(sums, sx, sw, channels), reshape(b, shape=channels))
 
@@ -170,14 +190,14 @@ def integer_convolution(x, sx, w, sw, b, zx=None, zw=None, *, axis, block, wa, w
         dict(MATRIX, zx=np.uint8(3), zw=np.zeros(6, np.int8)),
         dict(MATRIX, sw="=f32[]", x="i8[5, 12]", zx=np.int8(-128), zw=np.int8(1)),
     ],
-    rejections=[(dict(MATRIX, w=np.full((12, 6), 200, np.uint8), zx=np.uint8(0), zw=np.uint8(0)), "do not fit i8")],
+    rejections=[(dict(MATRIX, axis=1, sx="=f32[5]", zx=np.uint8(0), zw=np.int8(0)), "a scale for each channel")],
 )
 def integer_matmul(x, sx, w, sw, zx=None, zw=None, *, axis, block, wa, wb):
     """Σ sx (x − zx) · sw w = sx sw (Σ x · w − zx Σ w), for a matrix of constants."""
     _check(x, sx, w, sw, wb, w.type.shape[0])
     require(w.type.rank == 2 and x.type.rank >= 2, "not a matrix by a matrix of constants")
     require(sw.type.size in (1, w.type.shape[1]) and (wa == 1 or sw.type.size == 1), "scales along another axis")
-    sums = _rows(x, _one_zero(zx, x), _weights(w, zw, 1))
+    sums = _rows(x, _one_zero(zx, x), *_weights(w, zw, 1))
     return _dequantized(sums, sx, sw, (w.type.shape[1],))
 
 
@@ -187,13 +207,14 @@ def integer_matmul(x, sx, w, sw, zx=None, zw=None, *, axis, block, wa, wb):
     lambda x, z, w: matmul(sub(cast(x, to=I32), z), w),
     shared=True,
     examples=[
-        dict(x="u8[2, 5, 12]", w=WIDE[0]),
-        dict(x="u8[2, 5, 12]", u="u8[]", w=WIDE[0]),
-        dict(x="i8[5, 12]", z=np.int32(-128), w=WIDE[0]),
-        dict(x="u8[2, 5, 12]", z="i32[5, 1]", w=WIDE[0]),
+        dict(x="u8[2, 5, 12]", w=SOME_WIDE[0]),
+        dict(x="u8[2, 5, 12]", u="u8[]", w=SOME_WIDE[0]),
+        dict(x="i8[5, 12]", z=np.int32(-128), w=SOME_WIDE[0]),
+        dict(x="u8[2, 5, 12]", z="i32[5, 1]", w=SOME_WIDE[0]),
+        dict(x="u8[2, 5, 12]", z="i32[5, 1]", w=MANY_WIDE[0]),
     ],
     rejections=[
-        (dict(x="u8[5, 12]", u="u8[]", z=np.int32(3), w=np.full((12, 6), 200, np.int32)), "do not fit i8"),
+        (dict(x="u8[5, 12]", u="u8[]", z=np.int32(3), w=np.full((12, 6), 256, np.int32)), "do not fit 9 bits"),
         (dict(x="u8[5, 12]", u="u8[]", z=np.int32(3), w="=i32[2, 12, 6]"), "not a matrix by a matrix"),
     ],
 )
@@ -201,11 +222,11 @@ def integer_matmul_of_differences(x, w, u=None, z=None):
     """Σ (x − z) · w = Σ x · w − z Σ w, of bytes x and a matrix of constants."""
     when(x.type.dtype in BYTES and w.type.dtype is I32 and is_constant(w))
     require(w.type.rank == 2 and x.type.rank >= 2, "not a matrix by a matrix of constants")
-    columns, zero = _weights(w, None, 1), z if u is None else u
+    zero = z if u is None else u
     if zero is None or zero.type.size == 1:
-        return _rows(x, _one_zero(zero, x), columns)
+        return _rows(x, _one_zero(zero, x), *_weights(w, None, 1))
     require(zero.type.rank <= x.type.rank and zero.type.shape[-1] == 1, "a zero point for each element of a row")
-    return _rows(x, zero, columns)
+    return _rows(x, zero, *_weights(w, None, 1))
 
 
 @rule(
@@ -214,14 +235,15 @@ def integer_matmul_of_differences(x, w, u=None, z=None):
     lambda x, z, w, b, **conv: convolution(sub(cast(x, to=I32), z), w, b, **conv),
     shared=True,
     examples=[
-        dict(x="u8[2, 5, 6, 7]", w=WIDE[1], b="=i32[3]", **WINDOW),
-        dict(x="u8[2, 5, 6, 7]", u="u8[]", w=WIDE[1], b="=i32[3]", **WINDOW),
-        dict(x="i8[2, 5, 6, 7]", z=np.int32(-128), w=WIDE[1], b=np.zeros(3, np.int32), **WINDOW),
+        dict(x="u8[2, 5, 6, 7]", w=SOME_WIDE[1], b="=i32[3]", **WINDOW),
+        dict(x="u8[2, 5, 6, 7]", u="u8[]", w=SOME_WIDE[1], b="=i32[3]", **WINDOW),
+        dict(x="i8[2, 5, 6, 7]", z=np.int32(-128), w=SOME_WIDE[1], b=np.zeros(3, np.int32), **WINDOW),
+        dict(x="u8[2, 5, 6, 7]", u="u8[]", w=MANY_WIDE[1], b="=i32[3]", **WINDOW),
     ],
     rejections=[
         (
-            dict(x="u8[2, 5, 6, 7]", u="u8[]", z=np.int32(3), w=100 * WIDE[1], b="=i32[3]", **WINDOW),
-            "the weights do not fit i8",
+            dict(x="u8[2, 5, 6, 7]", u="u8[]", z=np.int32(3), w=100 * SOME_WIDE[1], b="=i32[3]", **WINDOW),
+            "the weights do not fit 9 bits",
         ),
     ],
 )
@@ -234,7 +256,7 @@ def integer_convolution_of_differences(x, w, b, u=None, z=None, **conv):
         require(like.lowest <= zero <= like.highest, f"its zero point is no number of {like.value}")
     else:
         require(u is not None and u.type.dtype is like, f"its zero point is not of type {like.value}")
-    return _windows(x, zero, _weights(w, None, 0), b, conv)
+    return _windows(x, zero, b, conv, *_weights(w, None, 0))
 
 
 def _alike(*pairs: tuple[Value | None, Value | None]) -> bool:
