@@ -175,3 +175,23 @@ def test_dynamic_quantize_matmul(columns, target):
     q, s, z = by_range(x)
     want = (q.astype(np.int64) - z) @ (w.astype(np.int64) - 121) * (np.float64(s) * scale) + c
     np.testing.assert_allclose(run(made, {"x": x}, target)["y"], want, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("per_column", [False, True])
+def test_gemm_of_turned_weights(per_column, target):
+    """As classifiers end: weights lie with their outputs first."""
+    rng, columns = np.random.default_rng(5), 58
+    x, w = extremes(rng, "uint8", 7, 125), extremes(rng, "int8", columns, 125)
+    sx, zx = np.array(0.04, np.float32), np.array(131, np.uint8)
+    sw = rng.uniform(0.01, 0.02, columns if per_column else ()).astype(np.float32)
+    c = rng.standard_normal(columns).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "sw"], ["b"], axis=0),
+        helper.make_node("Gemm", ["a", "b", "c"], ["y"], transB=1),
+    ]
+    made = model(nodes, {"x": x}, dict(w=w, sx=sx, zx=zx, sw=sw, c=c), {"y": "float32"})
+    assert "integer_matmul" in explain(made).report.passes[0].fired
+    want = (x.astype(np.int64) - 131) @ w.T.astype(np.int64) * (np.float64(sx) * sw) + c
+    np.testing.assert_allclose(run(made, {"x": x}, target)["y"], want, rtol=2e-6, atol=1e-5)

@@ -329,6 +329,19 @@ def concat_before_dequantize(*xs, axis):
 
 
 @rule(
+    lambda x, s, *, da, perm: transpose(dequantize(x, s, axis=da, block=0), perm=perm),
+    lambda x, s, z, *, da, perm: transpose(dequantize(x, s, z, axis=da, block=0), perm=perm),
+    shared=True,
+    examples=[dict(x="=i8[3, 2]", s="=f32[3]", z=np.zeros(3, np.int8), da=0, perm=(1, 0))],
+)
+def transpose_quantized_constant(x, s, z=None, *, da, perm):
+    """Constants are transposed as they are stored: weights of a Gemm, outputs first."""
+    when(x.type.dtype in BYTES and is_constant(x) and all(v is None or v.type.rank <= 1 for v in (s, z)))
+    turned = np.ascontiguousarray(elements(x).transpose(perm))
+    return dequantize(turned, s, *([] if z is None else [z]), axis=perm.index(da))
+
+
+@rule(
     lambda x, s, *, da, db, shape: reshape(dequantize(x, s, axis=da, block=db), shape=shape),
     lambda x, s, z, *, da, db, shape: reshape(dequantize(x, s, z, axis=da, block=db), shape=shape),
     lambda x, s, *, da, db, perm: transpose(dequantize(x, s, axis=da, block=db), perm=perm),
