@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -17,8 +18,8 @@ from quantized_models import qdq_cnn
 import pelton
 from pelton import cli
 from pelton.backends.cpu.prepared import CpuReady
-from pelton.diagnose.compare import compare
-from pelton.diagnose.differences import Tally
+from pelton.diagnose.compare import Comparison, OutputDifference, compare
+from pelton.diagnose.differences import InScales, Tally
 from pelton.diagnose.samples import split
 from pelton.diagnose.scales import scales
 from pelton.engine.model import Port
@@ -220,6 +221,30 @@ def test_a_wrong_quantized_engine_is_not(quantized, data, monkeypatch):
     found = compare(qdq_cnn(), quantized, data)
     assert not found.ok and found.outputs[0].quantized.steps > 1
     assert found.rounded[0].sqnr > found.outputs[0].sqnr + 6
+
+
+@pytest.mark.parametrize(
+    "error, lost, steps, sqnr_db, rounded_db, fits",
+    [
+        (2e-3, 0, None, 50.0, None, True),
+        (3e-3, 0, None, 50.0, None, False),
+        (0.0, 1, 0.0, np.inf, np.inf, False),  # infinite where it should not be
+        (1 / 255, 0, 1.0, 40.0, np.inf, True),  # one byte, one step off
+        (2 / 255, 0, 2.0, 40.0, np.inf, False),
+        (0.1, 0, 9.0, 20.0, 25.9, True),  # twice the noise of rounding
+        (0.1, 0, 9.0, 20.0, 26.1, False),
+        (0.1, 0, None, 20.0, 21.0, True),  # a float output of a quantized model
+        (0.1, 0, None, 20.0, None, False),
+    ],
+)
+def test_what_is_within_the_tolerance(error, lost, steps, sqnr_db, rounded_db, fits):
+    def output(db: float) -> OutputDifference:
+        quantized = None if steps is None else InScales(0.5, steps, 0.0, 0.0)
+        return OutputDifference("y", "float32", error, lost, 1.0, db, quantized, None)
+
+    rounded = () if rounded_db is None else (output(rounded_db),)
+    found = Comparison((output(sqnr_db),), (), 0, 2e-3, "fp32", rounded=rounded)
+    assert found.ok is fits and replace(found, allowed=2).ok is (fits or steps == 2.0)
 
 
 def test_outputs_of_others_are_beside(quantized, data):

@@ -34,7 +34,8 @@ EXAMPLES = """examples:
 Of quantized models --error also ranks the tensors by what quantizing them does to the outputs: each alone is rounded,
 in turn, all others only saturate, and the SQNR is that of the outputs against the network in which none is rounded
 (sensitivity analysis, Wu et al. 2020). Weights are as the file has them. It takes a run for each tensor and sample
-(mobilenet_v2: 7 s for 2 samples; resnet50: 17 s); random inputs say little, --data with typical samples more.
+(2 cores: mobilenet_v2 7 s for 2 samples, resnet50 17 s, bert_base 5 minutes for one); random inputs say little, --data
+with typical samples more.
 
 Without --error nothing is compiled or timed; `pelton inspect` shows what was chosen in an engine."""
 SHOWN = 6  # names in one line
