@@ -92,11 +92,14 @@ def build_program(imported: Imported, options: Options) -> BuildResult:
     return result
 
 
-def compile_graph(imported: Imported, options: Options, recorded: replay.Decisions | None = None) -> BuildResult:
-    """Runs all stages behind the import, with the recorded decisions where given; Undecided as `build_program`."""
+def compile_graph(
+    imported: Imported, options: Options, recorded: replay.Decisions | None = None, done: str = "import"
+) -> BuildResult:
+    """Runs all stages behind `done`, "import" or "optimize", with the recorded decisions where given; Undecided as
+    `build_program`."""
     progress = progress_reporter(options)
     progress("optimize", 0, 1)
-    c = run_stages(replace(start(imported, options), recorded=recorded), "optimize")
+    c = run_stages(replace(start(imported, options, done=done), recorded=recorded), "optimize")
     weights = sum(a.nbytes for a in c.graph.constants.values())
     with back_end(options, weights) as found:
         c = run_stages(replace(c, back_end=found, target=found.target), "lower")
