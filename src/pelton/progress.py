@@ -11,6 +11,7 @@ Progress = Callable[[str, int, int], None]
 STAGES = {
     "import": "reading the model",
     "optimize": "optimizing",
+    "calibrate": "calibrating",
     "compile": "compiling kernels",
     "tune": "timing kernels",
     "refine": "timing the best ones' kin",
@@ -67,8 +68,8 @@ def _report_by_bar(bars) -> Progress:
             for earlier in shown.values():
                 bars.remove_task(earlier)
             shown.clear()
-            shown[stage] = bars.add_task(STAGES.get(stage, stage), total=total)
-        bars.update(shown[stage], completed=done, total=total)
+            shown[stage] = bars.add_task(STAGES.get(stage, stage), total=total or None)
+        bars.update(shown[stage], completed=done, total=total or None)
 
     return report
 
