@@ -42,7 +42,8 @@ BELOW = {
     "tune": ("codegen", "backends"),
     "compiler": ("importers", "partition", "passes", "tune", "runtime"),
     "public": ("ground",),
-    "diagnose": ("compiler", "reference"),
+    "calibration": ("compiler",),
+    "diagnose": ("calibration", "reference"),
     "compat": ("runtime", "public"),
     "cli": ("diagnose", "compat"),
 }
@@ -52,6 +53,7 @@ LAZY = {
     ("reference", "importers"),
     ("backends", "reference"),
     ("compat", "compiler"),
+    ("compiler", "calibration"),
     *(("public", room) for room in BELOW),
 }
 GROUND = ("errors", "metrics", "options", "progress", "preprocessing", "record", "dtypes", "targets")  # files

@@ -1,0 +1,58 @@
+"""Calibration of INT8: what data gives the ranges of tensors, how they are found, and the tables that keep them.
+
+Calibrators have TensorRT's names and methods, so scripts written for it run by `import pelton.calibration as trt`.
+`calibrate` runs a graph of the compiler; users give `calibration=` to `pelton.build`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .algorithms import CalibrationAlgoType
+    from .calibrators import (
+        EntropyCalibrator,
+        IInt8Calibrator,
+        IInt8EntropyCalibrator,
+        IInt8EntropyCalibrator2,
+        IInt8LegacyCalibrator,
+        IInt8MinMaxCalibrator,
+        MinMaxCalibrator,
+        MseCalibrator,
+        PercentileCalibrator,
+    )
+    from .table import CalibrationTable
+
+__all__ = [
+    "CalibrationAlgoType",
+    "CalibrationTable",
+    "EntropyCalibrator",
+    "IInt8Calibrator",
+    "IInt8EntropyCalibrator",
+    "IInt8EntropyCalibrator2",
+    "IInt8LegacyCalibrator",
+    "IInt8MinMaxCalibrator",
+    "MinMaxCalibrator",
+    "MseCalibrator",
+    "PercentileCalibrator",
+    "calibrate",
+]
+
+# Imported on first use: scripts that define calibrators need no compiler, and the compiler asks for `calibrate` here,
+# which is above it.
+_HOMES = {name: "calibrators" for name in __all__ if name.endswith(("Calibrator", "Calibrator2"))}
+_HOMES.update(CalibrationAlgoType="algorithms", CalibrationTable="table", calibrate="collect")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pelton.calibration' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"pelton.calibration.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,245 @@
+"""Calibration batches: arrays by name, checked against a model's inputs and cut or joined to sizes that it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pelton.backends.arrays import check_names
+from pelton.engine.model import Port
+from pelton.errors import InputError
+from pelton.ir import dims
+from pelton.ir.graph import Graph, Value, optimum_sizes, sizes_of, symbols
+from pelton.ir.types import STRING
+
+from .sources import CalibrationSource, host_array
+
+Feed = dict[str, np.ndarray]
+
+
+class CalibrationBatches:
+    """The batches of a source, as a graph takes them: arrays by name, contiguous, of its types and sizes.
+
+    What fits as it is, is a batch, unless the source says that first axes count samples. Otherwise an array has samples
+    along the first axis of the input, or as an axis in front of all of the input's. They are cut, and joined across
+    items, into batches of the input's size, or of the optimum where that is dynamic. A last batch that is too small is
+    filled up with samples before it, which count twice.
+
+    total: the number of batches if known, else 0. Iterating raises InputError, naming the batch, for arrays that do not
+    fit, for NaN and infinite values, for inputs with different numbers of samples, and if there is nothing at all.
+    """
+
+    def __init__(self, source: CalibrationSource, graph: Graph):
+        self.source, self.graph, self.total = source, graph, 0
+        self.ports = [Port(v.name, v.type.dtype.value, v.type.shape) for v in graph.inputs]
+        self._stream = self._cut()
+        self._done = 0
+
+    def __iter__(self) -> Iterator[Feed]:
+        return self
+
+    def __next__(self) -> Feed:
+        try:
+            feed = next(self._stream)
+        except StopIteration:
+            if not self._done:
+                raise InputError("the calibration data is empty; expected at least one batch of inputs") from None
+            raise
+        self._done += 1
+        return feed
+
+    def _cut(self) -> Iterator[Feed]:
+        """Batches that fit."""
+        cutters: list[_Cutter] = []
+        whole: Feed = {}  # the last batch that fitted as it was
+        for number, item in enumerate(self.source.stream, 1):
+            where = f"of calibration batch {number}" if self.source.items != 1 else "of the calibration data"
+            arrays = self._arrays(item, where)
+            if not cutters and not self.source.samples and self._fits({n: a.shape for n, a in arrays.items()}):
+                self.total = self.source.items or 0
+                whole = {name: np.array(a) for name, a in arrays.items()}
+                yield whole
+                continue
+            if not cutters:
+                cutters = self._cutters(arrays, where)
+                for cutter in cutters:
+                    cutter.follow(whole)
+                self.total = self._count(cutters, arrays)
+            for cutter in cutters:
+                cutter.add(arrays[cutter.name], where)
+            while all(cutter.full for cutter in cutters) and not all(cutter.constant for cutter in cutters):
+                yield {cutter.name: cutter.take() for cutter in cutters}
+            for cutter in cutters:
+                cutter.detach()
+        yield from self._rest(cutters)
+
+    def _count(self, cutters: list[_Cutter], arrays: Feed) -> int:
+        """The number of batches, or 0, when the first item is there."""
+        varying = [c for c in cutters if not c.constant]
+        if not varying:
+            return 0
+        rows = self.source.rows or (len(arrays[varying[0].name]) if self.source.items == 1 else 0)
+        return math.ceil(rows / varying[0].unit)
+
+    def _rest(self, cutters: list[_Cutter]) -> Iterator[Feed]:
+        """What is left when the source ends: one smaller batch if the model takes it, or one filled up."""
+        varying = [c for c in cutters if not c.constant]
+        if cutters and not varying:
+            yield {c.name: c.take() for c in cutters}
+        if not any(len(c.pending) for c in varying):
+            return
+        if any(c.full or not len(c.pending) for c in varying):
+            counts = ", ".join(f"{c.seen / c.unit:g} of {c.name!r}" for c in varying)
+            raise InputError(f"the calibration data has different numbers of batches: {counts}; give as many of each")
+        feed = {c.name: np.ascontiguousarray(c.pending) for c in cutters}
+        if not self._fits({name: a.shape for name, a in feed.items()}):
+            few = [c for c in varying if c.seen < c.unit]
+            if few:
+                raise InputError(
+                    f"the calibration data has {few[0].seen} samples of input {few[0].name!r}, a batch of the model has"
+                    f" {few[0].unit}; give at least one whole batch"
+                )
+            feed = {c.name: c.filled_up() for c in cutters}
+        yield feed
+
+    def _arrays(self, item: Mapping[str, Any], where: str) -> Feed:
+        """The arrays of an item, names, types and values checked."""
+        check_names("input", self.ports, item, all_of_them=True)
+        arrays = {}
+        for v in self.graph.inputs:
+            what = f"input {v.name!r} {where}"
+            array = host_array(item[v.name], what)
+            _check_type(array, v, what)
+            if not array.size:
+                raise InputError(f"{what} is empty: {list(array.shape)}")
+            if v.type.dtype.is_float:
+                _check_finite(array, what)
+            arrays[v.name] = array
+        return arrays
+
+    def _fits(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether the model takes inputs of these shapes."""
+        try:
+            sizes = sizes_of(self.graph, shapes)
+        except (ValueError, KeyError):
+            return False
+        return all(s.minimum <= sizes.get(s.name, s.optimum) <= s.maximum for s in symbols(self.graph))
+
+    def _cutters(self, arrays: Feed, where: str) -> list[_Cutter]:
+        """How each input is cut, decided by the first arrays. InputError for shapes that do not fit."""
+        sizes = optimum_sizes(self.graph)
+        if any(arrays[v.name].ndim == v.type.rank + 1 for v in self.graph.inputs):
+            sizes = dict.fromkeys(sizes, 1)  # beside inputs that come one by one, dynamic batches are of one, too
+        return [_Cutter(v, arrays[v.name], sizes, where) for v in self.graph.inputs]
+
+
+class _Cutter:
+    """Cuts arrays of one input into batches of `unit` samples along the first axis.
+
+    `pending`: samples that are in no batch yet; `seen`: the number of all so far.
+    """
+
+    def __init__(self, value: Value, array: np.ndarray, sizes: Mapping[str, int], where: str):
+        self.value, self.name, rank = value, value.name, value.type.rank
+        self.constant = rank == array.ndim == 0  # the same number in every batch
+        self.stacked = array.ndim == rank + 1
+        self.seen, self.unit = 0, 1
+        if not self.stacked and rank:
+            self.unit = int(dims.at(value.type.shape[0], sizes))
+        self.pending: np.ndarray = array[:0] if array.ndim else array
+        self._last = self.pending
+        self.check(array, where)
+
+    @property
+    def full(self) -> bool:
+        """Whether a batch can be taken."""
+        return self.constant or len(self.pending) >= self.unit
+
+    def check(self, array: np.ndarray, where: str) -> None:
+        """InputError for an array that is not samples of this input."""
+        own = self.value.type.shape
+        inner = own if self.stacked else own[1:]
+        given = array.shape[1:]
+        if self.constant and not array.ndim:
+            return
+        fits = array.ndim and len(given) == len(inner)
+        if not fits or any(isinstance(d, int) and d != n for d, n in zip(inner, given)):
+            samples = ", ".join(map(str, ("samples", *own[1:])))
+            raise InputError(
+                f"input {self.name!r} {where} is of shape {list(array.shape)}, the model takes {self.value.type}; give"
+                f" {self.value.type.dtype.value}[{samples}], or whole inputs along an axis in front"
+            )
+
+    def add(self, array: np.ndarray, where: str) -> None:
+        if array.ndim != self.pending.ndim:
+            raise InputError(
+                f"input {self.name!r} {where} has {array.ndim} axes, the batches before had {self.pending.ndim}"
+            )
+        self.check(array, where)
+        if self.constant:
+            self.pending = array
+            return
+        self.seen += len(array)
+        if not len(self.pending):
+            self.pending = array
+        elif self.pending.shape[1:] != array.shape[1:]:
+            raise InputError(
+                f"input {self.name!r} {where} is of shape {list(array.shape)}, samples before it of"
+                f" {list(self.pending.shape[1:])}; samples of different sizes need batches of their own"
+            )
+        else:
+            self.pending = np.concatenate((self.pending, array))
+
+    def follow(self, whole: Feed) -> None:
+        """Comes after this batch, if any: its samples may fill up another one."""
+        before = whole.get(self.name)
+        if before is not None and before.ndim == self.pending.ndim and before.shape[1:] == self.pending.shape[1:]:
+            self._last, self.seen = before, len(before) if before.ndim else 0
+
+    def take(self) -> np.ndarray:
+        """The next batch."""
+        if self.constant:
+            return self.pending
+        batch, self.pending = self.pending[: self.unit], self.pending[self.unit :]
+        self._last = batch
+        return np.ascontiguousarray(batch[0] if self.stacked else batch)
+
+    def detach(self) -> None:
+        """Copies what is kept: callers may write the next batch into the same memory."""
+        self.pending = self.pending.copy()
+        if self.unit > 1:
+            self._last = self._last.copy()
+
+    def filled_up(self) -> np.ndarray:
+        """The last batch, of the samples that are left and those before them."""
+        if self.constant:
+            return self.pending
+        return np.concatenate((self._last, self.pending))[-self.unit :]
+
+
+def _check_type(array: np.ndarray, value: Value, what: str) -> None:
+    """InputError for an array of another element type, or one whose mask would be lost."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise InputError(f"{what} is a masked array, whose mask would be lost; fill it with .filled(value)")
+    dtype = value.type.dtype
+    if dtype is STRING and array.dtype.kind in "OUT":
+        return
+    if array.dtype.newbyteorder("=") != dtype.numpy:
+        raise InputError(
+            f"{what} is of {array.dtype.name}, the model takes {value.type}; prepare it as for a run, and convert it"
+            f" with .astype(np.{dtype.numpy.name})"
+        )
+
+
+def _check_finite(array: np.ndarray, what: str) -> None:
+    """InputError for NaN and infinite values."""
+    if np.isfinite(array).all():
+        return
+    bad = np.argwhere(~np.isfinite(array))[0]
+    raise InputError(
+        f"{what} has {array[tuple(bad)]} at {[int(i) for i in bad]}; calibration needs finite values: leave this sample"
+        " out"
+    )

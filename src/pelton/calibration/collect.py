@@ -1,0 +1,134 @@
+"""Calibration: one streaming pass of an FP32 engine over the data, which gives the range of every named tensor."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pelton.compiler.build import compile_graph
+from pelton.errors import Cancelled, InputError, near
+from pelton.ir.graph import Graph, Value, remove_dead_nodes
+from pelton.ir.imported import Imported, Info
+from pelton.options import Options
+from pelton.runtime import Engine
+
+from .algorithms import ENTROPY, Algorithm
+from .batches import CalibrationBatches, Feed
+from .calibrators import IInt8Calibrator
+from .histogram import ValueRange
+from .sources import find_algorithm, find_table, open_source
+from .table import CalibrationTable, scale_of
+
+
+def calibrate(
+    graph: Graph, data: Any, *, names: Sequence[str], options: Options, algorithm: Algorithm = ENTROPY
+) -> CalibrationTable:
+    """The table of the named tensors of a graph in f32, as it is behind the compiler's stage "optimize".
+
+    data: what `calibration=` takes (see `pelton.calibration`). A table is returned as it is, without a run; other data
+    runs once through an engine that is built here for the CPU of this machine. Memory does not depend on the number of
+    batches. names: tensors of floats: inputs and what nodes write. options: image, threads, cache_dir, cc and progress
+    are used; progress is called with the stage "calibrate", and a total of 0 where it is unknown. algorithm: unless the
+    data is a calibrator, which has its own.
+
+    Tensors that are 0 or constant in all of the data, or infinite or NaN anywhere, have no scale; the table's `notes`
+    say so. Raises InputError for names and data that do not fit, where no tensor has a scale, and for tables that
+    cannot be read or are of another model; Cancelled if progress returns False; Undecided if the graph needs sizes that
+    only a run knows.
+    """
+    values = _find(graph, names)
+    if (table := find_table(data)) is not None:
+        table.check([v.name for v in values])
+        return table
+    algorithm = find_algorithm(data, algorithm)
+    batches = CalibrationBatches(open_source(data, graph, options.image), graph)
+    first = next(batches)  # what is wrong with the data is said before something is built
+    seen = {v.name: algorithm.observer() for v in values}
+    engine = _engine(graph, values, options)
+    _observe(engine, itertools.chain([first], batches), batches, seen, options)
+    table = _table(seen, algorithm)
+    if isinstance(data, IInt8Calibrator):
+        data.write_calibration_cache(table.to_bytes())
+    return table
+
+
+def _find(graph: Graph, names: Sequence[str]) -> list[Value]:
+    """The values of these names, each once; InputError for those that cannot be calibrated."""
+    known = {v.name: v for v in (*graph.inputs, *(v for n in graph.nodes for v in n.outputs))}
+    constants = {v.name for v in graph.constants}
+    for name in names:
+        if name not in known:
+            why = "is a constant, whose range its values give" if name in constants else "is not in the graph"
+            raise InputError(f"tensor {name!r} cannot be calibrated: it {why}{near(name, known)}")
+        if not known[name].type.dtype.is_float:
+            raise InputError(f"tensor {name!r} cannot be calibrated: it is {known[name].type}, not of floats")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _engine(graph: Graph, values: Iterable[Value], options: Options) -> Engine | None:
+    """An engine that gives all values but inputs; None if there are no others."""
+    outputs = tuple(v for v in values if v not in graph.inputs)
+    if not outputs:
+        return None
+
+    def progress(stage: str, done: int, total: int) -> bool | None:
+        return options.progress(stage, done, total) if options.progress is not None and stage != "done" else None
+
+    plain = Options(
+        level=0,
+        threads=options.threads,
+        progress=progress,
+        cache_dir=options.cache_dir,
+        cache_limit=options.cache_limit,
+        cc=options.cc,
+    )
+    wanted = remove_dead_nodes(graph.replace(outputs=outputs, name=f"calibration of {graph.name}"))
+    return compile_graph(Imported(wanted, Info()), plain, done="optimize").engine
+
+
+def _observe(
+    engine: Engine | None,
+    feeds: Iterable[Feed],
+    batches: CalibrationBatches,
+    seen: Mapping[str, ValueRange],
+    options: Options,
+) -> None:
+    """Runs the engine on all batches and counts what each tensor is. The arrays of one batch are used for the next."""
+    context = engine.context(options.threads) if engine is not None else None
+    results: dict[str, np.ndarray] = {}
+    shapes: list[tuple[int, ...]] = []
+    for done, feed in enumerate(feeds):
+        if options.progress is not None and options.progress("calibrate", done, batches.total) is False:
+            raise Cancelled(f"the build was cancelled while calibrating, behind {done} batches")
+        now = [a.shape for a in feed.values()]
+        if context is not None:
+            results = context.run(feed, results if now == shapes else None)
+        shapes = now
+        for name, found in seen.items():
+            found.add(feed[name] if name in feed else results[name])
+
+
+def _table(seen: Mapping[str, ValueRange], algorithm: Algorithm) -> CalibrationTable:
+    """The scales of tensors that were seen, and notes on those without; InputError if none has one."""
+    scales, notes = {}, {}
+    for name, found in seen.items():
+        if found.nonfinite:
+            notes[name] = "it has infinite values or NaN on calibration data"
+        elif not found.amax:
+            notes[name] = "it is 0 on all calibration data"
+        elif found.low == found.high:
+            notes[name] = f"it is {found.low:g} on all calibration data"
+        elif (scale := scale_of(algorithm.amax(found))) is None:
+            notes[name] = f"its range on calibration data, up to {found.amax:g}, has no scale that is a normal float32"
+        else:
+            scales[name] = scale
+    if not scales and notes:
+        name = next(iter(notes))
+        raise InputError(
+            f"calibration found no range: none of {len(notes)} tensors can be quantized, such as {name!r}:"
+            f" {notes[name]}; calibrate with inputs like those of real runs"
+        )
+    return CalibrationTable(scales, algorithm.title, notes=notes)

@@ -1,0 +1,39 @@
+"""Reads memory at addresses that callers give, without crashing where there is none."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import numpy as np
+
+from pelton.errors import InputError
+
+MEMORY = "/proc/self/mem"  # Linux: reading it fails where there is nothing, and does not crash
+
+
+def read_memory(address: int, nbytes: int, what: str) -> np.ndarray:
+    """A copy of the bytes at an address, u8[nbytes]; `what`: what messages call it.
+
+    Raises InputError if these are not memory of this process; such is the memory of GPUs.
+    """
+    found = np.empty(nbytes, np.uint8)
+    if not 0 < address <= (1 << 63) - 1 - nbytes:
+        raise InputError(f"{what} is the address {address:#x}, where there can be no memory")
+    if not os.path.exists(MEMORY):
+        ctypes.memmove(found.ctypes.data, address, nbytes)
+        return found
+    with open(MEMORY, "rb", buffering=0) as memory:
+        done = 0
+        try:
+            memory.seek(address)
+            while done < nbytes and (count := memory.readinto(found[done:].data)):
+                done += count
+        except (OSError, OverflowError):
+            pass
+    if done < nbytes:
+        raise InputError(
+            f"{what} is the address {address:#x}, of whose {nbytes} bytes this process can read {done}; it has to be"
+            " memory of the CPU, and the whole batch. Memory of a GPU: give a numpy array of the batch instead"
+        )
+    return found
