@@ -94,7 +94,7 @@ class CalibrationBatches:
         if any(c.full or not len(c.pending) for c in varying):
             counts = ", ".join(f"{c.seen / c.unit:g} of {c.name!r}" for c in varying)
             raise InputError(f"the calibration data has different numbers of batches: {counts}; give as many of each")
-        feed = {c.name: np.ascontiguousarray(c.pending) for c in cutters}
+        feed = {c.name: np.asarray(c.pending, order="C") for c in cutters}
         if not self._fits({name: a.shape for name, a in feed.items()}):
             few = [c for c in varying if c.seen < c.unit]
             if few:
@@ -205,7 +205,7 @@ class _Cutter:
             return self.pending
         batch, self.pending = self.pending[: self.unit], self.pending[self.unit :]
         self._last = batch
-        return np.ascontiguousarray(batch[0] if self.stacked else batch)
+        return np.asarray(batch[0] if self.stacked else batch, order="C")
 
     def detach(self) -> None:
         """Copies what is kept: callers may write the next batch into the same memory."""
