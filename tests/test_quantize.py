@@ -247,18 +247,18 @@ def test_the_program_in_f32_is_the_arithmetic():
         to_text(wide, data=True)
         == """graph test(%x: f32[1, 2, 4, 4]) {
   %s = constant f32[] 0.05
-  %q.div: f32[1, 2, 4, 4] = div(%x, %s) "quantize_x"
-  %q.round: f32[1, 2, 4, 4] = round(%q.div) "quantize_x"
-  %q.cast = constant f32[] -3.0
-  %q.add: f32[1, 2, 4, 4] = add(%q.round, %q.cast) "quantize_x"
-  %constant = constant f32[] -128.0
-  %constant_2 = constant f32[] 127.0
-  %q.clip: f32[1, 2, 4, 4] = clip(%q.add, %constant, %constant_2) "quantize_x"
-  %q: i8[1, 2, 4, 4] = cast(%q.clip) {to=i8} "quantize_x"
-  %d.cast: f32[1, 2, 4, 4] = cast(%q) {to=f32} "dequantize_x"
-  %d.cast_2 = constant f32[] -3.0
-  %d.sub: f32[1, 2, 4, 4] = sub(%d.cast, %d.cast_2) "dequantize_x"
-  %d: f32[1, 2, 4, 4] = mul(%d.sub, %s) "dequantize_x"
+  %div: f32[1, 2, 4, 4] = div(%x, %s) "quantize_x"
+  %round: f32[1, 2, 4, 4] = round(%div) "quantize_x"
+  %cast_3 = constant f32[] -3.0
+  %add: f32[1, 2, 4, 4] = add(%round, %cast_3) "quantize_x"
+  %c_2 = constant f32[] -128.0
+  %c_3 = constant f32[] 127.0
+  %clip: f32[1, 2, 4, 4] = clip(%add, %c_2, %c_3) "quantize_x"
+  %q: i8[1, 2, 4, 4] = cast(%clip) {to=i8} "quantize_x"
+  %cast_4: f32[1, 2, 4, 4] = cast(%q) {to=f32} "dequantize_x"
+  %cast_5 = constant f32[] -3.0
+  %sub: f32[1, 2, 4, 4] = sub(%cast_4, %cast_5) "dequantize_x"
+  %d: f32[1, 2, 4, 4] = mul(%sub, %s) "dequantize_x"
   %wd = constant f32[3, 2, 1, 1] [11.3, 3.2, 9.400001, 20.2, 6.0, 21.0]
   %bd = constant f32[3] [0.1, -0.2, 0.3]
   %c: f32[1, 3, 4, 4] = convolution(%d, %wd, %bd) {strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)} "conv"

@@ -17,7 +17,7 @@ from pelton.passes.rewriting.draft import join_names
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import node_label
 
-SMALL = 1 << 20  # bytes: limit of a folded constant, unless its operands are larger together
+SMALL = 1 << 20  # elements: limit of a folded constant, as in imports, unless an operand has more
 
 
 def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
@@ -47,13 +47,11 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
 def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
     if not all(v.type.known for v in node.outputs) or dims.symbols(tuple(node.attrs.values())):
         return False
-    size = sum(v.type.bytes for v in node.outputs)
-    return (
-        node.op.kind not in ("foreign", "nested")
-        and all(v in constants for v in node.inputs)
-        and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
-        and is_worth_folding(node.op, [v.type for v in node.inputs], [v.type for v in node.outputs], node.attrs)
-    )
+    if node.op.kind in ("foreign", "nested") or not all(v in constants for v in node.inputs):
+        return False
+    given, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
+    limit = max((SMALL, *(t.size for t in given)))
+    return all(t.size <= limit for t in made) and is_worth_folding(node.op, given, made, node.attrs)
 
 
 def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:

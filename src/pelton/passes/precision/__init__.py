@@ -25,11 +25,9 @@ def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 
 def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Conversions to and from few bits as arithmetic in f32, and with them the products that stayed between these."""
-    for node in filter(quantized.converts, graph.nodes):
-        report.fire(report.name, node_label(node))
     wide = {v for n in graph.nodes if n.op.dequantizes for v in n.outputs}
     report.says = IN_F32 if any(n.op.product and not wide.isdisjoint(n.inputs) for n in graph.nodes) else ""
-    return quantized.in_f32(graph)
+    return quantized.in_f32(graph, report)
 
 
 def wide_halves(graph: Graph, report: PassReport, takes: Takes) -> Graph:
