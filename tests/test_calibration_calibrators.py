@@ -171,10 +171,11 @@ def test_each_names_its_algorithm(base, header, options):
     assert calibrate(ONE, made, names=["a"], options=options).algorithm == header
 
 
-def test_a_cache_of_another_algorithm_is_not_used(options):
+def test_a_cache_of_another_algorithm_is_not_used(options, caplog):
     cache = lambda self: CalibrationTable({"a": 7.0}, "EntropyCalibration2").to_bytes()  # noqa: E731
     made = calibrator([[X[:2]]], read_calibration_cache=cache)
     assert calibrate(ONE, made, names=["a"], options=options).scales["a"] < 1
+    assert "of Made gives is of EntropyCalibration2, not of MinMaxCalibration" in caplog.text
     made = calibrator([], base=trt.IInt8EntropyCalibrator2, read_calibration_cache=cache)
     assert calibrate(ONE, made, names=["a"], options=options).scales["a"] == 7
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,9 @@ from .batches import CalibrationBatches, Feed
 from .calibrators import IInt8Calibrator
 from .histogram import ValueRange
 from .sources import find_algorithm, find_table, open_source
-from .table import CalibrationTable, scale_of
+from .table import CalibrationTable, scale_of, some_names
+
+log = logging.getLogger("pelton.build")
 
 
 def calibrate(
@@ -41,7 +44,8 @@ def calibrate(
     """
     values = _find(graph, names)
     if (table := find_table(data)) is not None:
-        table.check([v.name for v in values])
+        if missing := table.check([v.name for v in values]):
+            log.warning("the calibration table has no scale of %s: they stay unquantized", some_names(missing))
         return table
     algorithm = find_algorithm(data, algorithm)
     batches = CalibrationBatches(open_source(data, graph, options.image), graph)

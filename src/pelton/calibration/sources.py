@@ -3,6 +3,7 @@ calibrator."""
 
 from __future__ import annotations
 
+import logging
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
@@ -21,6 +22,8 @@ from .algorithms import Algorithm
 from .calibrators import DataCalibrator, IInt8Calibrator
 from .pointers import read_memory
 from .table import MAGIC, CalibrationTable
+
+log = logging.getLogger("pelton.build")
 
 EXPECTED = (
     "calibration takes a dict of arrays, the path of an .npz file, of a folder of pictures or of a calibration table,"
@@ -52,7 +55,10 @@ def find_table(data: Any) -> CalibrationTable | None:
             return None
         where = f"what read_calibration_cache of {type(data).__name__} gives"
         found = CalibrationTable.from_bytes(cache, where)
-        return found if found.algorithm == data.algorithm.title else None
+        if found.algorithm == data.algorithm.title:
+            return found
+        log.warning("%s is of %s, not of %s: it is not used", where, found.algorithm, data.algorithm.title)
+        return None
     if isinstance(data, (str, os.PathLike)) and not os.path.isdir(data) and _first_bytes(data) == MAGIC:
         return CalibrationTable.load(data)
     return None
