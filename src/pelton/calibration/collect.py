@@ -16,7 +16,7 @@ from pelton.ir.imported import Imported, Info
 from pelton.options import Options
 from pelton.runtime import Engine
 
-from .algorithms import ENTROPY, Algorithm
+from .algorithms import DEFAULT, Algorithm
 from .batches import CalibrationBatches, Feed
 from .calibrators import IInt8Calibrator
 from .histogram import ValueRange
@@ -27,7 +27,7 @@ log = logging.getLogger("pelton.build")
 
 
 def calibrate(
-    graph: Graph, data: Any, *, names: Sequence[str], options: Options, algorithm: Algorithm = ENTROPY
+    graph: Graph, data: Any, *, names: Sequence[str], options: Options, algorithm: Algorithm = DEFAULT
 ) -> CalibrationTable:
     """The table of the named tensors of a graph in f32, as it is behind the compiler's stage "optimize".
 

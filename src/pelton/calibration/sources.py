@@ -19,7 +19,7 @@ from pelton.ir import dims
 from pelton.ir.graph import Graph, Value, optimum_sizes
 
 from .algorithms import Algorithm
-from .calibrators import DataCalibrator, IInt8Calibrator
+from .calibrators import DataCalibrator, IInt8Calibrator, algorithm_of
 from .pointers import read_memory
 from .table import MAGIC, CalibrationTable
 
@@ -55,9 +55,10 @@ def find_table(data: Any) -> CalibrationTable | None:
             return None
         where = f"what read_calibration_cache of {type(data).__name__} gives"
         found = CalibrationTable.from_bytes(cache, where)
-        if found.algorithm == data.algorithm.title:
+        title = algorithm_of(data).title
+        if found.algorithm == title:
             return found
-        log.warning("%s is of %s, not of %s: it is not used", where, found.algorithm, data.algorithm.title)
+        log.warning("%s is of %s, not of %s: it is not used", where, found.algorithm, title)
         return None
     if isinstance(data, (str, os.PathLike)) and not os.path.isdir(data) and _first_bytes(data) == MAGIC:
         return CalibrationTable.load(data)
@@ -66,7 +67,7 @@ def find_table(data: Any) -> CalibrationTable | None:
 
 def find_algorithm(data: Any, default: Algorithm) -> Algorithm:
     """The algorithm of a calibrator; the default one of other data."""
-    return data.algorithm if isinstance(data, (IInt8Calibrator, DataCalibrator)) else default
+    return algorithm_of(data) if isinstance(data, (IInt8Calibrator, DataCalibrator)) else default
 
 
 def open_source(data: Any, graph: Graph, image: str | None) -> CalibrationSource:
