@@ -88,6 +88,24 @@ declare(
     conv("u8", (1, 512, 3, 3), 16, (3, 3), dilations=(2, 1), pads=(2, 1, 2, 1)),
 )
 
+declare(
+    "depthwise_int8",
+    conv("u8", (1, 13, 14, 15), 13, (3, 3), group=13, pad=7),
+    conv("i8", (2, 64, 9, 7), 64, (3, 3), group=64, pad=-128),
+    conv("u8", (1, 125, 9, 12), 125, (3, 3), (2, 2), group=125, most=64, pad=255),
+    conv("i8", (1, 58, 11, 10), 58, (5, 5), (2, 1), group=58, most=64, pad=3),
+    conv("u8", (2, 3, 23, 21), 3, (3, 3), group=3, pad=128),
+    conv("i8", (1, 5, 4, 3), 5, (7, 7), group=5, pad=-5),
+    conv("u8", (1, 96, 7, 7), 96, (4, 2), group=96, pads=(2, 0, 1, 1), pad=9),
+    conv("u8", (1, 39, 13, 17), 39, (3, 3), (1, 2), group=39, dilations=(2, 3), pads=(2, 3, 2, 3), pad=200),
+    conv("i8", (2, 72, 31), 72, (9,), (2,), (4, 3), (1,), group=72, pad=3),
+    conv("u8", (1, 16, 1, 40), 16, (1, 31), group=16, pad=77),
+    conv("i8", (2, 40, 1, 1), 40, (3, 3), group=40, computed=-128),
+    conv("u8", (1, 144, 6, 9), 144, (3, 3), group=144, beyond=9, computed=131),
+    conv("u8", (1, 70, 12, 9), 70, (8, 3), group=70, pads=(0, 0, 0, 0)),
+    conv("i8", (1, 33, 6, 5), 33, (3, 3), group=33, beyond=5, pad=-77),
+)
+
 
 def product(of, a, b, most=127, beyond=0):
     rng = np.random.default_rng(0)
@@ -114,9 +132,10 @@ def test_products_are_equal(case):
     assert check(TEMPLATES["gemm_int8"], case)
 
 
-@pytest.mark.parametrize("case", CASES["conv_int8"], ids=lambda c: c.name)
-def test_sums_are_equal(case):
-    assert check(TEMPLATES["conv_int8"], case)
+@pytest.mark.parametrize("name", ["conv_int8", "depthwise_int8"])
+@pytest.mark.parametrize("n", range(14))
+def test_sums_are_equal(name, n):
+    assert check(TEMPLATES[name], CASES[name][n])
 
 
 @pytest.mark.parametrize("isa", TARGETS)
@@ -151,3 +170,30 @@ def test_pairs_fit_up_to_the_largest_i16():
     assert pairs_fit(filters(64, 64)) and pairs_fit(filters(-64, -64)) and pairs_fit(filters(127, -127, 1))
     assert not pairs_fit(filters(64, 65)) and not pairs_fit(filters(-127, -2))
     assert pairs_fit(filters(1, 127, 127)) and not pairs_fit(filters(1, 127, 127, 2))
+
+
+@pytest.mark.parametrize("to, low, high", [("u8", 0, 255), ("i8", -128, 127), ("i8", -7.5, 99), ("u8", 3, 3)])
+@pytest.mark.parametrize("form", ["round", "truncate", "zero", "fraction"])
+@pytest.mark.parametrize("isa", TARGETS)
+def test_what_is_clipped_is_cast_as_it_was_rounded(isa, form, to, low, high):
+    """Ties, numbers beyond i32, infinities and NaN, rounded before they are clipped, or truncated after it."""
+    x = np.concatenate([np.arange(-140, 270) + 0.5, [3e9, -3e9, 2**24 + 1, np.inf, -np.inf, np.nan, -0.0, 1e-40]])
+    bounds = dict(low=np.float32(low), high=np.float32(high), z=np.float32({"fraction": 0.25}.get(form, 5)))
+    last = "x" if form == "truncate" else "r"
+    nodes = [] if form == "truncate" else [("r", "round", "x")]
+    if form in ("zero", "fraction"):
+        nodes.append(("a", "add", "r z"))
+        last = "a"
+    nodes += [("c", "clip", f"{last} low high"), ("y", "cast", "c", dict(to=DType(to)))]
+    used = {k: v for k, v in bounds.items() if k != "z" or form in ("zero", "fraction")}
+    graph = program(*nodes, x=f"f32[{x.size}]", **used)
+    case = Case(named(form, to, low, high), graph, {}, dict(x=x.astype(np.float32)))
+    assert ("round_within" in source_of(case, isa)) == (low != -7.5 and form in ("round", "zero"))
+    check_on(TARGETS[isa], TEMPLATES["pointwise"], case, 1)
+
+
+def source_of(case: Case, isa: str) -> str:
+    """The kernel of a case, without what it includes."""
+    template, region, target = TEMPLATES["pointwise"], region_of(case.graph), TARGETS[isa]
+    layouts = laid(template, region, case, 0)
+    return template.emit(region, layouts, next(iter(template.tactics(region, layouts, target))), target).source

@@ -15,6 +15,8 @@ AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y
 enum : idx { TW = 6, NV = 1, RB = 1 };
 // </tactic>
 
+#include "slide.h"
+
 enum : idx { CP = (C + VL - 1) / VL * VL };
 #define RBS ((OH + RB - 1) / RB)
 
@@ -61,37 +63,11 @@ AI void border(int vectors, const args *a, const tail *t, const float *x, const 
     unroll (int j = 0; j < vectors; j++) finish(t, acc[j], b, p * OW + q, c + j * VL, lanes);
 }
 
-#define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW) // first pixel that reads nothing left of the feature map
-#define LAST (W - 1 - (KW - 1) * DW + PL)
-#define Q2 (LAST < 0 ? 0 : LAST / SW + 1)
-#define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW) // first that reads past the right edge
-
-#if EDGES
-// Blocks of TW pixels from 0 on: those whose windows cross the left edge, those whose windows cross none, those whose
-// windows cross the right edge, and the rest.
-enum : idx {
-    A0 = (Q0 + TW - 1) / TW,
-    A = A0 * TW < OW ? A0 : OW / TW,
-    M = Q1 > A * TW ? (Q1 - A * TW) / TW : 0,
-    Z = OW / TW
-};
-
 AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx c, int lanes) {
-    unroll (int i = 0; i < A; i++) pixels(TW, 1, vectors, a, t, x, w, b, p, i * TW, c, lanes);
-    for (idx i = A; i < A + M; i++) pixels(TW, 0, vectors, a, t, x, w, b, p, i * TW, c, lanes);
-    unroll (int i = A + M; i < Z; i++) pixels(TW, 1, vectors, a, t, x, w, b, p, i * TW, c, lanes);
-    if (OW % TW) pixels(OW % TW, 1, vectors, a, t, x, w, b, p, Z * TW, c, lanes);
+#define PIXELS(count, edge, q) pixels(count, edge, vectors, a, t, x, w, b, p, q, c, lanes)
+#define BORDER(q) border(vectors, a, t, x, w, b, p, q, c, lanes)
+    EACH_BLOCK(PIXELS, BORDER);
 }
-#else
-AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx c, int lanes) {
-    const idx q0 = Q0, q1 = Q1;
-    for (idx q = 0; q < q0; q++) border(vectors, a, t, x, w, b, p, q, c, lanes);
-    idx q = q0;
-    for (; q + TW <= q1; q += TW) pixels(TW, 0, vectors, a, t, x, w, b, p, q, c, lanes);
-    COUNTED((Q1 - Q0) % TW, TW, pixels(COUNT, 0, vectors, a, t, x, w, b, p, q, c, lanes));
-    for (q += (Q1 - Q0) % TW; q < OW; q++) border(vectors, a, t, x, w, b, p, q, c, lanes);
-}
-#endif
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);

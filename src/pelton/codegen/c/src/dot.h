@@ -9,6 +9,7 @@ enum : idx { VNNI = 0, PAIRS = 1, WIDE = 2 };
 typedef i16 vi16x2 __attribute__((ext_vector_type(2 * VL)));
 typedef u16 vu16x2 __attribute__((ext_vector_type(2 * VL)));
 typedef i8 vi8x2 __attribute__((ext_vector_type(2 * VL)));
+typedef i16 vi16x2_in_memory __attribute__((ext_vector_type(2 * VL), aligned(1), may_alias));
 typedef i8 vi8x2_in_memory __attribute__((ext_vector_type(2 * VL), aligned(1), may_alias));
 
 // Of i16: the products of neighbours, added.
@@ -46,6 +47,13 @@ AI vi32 dot_vnni(vi32 acc, vi32 x, vi32 w) {
 #endif
 }
 
+// Four bytes of each lane by i16: even ones are the first and third of each lane, odd ones the second and fourth.
+AI vi32 dot_wide(bool is_signed, vi32 acc, vi32 x, vi16x2 even, vi16x2 odd) {
+    const vi16x2 first = is_signed ? (vi16x2)x << 8 >> 8 : (vi16x2)((vu16x2)x & 255);
+    const vi16x2 second = is_signed ? (vi16x2)x >> 8 : (vi16x2)((vu16x2)x >> 8);
+    return acc + madd(first, even) + madd(second, odd);
+}
+
 // A step of a sum: four bytes, the same in every lane, times the four bytes of each lane at w. How they are packed:
 // VNNI and PAIRS lane by lane, WIDE the first and third of each lane, then the second and fourth.
 AI vi32 dot(idx how, bool is_signed, vi32 acc, vi32 x, const i8 *w) {
@@ -53,9 +61,7 @@ AI vi32 dot(idx how, bool is_signed, vi32 acc, vi32 x, const i8 *w) {
     if (how == PAIRS) return acc + madd(madd_bytes(x, *(const vi32_in_memory *)w), (vi16x2)1);
     const vi16x2 even = __builtin_convertvector(*(const vi8x2_in_memory *)w, vi16x2);
     const vi16x2 odd = __builtin_convertvector(*(const vi8x2_in_memory *)(w + 2 * VL), vi16x2);
-    const vi16x2 first = is_signed ? (vi16x2)x << 8 >> 8 : (vi16x2)((vu16x2)x & 255);
-    const vi16x2 second = is_signed ? (vi16x2)x >> 8 : (vi16x2)((vu16x2)x >> 8);
-    return acc + madd(first, even) + madd(second, odd);
+    return dot_wide(is_signed, acc, x, even, odd);
 }
 
 // Four bytes, or the first n of them before zeros, in every lane.

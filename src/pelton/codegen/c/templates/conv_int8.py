@@ -36,13 +36,14 @@ class DirectInt8(ChannelsLast):
     needs_constant_filters = False  # but see `operands_rejection`
 
     def types_rejection(self, product: Node) -> str | None:
-        return _types_rejection(product)
+        return accumulates_rejection(product)
 
     def operands_rejection(self, region: Region) -> str | None:
-        x, w = region.anchor.inputs[:2]
-        if not is_constant(region, w):
-            return "the filters are not constant"
-        return None if x.type.dtype in BYTES and w.type.dtype in FILTERS else "not bytes by i8"
+        return bytes_rejection(region)
+
+    def sizes_rejection(self, region: Region) -> str | None:
+        c, filters = region.anchor.inputs[0].type.shape[1], region.anchor.inputs[1].type.shape[0]
+        return "one filter per channel" if c > 1 and region.anchor.attrs["group"] == c == filters else None
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
@@ -76,7 +77,7 @@ class GemmInt8(Gemm):
     anchors = ("matmul",)
 
     def types_rejection(self, product: Node) -> str | None:
-        return _types_rejection(product)
+        return accumulates_rejection(product)
 
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
@@ -112,9 +113,18 @@ class GemmInt8(Gemm):
         return kernel("conv_int8.c", region, tactic, block, (p.a, weights, *end.operands), tiles)
 
 
-def _types_rejection(product: Node) -> str | None:
+def accumulates_rejection(product: Node) -> str | None:
+    """The reason why a product does not sum in i32 and give these sums, or None."""
     attrs = product.attrs
     return None if attrs.get("accumulate") is I32 and attrs.get("to") in (None, I32) else "does not sum in i32"
+
+
+def bytes_rejection(region: Region) -> str | None:
+    """The reason why a convolution is none of bytes by constant filters, or None."""
+    x, w = region.anchor.inputs[:2]
+    if not is_constant(region, w):
+        return "the filters are not constant"
+    return None if x.type.dtype in BYTES and w.type.dtype in FILTERS else "not bytes by i8"
 
 
 def _tactics(name: str, rows: int, columns: int, batch: int, target: Target) -> Iterator[Tactic]:
