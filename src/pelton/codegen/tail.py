@@ -8,14 +8,17 @@ from typing import Protocol
 
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import BOOL, DType
+from pelton.ir.types import BOOL, F32, I8, I16, U8, U16, DType
 from pelton.ir.scalar import Scalar
+from pelton.ops.words import add, cast, clip, round_
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
 
 from .code import Text
 from .grid import Grid, scalar_constant
 from .template import Layouts
+
+SMALL = (U8, I8, U16, I16)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,9 @@ class Language(Protocol):
 
     def cast(self, text: str, given: DType, to: DType, saturate: bool = True, round_mode: str = "up") -> str:
         """A value cast to another element type, and rounded to it even if registers hold both types alike."""
+
+    def round_within(self, text: str, to: DType) -> str:
+        """An f32 within the range of an integer of 8 or 16 bits, or NaN, rounded half to even, as that type."""
 
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
         """`a` where the mask is true, else `b`."""
@@ -188,6 +194,7 @@ class _Walk:
         self.names: dict[Value, str] = {v: f"x{i}" for i, v in enumerate(made)}
         self.pointers: list[Pointer] = []
         self.lines: list[Text] = []
+        self.made = {n.output: n for n in region.tail}
 
     def pointer(self, v: Value, kind: str) -> Pointer:
         i = len(self.pointers)
@@ -225,4 +232,33 @@ class _Walk:
     def compute(self, node: Node) -> None:
         leaves = tuple(Scalar("var", (self.read(v),), v.type.dtype) for v in node.inputs)
         out = node.op.trace(tuple(v.type.dtype for v in node.inputs), node.attrs, leaves)
-        self.name(node.output, expression(self.language, out, node.output.type.dtype), node.op.name)
+        text = self.quantized(node) or expression(self.language, out, node.output.type.dtype)
+        self.name(node.output, text, node.op.name)
+
+    def quantized(self, node: Node) -> str | None:
+        """A cast of what is clipped to the range of a small integer type, which needs no checks; None for others.
+
+        What was rounded before it was clipped to whole numbers may as well be rounded by the cast.
+        """
+        clipped = self.made.get(node.inputs[0]) if node.op is cast else None
+        if clipped is None or clipped.op is not clip or node.output.type.dtype not in SMALL:
+            return None
+        x, low, high = clipped.inputs
+        bounds, to = [scalar_constant(self.region, v) for v in (low, high)], node.output.type.dtype
+        if x.type.dtype is not F32 or any(b is None or b != round(b) for b in bounds):
+            return None
+        if not to.lowest <= bounds[0] <= bounds[1] <= to.highest:
+            return None
+        rounded = self.made.get(x)
+        if rounded is None or rounded.op is not round_:
+            return self.language.round_within(self.names[clipped.output], to) if self.whole(rounded) else None
+        leaves = tuple(Scalar("var", (self.read(v),), F32) for v in (rounded.inputs[0], low, high))
+        within = clip.trace((F32, F32, F32), clipped.attrs, leaves)
+        return self.language.round_within(expression(self.language, within, F32), to)
+
+    def whole(self, node: Node | None) -> bool:
+        """Whether a node adds a whole number to what is rounded."""
+        if node is None or node.op is not add:
+            return False
+        x, number = self.made.get(node.inputs[0]), scalar_constant(self.region, node.inputs[1])
+        return x is not None and x.op is round_ and number is not None and number == round(number)

@@ -106,6 +106,9 @@ class CLanguage:
             return f"cast_{middle}_{to.value}{mode}({operand})"
         return f"cast_{source}_{to.value}({text})"
 
+    def round_within(self, text: str, to: DType) -> str:
+        return f"round_within_{to.value}({text})"
+
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
         return f"{_prefix(dtype)}_select({mask}, {a}, {b})"
 

@@ -138,6 +138,9 @@ class TritonDialect:
             return f"{text}.to(tl.int64).to(tl.uint32)"
         return text if register_type(given) == register_type(to) else f"{text}.to({register_type(to)})"
 
+    def round_within(self, text: str, to: DType) -> str:
+        return self.cast(self.call("rint", DType.F32, [text]), DType.F32, to)
+
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
         return f"tl.where({mask}, {a}, {b})"
 

@@ -55,6 +55,21 @@ AI vf32 f64_to_odd(vf64 v) {
     return (vf32)(off ? ((vu32)near + (vu32)far) | 1 : (vu32)near);
 }
 
+// Of f32 that are known to lie within an integer of 8 or 16 bits, or NaN: rounded half to even; NaN gives 0, as in casts.
+AI vi32 round_within_i32(vf32 v) {
+#if defined __AVX512F__ && VL == 16
+    return (vi32)__builtin_ia32_cvtps2dq512_mask(v, (vi32)0, 0xffff, 4);
+#elif defined __AVX__ && VL == 8
+    return (vi32)__builtin_ia32_cvtps2dq256(v);
+#else
+    return CONVERT(__builtin_elementwise_rint(v == v ? v : (vf32)0), i32);
+#endif
+}
+AI vu8 round_within_u8(vf32 v) { return CONVERT(round_within_i32(v), u8); }
+AI vi8 round_within_i8(vf32 v) { return CONVERT(round_within_i32(v), i8); }
+AI vu16 round_within_u16(vf32 v) { return CONVERT(round_within_i32(v), u16); }
+AI vi16 round_within_i16(vf32 v) { return CONVERT(round_within_i32(v), i16); }
+
 #define CAST_STORAGE(S, F16) \
     AI vf32 cast_##S##_f16(v##S v) { return f16_widen(f16_narrow(F16)); } \
     AI vf32 cast_##S##_bf16(v##S v) { return bf16_widen(bf16_narrow(cast_##S##_f32(v))); } \
