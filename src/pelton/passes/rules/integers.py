@@ -40,6 +40,12 @@ IMAGE = dict(
     x="u8[2, 5, 6, 7]", sx="=f32[]", w="=i8[3, 5, 3, 2]", sw="=f32[3]", b="=f32[3]", wa=0, wb=0, axis=0, block=0
 )
 WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1), group=1)
+DEPTHWISE = dict(x="u8[2, 3, 6, 7]", w="=i8[3, 1, 3, 2]")
+SUMMED = dict(
+    sx=np.array([0.5], np.float32),
+    sw=np.array([0.25, 1, 3], np.float32),
+    b=dequantize(np.array([70, -9, 3], np.int32), np.array([0.125, 0.5, 1.5], np.float32)),
+)
 EQUAL = dict(x="u8[2, 5]", sx=np.float32(0.3), zx=np.uint8(3), s=np.float32(0.3), z=np.uint8(3), axis=0, block=0, to=U8)
 MOVED = dict(x="u8[2, 3]", s=np.float32(0.3), z=np.uint8(3), da=0, db=0)
 SOME_WIDE = [np.random.default_rng(0).integers(-130, 129, shape).astype(np.int32) for shape in ((12, 6), (3, 5, 3, 2))]
@@ -65,6 +71,14 @@ def _weights(w: Value, zero: Value | None, axis: int) -> tuple[np.ndarray, np.nd
     require(bool((high - low <= 255).all()), "the weights of an output do not fit 8 bits")
     offsets = np.where((low < -128) | (high > 127), (low + high + 1) // 2, 0)
     return (array - offsets.reshape(-1, *[1] * (array.ndim - axis - 1))).astype(np.int8), offsets.astype(np.int32)
+
+
+def _filters(w: Value, zero: Value | None, depthwise: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """The same for filters; where each channel has its own, kernels take any that are i16."""
+    filters, offsets = _weights(w, zero, 0)
+    if not depthwise or offsets is None:
+        return filters, offsets
+    return filters + offsets.reshape(-1, *[1] * (filters.ndim - 1)).astype(np.int16), None
 
 
 def _one_zero(zero: Value | None, x: Value) -> TermLike:
@@ -123,6 +137,23 @@ def _accumulated(attrs: dict[str, object]) -> None:
     when(attrs.pop("accumulate", None) is attrs.pop("to", None) is None and not attrs.pop("pad_value", 0))
 
 
+def _summed_bias(b: Value, x: Value, zero, filters: np.ndarray, offsets, sx: Value, sw: Value) -> Value | None:
+    """A bias in units of the sums that it is added to, as quantizers write it, if none of these sums exceeds i32."""
+    made = producer_of(b)
+    if made is None or made.op is not dequantize or not is_constant(*made.inputs, sx, sw) or not isinstance(zero, int):
+        return None
+    q, scale, *zeros = made.inputs
+    if q.type.dtype is not I32 or scale.type.size not in (1, q.type.size) or any(elements(z).any() for z in zeros):
+        return None
+    unit = elements(sx).astype(np.float64).reshape(()) * elements(sw).astype(np.float64).reshape(-1)
+    if np.abs(elements(scale).reshape(-1) - unit).max() > 2.0**-22 * np.abs(unit).min():
+        return None
+    most = 2 * max(abs(x.type.dtype.lowest), x.type.dtype.highest)  # of an element, and of the zero point
+    weights = np.abs(filters.astype(np.int64)) + (0 if offsets is None else np.abs(offsets).max())
+    largest = most * weights.sum(tuple(range(1, filters.ndim)))
+    return q if (np.abs(elements(q).astype(np.int64)) + largest).max(initial=0) < 1 << 31 else None
+
+
 def _dequantized(sums, sx: Value, sw: Value, shape: tuple[int, ...]):
     """Sums by the scales of both operands; shape: of that of the weights."""
     by = reshape(sw, shape=shape if sw.type.size != 1 else ())
@@ -148,8 +179,14 @@ def _dequantized(sums, sx: Value, sw: Value, shape: tuple[int, ...]):
         dict(
             IMAGE, **dict(WINDOW, pads=(0, 0, 0, 0)), sw="=f32[]", x="i8[2, 5, 6, 7]", zx=np.int8(-128), zw=np.int8(1)
         ),
+        dict({**IMAGE, **WINDOW, **DEPTHWISE}, group=3, zx=np.uint8(9), zw=np.zeros(3, np.int8)),
+        dict({**IMAGE, **WINDOW, **SUMMED}, zx=np.uint8(9), zw=np.zeros(3, np.int8)),
     ],
     rejections=[
+        (
+            dict({**IMAGE, **WINDOW}, group=3, x="u8[2, 6, 6, 7]", w="=i8[3, 2, 3, 2]", zx=np.uint8(9), zw=np.int8(0)),
+            "few channels in a group",
+        ),
         (dict(dict(IMAGE, axis=1), **WINDOW, sx="=f32[5]", zx=np.uint8(0), zw=np.int8(0)), "a scale for each channel"),
         (
             dict(
@@ -165,11 +202,14 @@ def integer_convolution(x, sx, w, sw, b, zx=None, zw=None, *, axis, block, wa, w
     """Σ sx (x − zx) · sw w + b = sx sw (Σ x · w − zx Σ w) + b; padding holds zx."""
     _accumulated(conv)
     _check(x, sx, w, sw, wb, w.type.size // w.type.shape[0])
-    require(w.type.shape[1] >= MIN_CHANNELS or conv["group"] == 1, "few channels in a group")
+    depthwise = conv["group"] == w.type.shape[0] == x.type.shape[1]  # which a kernel of its own computes
+    require(w.type.shape[1] >= MIN_CHANNELS or conv["group"] == 1 or depthwise, "few channels in a group")
     require(sw.type.size in (1, w.type.shape[0]) and (wa == 0 or sw.type.size == 1), "scales along another axis")
-    sums = _windows(x, _one_zero(zx, x), None, conv, *_weights(w, zw, 0))
+    zero, (filters, offsets) = _one_zero(zx, x), _filters(w, zw, depthwise)
+    summed = _summed_bias(b, x, zero, filters, offsets, sx, sw)
     channels = (w.type.shape[0], *[1] * (w.type.rank - 2))
-    return add(_dequantized(sums, sx, sw, channels), reshape(b, shape=channels))
+    y = _dequantized(_windows(x, zero, summed, conv, filters, offsets), sx, sw, channels)
+    return y if summed is not None else add(y, reshape(b, shape=channels))
 
 
 @rule(
@@ -256,7 +296,7 @@ def integer_convolution_of_differences(x, w, b, u=None, z=None, **conv):
         require(like.lowest <= zero <= like.highest, f"its zero point is no number of {like.value}")
     else:
         require(u is not None and u.type.dtype is like, f"its zero point is not of type {like.value}")
-    return _windows(x, zero, b, conv, *_weights(w, None, 0))
+    return _windows(x, zero, b, conv, *_filters(w, None, conv["group"] == w.type.shape[0] == x.type.shape[1]))
 
 
 def _alike(*pairs: tuple[Value | None, Value | None]) -> bool:
@@ -358,11 +398,19 @@ def transpose_quantized_constant(x, s, z=None, *, da, perm):
     examples=[
         dict(MOVED, shape=(3, 2)),
         dict(MOVED, perm=(1, 0)),
+        dict(MOVED, x="=u8[2, 3]", s="=f32[3]", z=np.array([3, 0, 9], np.uint8), da=1, perm=(1, 0)),
         dict(MOVED, i=np.array([1, 0, 1]), axis=0),
         dict(MOVED, starts=(1,), ends=(3,), axes=(1,), steps=(1,)),
     ],
 )
 def move_before_dequantize(x, s, z=None, i=None, *, da, db, node, **attrs):
-    """Bytes are moved and picked before they are dequantized."""
-    when(x.type.dtype in BYTES and s.type.size == 1 and (z is None or z.type.size == 1))
-    return dequantize(node.op(x, *([] if i is None else [i]), **attrs), s, *([] if z is None else [z]))
+    """Bytes are moved and picked before they are dequantized; where each index of an axis has a scale, transposed."""
+    when(x.type.dtype in BYTES)
+    to = {}
+    if s.type.size != 1 or (z is not None and z.type.size != 1):
+        when(node.op is transpose and not db and s.type.rank == 1 and (z is None or z.type.rank <= 1))
+        to["axis"] = attrs["perm"].index(da)
+    moved = node.op(x, *([] if i is None else [i]), **attrs)
+    if node.op is transpose and is_constant(x):  # what products ask whether it is constant
+        moved = np.ascontiguousarray(elements(x).transpose(attrs["perm"]))
+    return dequantize(moved, s, *([] if z is None else [z]), **to)

@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.types import broadcast_shapes
+from pelton.ir.types import F32, I32, broadcast_shapes
 from pelton.ops.words import (
     abs_,
     add,
+    cast,
     div,
     exp,
     logical_not,
@@ -250,6 +251,24 @@ def mul_mul(x, c, d):
     held = factor.astype(elements(c).dtype)
     when(_normal(held))
     return mul(x, factor)
+
+
+@rule(
+    lambda x, c, d: mul(mul(cast(x, to=F32), c), d),
+    lambda x, c, b, d: mul(add(mul(cast(x, to=F32), c), b), d),
+    inexact=True,
+    examples=[
+        dict(x="i32[2, 3]", c=np.array([0.25, 0.75, -1.5], np.float32), d=0.625),
+        dict(x="i32[2, 3]", c=0.375, b=np.array([0.5, 1.5, -7], np.float32), d=0.625),
+    ],
+)
+def scale_sums(x, c, d, b=None):
+    """(x · c + b) · d = x · cd + bd, of integers: what is dequantized is quantized again by one factor."""
+    when(x.type.dtype is I32 and is_constant(c, d) and not is_constant(x) and (b is None or is_constant(b)))
+    factor = array(c) * array(d)
+    when(_normal(factor.astype(np.float32)))
+    scaled = mul(cast(x, to=F32), factor.astype(np.float32))
+    return scaled if b is None else add(scaled, (array(b) * array(d)).astype(np.float32))
 
 
 @rule(
