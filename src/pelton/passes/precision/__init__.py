@@ -20,7 +20,7 @@ PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
 
 def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Products of quantized operands in integers, and bytes from one to the next."""
-    return rewrite(graph, rules("integers"), report)
+    return rewrite(graph, rules("integers", "quantized_moves"), report)
 
 
 def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
