@@ -57,6 +57,7 @@ class Op:
 
     commutative: the two operands may be exchanged.
     moves: the output holds elements of the operands, or zeros, unchanged; attributes and integers say which.
+    keeps_range: the output lies between the smallest and the largest element of operand 0 and zero.
     view: the output can share the operand's memory with other strides and offsets (or the operands the output's).
     indexed: integers in operand 1 say which elements of operand 0 are read or replaced.
     bits: reads the bits of its operand as they are stored, so that no wider type may replace it.
@@ -84,6 +85,7 @@ class Op:
     domain: tuple[float, float] = (-3.0, 3.0)
     doc: str = ""
     moves: bool = False
+    keeps_range: bool = False
     view: bool = False
     indexed: bool = False
     bits: bool = False

@@ -92,6 +92,7 @@ def _by_depth(
 
 @structured(
     "MaxPool",
+    keeps_range=True,
     examples=(*_WINDOWS, ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))),
 )
 class max_pool:
@@ -211,7 +212,9 @@ class max_pool_places:
 
 
 @structured(
-    "AveragePool", examples=(*_WINDOWS, *((*types, dict(attrs, count_include_pad=True)) for *types, attrs in _WINDOWS))
+    "AveragePool",
+    keeps_range=True,
+    examples=(*_WINDOWS, *((*types, dict(attrs, count_include_pad=True)) for *types, attrs in _WINDOWS)),
 )
 class average_pool:
     """The mean of each window. `count_include_pad` counts `pads` as zeros; what ceil_mode adds never counts."""

@@ -56,7 +56,7 @@ class reduce_sum:
     flops = _flops
 
 
-@structured("ReduceMean", examples=(*_ANY, ("i32[5, 13]", dict(axes=(0,)))))
+@structured("ReduceMean", keeps_range=True, examples=(*_ANY, ("i32[5, 13]", dict(axes=(0,)))))
 class reduce_mean:
     """Y = Σ X / n over the axes; integers round towards zero."""
 
