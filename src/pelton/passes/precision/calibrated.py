@@ -1,0 +1,261 @@
+"""Quantizes a program of f32 by the ranges of its tensors: inserts quantize and dequantize as quantizers write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pelton.ir.bounds import ANY, value_bounds
+from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
+from pelton.ir.types import F32, I8, U8, TensorType
+from pelton.ops.words import (
+    add,
+    concat,
+    convolution,
+    dequantize,
+    matmul,
+    max_pool,
+    mul,
+    quantize,
+    reshape,
+    slice_,
+    sub,
+    transpose,
+)
+
+# Ops that give bytes from bytes of the same scale: what they read and give is quantized as one.
+SAME_SCALE = (max_pool, concat, reshape, slice_, transpose)
+SWITCHES = "pelton.int8"  # the input of a program with switches
+# Channels of a group from which on a convolution is one in integers, as in the rules of "integers".
+MIN_CHANNELS = 4
+MAX_TERMS = 1 << 15
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or product that may be computed in integers: its node, what it reads, and its weights."""
+
+    node: Node
+    x: Value
+    w: Value
+
+    @property
+    def name(self) -> str:
+        """The name of its node in the model, else of its output."""
+        return self.node.name or self.node.output.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, those of the nodes that it was merged from, and that of its output."""
+        return (self.name, *self.node.name.split("+"), self.node.output.name)
+
+    @property
+    def macs(self) -> int:
+        """Multiplications of one run; those of one element along dynamic dimensions."""
+        sizes = [d for d in self.node.output.type.shape if isinstance(d, int)]
+        terms = self.w.type.size // self.w.type.shape[self.axis]
+        return int(np.prod(sizes, dtype=np.int64)) * terms
+
+    @property
+    def axis(self) -> int:
+        """The axis of output channels of the weights."""
+        return 0 if self.node.op is convolution else 1
+
+
+def layers(graph: Graph) -> list[Layer]:
+    """The layers of a program of f32 that integers can compute, in their order."""
+    return [Layer(n, n.inputs[0], n.inputs[1]) for n in graph.nodes if _is_layer(graph, n)]
+
+
+def _is_layer(graph: Graph, node: Node) -> bool:
+    if node.op not in (convolution, matmul) or node.attrs["accumulate"] is not None:
+        return False
+    x, w = node.inputs[:2]
+    if x.type.dtype is not F32 or w not in graph.constants or x in graph.constants or w.type.size == 0:
+        return False
+    if not np.isfinite(graph.constants[w]).all():
+        return False
+    if node.op is matmul:
+        return w.type.rank == 2 and x.type.rank >= 2 and w.type.shape[0] <= MAX_TERMS
+    few = w.type.shape[1] < MIN_CHANNELS and node.attrs["group"] > 1
+    return not few and w.type.size // w.type.shape[0] <= MAX_TERMS
+
+
+def scaled_values(chosen: Iterable[Layer]) -> list[str]:
+    """The names of the tensors whose ranges quantizing these layers takes, in order."""
+    return list(dict.fromkeys(layer.x.name for layer in chosen))
+
+
+def quantize_layers(
+    graph: Graph, chosen: Iterable[Layer], scales: Mapping[str, float], weight_levels: int, switched: bool = False
+) -> Graph:
+    """The program with the operands of these layers quantized and dequantized again.
+
+    scales: tensor name → amax / 127, as calibration tables have it; all of `scaled_values`. Tensors that cannot be
+    negative become u8 of amax / 255, others i8. Weights become i8 from −weight_levels to weight_levels, with a scale
+    for each output channel. Tensors from which pools, joins and views make one another share a scale, the largest.
+    switched: the program has an input more, `SWITCHES` f32[layers]: a layer is quantized where its element is 1, in
+    f32 where it is 0.
+    """
+    chosen = list(chosen)
+    same = _Classes()
+    for node in graph.nodes:
+        if _shares_scale(node):
+            for v in node.inputs:
+                if v.type.dtype is F32:
+                    same.join(v, node.output)
+    amax: dict[Value, float] = {}
+    for layer in chosen:
+        key = same.find(layer.x)
+        amax[key] = max(amax.get(key, 0.0), 127.0 * float(scales[layer.x.name]))
+    program = _Quantized(graph, {layer.node: layer for layer in chosen}, same.find, amax, weight_levels)
+    return program.switched() if switched else program.graph()
+
+
+def _shares_scale(node: Node) -> bool:
+    return node.op in SAME_SCALE and node.output.type.dtype is F32
+
+
+class _Classes:
+    """Sets of values with one scale (union-find)."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Value, Value] = {}
+
+    def find(self, v: Value) -> Value:
+        while (up := self._parent.get(v, v)) is not v:
+            v = up
+        return v
+
+    def join(self, a: Value, b: Value) -> None:
+        self._parent[self.find(a)] = self.find(b)
+
+
+class _Quantized:
+    """A program whose values are quantized one by one."""
+
+    def __init__(
+        self,
+        source: Graph,
+        chosen: dict[Node, Layer],
+        scale_class: Callable[[Value], Value],
+        amax: Mapping[Value, float],
+        weight_levels: int,
+    ):
+        self.source, self.chosen, self.weight_levels = source, chosen, weight_levels
+        self.constants: dict[Value, np.ndarray] = dict(source.constants)
+        self.nodes: list[Node] = []
+        self._names = {
+            v.name for v in (*source.inputs, *source.constants, *(v for n in source.nodes for v in n.outputs))
+        }
+        self._class, self._amax = scale_class, amax
+        self._bounds = value_bounds(source)
+        self._unsigned = self._unsigned_classes()
+        self._needed = self._needed_values()
+        self._dequantized: dict[Value, Value] = {}  # value → what all nodes read in its place
+
+    def graph(self) -> Graph:
+        for v in self.source.inputs:
+            self._quantize(v)
+        for node in self.source.nodes:
+            layer = self.chosen.get(node)
+            inputs = [self._dequantized.get(v, v) for v in node.inputs]
+            if layer is not None:
+                inputs[1] = self._weights(layer)
+            self.nodes.append(node if tuple(inputs) == node.inputs else self._with_inputs(node, inputs))
+            if not _shares_scale(node):  # the others follow what they read
+                for v in node.outputs:
+                    self._quantize(v)
+        return remove_dead_nodes(self.source.replace(nodes=tuple(self.nodes), constants=self.constants))
+
+    def switched(self) -> Graph:
+        """Each layer in both precisions, and what its switch takes of them."""
+        switches = Value(TensorType(F32, (len(self.chosen),)), self._fresh(SWITCHES))
+        quantized: dict[Value, Value] = {}
+        number = 0
+        for node in self.source.nodes:
+            layer = self.chosen.get(node)
+            if layer is None:
+                self.nodes.append(node)
+                continue
+            if layer.x not in quantized:
+                quantized[layer.x] = self._conversions(layer.x)
+            type, name = node.output.type, node.output.name
+            exact, rounded = (Value(type, self._fresh(f"{name}.{kind}")) for kind in ("fp32", "int8"))
+            operands = (quantized[layer.x], self._weights(layer), *node.inputs[2:])
+            self.nodes.append(Node(node.op, node.inputs, node.attrs, (exact,), node.name))
+            self.nodes.append(Node(node.op, operands, node.attrs, (rounded,), node.name))
+            of_one = TensorType(F32, (1,))
+            cut = dict(starts=(number,), ends=(number + 1,), axes=(0,), steps=(1,))
+            switch = self._node(slice_, (switches,), cut, of_one, name)
+            error = self._node(sub, (rounded, exact), {}, type, name)
+            part = self._node(mul, (error, switch), {}, type, name)
+            self.nodes.append(Node(add, (exact, part), {}, node.outputs))
+            number += 1
+        inputs = (*self.source.inputs, switches)
+        return remove_dead_nodes(self.source.replace(inputs=inputs, nodes=tuple(self.nodes), constants=self.constants))
+
+    def _needed_values(self) -> set[Value]:
+        """What layers read, directly or behind ops that keep scales."""
+        needed = {layer.x for layer in self.chosen.values()}
+        for node in reversed(self.source.nodes):
+            if _shares_scale(node) and node.output in needed:
+                needed.update(v for v in node.inputs if v.type.dtype is F32)
+        return needed
+
+    def _unsigned_classes(self) -> dict[Value, bool]:
+        """Class → whether none of its values can be negative."""
+        found: dict[Value, bool] = {}
+        for v in (*self.source.inputs, *(v for n in self.source.nodes for v in n.outputs)):
+            if v.type.dtype is F32:
+                key = self._class(v)
+                found[key] = found.get(key, True) and self._bounds.get(v, ANY).low >= 0
+        return found
+
+    def _quantize(self, v: Value) -> None:
+        """From here on, nodes read the value quantized and dequantized; outputs of the program stay as they are."""
+        if v in self._needed and v.type.dtype is F32:
+            self._dequantized[v] = self._conversions(v)
+
+    def _conversions(self, v: Value) -> Value:
+        """A value quantized and dequantized."""
+        key = self._class(v)
+        unsigned = self._unsigned[key]
+        scale = self._constant(np.float32(self._amax[key] / (255 if unsigned else 127)), f"{v.name}.scale")
+        to = U8 if unsigned else I8
+        attrs = {"axis": 0, "block": 0}
+        stored = self._node(quantize, (v, scale), {**attrs, "to": to, "saturate": True}, v.type.with_dtype(to), v.name)
+        return self._node(dequantize, (stored, scale), attrs, v.type, v.name)
+
+    def _weights(self, layer: Layer) -> Value:
+        """The weights of a layer as i8, dequantized."""
+        w, axis = self.source.constants[layer.w], layer.axis
+        others = tuple(i for i in range(w.ndim) if i != axis)
+        largest = np.abs(w).max(others)
+        scales = np.where(largest > 0, largest, self.weight_levels).astype(np.float32) / np.float32(self.weight_levels)
+        by = scales.reshape([-1 if i == axis else 1 for i in range(w.ndim)])
+        levels = np.clip(np.rint(w / by), -self.weight_levels, self.weight_levels).astype(np.int8)
+        stored = self._constant(levels, f"{layer.w.name}.i8")
+        scale = self._constant(scales, f"{layer.w.name}.scale")
+        return self._node(dequantize, (stored, scale), {"axis": axis, "block": 0}, layer.w.type, layer.w.name)
+
+    def _with_inputs(self, node: Node, inputs: list[Value]) -> Node:
+        return Node(node.op, tuple(inputs), node.attrs, node.outputs, node.name)
+
+    def _constant(self, array: np.ndarray, name: str) -> Value:
+        array = np.asarray(array)
+        value = Value(TensorType.of(array), self._fresh(name))
+        self.constants[value] = array
+        return value
+
+    def _node(self, op, inputs: tuple[Value, ...], attrs: dict, type: TensorType, name: str) -> Value:
+        output = Value(type, self._fresh(f"{name}.{op.name}"))
+        self.nodes.append(Node(op, inputs, attrs, (output,)))
+        return output
+
+    def _fresh(self, hint: str) -> str:
+        name = unique(hint, self._names)
+        self._names.add(name)
+        return name
