@@ -92,7 +92,7 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path, open_it, kind):
 def test_shapes_that_are_no_mapping(given):
     for options in ({"shapes": given}, {"optimum": given}, {"values": given}):
         (name,) = options
-        with pytest.raises(pelton.InputError, match=f"{name} is a mapping from names of inputs, such as "):
+        with pytest.raises(pelton.InputError, match=f"{name} is a mapping from names, such as "):
             pelton.build(small_cnn(size=12), **options)
 
 

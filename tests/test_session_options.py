@@ -64,12 +64,22 @@ EXAMPLES = {
     "values": ("axes=1,2;k=5", {"axes": "1,2", "k": "5"}),
     "outputs": ("a,b", ("a", "b")),
     "labels": ("cat, dog", ("cat", "dog")),
+    "max_drop": ("0.02", 0.02),
+}
+INT8 = {
+    "precision": ("int8", "int8"),
+    "calibration": ("data.npz", "data.npz"),
+    "precision_of": ("head.*=fp32,stem=int8", {"head.*": "fp32", "stem": "int8"}),
 }
 
 
 def test_entries_reach_every_option():
-    """All but the function that hears of progress, which the entry of that name switches on and off."""
-    assert EXAMPLES.keys() | {"progress"} == {f.name for f in fields(Options)} == config.READERS.keys() - {"on_miss"}
+    """All but functions: progress is switched on and off by the entry of that name, a metric has none."""
+    known = {f.name for f in fields(Options)}
+    assert EXAMPLES.keys() | INT8.keys() | {"progress", "metric"} == known
+    assert known - {"metric"} == config.READERS.keys() - {"on_miss"}
+    of_int8 = options(**{name: text for name, (text, _) in INT8.items()}).read({}).options
+    assert {name: getattr(of_int8, name) for name in INT8} == {name: value for name, (_, value) in INT8.items()}
     for name, (text, value) in EXAMPLES.items():
         assert getattr(options(**{name: text}).read({}).options, name) == value
         assert getattr(ort.SessionOptions().read({f"PELTON_{name.upper()}": text}).options, name) == value

@@ -13,7 +13,8 @@ from .errors import InputError, near
 
 Progress = Callable[[str, int, int], "bool | None"]
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
+ON_CPUS = ("fp32", "int8")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,16 @@ class Options:
         Nothing is timed if the CPU here cannot run code of the target.
     precision: type of values between kernels: "fp32" (default), for GPUs also "fp16" and "bf16"; sums are in fp32.
         "tf32", for GPUs, stores fp32 and multiplies matrices rounded to TF32 (10 bits of fraction), which tensor cores
-        do at half the rate of fp16.
+        do at half the rate of fp16. "int8", for CPUs, computes convolutions and products by constant matrices in
+        integers where that is faster and accurate enough; it needs `calibration`.
+    calibration: inputs like those of real runs, by which "int8" chooses scales: a dict of arrays whose first axes count
+        samples, a .npz file, a folder of pictures (prepared as `image` says), an iterator of dicts, a calibrator, or a
+        calibration table (see `pelton.calibration`). A fifth of the batches is kept aside to check the accuracy.
+    precision_of: pattern of layer names, as in "head.*" → "fp32" or "int8", for layers of an "int8" build.
+    max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
+        metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
+        noise power by signal power where outputs are no scores. Default: 0.01.
+    metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples.
     threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: all that the process may use.
     strict: allow only arithmetic that differs from the model's by the order of sums: no Winograd, no recurrent weights
         in fp16, no fp16 values widened to fp32. Default: False.
@@ -81,6 +91,10 @@ class Options:
     cache_limit: int | None = None
     target: str = "cpu"
     precision: str = "fp32"
+    calibration: Any = None
+    precision_of: Mapping[str, str] | None = None
+    max_drop: float = 0.01
+    metric: Callable[[Any], float] | None = None
     outputs: tuple[str, ...] | None = None
     progress: Progress | None = None
     check: bool = False
@@ -100,9 +114,10 @@ class Options:
             ("shapes", '{"image": (1, 3, 224, 224)}'),
             ("optimum", '{"image": (1, 3, 224, 224)}'),
             ("values", '{"axes": (1,)}'),
+            ("precision_of", '{"head.*": "fp32"}'),
         ):
             if (given := getattr(self, name)) is not None and not isinstance(given, Mapping):
-                raise InputError(f"{name} is a mapping from names of inputs, such as {example}, got {given!r}")
+                raise InputError(f"{name} is a mapping from names, such as {example}, got {given!r}")
         if not isinstance(self.level, int) or not 0 <= self.level <= 5:
             raise InputError(f"level is a whole number from 0 (no timing) to 5 (exhaustive), got {self.level!r}")
         if self.threads is not None and (not isinstance(self.threads, int) or not 1 <= self.threads <= 256):
@@ -147,10 +162,37 @@ class Options:
             )
         if self.check and not self.on_cpu:
             raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
-        if self.precision not in (("fp32",) if self.on_cpu else PRECISIONS):
+        if self.precision not in (ON_CPUS if self.on_cpu else PRECISIONS[:4]):
             raise InputError(
-                f"precision {self.precision!r} is not available for target {self.target!r}; this version builds 'fp32',"
-                f" and for GPUs {', '.join(map(repr, PRECISIONS[1:]))}"
+                f"precision {self.precision!r} is not available for target {self.target!r}; this version builds"
+                f" {', '.join(map(repr, ON_CPUS))} for CPUs and {', '.join(map(repr, PRECISIONS[:4]))} for GPUs"
+            )
+        self._check_int8()
+
+    def _check_int8(self) -> None:
+        """InputError for options of INT8 that are out of range, missing, or without use."""
+        if (self.precision == "int8") != (self.calibration is not None):
+            raise InputError(
+                "precision 'int8' needs calibration=, inputs like those of real runs, from which scales are chosen"
+                if self.calibration is None
+                else f"calibration is of use for precision 'int8' alone, got precision {self.precision!r}; leave it out"
+            )
+        for name, default in (("precision_of", None), ("metric", None)):
+            if getattr(self, name) is not default and self.precision != "int8":
+                raise InputError(f"{name} is of use for precision 'int8' alone, got precision {self.precision!r}")
+        for pattern, precision in (self.precision_of or {}).items():
+            if not isinstance(pattern, str) or precision not in ("fp32", "int8"):
+                raise InputError(
+                    f"precision_of maps patterns of layer names to 'fp32' or 'int8', got {pattern!r}: {precision!r}"
+                )
+        if isinstance(self.max_drop, bool) or not isinstance(self.max_drop, (int, float)) or not self.max_drop >= 0:
+            raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {self.max_drop!r}")
+        if self.metric is not None and not callable(self.metric):
+            raise InputError(f"metric is a function of an engine that gives a number, got {self.metric!r}")
+        if self.precision == "int8" and (self.save_tactics is not None or self.load_tactics is not None):
+            raise InputError(
+                "tactics are recorded and replayed for one program, precision 'int8' compiles several; leave out"
+                " save_tactics= and load_tactics="
             )
 
     @property

@@ -13,7 +13,7 @@ from .algorithms import (
     BY_TYPE,
     ENTROPY,
     MIN_MAX,
-    MSE,
+    SQUARED_ERROR,
     Algorithm,
     CalibrationAlgoType,
     LegacyAlgorithm,
@@ -27,7 +27,8 @@ class IInt8Calibrator:
     The methods are TensorRT's. A batch may also be numpy arrays, in place of addresses, or a mapping from names.
     """
 
-    # nothing here but TensorRT's methods: all other names are the script's
+    _type: CalibrationAlgoType
+
     def get_batch_size(self) -> int:
         """The number of samples of a batch: along the first axis of what an address leads to."""
         raise InputError(f"the calibrator {type(self).__name__} has no method get_batch_size; TensorRT's have one")
@@ -45,28 +46,38 @@ class IInt8Calibrator:
         """Is given the bytes of the table, to keep them."""
 
     def get_algorithm(self) -> CalibrationAlgoType:
-        raise InputError(f"the calibrator {type(self).__name__} derives from no calibrator with an algorithm")
+        return self._type
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What `get_algorithm` names; InputError if that is no CalibrationAlgoType."""
+        found = self.get_algorithm()
+        if found is CalibrationAlgoType.LEGACY_CALIBRATION:
+            return _legacy(self)
+        if found not in BY_TYPE:
+            raise InputError(
+                f"get_algorithm of the calibrator {type(self).__name__} gives {found!r}; expected one of"
+                f" {', '.join(map(str, CalibrationAlgoType))}"
+            )
+        return BY_TYPE[found]
 
 
 class IInt8EntropyCalibrator2(IInt8Calibrator):
     """Ranges by entropy, TensorRT's usual calibrator."""
 
-    def get_algorithm(self) -> CalibrationAlgoType:
-        return CalibrationAlgoType.ENTROPY_CALIBRATION_2
+    _type = CalibrationAlgoType.ENTROPY_CALIBRATION_2
 
 
 class IInt8EntropyCalibrator(IInt8Calibrator):
     """Ranges by entropy, TensorRT's older calibrator. The same as the newer one here."""
 
-    def get_algorithm(self) -> CalibrationAlgoType:
-        return CalibrationAlgoType.ENTROPY_CALIBRATION
+    _type = CalibrationAlgoType.ENTROPY_CALIBRATION
 
 
 class IInt8MinMaxCalibrator(IInt8Calibrator):
     """Ranges up to the largest absolute value."""
 
-    def get_algorithm(self) -> CalibrationAlgoType:
-        return CalibrationAlgoType.MINMAX_CALIBRATION
+    _type = CalibrationAlgoType.MINMAX_CALIBRATION
 
 
 class IInt8LegacyCalibrator(IInt8Calibrator):
@@ -76,8 +87,7 @@ class IInt8LegacyCalibrator(IInt8Calibrator):
     are not kept.
     """
 
-    def get_algorithm(self) -> CalibrationAlgoType:
-        return CalibrationAlgoType.LEGACY_CALIBRATION
+    _type = CalibrationAlgoType.LEGACY_CALIBRATION
 
     def get_quantile(self) -> float:
         """The fraction of absolute values, above 0 and up to 1, that do not saturate."""
@@ -91,21 +101,6 @@ class IInt8LegacyCalibrator(IInt8Calibrator):
 
     def write_histogram_cache(self, data: bytes) -> None:
         pass
-
-
-def algorithm_of(calibrator: IInt8Calibrator | DataCalibrator) -> Algorithm:
-    """How a calibrator finds ranges; InputError if its `get_algorithm` gives no CalibrationAlgoType."""
-    if isinstance(calibrator, DataCalibrator):
-        return calibrator.algorithm
-    found = calibrator.get_algorithm()
-    if found is CalibrationAlgoType.LEGACY_CALIBRATION:
-        return _legacy(calibrator)
-    if found not in BY_TYPE:
-        raise InputError(
-            f"get_algorithm of the calibrator {type(calibrator).__name__} gives {found!r}; expected one of"
-            f" {', '.join(map(str, CalibrationAlgoType))}"
-        )
-    return BY_TYPE[found]
 
 
 def _legacy(calibrator: IInt8Calibrator) -> LegacyAlgorithm:
@@ -161,7 +156,7 @@ class PercentileCalibrator(DataCalibrator):
 class MseCalibrator(DataCalibrator):
     """Ranges with the smallest mean squared error of each tensor's values."""
 
-    algorithm = MSE
+    algorithm = SQUARED_ERROR
 
 
 # as commands name them

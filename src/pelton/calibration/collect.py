@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import itertools
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pelton.compiler.build import compile_graph
+from pelton.compiler.compile import compile_graph
 from pelton.errors import Cancelled, InputError, near
 from pelton.ir.graph import Graph, Value, remove_dead_nodes
 from pelton.ir.imported import Imported, Info
 from pelton.options import Options
 from pelton.runtime import Engine
 
-from .algorithms import DEFAULT, Algorithm
+from .algorithms import SQUARED_ERROR, Algorithm
 from .batches import CalibrationBatches, Feed
 from .calibrators import IInt8Calibrator
 from .histogram import ValueRange
 from .sources import find_algorithm, find_table, open_source
-from .table import CalibrationTable, scale_of, some_names
+from .table import CalibrationTable, scale_of
 
-log = logging.getLogger("pelton.build")
+# Of batches, one that is kept aside, and the bytes of all of these at most.
+EVERY, HELD_OUT = 5, 256 << 20
 
 
 def calibrate(
-    graph: Graph, data: Any, *, names: Sequence[str], options: Options, algorithm: Algorithm = DEFAULT
+    graph: Graph,
+    data: Any,
+    *,
+    names: Sequence[str],
+    options: Options,
+    algorithm: Algorithm = SQUARED_ERROR,
+    held_out: list[Feed] | None = None,
 ) -> CalibrationTable:
     """The table of the named tensors of a graph in f32, as it is behind the compiler's stage "optimize".
 
@@ -35,7 +41,8 @@ def calibrate(
     runs once through an engine that is built here for the CPU of this machine. Memory does not depend on the number of
     batches. names: tensors of floats: inputs and what nodes write. options: image, threads, cache_dir, cc and progress
     are used; progress is called with the stage "calibrate", and a total of 0 where it is unknown. algorithm: unless the
-    data is a calibrator, which has its own.
+    data is a calibrator, which has its own. held_out: gets every fifth batch, up to `HELD_OUT` bytes, which does not
+    count then; of fewer than five the first, which does. It stays empty where the data is a table.
 
     Tensors that are 0 or constant in all of the data, or infinite or NaN anywhere, have no scale; the table's `notes`
     say so. Raises InputError for names and data that do not fit, where no tensor has a scale, and for tables that
@@ -44,19 +51,37 @@ def calibrate(
     """
     values = _find(graph, names)
     if (table := find_table(data)) is not None:
-        if missing := table.check([v.name for v in values]):
-            log.warning("the calibration table has no scale of %s: they stay unquantized", some_names(missing))
+        table.check([v.name for v in values])
         return table
     algorithm = find_algorithm(data, algorithm)
     batches = CalibrationBatches(open_source(data, graph, options.image), graph)
     first = next(batches)  # what is wrong with the data is said before something is built
     seen = {v.name: algorithm.observer() for v in values}
     engine = _engine(graph, values, options)
-    _observe(engine, itertools.chain([first], batches), batches, seen, options)
+    feeds: Iterable[Feed] = itertools.chain([first], batches)
+    if held_out is not None:
+        feeds = _hold_out(feeds, held_out)
+    _observe(engine, feeds, batches, seen, options)
     table = _table(seen, algorithm)
     if isinstance(data, IInt8Calibrator):
         data.write_calibration_cache(table.to_bytes())
     return table
+
+
+def _hold_out(feeds: Iterable[Feed], held_out: list[Feed]) -> Iterator[Feed]:
+    """The batches but those that are kept aside, see `calibrate`."""
+    first: Feed = {}
+    size = 0
+    for number, feed in enumerate(feeds, 1):
+        if number == 1:
+            first = {name: a.copy() for name, a in feed.items()}
+        size += sum(a.nbytes for a in feed.values()) if number % EVERY == 0 else 0
+        if number % EVERY == 0 and size <= HELD_OUT:
+            held_out.append({name: a.copy() for name, a in feed.items()})
+        else:
+            yield feed
+    if not held_out:
+        held_out.append(first)
 
 
 def _find(graph: Graph, names: Sequence[str]) -> list[Value]:

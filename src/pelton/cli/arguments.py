@@ -92,7 +92,7 @@ def add_target(command: Any) -> None:
     command.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="type of values between layers and of matrix products; only fp32 on CPUs",
+        help="type of values between layers and of products; CPUs: fp32, and int8, which needs --calibration",
     )
 
 
@@ -106,6 +106,24 @@ def add_build(command: argparse.ArgumentParser) -> None:
         help="0: no timing, seconds; 1–2: few candidates; 3: the default; 4–5: many, all",
     )
     add_target(group)
+    group.add_argument(
+        "--calibration",
+        metavar="PATH",
+        help="for int8: inputs like those of real runs (.npz, or a folder of pictures, see --image), or a table",
+    )
+    group.add_argument(
+        "--precision-of",
+        action="append",
+        default=[],
+        metavar="LAYERS=fp32",
+        help='for int8: layers to leave in fp32, by name or pattern, as in "head.*=fp32" (repeat)',
+    )
+    group.add_argument(
+        "--max-drop",
+        type=positive,
+        metavar="X",
+        help="for int8: share of samples that may get another answer (0.01); layers go back to fp32 until it holds",
+    )
     group.add_argument(
         "--budget", type=seconds, metavar="S", help="seconds for timing kernels; after that, a cost model chooses"
     )
@@ -193,6 +211,9 @@ def build_options(args: argparse.Namespace) -> dict:
         "memory": args.memory and args.memory * 10**9,
         "target": args.target,
         "precision": args.precision,
+        "calibration": args.calibration,
+        "precision_of": parse_pairs(args.precision_of, "--precision-of", "head.*=fp32") or None,
+        "max_drop": args.max_drop,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -144,6 +144,7 @@ def facts(engine: Engine) -> list[tuple[str, str]]:
                 else "none: every layer has a kernel"
             ),
         ),
+        *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
         *([("checked", checked)] if (checked := format_checked(engine.meta.get("checked") or ())) else []),
         ("made for", format_target(engine)),
@@ -159,6 +160,18 @@ def weights(of: Mapping[str, float]) -> str:
         return text.size(int(packed))
     paid = f", {text.duration(saved)} faster for it" if saved else ""
     return f"{text.size(int(packed))}, {packed / own:.2f} times the model's own {text.size(int(own))}{paid}"
+
+
+def precisions(of: Mapping[str, Any]) -> str:
+    """How much of an INT8 build is in integers, and how accurate it is."""
+    layers, accuracy = of["layers"], of["accuracy"]
+    count = sum(layer["precision"] == "int8" for layer in layers)
+    found = [f"{count} of {text.count(len(layers), 'layer')} with {of['macs']:.1%} of the multiplications"]
+    if "sqnr_db" in accuracy:
+        found.append(f"SQNR {accuracy['sqnr_db']:.1f} dB")
+    if "agreement" in accuracy:
+        found.append(f"{accuracy['agreement']:.1%} of the answers as in fp32")
+    return ", ".join(found) if count else found[0]
 
 
 def format_checked(of: Sequence[tuple[str, float]]) -> str:

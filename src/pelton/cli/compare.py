@@ -103,7 +103,7 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="T",
         help=(
             "largest difference of an output, relative to its largest value (default: 2e-3 for fp32, 2e-2 for tf32"
-            " and fp16, 6e-2 for bf16)"
+            " and fp16, 6e-2 for bf16, 0.1 for int8)"
         ),
     )
     command.add_argument(

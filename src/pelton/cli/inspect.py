@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pelton.engine.constants import length
@@ -86,10 +87,21 @@ def main(args: argparse.Namespace) -> None:
     for title, found in (
         ("copies because of layouts", meta.get("copies")),
         ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
+        ("layers of the INT8 build", _precisions(meta.get("int8") or {})),
         ("fusions rejected", meta.get("fusion_refusals")),
     ):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
+
+
+def _precisions(of: Mapping[str, Any]) -> list[str]:
+    """A line for each layer of an INT8 build: its precision, its times in both, and why."""
+    rows = [("layer", "precision", "MMAC", "fp32", "int8", "reason")]
+    for layer in of.get("layers", ()):
+        times = [f"{layer['us'][p]:.0f} µs" if p in layer["us"] else "" for p in ("fp32", "int8")]
+        name = text.shortened(layer["layer"], 60)
+        rows.append((name, layer["precision"], f"{layer['macs'] / 1e6:.2f}", *times, layer["reason"]))
+    return text.table(rows, "llrrrl").splitlines() if len(rows) > 1 else []
 
 
 def _libraries(steps: list[Step]) -> list[tuple[str, str]]:

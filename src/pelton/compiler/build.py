@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from pelton.engine.model import EnginePlan
@@ -13,33 +12,18 @@ from pelton.ir.imported import Imported, OnData
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
 from pelton.options import Options
-from pelton.plan.lower import ScheduledTask
-from pelton.plan.placed import Placed
 from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
 from pelton.tune import replay
 
-from .accuracy import check_accuracy
 from .assemble import assemble
 from .compilation import Compilation
-from .stages import read_script, run_stages, start
-from .targets import back_end, check_requirements, describe_target, progress_reporter
+from .compile import BuildResult, compile_graph
+from .int8 import compile_int8
+from .stages import read_script, run_stages
+from .targets import check_requirements, describe_target, progress_reporter
 
 log = logging.getLogger("pelton.build")
-
-
-@dataclass(frozen=True)
-class BuildResult:
-    """An engine with what it was made from.
-
-    `scheduled`: what runs each task of `placed`, in the same order. `decisions`: what `save_tactics` records, or None.
-    """
-
-    engine: Engine
-    imported: Imported
-    placed: Placed
-    scheduled: Sequence[ScheduledTask]
-    decisions: replay.Decisions | None = None
 
 
 def build(
@@ -67,6 +51,11 @@ def build_detailed(model: Any, options: Options) -> BuildResult:
 
 def build_script(model: Any, options: Options, reason: OnData) -> Engine:
     """Builds a script over several engines, for a model that cannot be one engine for the given reason."""
+    if options.precision == "int8":
+        raise InputError(
+            f"{reason}: it is a script over several engines, for whose inner inputs there is no calibration data; build"
+            " it with another precision"
+        )
     scripted = read_script(model, options)
     log.info("%s; it is built as a script over %d engines", reason, len(scripted.programs))
     engines: list[EnginePlan | Undecided] = []
@@ -90,26 +79,6 @@ def build_program(imported: Imported, options: Options) -> BuildResult:
     result = _compile(imported, options, recorded)
     _write_decisions(options, [result.decisions])
     return result
-
-
-def compile_graph(
-    imported: Imported, options: Options, recorded: replay.Decisions | None = None, done: str = "import"
-) -> BuildResult:
-    """Runs all stages behind `done`, "import" or "optimize", with the recorded decisions where given; Undecided as
-    `build_program`."""
-    progress = progress_reporter(options)
-    progress("optimize", 0, 1)
-    c = run_stages(replace(start(imported, options, done=done), recorded=recorded), "optimize")
-    weights = sum(a.nbytes for a in c.graph.constants.values())
-    with back_end(options, weights) as found:
-        c = run_stages(replace(c, back_end=found, target=found.target), "lower")
-    c = run_stages(c, "link")
-    engine = Engine(c.plain)
-    if options.check:
-        c.plain.meta["checked"].extend(check_accuracy(engine, c.lowered.placed, c.lowered.scheduled))
-    progress("done", 1, 1)
-    decisions = replay.record(c.fused, c.placed, c.choices) if options.save_tactics is not None else None
-    return BuildResult(engine, imported, c.lowered.placed, c.lowered.scheduled, decisions)
 
 
 def explain_undecided(imported: Imported, e: Undecided) -> str:
@@ -136,6 +105,8 @@ def _build_imported(imported: Imported, options: Options) -> BuildResult:
 
 def _compile(imported: Imported, options: Options, recorded: replay.Decisions | None) -> BuildResult:
     """As `compile_graph`; BuildError if the tactics file records that this program became no engine."""
+    if options.precision == "int8":
+        return compile_int8(imported, options)
     result = compile_graph(imported, options, recorded)
     if recorded is None and options.load_tactics is not None:
         raise BuildError(

@@ -11,6 +11,7 @@ from typing import Any
 from pelton import importers, preprocessing
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import Target
+from pelton.errors import InputError
 from pelton.ir.imported import Imported
 from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
@@ -78,6 +79,11 @@ def _import(c: Compilation) -> Compilation:
 
 def _optimize(c: Compilation) -> Compilation:
     """BuildError for a tensor that cannot fit in memory."""
+    if c.options.precision == "int8":
+        raise InputError(
+            "precision 'int8' is decided by a whole build, which compiles a program several times: build an engine, and"
+            " `pelton inspect` shows what became of each layer"
+        )
     memory_limits.check_tensors(c.graph, c.options.memory)
     if c.options.image is not None:
         for v in c.graph.inputs[:1]:

@@ -25,7 +25,7 @@ from .differences import Difference, Tally, check_shapes
 from .scales import scales
 
 # of the largest value of an output, by the engine's precision
-TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}
+TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2, "int8": 1e-1}
 # Steps of its scale by which a quantized output may be off.
 STEPS = 1
 # dB by which the SQNR of a quantized model's outputs may be below that of its own evaluation in f32: twice its noise.

@@ -217,6 +217,8 @@ def key_of(
     relevant = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in NOT_IN_KEY}
     if options.load_tactics is not None:
         machine["tactics"] = _content(options.load_tactics)
+    if options.calibration is not None:
+        machine["calibration"] = _content(options.calibration)
     parts = [
         digests,
         sorted(sizes.items()),
@@ -229,9 +231,12 @@ def key_of(
 
 
 def _content(path: str | Path) -> str | None:
-    """SHA-256 of a file; None where it cannot be read, which the build then reports."""
+    """SHA-256 of a file or of all files in a folder; None where one cannot be read, which the build then reports."""
+    found, path = hashlib.sha256(), Path(path)
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            found.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        return found.hexdigest()
     except OSError:
         return None
 

@@ -1,0 +1,264 @@
+"""Builds engines in INT8: quantizes layers by calibration, where that was timed faster and outputs stay accurate."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pelton.backends.cpu.check import lacks
+from pelton.errors import InputError
+from pelton.ir.graph import Graph
+from pelton.ir.imported import Imported
+from pelton.options import Options
+from pelton.passes.precision.calibrated import SWITCHES, Layer, layers, quantize_layers, scaled_values
+from pelton.runtime import Engine
+
+from .accuracy_bound import Accuracy, AccuracyBound, Feed
+from .compile import BuildResult, compile_graph
+from .stages import run_stages, start
+from .targets import describe_target, progress_reporter
+
+log = logging.getLogger("pelton.build")
+
+ROUNDS, SECONDS = 5, 0.2  # of a race, and of each engine in a round
+
+
+@dataclass
+class LayerPrecision:
+    """What became of a layer: "int8" or "fp32", why, and the microseconds of its steps in either, where timed."""
+
+    layer: Layer
+    precision: str = "int8"
+    reason: str = "not slower in integers"
+    times: Mapping[str, float] = field(default_factory=dict)
+    fixed: bool = False  # by the caller
+
+    def set_back(self, reason: str) -> None:
+        """Leaves the layer in FP32."""
+        self.precision, self.reason = "fp32", reason
+
+    def describe(self) -> dict[str, Any]:
+        """As plain data, for the metadata of an engine."""
+        return {
+            "layer": self.layer.name,
+            "precision": self.precision,
+            "reason": self.reason,
+            "macs": self.layer.macs,
+            "us": {k: round(v, 1) for k, v in self.times.items()},
+        }
+
+
+def compile_int8(imported: Imported, options: Options) -> BuildResult:
+    """The fastest engine of a program with layers in INT8 that is as accurate as the options ask for.
+
+    It is the FP32 engine if no other is both. Its `meta["int8"]` says what became of each layer, and how close outputs
+    are. Raises InputError for calibration data that does not fit the model.
+    """
+    return _Int8Build(imported, options).run()
+
+
+class _Int8Build:
+    """A build that compiles a program several times, with other layers in integers."""
+
+    def __init__(self, imported: Imported, options: Options):
+        self.options, self.imported = options, imported
+        self.fp32 = options.but(precision="fp32", calibration=None, precision_of=None, metric=None)
+        # for measures of accuracy: quick, and for this machine
+        self.quick = self.fp32.but(level=0, target="cpu", budget=None, timing_cache=None, check=False, progress=None)
+        self.graph: Graph = run_stages(start(imported, self.fp32), "optimize").graph
+        self.choices = [LayerPrecision(layer) for layer in layers(self.graph)]
+        isa = describe_target(options)[0].isa
+        # Sums of two products of bytes fit i16 if weights have 7 bits; VNNI sums in i32.
+        self.weight_levels = 127 if "vnni" in isa else 64
+        self.runs_here = lacks(isa) is None
+        self.scales: Mapping[str, float] = {}
+        self.accuracy: Accuracy | None = None
+
+    def run(self) -> BuildResult:
+        override(self.choices, self.options.precision_of or {})
+        held_out = self._calibrate()
+        if held_out:
+            self._bound_accuracy(held_out)
+        else:
+            log.warning("the accuracy of INT8 was not checked: the calibration table has no inputs to run")
+        reference = self._compile_reference(self.fp32)
+        result = self._compile(self.fp32) if self._in_int8() else reference
+        if choose_by_time(self.choices, reference.engine, result.engine):
+            result = self._compile(self.fp32) if self._in_int8() else reference
+        if result is not reference and self.runs_here and self.options.level:
+            ratio = race(result.engine, reference.engine, held_out[0] if held_out else {})
+            if ratio >= 1:
+                for choice in self._in_int8():
+                    choice.set_back(f"the engine as a whole took {ratio:.2f} of the time of FP32")
+                result = reference
+        plain = result.engine.plain
+        meta = {**plain.meta, "precision": "int8", "int8": self._describe(len(held_out))}
+        return replace(result, engine=Engine(replace(plain, meta=meta)))
+
+    def _in_int8(self) -> list[LayerPrecision]:
+        return [choice for choice in self.choices if choice.precision == "int8"]
+
+    def _quantized(self, switched: bool = False) -> Graph:
+        chosen = [choice.layer for choice in self._in_int8()]
+        return quantize_layers(self.graph, chosen, self.scales, self.weight_levels, switched)
+
+    def _compile(self, options: Options) -> BuildResult:
+        return compile_graph(replace(self.imported, graph=self._quantized()), options)
+
+    def _compile_reference(self, options: Options) -> BuildResult:
+        return compile_graph(replace(self.imported, graph=self.graph), options, done="optimize")
+
+    def _calibrate(self) -> list[Feed]:
+        """Finds the scales of what layers read; gives the part of the data that was kept aside."""
+        from pelton import calibration  # a room above: it runs engines
+
+        held_out: list[Feed] = []
+        names = scaled_values(choice.layer for choice in self._in_int8())
+        if not names:
+            return held_out
+        data = self.options.calibration
+        table = calibration.calibrate(self.graph, data, names=names, options=self.options, held_out=held_out)
+        for choice in self._in_int8():
+            name = choice.layer.x.name
+            if name not in table.scales:
+                choice.set_back(table.notes.get(name, f"the calibration table has no scale of {name!r}"))
+        self.scales = table.scales
+        return held_out
+
+    def _bound_accuracy(self, held_out: Sequence[Feed]) -> None:
+        """Sets layers back to FP32, the most harmful first and twice as many each time, until the bound holds."""
+        tell = progress_reporter(self.options)
+        tell("accuracy", 0, 1)
+        bound = AccuracyBound(
+            self._compile_reference(self.quick).engine, held_out, self.options.max_drop, self.options.metric
+        )
+        order: list[tuple[float, LayerPrecision]] = []
+        count = 0
+        while any(not choice.fixed for choice in self._in_int8()):
+            self.accuracy = bound.measure(self._compile(self.quick).engine)
+            if bound.holds(self.accuracy):
+                break
+            order = order or self._rank(bound)
+            more = max(1, count)
+            for noise, choice in order[count : count + more]:
+                choice.set_back(f"too much of the accuracy: alone, it makes noise of {noise:.1e} of the outputs")
+            count += more
+        tell("accuracy", 1, 1)
+
+    def _rank(self, bound: AccuracyBound) -> list[tuple[float, LayerPrecision]]:
+        """Noise power by signal power of the outputs with one layer alone in integers, the largest first."""
+        chosen = self._in_int8()
+        graph = self._quantized(switched=True)
+        engine = compile_graph(replace(self.imported, graph=graph), self.quick).engine
+        ones = np.eye(len(chosen), dtype=np.float32)
+        found = [(bound.noise_of(engine, {SWITCHES: row}), choice) for row, choice in zip(ones, chosen)]
+        return sorted((item for item in found if not item[1].fixed), key=lambda item: -item[0])
+
+    def _describe(self, held_out: int) -> dict[str, Any]:
+        macs = sum(choice.layer.macs for choice in self.choices)
+        return {
+            "layers": [choice.describe() for choice in self.choices],
+            "macs": round(sum(choice.layer.macs for choice in self._in_int8()) / macs, 4) if macs else 0.0,
+            "accuracy": self.accuracy.describe() if self.accuracy is not None and self._in_int8() else {},
+            "held_out": held_out,
+            "max_drop": self.options.max_drop,
+        }
+
+
+def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> None:
+    """Sets layers back whose names match a pattern; InputError for a pattern that matches none. A later
+    pattern counts more."""
+    for pattern, precision in given.items():
+        found = [c for c in choices if any(fnmatch.fnmatchcase(name, pattern) for name in c.layer.names)]
+        if not found:
+            known = ", ".join(c.layer.name for c in choices[:3])
+            raise InputError(
+                f"precision_of names {pattern!r}, which is no layer that can be in INT8; there are"
+                f" {len(choices)} of these, such as {known or 'none'}"
+            )
+        for choice in found:
+            choice.precision, choice.reason, choice.fixed = precision, "as asked for", True
+
+
+def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine) -> bool:
+    """Sets layers back whose steps took longer in integers; whether there are any.
+
+    Steps of several layers count for these together. Engines whose steps were not timed decide nothing.
+    """
+    clusters = _Clusters()
+    engines = {"fp32": fp32, "int8": int8}
+    for engine in engines.values():
+        for step in engine.steps:
+            clusters.join(_parts(step.info.get("layers") or ()))
+    sums: dict[str, dict[str, float]] = {}
+    for kind, engine in engines.items():
+        for step in engine.steps:
+            times = step.info.get("times_ns") or {}
+            for name in _parts(step.info.get("layers") or ())[:1]:
+                cluster = sums.setdefault(clusters.find(name), dict.fromkeys(engines, 0.0))
+                cluster[kind] += min(times.values(), default=float("nan")) / 1e3
+    changed = False
+    for choice in choices:
+        times = sums.get(clusters.find(_parts([choice.layer.name])[0]), {})
+        if choice.precision != "int8" or choice.fixed or not times or not all(t > 0 for t in times.values()):
+            continue
+        choice.times = times
+        if times["int8"] > times["fp32"]:
+            choice.set_back(f"slower in integers: {times['int8']:.0f} µs, {times['fp32']:.0f} µs in FP32")
+            changed = True
+    return changed
+
+
+def _parts(layers: Iterable[str]) -> list[str]:
+    """The names of the nodes that these came from: merged ones are joined by +."""
+    return [part for name in layers for part in name.split("+")]
+
+
+class _Clusters:
+    """Sets of names (union-find)."""
+
+    def __init__(self) -> None:
+        self._parent: dict[str, str] = {}
+
+    def find(self, name: str) -> str:
+        while (up := self._parent.get(name, name)) != name:
+            name = up
+        return name
+
+    def join(self, names: Sequence[str]) -> None:
+        for name in names[1:]:
+            self._parent[self.find(name)] = self.find(names[0])
+
+
+def race(engine: Engine, other: Engine, feed: Feed) -> float:
+    """The median, over rounds in turns, of the ratio of an engine's median time to another's; without a feed, on
+    random inputs."""
+    feed = feed or _random_feed(engine)
+    contexts = [engine.context(), other.context()]
+    ratios = []
+    for _ in range(ROUNDS):
+        first, second = (_median_time(context, feed) for context in contexts)
+        ratios.append(first / second)
+    return statistics.median(ratios)
+
+
+def _median_time(context: Any, feed: Feed) -> float:
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while not times or time.perf_counter() < end:
+        begin = time.perf_counter()
+        context.run(dict(feed))
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def _random_feed(engine: Engine) -> dict[str, np.ndarray]:
+    r, shapes = np.random.default_rng(0), engine.shapes()
+    return {p.name: np.asarray(r.standard_normal(shapes[p.name]), p.numpy_dtype) for p in engine.inputs}

@@ -1,0 +1,191 @@
+"""Builds in INT8: what they need, what they refuse, and when layers go back to FP32."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from models import small_cnn
+
+import pelton
+from pelton.cli import main
+from pelton.compiler import int8
+from pelton.compiler.accuracy_bound import AccuracyBound
+from pelton.metrics import sqnr
+
+
+@pytest.fixture(scope="module")
+def source():
+    return small_cnn(size=12).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def data(source):
+    (port,) = pelton.build(source, level=0).inputs
+    return {port.name: np.random.default_rng().standard_normal((12, *port.shape[1:])).astype(np.float32)}
+
+
+def build(source: bytes, data, **options):
+    return pelton.build(source, **{"level": 0, "precision": "int8", "calibration": data, "max_drop": 0.5, **options})
+
+
+def test_layers_are_in_integers_and_outputs_close(source, data):
+    engine, reference = build(source, data), pelton.build(source, level=0)
+    report = engine.meta["int8"]
+    assert {layer["precision"] for layer in report["layers"]} == {"int8"} and report["macs"] == 1
+    assert any("int8" in step.info["tactic"] for step in engine.steps)
+    feed = {name: a[:1] for name, a in data.items()}
+    want, found = reference.run(feed), engine.run(feed)
+    assert all(20 < sqnr(want[name], found[name]) < 80 for name in want)
+
+
+def test_what_is_reported_is_of_data_that_was_kept_aside(source, data):
+    report = build(source, data).meta["int8"]
+    assert report["held_out"] == 2 and report["accuracy"]["sqnr_db"] > 20
+
+
+def in_integers(engine: pelton.Engine) -> int:
+    return sum("int8" in step.info["tactic"] for step in engine.steps)
+
+
+def test_layers_go_back_until_the_accuracy_holds(source, data):
+    """A metric that any integers hurt: no layer is left."""
+    exact = build(source, data, metric=lambda engine: -in_integers(engine), max_drop=0)
+    assert {layer["precision"] for layer in exact.meta["int8"]["layers"]} == {"fp32"} and not in_integers(exact)
+    assert all("too much of the accuracy" in layer["reason"] for layer in exact.meta["int8"]["layers"])
+    feed = {name: a[:1] for name, a in data.items()}
+    want, found = pelton.build(source, level=0).run(feed), exact.run(feed)
+    for name in want:
+        np.testing.assert_array_equal(want[name], found[name])
+
+
+def test_the_most_harmful_layers_go_back_first(source, data):
+    counts = []
+
+    def metric(engine: pelton.Engine) -> float:
+        counts.append(in_integers(engine))
+        return -float(counts[-1])
+
+    layers = build(source, data, metric=metric, max_drop=2).meta["int8"]["layers"]
+    back = [layer for layer in layers if layer["precision"] == "fp32"]
+    assert counts[:2] == [0, len(layers)] and counts[-1] <= 2 < counts[-2]
+    without = build(source, data, precision_of={layer["layer"]: "fp32" for layer in back}, max_drop=1)
+    assert without.meta["int8"]["accuracy"]["sqnr_db"] > build(source, data).meta["int8"]["accuracy"]["sqnr_db"]
+
+
+def test_precision_of_layers(source, data):
+    name = build(source, data).meta["int8"]["layers"][0]["layer"]
+    layers = build(source, data, precision_of={name: "fp32"}).meta["int8"]["layers"]
+    assert layers[0]["precision"] == "fp32" and layers[0]["reason"] == "as asked for"
+    assert all(layer["precision"] == "int8" for layer in layers[1:])
+    with pytest.raises(pelton.InputError, match="precision_of names 'nowhere.*', which is no layer"):
+        build(source, data, precision_of={"nowhere.*": "fp32"})
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"calibration": None}, "precision 'int8' needs calibration="),
+        ({"precision": "fp32"}, "calibration is of use for precision 'int8' alone"),
+        ({"precision_of": {"x": "fp64"}}, "precision_of maps patterns of layer names to 'fp32' or 'int8'"),
+        ({"max_drop": -1}, "max_drop is a number from 0 on"),
+        ({"max_drop": float("nan")}, "max_drop is a number from 0 on"),
+        ({"metric": 3}, "metric is a function of an engine"),
+        ({"save_tactics": "t.json"}, "leave out save_tactics= and load_tactics="),
+        ({"target": "cuda:sm_90"}, "precision 'int8' is not available for target"),
+        ({"strict": True}, "strict keeps all arithmetic as in the model"),
+    ],
+)
+def test_options_that_make_no_sense(source, data, options, message):
+    with pytest.raises(pelton.InputError, match=message):
+        build(source, data, **options)
+
+
+@pytest.mark.parametrize(
+    "metric, message", [(lambda e: 1 / 0, "ZeroDivisionError"), (lambda e: float("nan"), "gave nan")]
+)
+def test_metrics_that_fail(source, data, metric, message):
+    with pytest.raises(pelton.BuildError, match=message):
+        build(source, data, metric=metric)
+
+
+def engine(**times: float) -> SimpleNamespace:
+    """An engine of steps, each of the layers in its name, joined by &, with their times in µs."""
+    steps = [
+        SimpleNamespace(info={"layers": name.split("&"), "times_ns": {"a": 2000 * t, "b": 1000 * t}})
+        for name, t in times.items()
+    ]
+    return SimpleNamespace(steps=steps)
+
+
+def choice(name: str, **more) -> int8.LayerPrecision:
+    return int8.LayerPrecision(SimpleNamespace(name=name, names=(name,), macs=1), **more)
+
+
+def test_what_is_slower_in_integers_goes_back():
+    choices = [choice("a"), choice("b"), choice("c"), choice("d+e"), choice("f", fixed=True)]
+    fp32 = engine(**{"a": 10, "b&c": 10, "d": 3, "f": 1})
+    quantized = engine(**{"a": 11, "b": 4, "c": 5, "d+e": 2, "f": 2})
+    assert int8.choose_by_time(choices, fp32, quantized)
+    assert [c.precision for c in choices] == ["fp32", "int8", "int8", "int8", "int8"]
+    assert choices[0].reason == "slower in integers: 11 µs, 10 µs in FP32"
+    assert choices[1].times == {"fp32": 10, "int8": 9}  # what one step does together is judged together
+
+
+def test_steps_that_were_not_timed_decide_nothing():
+    untimed = SimpleNamespace(steps=[SimpleNamespace(info={"layers": ["a"], "times_ns": {}})])
+    choices = [choice("a")]
+    assert not int8.choose_by_time(choices, engine(a=1), untimed) and choices[0].precision == "int8"
+
+
+def test_an_engine_that_is_slower_as_a_whole_is_not_taken(source, data, monkeypatch):
+    monkeypatch.setattr(int8, "race", lambda *a: 1.25)
+    engine = build(source, data, level=1)
+    assert not any("int8" in step.info["tactic"] for step in engine.steps)
+    assert all(layer["precision"] == "fp32" for layer in engine.meta["int8"]["layers"])
+
+
+def test_drops_without_a_metric():
+    """Of scores, the share of other answers; of other outputs, noise by signal."""
+
+    class Fake:
+        def __init__(self, scores, image):
+            self.outputs = {"scores": np.float32(scores), "image": np.float32(image)}
+
+        def run(self, feed):
+            return self.outputs
+
+    bound = AccuracyBound(Fake([[1, 2], [2, 1]], [[[1, 2]]]), [{}], 0.3)
+    same = bound.measure(Fake([[1, 3], [3, 1]], [[[1, 2]]]))
+    assert same.drop == 0 and same.agreement == 1 and bound.holds(same)
+    other = bound.measure(Fake([[1, 3], [1, 3]], [[[1, 2]]]))
+    assert other.drop == 0.5 and other.agreement == 0.5 and not bound.holds(other)
+    noisy = bound.measure(Fake([[1, 2], [2, 1]], [[[2, 2]]]))
+    assert noisy.drop == pytest.approx(0.2) and noisy.sqnr == pytest.approx(10 * np.log10(5))
+
+
+def test_command(source, data, tmp_path, capsys):
+    (tmp_path / "m.onnx").write_bytes(source)
+    np.savez(tmp_path / "data.npz", **data)
+    made = str(tmp_path / "m.pelton")
+    common = ["--level", "0", "--cache-dir", str(tmp_path / "cache")]
+    given = ["--precision", "int8", "--calibration", str(tmp_path / "data.npz"), "--max-drop", "0.5"]
+    assert main(["build", str(tmp_path / "m.onnx"), "-o", made, *common, *given]) == 0
+    assert "100.0% of the multiplications, SQNR" in capsys.readouterr().out
+    assert main(["inspect", made]) == 0
+    shown = capsys.readouterr().out
+    assert "layers of the INT8 build:" in shown and "in integers" in shown
+    assert main(["inspect", made, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["meta"]["int8"]["held_out"] == 2
+
+
+@pytest.mark.parametrize("command", ["explain", "check"])
+def test_what_shows_one_program_refuses(command, source, data, tmp_path, capsys):
+    (tmp_path / "m.onnx").write_bytes(source)
+    np.savez(tmp_path / "data.npz", **data)
+    given = ["--precision", "int8"]
+    given += ["--calibration", str(tmp_path / "data.npz")] if command == "explain" else []
+    assert main([command, str(tmp_path / "m.onnx"), *given]) == 2
+    assert "int8" in capsys.readouterr().err
