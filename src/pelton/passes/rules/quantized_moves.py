@@ -8,7 +8,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import I8, U8
 from pelton.ops.words import concat, dequantize, gather, max_pool, quantize, reshape, slice_, transpose
 from pelton.passes.rewriting.pattern import ANY
-from pelton.passes.rewriting.rule import elements, is_constant, producer_of, require, rule, when
+from pelton.passes.rewriting.rule import elements, is_constant, producer_of, require, rule, uses, when
 
 BYTES = (U8, I8)
 EQUAL = dict(x="u8[2, 5]", sx=np.float32(0.3), zx=np.uint8(3), s=np.float32(0.3), z=np.uint8(3), axis=0, block=0, to=U8)
@@ -82,6 +82,27 @@ def concat_before_dequantize(*xs, axis):
     when(all(len(m.inputs) == len(first) and m.inputs[0].type.dtype is first[0].type.dtype for m in makers))
     when(all(_alike(*zip(m.inputs[1:], first[1:])) for m in makers))
     return dequantize(concat(*(m.inputs[0] for m in makers), axis=axis), *first[1:])
+
+
+@rule(
+    lambda x, s, *, to: quantize(x, s, axis=ANY, block=ANY, to=to),
+    lambda x, s, z, *, to: quantize(x, s, z, axis=ANY, block=ANY, to=to),
+    examples=[
+        dict(
+            x=concat(
+                dequantize("u8[2, 3]", np.float32(0.3), np.uint8(3)), dequantize("u8[2, 5]", np.float32(0.5)), axis=1
+            ),
+            **dict(s=np.float32(0.7), z=np.uint8(9), to=U8, axis=0, block=0),
+        )
+    ],
+)
+def quantize_before_concat(x, s, z=None, *, axis, block, to):
+    """Parts are quantized by what makes them, which then stores bytes in their places."""
+    made = producer_of(x)
+    when(made is not None and made.op is concat and s.type.size == 1 and (z is None or z.type.size == 1))
+    when(uses(x) == 1 and len(set(made.inputs)) == len(made.inputs))
+    parts = [quantize(part, s, *([] if z is None else [z]), to=to) for part in made.inputs]
+    return concat(*parts, axis=made.attrs["axis"])
 
 
 @rule(
