@@ -10,9 +10,10 @@ import pytest
 from kernel_harness import CASES, Case, check, declare, program, region_of, varying, walk
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from onnx_models import model
+from onnx_models import MICROSOFT, model
 
 import pelton
+from pelton.codegen.c.templates.rnn_int8 import in_bytes
 from pelton.codegen.template import TEMPLATES
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -21,6 +22,14 @@ GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 def halves(r: np.ndarray) -> np.ndarray:
     """Weights that are what they are in half precision, too."""
     return r.astype(np.float16).astype(np.float32)
+
+
+def bytes_by_scale(rng: np.random.Generator, directions: int, width: int, hidden: int, per_row: bool) -> np.ndarray:
+    """Weights of a byte by a scale of each direction or row, as a quantizer leaves them: the largest are ±127."""
+    w = rng.integers(-127, 128, (directions, width, hidden)).astype(np.float32)
+    w[..., 0] = rng.choice([-127, 127], w.shape[:2])
+    scale = rng.uniform(0.5, 1, (directions, width if per_row else 1, 1)).astype(np.float32)
+    return w * (scale / np.float32(60 * np.sqrt(hidden)))
 
 
 def steps(
@@ -33,6 +42,7 @@ def steps(
     orders=None,
     peepholes=False,
     fed=False,
+    weights=None,
     **attrs,
 ):
     """A case of <op>_steps; of its outputs only those in `keep` are read. fed: the recurrent weights are an input."""
@@ -42,6 +52,8 @@ def steps(
     operands = dict(
         g=f"f32[{time}, {batch}, {d * width}]", r=halves(rng.standard_normal((d, width, hidden)) / np.sqrt(hidden))
     )
+    if weights is not None:
+        operands["r"] = bytes_by_scale(rng, d, width, hidden, weights == "rows")
     given = dict(r=operands["r"]) if fed else {}
     if fed:
         operands["r"] = f"f32[{d}, {width}, {hidden}]"
@@ -54,7 +66,7 @@ def steps(
     graph = program(
         (" ".join(outputs), f"{op}_steps", " ".join(operands), dict(direction=direction, **attrs)), **operands
     )
-    name = "-".join([op, f"{time}x{batch}x{hidden}", direction, *keep, *attrs, *["fed"] * fed])
+    name = "-".join([op, f"{time}x{batch}x{hidden}", direction, *keep, *attrs, *["fed"] * fed, weights or ""])
     return Case(name, graph.replace(outputs=tuple(v for v in graph.outputs if v.name in keep)), orders or {}, given)
 
 
@@ -112,10 +124,22 @@ for op in GATES:
         steps(op, 4, 5, 19, fed=True),
         steps(op, 2, 1, 24, "reverse", fed=True),
     )
+declare(
+    "lstm_bytes",
+    steps("lstm", 7, 1, 19, weights="direction"),
+    steps("lstm", 4, 1, 24, "reverse", weights="rows"),
+    steps("lstm", 3, 3, 70, "bidirectional", ("y",), weights="direction", peepholes=True),
+    steps("lstm", 3, 4, 33, "bidirectional", weights="rows", orders=dict(g=(1, 0, 2), h=(1, 0, 2), c=(1, 0, 2))),
+    steps("lstm", 2, 1, 150, weights="direction", clip=0.5),
+    steps("lstm", 2, 2, 1, weights="rows"),
+    steps("lstm", 3, 1, 600, weights="direction"),
+)
 declare("gru", steps("gru", 3, 2, 37, "bidirectional", fed=True, linear_before_reset=True))
 
 
-@pytest.mark.parametrize("template, case", walk("lstm", "gru", "rnn", "lstm_half", "gru_half", "rnn_half"))
+@pytest.mark.parametrize(
+    "template, case", walk("lstm", "gru", "rnn", "lstm_half", "gru_half", "rnn_half", "lstm_bytes")
+)
 def test_steps(template, case):
     check(template, case, most=2)
 
@@ -129,6 +153,7 @@ def test_steps(template, case):
         ("gru", dict(linear_before_reset=True)),
         ("rnn", {}),
         ("gru_half", {}),
+        ("lstm_bytes", dict(weights="rows")),
     ],
 )
 @pytest.mark.parametrize(
@@ -147,9 +172,9 @@ def test_threads_without_rows_have_shares_of_the_units(op, attrs, size, fed, mon
     template, every = TEMPLATES[op], TEMPLATES[op].tactics
     monkeypatch.setattr(kernel_harness, "TARGET", dataclasses.replace(kernel_harness.TARGET, threads=7))
     monkeypatch.setattr(template, "tactics", lambda *args: (t for t in every(*args) if t["SPLIT"] > 1))
-    case = steps(op.removesuffix("_half"), *size, fed=fed, **attrs)
-    if fed and op == "gru_half":
-        pytest.skip("weights in half precision are constants")
+    case = steps(op.partition("_")[0], *size, fed=fed, **attrs)
+    if fed and "_" in op:
+        pytest.skip("weights in few bits are constants")
     assert check(template, case, most=2) >= 1
 
 
@@ -220,3 +245,54 @@ def test_half_precision_is_not_for_layers_that_amplify_what_they_remember():
         assert TEMPLATES["lstm"].rejection(region_of(graph)) is None
         refusals[scale] = TEMPLATES["lstm_half"].rejection(region_of(graph))
     assert refusals[0.05] is None and "would be off by" in refusals[1.5]
+
+
+@pytest.mark.parametrize("length", ["n", 5])
+def test_a_quantized_layer_runs_in_bytes(length, tmp_path, monkeypatch):
+    for name in ("lstm", "lstm_half"):
+        monkeypatch.setattr(TEMPLATES[name], "tactics", lambda *args: ())
+    rng, hidden = np.random.default_rng(0), 37
+    w, r = (rng.integers(-127, 128, (2, n, 4 * hidden)).astype(np.int8) for n in (9, hidden))
+    held = dict(w=w, r=r, ws=np.float32([0.002, 0.003]), rs=rng.uniform(0.001, 0.002, (2, 4 * hidden)))
+    held |= dict(rs=held["rs"].astype(np.float32), wz=np.zeros(2, np.int8), rz=np.zeros((2, 4 * hidden), np.int8))
+    layer = helper.make_node(
+        "DynamicQuantizeLSTM",
+        ["x", "w", "r", "", "", "", "", "", "ws", "wz", "rs", "rz"],
+        ["y", "h", "c"],
+        domain=MICROSOFT,
+        hidden_size=hidden,
+        direction="bidirectional",
+    )
+    engine = pelton.build(
+        model([layer], {"x": f"f32[{length}, 2, 9]"}, ["y", "h", "c"], held), level=0, threads=2, cache_dir=tmp_path
+    )
+    assert any("lstm_bytes" in s.info["tactic"] for s in engine.plain.steps)
+    plain = {k: (held[k] * held[k + "s"].reshape(2, 1, -1)).transpose(0, 2, 1) for k in "wr"}
+    layer = helper.make_node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=hidden, direction="bidirectional")
+    for time in (1, 4, 9) if length == "n" else (5,):
+        x = 3 * rng.standard_normal((time, 2, 9)).astype(np.float32)
+        want = ReferenceEvaluator(model([layer], {"x": f"f32[{time}, 2, 9]"}, ["y", "h", "c"], plain)).run(
+            None, {"x": x}
+        )
+        for name, array in zip(("y", "h", "c"), want):
+            np.testing.assert_allclose(engine.run({"x": x})[name], array, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "change, is_byte",
+    [
+        (lambda r: r, True),
+        (lambda r: r * np.float32(3), True),
+        (lambda r: np.where(r == r.max(), r * np.float32(1.01), r), False),
+        (lambda r: np.where(r == r.max(), r * np.float32(256 / 127), r), False),
+        (lambda r: halves(r + np.float32(0.001)), False),
+        (np.zeros_like, True),
+    ],
+)
+def test_weights_of_a_byte_are_found(change, is_byte):
+    w, scale = np.random.default_rng(0).integers(-127, 128, (2, 4 * 64, 64)), np.float32(0.0037)
+    w[:, 0, :2] = -127, 127
+    found = in_bytes(change(w.astype(np.float32) * scale))
+    assert (found is not None) == is_byte
+    if change(np.float32(1)) == 1:
+        assert np.array_equal(found[0], w) and np.allclose(found[1], scale, rtol=1e-6)

@@ -1,6 +1,8 @@
 // LSTM over a whole sequence, given the input's part of all gates. Recurrent weights are packed in the order in which
 // they are read: by blocks of units, in a block by units of the old state, then gates. They are read once per time step
-// at 64 GB/s from Zen 3's L3. Prefetching 2 KiB ahead was 2 % faster at 512 units and 6 % slower at 128.
+// at 64 GB/s from Zen 3's L3. Prefetching 2 KiB ahead was 2 % faster at 512 units and 6 % slower at 128. Weights of a
+// byte are multiplied by states of two i16, each row in steps of its own; a block of them begins with their scales.
+#include "dot.h"
 #include "recurrent.h"
 
 // <region>
@@ -9,6 +11,8 @@ enum : idx { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 
              Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
 #define CLIP 0.f
 #define HALF 0
+#define BYTES 0
+#define MOST 32767
 typedef float weight;
 typedef struct { const weight *r; const float *gates, *h, *c, *p; float *y, *last_h, *last_c, *own; } operands;
 AI operands open(const args *a) {
@@ -21,19 +25,63 @@ enum : idx { MR = 1, UV = 2, BB = 4, SPLIT = 1 };
 // </tactic>
 
 enum : idx { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV };
+// Weights of a block: of a byte, pairs of old units for every column, and scales before them.
+enum : idx { BLOCK = BYTES ? (H + 1) / 2 * 2 * NV * VL + 4 * NV * VL : H * NV * VL };
 #define BBS ((BATCH + BB - 1) / BB)
 #define PHASES (1 + TIME)
 
+// A row of states as whole numbers of steps, of which `own` is one; and, behind all rows of these, what is left, in
+// 2¹⁵ths of a step. What is behind the last state in its vector is zero.
+AI void split(i16 *to, float *own, const float *h) {
+    vf32 most = bc_f32(0);
+    for (idx u = 0; u < H; u += VL) most = f32_maximum(most, f32_abs(ld_f32(h + u)));
+    const float top = hmax_f32(most), times = top < 1e-30f ? 0 : MOST / top;
+    *own = top / MOST;
+    for (idx u = 0; u < H; u += VL) {
+        const vf32 x = ld_f32(h + u) * bc_f32(times), whole = f32_rint(x);
+        *(vi16_in_memory *)(to + u) = cast_f32_i16(whole);
+        *(vi16_in_memory *)(to + BB * HP + u) = cast_f32_i16(f32_rint((x - whole) * bc_f32(0x1p15f)));
+    }
+}
+
+AI vi32 pair_at(const i16 *p) {
+    i32 pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return bc_i32(pair);
+}
+
+// As product_of for weights of a byte and states that are split.
+AI void product_of_bytes(int rows, const i16 *a, const float *own, const weight *block, vf32 *acc) {
+    const i8 *w = (const i8 *)block + 4 * NV * VL;
+    vi32 whole[MR][NV], rest[MR][NV];
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) whole[i][j] = rest[i][j] = bc_i32(0);
+    fourfold for (idx k = 0; k < H; k += 2, w += 2 * NV * VL)
+        unroll (int i = 0; i < rows; i++) {
+            const vi32 x = pair_at(a + i * HP + k), r = pair_at(a + (BB + i) * HP + k);
+            unroll (int j = 0; j < NV; j++) {
+                whole[i][j] = dot_pair(whole[i][j], x, w + 2 * j * VL);
+                rest[i][j] = dot_pair(rest[i][j], r, w + 2 * j * VL);
+            }
+        }
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) {
+            const vf32 sum = vec_fma(cast_i32_f32(rest[i][j]), bc_f32(0x1p-15f), cast_i32_f32(whole[i][j]));
+            acc[i * NV + j] += sum * (ld_f32((const float *)block + j * VL) * bc_f32(own[i]));
+        }
+}
+
 // One step of `rows` of the batch for the units from u on, `width` of them: operands point to the first row of this
 // direction, rows of states are HP apart.
-AI void step(const args *a, int rows, int width, const operands *o, const weight *w, const float *h, float *next,
-             float *c, idx u) {
+AI void step(const args *a, int rows, int width, const operands *o, const weight *w, const float *h, const i16 *few,
+             const float *own, float *next, float *c, idx u) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int g = 0; g < 4; g++)
             unroll (int j = 0; j < UV; j++)
                 acc[i][g * UV + j] = piece(o->gates + i * GATES_B + g * H + u + j * VL, width - j * VL);
-    product_of(HALF, rows, NV, h, HP, w, H, &acc[0][0], 0, 0);
+    if (BYTES) product_of_bytes(rows, few, own, w, &acc[0][0]);
+    else product_of(HALF, rows, NV, h, HP, w, H, &acc[0][0], 0, 0);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
             const int left = width - j * VL;
@@ -54,12 +102,14 @@ AI void step(const args *a, int rows, int width, const operands *o, const weight
         }
 }
 
-AI void steps(const args *a, int width, idx rows, operands o, const weight *w, const float *h, float *next, float *c,
-              idx u) {
+AI void steps(const args *a, int width, idx rows, operands o, const weight *w, const float *h, const i16 *few,
+              const float *own, float *next, float *c, idx u) {
     idx m = 0;
     for (; m + MR <= rows; m += MR, o.gates += MR * GATES_B, o.y += o.y ? MR * Y_B : 0)
-        step(a, MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
-    if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u));
+        step(a, MR, width, &o, w, h + m * HP, few + m * HP, own + m, next + m * HP, c + m * HP, u);
+    if (m < rows)
+        COUNTED(BATCH % MR, MR,
+                step(a, COUNT, width, &o, w, h + m * HP, few + m * HP, own + m, next + m * HP, c + m * HP, u));
 }
 
 // One part of a phase: of loading the initial states, or of the units at a time step.
@@ -67,7 +117,7 @@ AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx
     const idx rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT),
               last = share(BLOCKS, part + 1, SPLIT);
     float *c = states + 2 * BB * HP, *own = c + BB * HP;
-    const weight *w = PACKED ? all->r + d * BLOCKS * H * NV * VL : (const weight *)own;
+    const weight *w = PACKED ? all->r + d * BLOCKS * BLOCK : (const weight *)own;
     if (phase == 0) {
         if (!PACKED) pack_weights(own, (const float *)all->r + d * R_D, R_R, 4, H, UNITS, first, last);
         load_state(states, HP, all->h + d * H_D + b * H_B, H_B, rows, H, first * UNITS, last * UNITS);
@@ -85,11 +135,15 @@ AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx
     float *h = states + (s & 1) * BB * HP, *next = states + (~s & 1) * BB * HP;
     const operands o = { .gates = all->gates + at * GATES_T + b * GATES_B + d * 4 * H, .p = all->p + d * P_D,
                          .y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0 };
+    i16 few[BYTES ? 2 * BB * HP : 1];
+    float steps_of[BYTES ? BB : 1];
+    if (BYTES)
+        for (idx m = 0; m < rows; m++) split(few + m * HP, steps_of + m, h + m * HP);
     for (idx k = first; k < last; k++) {
         const idx block = s & 1 ? first + last - 1 - k : k; // back and forth: what was read last is still in L2
         if (H % UNITS && block == BLOCKS - 1)
-            steps(a, H % UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
-        else steps(a, UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
+            steps(a, H % UNITS, rows, o, w + block * BLOCK, h, few, steps_of, next, c, block * UNITS);
+        else steps(a, UNITS, rows, o, w + block * BLOCK, h, few, steps_of, next, c, block * UNITS);
     }
     if (phase < PHASES - 1) return;
     if (all->last_h)

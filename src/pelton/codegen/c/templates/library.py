@@ -5,7 +5,7 @@
 from . import few, attention, blend, gemm  # noqa: F401  (declares)
 from . import winograd, depthwise, conv, conv_int8, depthwise_int8, conv_transpose  # noqa: F401
 from . import coupled, det, gather, matmul, moves, norm, order, pool, reduce, resize  # noqa: F401
-from . import rnn, roi, rotary, scatter, softmax, strips, trees  # noqa: F401
+from . import rnn, rnn_int8, roi, rotary, scatter, softmax, strips, trees  # noqa: F401
 from . import pointwise  # noqa: F401  (takes what no other template does)
 from pelton.codegen.template import TEMPLATES
 

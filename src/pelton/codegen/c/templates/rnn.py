@@ -8,7 +8,7 @@ import numpy as np
 
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import F16, F32
+from pelton.ir.types import F16, F32, U8, DType
 from pelton.plan.layout import Layouts, Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
@@ -52,7 +52,7 @@ class Recurrent(Template):
 
     dynamic = True  # time and batch; the number of hidden units is that of the weights
     without_tail = True
-    weights = F32
+    weights: DType = F32
 
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
@@ -138,7 +138,9 @@ class Recurrent(Template):
         read = [name for name in roles if name not in written]
         if "activation" in node.attrs:
             text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
-        text += f"#define HALF {int(weights.dtype is F16)}\ntypedef {memory_type(weights.dtype)} weight;\n"
+        text += f"#define HALF {int(weights.dtype is F16)}\n#define BYTES {int(weights.dtype is U8)}\n"
+        text += f"#define MOST {min(2**15 - 1, (2**31 - 1) // (127 * hidden))}  // of a state in i16\n"
+        text += f"typedef {memory_type(weights.dtype)} weight;\n"
         text += (
             f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float"
             f" *{', *'.join([*written, 'own'])}; }} operands;\n"
@@ -211,19 +213,24 @@ class Lstm(Recurrent):
     def registers(self, region: Region, rows: int) -> Tiles:
         return tiles_for(rows, ((1, 2), (1, 3), (1, 1)), ((2, 1),), ((3, 1), (2, 1)))
 
+    def packed(self, region: Region, width: int) -> Packed:
+        """The weights, in blocks of so many units."""
+        r = region.anchor.inputs[1]
+        array, (directions, _, hidden) = region.body.constants.get(r), r.type.shape
+        return Packed(
+            (r,),
+            f"lstm{width}{self.weights.value}",
+            (directions, ceil_div(hidden, width), hidden, 4, width),
+            lambda out: pack_recurrent(array, out),
+            self.weights,
+        )
+
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
         gates, r, h, c, p = node.inputs
         y, last_h, last_c = node.outputs
-        array, width, hidden = region.body.constants.get(r), tactic["UV"] * target.lanes, r.type.shape[2]
-        blocks = ceil_div(hidden, width)
-        weights = Packed(
-            (r,),
-            f"lstm{width}{self.weights.value}",
-            (r.type.shape[0], blocks, hidden, 4, width),
-            lambda out: pack_recurrent(array, out),
-            self.weights,
-        )
+        width = tactic["UV"] * target.lanes
+        weights, blocks = self.packed(region, width), ceil_div(r.type.shape[2], width)
         peepholes = not is_constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         read = layouts if peepholes else Layouts({v: s for v, s in layouts.items() if v is not p})
