@@ -89,7 +89,7 @@ def main() -> int:
         "# Accuracy of INT8, by calibrator",
         "",
         "Written by `python benchmarks/calibration.py CALIBRATION.npz TEST.npz MODEL.onnx … --output"
-        " docs/calibration.md`, which says what is measured.",
+        " docs/int8-accuracy.md`, which says what is measured.",
         "",
         f"Pelton {pelton.__version__}, {isa}, {datetime.date.today()}; {len(test['y'])} test pictures, all layers in"
         " integers that can be.",

@@ -272,11 +272,14 @@ def test_names_that_cannot_be_calibrated(options):
         calibrate(graph, data, names=[constant], options=options)
 
 
-def test_tables_need_no_run(tmp_path, options):
+def test_tables_need_no_run(tmp_path, options, caplog):
     table = CalibrationTable({"x": 0.5, "y": 0.25}, "MinMaxCalibration", "8601")
     table.save(tmp_path / "t.cache")
     for data in (table, tmp_path / "t.cache", str(tmp_path / "t.cache")):
         assert calibrate(FIXED, data, names=["x", "y"], options=options) == table
+    assert not caplog.text
+    assert calibrate(FIXED, CalibrationTable({"x": 0.5}), names=["x", "y"], options=options).missing(["y"]) == ["y"]
+    assert "has no scale of 'y': they stay unquantized" in caplog.text
     with pytest.raises(pelton.InputError, match="is that of another model.*'sum'"):
         calibrate(PAIR, table, names=["a", "b", "sum"], options=options)
     assert not (tmp_path / "cache").exists()

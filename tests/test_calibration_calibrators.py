@@ -171,12 +171,31 @@ def test_each_names_its_algorithm(base, header, options):
     assert calibrate(ONE, made, names=["a"], options=options).algorithm == header
 
 
-def test_a_cache_of_another_algorithm_is_not_used(options):
+def test_a_cache_of_another_algorithm_is_not_used(options, caplog):
     cache = lambda self: CalibrationTable({"a": 7.0}, "EntropyCalibration2").to_bytes()  # noqa: E731
     made = calibrator([[X[:2]]], read_calibration_cache=cache)
     assert calibrate(ONE, made, names=["a"], options=options).scales["a"] < 1
+    assert "of Made gives is of EntropyCalibration2, not of MinMaxCalibration" in caplog.text
     made = calibrator([], base=trt.IInt8EntropyCalibrator2, read_calibration_cache=cache)
     assert calibrate(ONE, made, names=["a"], options=options).scales["a"] == 7
+
+
+@pytest.mark.parametrize(
+    "base",
+    [trt.IInt8EntropyCalibrator2, trt.IInt8EntropyCalibrator, trt.IInt8MinMaxCalibrator, trt.IInt8LegacyCalibrator],
+)
+def test_all_other_names_are_the_scripts(base, options):
+    class Own(type(calibrator([], base=base))):
+        def __init__(self):
+            base.__init__(self)
+            self.data = self.algorithm = self.batches = self.cache = self.title = self.amax = "mine"
+
+    with pytest.raises(pelton.InputError, match="data is empty"):
+        calibrate(ONE, Own(), names=["a"], options=options)
+    public = {name for name in vars(trt.IInt8Calibrator) if name[0] != "_"}
+    assert public == {
+        "get_batch_size", "get_batch", "read_calibration_cache", "write_calibration_cache", "get_algorithm"
+    }  # fmt: skip
 
 
 def test_legacy_takes_a_quantile(options):
@@ -190,6 +209,7 @@ def test_legacy_takes_a_quantile(options):
     [
         (lambda: calibrator([]), "data is empty"),
         (lambda: trt.IInt8MinMaxCalibrator(), "no method get_batch_size"),
+        (lambda: calibrator([[X[:2]]], base=trt.IInt8Calibrator), "derives from no calibrator with an algorithm"),
         (lambda: calibrator([], size=0), "get_batch_size of .* gives 0"),
         (lambda: calibrator([], size="2"), "get_batch_size of .* gives '2'"),
         (lambda: calibrator([[X[:2], X[:2]]]), "gives 2 arrays or addresses for 1 inputs"),

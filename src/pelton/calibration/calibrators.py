@@ -13,7 +13,7 @@ from .algorithms import (
     BY_TYPE,
     ENTROPY,
     MIN_MAX,
-    SQUARED_ERROR,
+    MSE,
     Algorithm,
     CalibrationAlgoType,
     LegacyAlgorithm,
@@ -27,8 +27,7 @@ class IInt8Calibrator:
     The methods are TensorRT's. A batch may also be numpy arrays, in place of addresses, or a mapping from names.
     """
 
-    _type: CalibrationAlgoType
-
+    # nothing here but TensorRT's methods: all other names are the script's
     def get_batch_size(self) -> int:
         """The number of samples of a batch: along the first axis of what an address leads to."""
         raise InputError(f"the calibrator {type(self).__name__} has no method get_batch_size; TensorRT's have one")
@@ -46,38 +45,28 @@ class IInt8Calibrator:
         """Is given the bytes of the table, to keep them."""
 
     def get_algorithm(self) -> CalibrationAlgoType:
-        return self._type
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """What `get_algorithm` names; InputError if that is no CalibrationAlgoType."""
-        found = self.get_algorithm()
-        if found is CalibrationAlgoType.LEGACY_CALIBRATION:
-            return _legacy(self)
-        if found not in BY_TYPE:
-            raise InputError(
-                f"get_algorithm of the calibrator {type(self).__name__} gives {found!r}; expected one of"
-                f" {', '.join(map(str, CalibrationAlgoType))}"
-            )
-        return BY_TYPE[found]
+        raise InputError(f"the calibrator {type(self).__name__} derives from no calibrator with an algorithm")
 
 
 class IInt8EntropyCalibrator2(IInt8Calibrator):
     """Ranges by entropy, TensorRT's usual calibrator."""
 
-    _type = CalibrationAlgoType.ENTROPY_CALIBRATION_2
+    def get_algorithm(self) -> CalibrationAlgoType:
+        return CalibrationAlgoType.ENTROPY_CALIBRATION_2
 
 
 class IInt8EntropyCalibrator(IInt8Calibrator):
     """Ranges by entropy, TensorRT's older calibrator. The same as the newer one here."""
 
-    _type = CalibrationAlgoType.ENTROPY_CALIBRATION
+    def get_algorithm(self) -> CalibrationAlgoType:
+        return CalibrationAlgoType.ENTROPY_CALIBRATION
 
 
 class IInt8MinMaxCalibrator(IInt8Calibrator):
     """Ranges up to the largest absolute value."""
 
-    _type = CalibrationAlgoType.MINMAX_CALIBRATION
+    def get_algorithm(self) -> CalibrationAlgoType:
+        return CalibrationAlgoType.MINMAX_CALIBRATION
 
 
 class IInt8LegacyCalibrator(IInt8Calibrator):
@@ -87,7 +76,8 @@ class IInt8LegacyCalibrator(IInt8Calibrator):
     are not kept.
     """
 
-    _type = CalibrationAlgoType.LEGACY_CALIBRATION
+    def get_algorithm(self) -> CalibrationAlgoType:
+        return CalibrationAlgoType.LEGACY_CALIBRATION
 
     def get_quantile(self) -> float:
         """The fraction of absolute values, above 0 and up to 1, that do not saturate."""
@@ -101,6 +91,21 @@ class IInt8LegacyCalibrator(IInt8Calibrator):
 
     def write_histogram_cache(self, data: bytes) -> None:
         pass
+
+
+def algorithm_of(calibrator: IInt8Calibrator | DataCalibrator) -> Algorithm:
+    """How a calibrator finds ranges; InputError if its `get_algorithm` gives no CalibrationAlgoType."""
+    if isinstance(calibrator, DataCalibrator):
+        return calibrator.algorithm
+    found = calibrator.get_algorithm()
+    if found is CalibrationAlgoType.LEGACY_CALIBRATION:
+        return _legacy(calibrator)
+    if found not in BY_TYPE:
+        raise InputError(
+            f"get_algorithm of the calibrator {type(calibrator).__name__} gives {found!r}; expected one of"
+            f" {', '.join(map(str, CalibrationAlgoType))}"
+        )
+    return BY_TYPE[found]
 
 
 def _legacy(calibrator: IInt8Calibrator) -> LegacyAlgorithm:
@@ -156,7 +161,7 @@ class PercentileCalibrator(DataCalibrator):
 class MseCalibrator(DataCalibrator):
     """Ranges with the smallest mean squared error of each tensor's values."""
 
-    algorithm = SQUARED_ERROR
+    algorithm = MSE
 
 
 # as commands name them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,15 @@ from pelton.ir.imported import Imported, Info
 from pelton.options import Options
 from pelton.runtime import Engine
 
-from .algorithms import SQUARED_ERROR, Algorithm
+from .algorithms import DEFAULT, Algorithm
 from .batches import CalibrationBatches, Feed
 from .calibrators import IInt8Calibrator
 from .histogram import ValueRange
 from .sources import find_algorithm, find_table, open_source
-from .table import CalibrationTable, scale_of
+from .table import CalibrationTable, scale_of, some_names
+
+log = logging.getLogger("pelton.build")
+
 
 # Of batches, one that is kept aside, and the bytes of all of these at most.
 EVERY, HELD_OUT = 5, 256 << 20
@@ -32,7 +36,7 @@ def calibrate(
     *,
     names: Sequence[str],
     options: Options,
-    algorithm: Algorithm = SQUARED_ERROR,
+    algorithm: Algorithm = DEFAULT,
     held_out: list[Feed] | None = None,
 ) -> CalibrationTable:
     """The table of the named tensors of a graph in f32, as it is behind the compiler's stage "optimize".
@@ -51,7 +55,8 @@ def calibrate(
     """
     values = _find(graph, names)
     if (table := find_table(data)) is not None:
-        table.check([v.name for v in values])
+        if missing := table.check([v.name for v in values]):
+            log.warning("the calibration table has no scale of %s: they stay unquantized", some_names(missing))
         return table
     algorithm = find_algorithm(data, algorithm)
     batches = CalibrationBatches(open_source(data, graph, options.image), graph)

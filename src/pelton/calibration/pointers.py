@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
+from contextlib import suppress
 
 import numpy as np
 
@@ -20,17 +20,16 @@ def read_memory(address: int, nbytes: int, what: str) -> np.ndarray:
     found = np.empty(nbytes, np.uint8)
     if not 0 < address <= (1 << 63) - 1 - nbytes:
         raise InputError(f"{what} is the address {address:#x}, where there can be no memory")
-    if not os.path.exists(MEMORY):
+    try:
+        memory = open(MEMORY, "rb", buffering=0)
+    except OSError:  # another system: addresses are taken on trust
         ctypes.memmove(found.ctypes.data, address, nbytes)
         return found
-    with open(MEMORY, "rb", buffering=0) as memory:
-        done = 0
-        try:
-            memory.seek(address)
-            while done < nbytes and (count := memory.readinto(found[done:].data)):
-                done += count
-        except (OSError, OverflowError):
-            pass
+    done = 0
+    with memory, suppress(OSError):
+        memory.seek(address)
+        while done < nbytes and (count := memory.readinto(found[done:].data)):
+            done += count
     if done < nbytes:
         raise InputError(
             f"{what} is the address {address:#x}, of whose {nbytes} bytes this process can read {done}; it has to be"

@@ -3,6 +3,7 @@ calibrator."""
 
 from __future__ import annotations
 
+import logging
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
@@ -18,9 +19,11 @@ from pelton.ir import dims
 from pelton.ir.graph import Graph, Value, optimum_sizes
 
 from .algorithms import Algorithm
-from .calibrators import DataCalibrator, IInt8Calibrator
+from .calibrators import DataCalibrator, IInt8Calibrator, algorithm_of
 from .pointers import read_memory
 from .table import MAGIC, CalibrationTable
+
+log = logging.getLogger("pelton.build")
 
 EXPECTED = (
     "calibration takes a dict of arrays, the path of an .npz file, of a folder of pictures or of a calibration table,"
@@ -52,7 +55,11 @@ def find_table(data: Any) -> CalibrationTable | None:
             return None
         where = f"what read_calibration_cache of {type(data).__name__} gives"
         found = CalibrationTable.from_bytes(cache, where)
-        return found if found.algorithm == data.algorithm.title else None
+        title = algorithm_of(data).title
+        if found.algorithm == title:
+            return found
+        log.warning("%s is of %s, not of %s: it is not used", where, found.algorithm, title)
+        return None
     if isinstance(data, (str, os.PathLike)) and not os.path.isdir(data) and _first_bytes(data) == MAGIC:
         return CalibrationTable.load(data)
     return None
@@ -60,7 +67,7 @@ def find_table(data: Any) -> CalibrationTable | None:
 
 def find_algorithm(data: Any, default: Algorithm) -> Algorithm:
     """The algorithm of a calibrator; the default one of other data."""
-    return data.algorithm if isinstance(data, (IInt8Calibrator, DataCalibrator)) else default
+    return algorithm_of(data) if isinstance(data, (IInt8Calibrator, DataCalibrator)) else default
 
 
 def open_source(data: Any, graph: Graph, image: str | None) -> CalibrationSource:

@@ -61,8 +61,8 @@ class CalibrationTable:
         if 2 * len(missing) > len(names):
             raise InputError(
                 f"{where} is that of another model: of the {len(names)} tensors to be quantized it lacks {len(missing)}"
-                f" ({_some(missing)}); it has {len(self.scales)} others ({_some(self.scales)}); calibrate this model,"
-                " or give its own table"
+                f" ({some_names(missing)}); it has {len(self.scales)} others ({some_names(self.scales)}); calibrate"
+                " this model, or give its own table"
             )
         return missing
 
@@ -155,7 +155,7 @@ def _check_scale(name: str, scale: object, where: str = "") -> np.float32:
     )
 
 
-def _some(names: Iterable[str], count: int = 5) -> str:
+def some_names(names: Iterable[str], count: int = 5) -> str:
     """The first few names, for messages."""
     names = list(names)
     return ", ".join(map(repr, names[:count])) + (", …" if len(names) > count else "")
