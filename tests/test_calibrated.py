@@ -120,12 +120,16 @@ def test_a_channel_of_zeros_stays_zero():
 
 def test_what_integers_cannot_compute_is_no_layer():
     net = Net(1, 6, 5, 5)
-    depthwise = net.conv(net.x, 6, "depthwise", group=6)
-    few = net.conv(depthwise, 4, "few", group=2)
+    few = net.conv(net.x, 4, "few", group=2)
     by_data = net.emit("matmul", few, net.emit("transpose", few, perm=(0, 1, 3, 2)), name="by data")
     infinite = net.b.constant(np.full((5, 3), np.inf, np.float32))
     y = net.emit("matmul", by_data, infinite, name="infinite")
     assert layers(net.b.graph([y])) == []
+
+
+def test_depthwise_convolutions_are_layers():
+    net = Net(1, 6, 5, 5)
+    assert [layer.macs for layer in layers(net.b.graph([net.conv(net.x, 6, "depthwise", group=6)]))] == [6 * 25 * 9]
 
 
 def test_switches_choose_a_precision_for_each_layer(graph, feeds):

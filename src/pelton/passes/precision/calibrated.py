@@ -28,7 +28,7 @@ from pelton.ops.words import (
 # Ops that give bytes from bytes of the same scale: what they read and give is quantized as one.
 SAME_SCALE = (max_pool, concat, reshape, slice_, transpose)
 SWITCHES = "pelton.int8"  # the input of a program with switches
-# Channels of a group from which on a convolution is one in integers, as in the rules of "integers".
+# Channels of a group from which on a convolution is one in integers unless it is depthwise, as in those rules.
 MIN_CHANNELS = 4
 MAX_TERMS = 1 << 15
 
@@ -79,7 +79,9 @@ def _is_layer(graph: Graph, node: Node) -> bool:
         return False
     if node.op is matmul:
         return w.type.rank == 2 and x.type.rank >= 2 and w.type.shape[0] <= MAX_TERMS
-    few = w.type.shape[1] < MIN_CHANNELS and node.attrs["group"] > 1
+    group = node.attrs["group"]
+    depthwise = group == w.type.shape[0] == x.type.shape[1]  # which has a kernel of its own
+    few = w.type.shape[1] < MIN_CHANNELS and group > 1 and not depthwise
     return not few and w.type.size // w.type.shape[0] <= MAX_TERMS
 
 
