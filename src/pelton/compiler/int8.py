@@ -105,12 +105,14 @@ class _Int8Build:
     def _in_int8(self) -> list[LayerPrecision]:
         return [choice for choice in self.choices if choice.precision == "int8"]
 
-    def _quantized(self, switched: bool = False) -> Graph:
-        chosen = [choice.layer for choice in self._in_int8()]
+    def _quantized(self, choices: Sequence[LayerPrecision], switched: bool = False) -> Graph:
+        chosen = [choice.layer for choice in choices]
         return quantize_layers(self.graph, chosen, self.scales, self.weight_levels, switched)
 
-    def _compile(self, options: Options) -> BuildResult:
-        return compile_graph(replace(self.imported, graph=self._quantized()), options)
+    def _compile(self, options: Options, choices: Sequence[LayerPrecision] | None = None) -> BuildResult:
+        """The program with these layers in integers, by default all that are to be."""
+        quantized = self._quantized(self._in_int8() if choices is None else choices)
+        return compile_graph(replace(self.imported, graph=quantized), options)
 
     def _compile_reference(self, options: Options) -> BuildResult:
         return compile_graph(replace(self.imported, graph=self.graph), options, done="optimize")
@@ -133,29 +135,42 @@ class _Int8Build:
         return held_out
 
     def _bound_accuracy(self, held_out: Sequence[Feed]) -> None:
-        """Sets layers back to FP32, the most harmful first and twice as many each time, until the bound holds."""
+        """Sets as few layers back to FP32 as the bound asks for, the most harmful first."""
         tell = progress_reporter(self.options)
         tell("accuracy", 0, 1)
         bound = AccuracyBound(
             self._compile_reference(self.quick).engine, held_out, self.options.max_drop, self.options.metric
         )
-        order: list[tuple[float, LayerPrecision]] = []
-        count = 0
-        while any(not choice.fixed for choice in self._in_int8()):
-            self.accuracy = bound.measure(self._compile(self.quick).engine)
-            if bound.holds(self.accuracy):
-                break
-            order = order or self._rank(bound)
-            more = max(1, count)
-            for noise, choice in order[count : count + more]:
+        if self._in_int8() and not self._holds(bound):
+            order = self._rank(bound)
+            fails, holds = 0, 1  # numbers of layers that are set back
+            while holds < len(order) and not self._holds(bound, order[:holds]):
+                fails, holds = holds, min(2 * holds, len(order))
+            while holds - fails > 1:
+                middle = (fails + holds) // 2
+                if self._holds(bound, order[:middle]):
+                    holds = middle
+                else:
+                    fails = middle
+            if not self._holds(bound, order[:holds]):
+                log.warning("layers that precision_of keeps in INT8 cost more than max_drop, %g", bound.max_drop)
+            for noise, choice in order[:holds]:
                 choice.set_back(f"too much of the accuracy: alone, it makes noise of {noise:.1e} of the outputs")
-            count += more
         tell("accuracy", 1, 1)
+
+    def _holds(self, bound: AccuracyBound, back: Sequence[tuple[float, LayerPrecision]] = ()) -> bool:
+        """Whether the bound holds with these layers set back; a quick build, unless no layer is left."""
+        left = [choice for choice in self._in_int8() if not any(choice is other for _, other in back)]
+        if not left:
+            self.accuracy = None
+            return True
+        self.accuracy = bound.measure(self._compile(self.quick, left).engine)
+        return bound.holds(self.accuracy)
 
     def _rank(self, bound: AccuracyBound) -> list[tuple[float, LayerPrecision]]:
         """Noise power by signal power of the outputs with one layer alone in integers, the largest first."""
         chosen = self._in_int8()
-        graph = self._quantized(switched=True)
+        graph = self._quantized(chosen, switched=True)
         engine = compile_graph(replace(self.imported, graph=graph), self.quick).engine
         ones = np.eye(len(chosen), dtype=np.float32)
         found = [(bound.noise_of(engine, {SWITCHES: row}), choice) for row, choice in zip(ones, chosen)]
