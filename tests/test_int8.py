@@ -174,6 +174,17 @@ def test_command(source, data, tmp_path, capsys):
     given = ["--precision", "int8", "--calibration", str(tmp_path / "data.npz"), "--max-drop", "0.5"]
     assert main(["build", str(tmp_path / "m.onnx"), "-o", made, *common, *given]) == 0
     assert "100.0% of the multiplications, SQNR" in capsys.readouterr().out
+    table = tmp_path / "table"
+    more = ["--calibrator", "minmax", "--save-calibration", str(table), "-q"]
+    assert main(["build", str(tmp_path / "m.onnx"), "-o", made, *common, *given, *more]) == 0
+    assert table.read_text().startswith("TRT-") and "MinMaxCalibration\n" in table.read_text()
+    again = str(tmp_path / "again.pelton")
+    given[3] = str(table)
+    assert main(["build", str(tmp_path / "m.onnx"), "-o", again, *common, *given, "-q"]) == 0
+    feed = {name: a[:1] for name, a in data.items()}
+    for name, array in pelton.load(made).run(feed).items():
+        np.testing.assert_array_equal(array, pelton.load(again).run(feed)[name])
+    capsys.readouterr()
     assert main(["inspect", made]) == 0
     shown = capsys.readouterr().out
     assert "layers of the INT8 build:" in shown and "in integers" in shown

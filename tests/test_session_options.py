@@ -69,6 +69,7 @@ EXAMPLES = {
 INT8 = {
     "precision": ("int8", "int8"),
     "calibration": ("data.npz", "data.npz"),
+    "save_calibration": ("table", "table"),
     "precision_of": ("head.*=fp32,stem=int8", {"head.*": "fp32", "stem": "int8"}),
 }
 

@@ -40,6 +40,7 @@ class Options:
     calibration: inputs like those of real runs, by which "int8" chooses scales: a dict of arrays whose first axes count
         samples, a .npz file, a folder of pictures (prepared as `image` says), an iterator of dicts, a calibrator, or a
         calibration table (see `pelton.calibration`). A fifth of the batches is kept aside to check the accuracy.
+    save_calibration: file to write the calibration table to, which `calibration` takes in later builds.
     precision_of: pattern of layer names, as in "head.*" → "fp32" or "int8", for layers of an "int8" build.
     max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
         metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
@@ -92,6 +93,7 @@ class Options:
     target: str = "cpu"
     precision: str = "fp32"
     calibration: Any = None
+    save_calibration: str | Path | None = None
     precision_of: Mapping[str, str] | None = None
     max_drop: float = 0.01
     metric: Callable[[Any], float] | None = None
@@ -177,7 +179,7 @@ class Options:
                 if self.calibration is None
                 else f"calibration is of use for precision 'int8' alone, got precision {self.precision!r}; leave it out"
             )
-        for name, default in (("precision_of", None), ("metric", None)):
+        for name, default in (("precision_of", None), ("metric", None), ("save_calibration", None)):
             if getattr(self, name) is not default and self.precision != "int8":
                 raise InputError(f"{name} is of use for precision 'int8' alone, got precision {self.precision!r}")
         for pattern, precision in (self.precision_of or {}).items():

@@ -112,6 +112,16 @@ def add_build(command: argparse.ArgumentParser) -> None:
         help="for int8: inputs like those of real runs (.npz, or a folder of pictures, see --image), or a table",
     )
     group.add_argument(
+        "--calibrator",
+        choices=("entropy", "minmax", "percentile", "mse"),
+        help="for int8: how scales are chosen from --calibration (mse: the least mean squared error)",
+    )
+    group.add_argument(
+        "--save-calibration",
+        metavar="FILE",
+        help="for int8: write the table of scales, for --calibration in later builds",
+    )
+    group.add_argument(
         "--precision-of",
         action="append",
         default=[],
@@ -211,11 +221,23 @@ def build_options(args: argparse.Namespace) -> dict:
         "memory": args.memory and args.memory * 10**9,
         "target": args.target,
         "precision": args.precision,
-        "calibration": args.calibration,
+        "calibration": _calibration(args),
+        "save_calibration": args.save_calibration,
         "precision_of": parse_pairs(args.precision_of, "--precision-of", "head.*=fp32") or None,
         "max_drop": args.max_drop,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _calibration(args: argparse.Namespace) -> Any:
+    """The calibration data, with its calibrator where one is named."""
+    if args.calibrator is None:
+        return args.calibration
+    if args.calibration is None:
+        raise InputError(f"--calibrator {args.calibrator} needs --calibration, the inputs to choose scales from")
+    from pelton.calibration.calibrators import CALIBRATORS
+
+    return CALIBRATORS[args.calibrator](args.calibration)
 
 
 @lru_cache(maxsize=1)

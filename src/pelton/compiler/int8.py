@@ -69,7 +69,8 @@ class _Int8Build:
 
     def __init__(self, imported: Imported, options: Options):
         self.options, self.imported = options, imported
-        self.fp32 = options.but(precision="fp32", calibration=None, precision_of=None, metric=None)
+        plain = dict(precision="fp32", calibration=None, save_calibration=None, precision_of=None, metric=None)
+        self.fp32 = options.but(**plain)
         # for measures of accuracy: quick, and for this machine
         self.quick = self.fp32.but(level=0, target="cpu", budget=None, timing_cache=None, check=False, progress=None)
         self.graph: Graph = run_stages(start(imported, self.fp32), "optimize").graph
@@ -132,6 +133,8 @@ class _Int8Build:
             if name not in table.scales:
                 choice.set_back(table.notes.get(name, f"the calibration table has no scale of {name!r}"))
         self.scales = table.scales
+        if self.options.save_calibration is not None:
+            table.save(self.options.save_calibration)
         return held_out
 
     def _bound_accuracy(self, held_out: Sequence[Feed]) -> None:

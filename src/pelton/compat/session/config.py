@@ -75,6 +75,7 @@ READERS: Mapping[str, Reader] = {
     "target": (str, "text"),
     "precision": (str, "text"),
     "calibration": (str, "text"),
+    "save_calibration": (str, "text"),
     "precision_of": (_pairs(","), "patterns of layers with their precision, such as head.*=fp32"),
     "max_drop": (float, "a number such as 0.01"),
     "cache_dir": (str, "text"),

@@ -30,7 +30,7 @@ log = logging.getLogger("pelton.session")
 
 # options that change no engine, or that the key has elsewhere
 NOT_IN_KEY = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit"}
-NOT_IN_KEY |= {"optimum", "shapes"}
+NOT_IN_KEY |= {"optimum", "shapes", "save_calibration"}
 MAX_ENGINES = 64  # of one model, each for other sizes
 # seconds in which a file may change again without its times showing it
 FRESH = 2.0

@@ -55,7 +55,8 @@ AI vf32 f64_to_odd(vf64 v) {
     return (vf32)(off ? ((vu32)near + (vu32)far) | 1 : (vu32)near);
 }
 
-// Of f32 that are known to lie within an integer of 8 or 16 bits, or NaN: rounded half to even; NaN gives 0, as in casts.
+// Of f32 that are known to lie within an integer of 8 or 16 bits, or NaN: rounded half to even. NaN gives 0,
+// as in casts.
 AI vi32 round_within_i32(vf32 v) {
 #if defined __AVX512F__ && VL == 16
     return (vi32)__builtin_ia32_cvtps2dq512_mask(v, (vi32)0, 0xffff, 4);
