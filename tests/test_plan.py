@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pelton.ir.builder import Builder
-from pelton.ir.types import F32, TensorType
+from pelton.ir.types import F32, DType, TensorType
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.ops import get
 from pelton.engine import memory
@@ -208,6 +208,30 @@ def test_a_region_takes_a_pointwise_dag_along_but_never_closes_a_cycle():
     (out,) = b.emit(get("add"), (z, y))
     fused = fuse.fuse(b.graph([out]), candidates.rejection)
     assert [i.title() for i in fused.items] == ["convolution+sigmoid+mul", "convolution+add"]
+
+
+@pytest.mark.parametrize("also_read_by", ["nothing", "a convolution", "another sum", "the caller"])
+def test_bytes_that_a_residual_widens_are_stored_as_bytes(also_read_by):
+    """What widens them goes to the one region that reads the result, behind its convolution."""
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 4, 4)), "x")
+    (q,) = b.emit(get("cast"), (conv(b, x, 8, "y"),), dict(to=DType.U8))
+    (wide,) = b.emit(get("cast"), (q,), dict(to=F32))
+    (wide,) = b.emit(get("mul"), (wide, b.constant(np.array(0.3, np.float32), "s")))
+    z = conv(b, x, 8, "z", kernel=3)
+    (out,) = b.emit(get("add"), (z, wide))
+    more = []
+    if also_read_by in ("a convolution", "another sum"):
+        other = conv(b, wide if also_read_by == "a convolution" else x, 8, "w", kernel=3)
+        more = b.emit(get("sub"), (other, wide)) if also_read_by == "another sum" else [other]
+    elif also_read_by == "the caller":
+        more = [wide]
+    fused = fuse.fuse(b.graph([out, *more]), candidates.rejection)
+    moved = also_read_by == "nothing"
+    assert [i.title() for i in fused.items][:2] == (
+        ["convolution+cast", "convolution+cast+mul+add"] if moved else ["convolution+cast+cast+mul", "convolution+add"]
+    )
+    assert [v.type.dtype for v in fused.items[0].body.outputs] == ([DType.U8] if moved else [F32])
 
 
 def test_every_output_of_a_graph_is_row_major_and_its_own():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pelton.ir.graph import Graph, Node, Value, topological
+from pelton.ir.types import I8, U8
 from pelton.ops.words import concat, slice_
 
 from .region import Region, cut
@@ -39,7 +40,10 @@ def is_view(node: Node) -> bool:
 
 
 def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
-    """Cuts a graph into regions. rejection: why no template accepts a region, None if one does."""
+    """Cuts a graph into regions. rejection: why no template accepts a region, None if one does.
+
+    What widens bytes at the end of a region goes to the region that reads the result (a residual that is added).
+    """
     group: dict[Node, list[Node]] = {}
     notes: list[RejectedFusion] = []
     position = {n: k for k, n in enumerate(graph.nodes)}
@@ -97,7 +101,39 @@ def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
             nodes += pieces
             group.update(dict.fromkeys(pieces, nodes))
 
+    for value in [v for n in graph.nodes if n in group for v in n.outputs]:
+        widening = _widening(graph, group, value)
+        if widening:
+            own, other = group[widening[0]], group[graph.users[value][0]]
+            rest = [n for n in own if n not in widening]
+            ahead = len(_anchors(other))
+            reading = [*other[:ahead], *widening, *other[ahead:]]
+            if rejection(region(rest)) is None and rejection(region(reading)) is None:
+                own[:], other[:] = rest, reading
+                group.update(dict.fromkeys(widening, other))
+
     return Fused(graph, _ordered(graph, group), tuple(notes))
+
+
+def _widening(graph: Graph, group: dict[Node, list[Node]], value: Value) -> list[Node]:
+    """The last nodes of a region that make `value` of bytes and constants alone, and which the one other region that
+    reads it may as well compute: it then reads the bytes."""
+    nodes, found, at = group[graph.producer[value]], list[Node](), value
+    readers = graph.users.get(value, ())
+    if value in graph.outputs or not readers or any(u.op.scalar is None or u not in group for u in readers):
+        return []
+    if any(group[u] is not group[readers[0]] for u in readers) or group[readers[0]] is nodes:
+        return []
+    while at.type.dtype not in (I8, U8):
+        node = graph.producer.get(at)
+        if node is None or node not in nodes or node.op.scalar is None or at in graph.outputs:
+            return []
+        varying = [v for v in node.inputs if v not in graph.constants]
+        if len(varying) != 1 or (at is not value and len(graph.users[at]) != 1):
+            return []
+        found.insert(0, node)
+        (at,) = varying
+    return found if graph.producer.get(at) in nodes else []
 
 
 def _anchors(nodes: Iterable[Node]) -> tuple[Node, ...]:
