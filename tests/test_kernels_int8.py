@@ -86,6 +86,9 @@ declare(
     conv("u8", (1, 58, 4, 5), 35, (1, 1), beyond=60, most=64, computed=1),
     conv("u8", (2, 5, 31), 7, (4,), (3,), (2, 1), (1,), computed=130),
     conv("u8", (1, 512, 3, 3), 16, (3, 3), dilations=(2, 1), pads=(2, 1, 2, 1)),
+    conv("i8", (2, 3, 15, 17), 21, (3, 3), (2, 2), most=64, pad=-9, dilations=(2, 1)),
+    conv("i8", (1, 1, 9, 11), 5, (3, 5), pad=77),
+    conv("u8", (1, 2, 7, 5), 3, (7, 3), (1, 2), pads=(3, 2, 2, 0), computed=255),
 )
 
 declare(
@@ -132,10 +135,13 @@ def test_products_are_equal(case):
     assert check(TEMPLATES["gemm_int8"], case)
 
 
-@pytest.mark.parametrize("name", ["conv_int8", "depthwise_int8"])
-@pytest.mark.parametrize("n", range(14))
-def test_sums_are_equal(name, n):
-    assert check(TEMPLATES[name], CASES[name][n])
+@pytest.mark.parametrize(
+    "name, case",
+    [(name, c) for name in ("conv_int8", "depthwise_int8") for c in CASES[name]],
+    ids=lambda v: getattr(v, "name", v),
+)
+def test_sums_are_equal(name, case):
+    assert check(TEMPLATES[name], case)
 
 
 @pytest.mark.parametrize("isa", TARGETS)
@@ -144,9 +150,24 @@ def test_how_products_are_added_follows_from_the_filters(isa):
     want = {"x86_64_v3": [WIDE, WIDE, PAIRS, PAIRS], "x86_64_v4": [WIDE, WIDE, PAIRS, PAIRS]}
     template, target = TEMPLATES["conv_int8"], TARGETS[isa]
     cases = CASES["conv_int8"][:4]
-    assert [dot_method(region_of(c.graph), target) for c in cases] == want.get(isa, [VNNI] * 4)
+    assert [dot_method(region_of(c.graph), target, rows) for c, rows in zip(cases, (True, False) * 2)] == want.get(
+        isa, [VNNI] * 4
+    )
     for case in [*cases, *(c for c in CASES["conv_int8"] if "i16" in str([v.type for v in c.graph.constants]))]:
         check_on(target, template, case, 1)
+
+
+def test_pairs_of_a_row_of_taps_reach_into_the_next_tap():
+    """Three channels: the third of a tap and the first of the next are neighbours where rows are steps."""
+    w = np.zeros((1, 3, 2, 4), np.int8)
+    w[0, 2, 1, 0], w[0, 0, 1, 1] = 127, 2  # the third and fourth byte of the second row
+    graph = conv("u8", (1, 3, 8, 9), 1, (2, 4)).graph
+    region, target = region_of(graph), TARGETS["x86_64_v3"]
+    region.body.constants[region.anchor.inputs[1]][...] = w
+    assert [dot_method(region, target, rows) for rows in (False, True)] == [PAIRS, WIDE]
+    w[0, 0, 1, 1], w[0, 0, 1, 0], w[0, 1, 1, 0] = 0, 100, 29  # the first and second
+    region.body.constants[region.anchor.inputs[1]][...] = w
+    assert [dot_method(region, target, rows) for rows in (False, True)] == [WIDE, WIDE]
 
 
 def test_tactics_are_shared_by_regions_that_add_products_differently():

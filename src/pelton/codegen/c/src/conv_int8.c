@@ -1,11 +1,12 @@
 // Direct convolution and product of bytes, channels-last: MR pixels × NR output channels of i32 in registers, four
-// channels of a tap at a step. Taps outside of the image read a row of the padding value. Each panel of filters begins
+// channels of a tap at a step, or four bytes of a row of taps where these are neighbours in memory (ROWS). Taps outside of the image read a row of the padding value. Each panel of filters begins
 // with what its sums begin with, and ends with what is beyond i8: by how much weights of a tap and channel are.
 #include "dot.h"
 
 // <region>
 enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1 };
-enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, SIGNED = 0, DOT = 2, BEYOND = 1 };
+enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, SIGNED = 0, DOT = 2, ROWS = 1,
+             BEYOND = 1 };
 #define X_AT(b) ((b) * XN)
 #define PAD 3
 typedef struct { i32 *y; } tail;
@@ -18,10 +19,11 @@ enum : idx { MR = 6, NV = 2, MB = 48, NB = 32 };
 
 enum : idx { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB - 1) / NB, C4 = (C + 3) / 4 * 4 };
 // bytes; a place beyond i8 is a row, a column and a channel
-enum : idx { PLACE = 16, PANEL = 4 * NR + KH * KW * C4 * NR + BEYOND * (PLACE + 4 * NR) };
+enum : idx { PLACE = 16, ROW = ROWS ? (KW * C + 3) / 4 * 4 : KW * C4 };
+enum : idx { PANEL = 4 * NR + KH * ROW * NR + BEYOND * (PLACE + 4 * NR) };
 #define PIXELS (OH * OW)
 #define MBS ((PIXELS + MB - 1) / MB)
-#define JOINED (DW == 1 && XW == C && C % 4 == 0) // the taps of a row are neighbours in memory
+#define JOINED (ROWS || (DW == 1 && XW == C && C % 4 == 0)) // the taps of a row are neighbours in memory
 // u8 · i8 is what there is: i8 is 128 less than a u8
 enum : idx { FLIPPED = SIGNED && DOT != WIDE };
 
@@ -35,7 +37,7 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, vi32 (*acc)[NV]) 
         }
     if (n % 4)
         unroll (int i = 0; i < rows; i++) {
-            const vi32 x = bc_bytes(at[i] + whole, n % 4) ^ flip;
+            const vi32 x = (n < 4 ? bc_bytes(at[i], n) : bc_last_bytes(at[i] + n, n % 4)) ^ flip;
             unroll (int j = 0; j < NV; j++) acc[i][j] = dot(DOT, SIGNED, acc[i][j], x, w + j * 4 * VL);
         }
 }
@@ -56,13 +58,26 @@ AI void tile(
     }
     w += 4 * NR;
     for (idx kh = 0; kh < KH; kh++) {
+        bool whole = inside;
         if (PADDED && JOINED) {
-            unroll (int i = 0; i < rows; i++) inside &= (u64)(top[i] + kh * DH) < H;
+            unroll (int i = 0; i < rows; i++) whole &= (u64)(top[i] + kh * DH) < H;
         }
-        if (JOINED && (!PADDED || inside)) {
+        if (JOINED && (!PADDED || whole)) {
             unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
             sum(rows, KW * C, at, w, acc);
-            w += KW * C4 * NR;
+            w += ROW * NR;
+        } else if (ROWS) {
+            i8 copies[MR][ROWS ? KW * C : 1];
+            for (int i = 0; i < rows; i++) {
+                const idx y = top[i] + kh * DH;
+                for (idx kw = 0; kw < KW; kw++) {
+                    const bool in = (u64)y < H && (u64)(left[i] + kw) < W;
+                    __builtin_memcpy(copies[i] + kw * C, in ? x + y * XH + (left[i] + kw) * XW : padding, C);
+                }
+            }
+            unroll (int i = 0; i < rows; i++) at[i] = copies[i];
+            sum(rows, KW * C, at, w, acc);
+            w += ROW * NR;
         } else for (idx kw = 0; kw < KW; kw++) {
             unroll (int i = 0; i < rows; i++) {
                 const idx y = top[i] + kh * DH, z = left[i] + kw * DW;

@@ -76,3 +76,10 @@ AI vi32 bc_bytes(const i8 *p, idx n) {
     else for (idx i = 0; i < n; i++) x |= (u32)(u8)p[i] << 8 * i;
     return (vi32)(i32)x;
 }
+
+// The last n < 4 bytes before p, where there are four, in every lane.
+AI vi32 bc_last_bytes(const i8 *p, idx n) {
+    u32 x;
+    __builtin_memcpy(&x, p - 4, 4);
+    return (vi32)(i32)(x >> 8 * (4 - n) % 32);
+}

@@ -54,18 +54,20 @@ class DirectInt8(ChannelsLast):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window_geometry(region)
-        (x, w, bias, *padding), how = node.inputs, dot_method(region, target)
+        x, w, bias, *padding = node.inputs
+        rows = s.dw == 1 and s.kw > 1 and layouts[x][-1] == w.type.shape[1] and w.type.shape[1] % 4 != 0
+        how = dot_method(region, target, rows)
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, signed = w.type.shape[1], w.type.shape[0] // groups, x.type.dtype is I8
         unit = None if groups > 1 and oc % target.lanes else target.lanes
         end = pixel_tail(region, layouts, first=2 + len(padding), bias=bias, unit=unit)
         by_taps = region.body.constants[w].reshape(groups, oc, c, -1).transpose(0, 3, 2, 1)
         beyond = places_beyond(by_taps, nr)
-        sizes = dict(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, SIGNED=signed, DOT=how, BEYOND=beyond)
+        sizes = dict(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, SIGNED=signed, DOT=how, ROWS=rows, BEYOND=beyond)
         block = constants(**sizes, **s.sizes(layouts[x])) + macro("X_AT(b)", code("(b) * {}", layouts[x][0])) + end.text
         block += macro("PAD", "*(const i8 *)a[2].p" if padding else str(node.attrs["pad_value"]))
         tiles = s.n * groups * ceil_div(s.oh * s.ow, tactic["MB"]) * ceil_div(ceil_div(oc, nr) * nr, tactic["NB"])
-        packed = packed_bytes(w, by_taps, nr, target, how, signed, beyond, s.kw)
+        packed = packed_bytes(w, by_taps, nr, target, how, signed, beyond, s.kw, rows)
         return kernel("conv_int8.c", region, tactic, block, (x, packed, *padding, *end.operands), tiles)
 
 
@@ -103,7 +105,7 @@ class GemmInt8(Gemm):
         ones, columns = dict(GROUPS=1, KH=1, KW=1, SH=1, SW=1, DH=1, DW=1), region.body.constants[p.b][None, None]
         beyond = places_beyond(columns, nr)
         block = (
-            constants(**sizes, **ones, PT=0, PL=0, PADDED=False, SIGNED=signed, DOT=how, BEYOND=beyond)
+            constants(**sizes, **ones, PT=0, PL=0, PADDED=False, SIGNED=signed, DOT=how, ROWS=False, BEYOND=beyond)
             + macro("PAD", "0")
             + macro("X_AT(b)", Grid(shape, p.grid.b, (), ()).address(strides))
             + end.text
@@ -141,21 +143,31 @@ def _tactics(name: str, rows: int, columns: int, batch: int, target: Target) -> 
 
 
 def packed_bytes(
-    w: Value, array: np.ndarray, nr: int, target: Target, how: int, signed: bool, beyond: int = 0, kw: int = 1
+    w: Value,
+    array: np.ndarray,
+    nr: int,
+    target: Target,
+    how: int,
+    signed: bool,
+    beyond: int = 0,
+    kw: int = 1,
+    rows: bool = False,
 ) -> Packed:
     """Weights [group, tap, channel, output] as the kernel reads them; signed: whether what they multiply is i8. beyond:
-    how many places beyond i8 a panel has room for; kw: how many taps are in a row."""
+    how many places beyond i8 a panel has room for; kw: how many taps are in a row; rows: whether a step goes on from
+    one tap of a row to the next."""
     groups, taps, channels, outputs = array.shape
     offset = 128 if signed and how != WIDE else 0
-    end = 4 * nr * (1 + taps * ceil_div(channels, 4))
+    runs = array.reshape(groups, taps // kw, kw * channels, outputs) if rows else array
+    end = 4 * nr * (1 + runs.shape[1] * ceil_div(runs.shape[2], 4))
     shape = (groups, ceil_div(outputs, nr), end + beyond * (PLACE + 4 * nr))
 
     def pack(out: np.ndarray) -> None:
-        pack_bytes(np.clip(array, -128, 127), nr, target.lanes, how, offset, out[..., :end])
+        pack_bytes(np.clip(runs, -128, 127), nr, target.lanes, how, offset, out[..., :end])
         if beyond:
             pack_beyond(array, nr, kw, out[..., end:])
 
-    return Packed((w,), f"bytes_g{groups}_p{nr}_{how}_{offset}_{beyond}", shape, pack, DType.U8)
+    return Packed((w,), f"bytes_g{groups}_p{nr}_{how}_{offset}_{beyond}_{int(rows)}", shape, pack, DType.U8)
 
 
 def _excess(array: np.ndarray) -> np.ndarray:
@@ -184,13 +196,17 @@ def pack_beyond(array: np.ndarray, nr: int, kw: int, out: np.ndarray) -> None:
             out[group, panel, i * (PLACE + 4 * nr) :][: PLACE + 4 * nr] = entry.view(np.uint8)
 
 
-def dot_method(region: Region, target: Target) -> int:
-    """How products are added on a target: for sums of pairs in i16, what the filters are decides."""
+def dot_method(region: Region, target: Target, rows: bool = False) -> int:
+    """How products are added on a target: for sums of pairs in i16, what the filters are decides. rows: as for
+    `packed_bytes`."""
     if "vnni" in target.isa:
         return VNNI
     w = np.clip(region.body.constants[region.anchor.inputs[1]], -128, 127)
-    outputs_first = w.T if region.anchor.op.name == "matmul" else w
-    return PAIRS if pairs_fit(outputs_first) else WIDE
+    if region.anchor.op.name == "matmul":
+        w = w.T
+    elif rows:  # neighbours are the channels of a tap, and the next tap's
+        w = np.moveaxis(w, 1, -1).reshape(w.shape[0], -1, w.shape[-1] * w.shape[1]).transpose(0, 2, 1)
+    return PAIRS if pairs_fit(w) else WIDE
 
 
 def pairs_fit(filters: np.ndarray) -> bool:
