@@ -162,6 +162,8 @@ def test_drops_without_a_metric():
     assert same.drop == 0 and same.agreement == 1 and bound.holds(same)
     other = bound.measure(Fake([[1, 3], [1, 3]], [[[1, 2]]]))
     assert other.drop == 0.5 and other.agreement == 0.5 and not bound.holds(other)
+    exactly = AccuracyBound(Fake([[1, 2]] * 100, [[[1, 2]]]), [{}], 0.01)
+    assert exactly.holds(exactly.measure(Fake([[1, 2]] * 99 + [[2, 1]], [[[1, 2]]])))
     noisy = bound.measure(Fake([[1, 2], [2, 1]], [[[2, 2]]]))
     assert noisy.drop == pytest.approx(0.2) and noisy.sqnr == pytest.approx(10 * np.log10(5))
 

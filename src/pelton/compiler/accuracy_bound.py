@@ -13,6 +13,7 @@ from pelton import metrics
 from pelton.errors import BuildError, InputError
 from pelton.runtime import Engine
 
+ROUNDING = 1e-9  # of shares: 1 - 99 / 100 is above 0.01
 Feed = Mapping[str, np.ndarray]
 Outputs = Mapping[str, np.ndarray]
 
@@ -79,7 +80,7 @@ class AccuracyBound:
 
     def holds(self, accuracy: Accuracy) -> bool:
         """Whether an accuracy is within the limit."""
-        return accuracy.drop <= self.max_drop
+        return accuracy.drop <= self.max_drop + ROUNDING
 
     def noise_of(self, engine: Engine, more: Feed) -> float:
         """The sum over outputs of noise power by signal power, with these inputs more."""
