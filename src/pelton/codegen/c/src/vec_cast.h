@@ -66,7 +66,17 @@ AI vi32 round_within_i32(vf32 v) {
     return CONVERT(__builtin_elementwise_rint(v == v ? v : (vf32)0), i32);
 #endif
 }
-AI vu8 round_within_u8(vf32 v) { return CONVERT(round_within_i32(v), u8); }
+AI vu8 round_within_u8(vf32 v) {
+#if defined __AVX__ && VL == 8
+    typedef u8 u8_16 __attribute__((ext_vector_type(16)));
+    typedef short i16_8 __attribute__((vector_size(16))); // saturated: the smallest i32, which NaN gives, as 0
+    const vi32 whole = round_within_i32(v);
+    const i16_8 words = (i16_8)__builtin_ia32_packusdw128(whole.lo, whole.hi);
+    return ((u8_16)__builtin_ia32_packuswb128(words, words)).lo;
+#else
+    return CONVERT(round_within_i32(v), u8);
+#endif
+}
 AI vi8 round_within_i8(vf32 v) { return CONVERT(round_within_i32(v), i8); }
 AI vu16 round_within_u16(vf32 v) { return CONVERT(round_within_i32(v), u16); }
 AI vi16 round_within_i16(vf32 v) { return CONVERT(round_within_i32(v), i16); }
