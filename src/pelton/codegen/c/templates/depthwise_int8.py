@@ -32,12 +32,14 @@ class DepthwiseInt8(Depthwise):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window_geometry(region)
-        for nv in (4, 2, 1):
-            if nv == 1 or s.c >= nv * target.lanes:
-                for tw in dict.fromkeys(min(tw, s.ow) for tw in (7, 4, 8)):
-                    for rb in (1, 4):
-                        if rb == 1 or s.oh > 4 * target.threads:
-                            yield Tactic(self.name, target.isa, (("TW", tw), ("NV", nv), ("RB", rb)))
+        # Four vectors are zipped together: 384 channels of 14 × 14, one thread, by one, two and four vectors 13.2, 13.1
+        # and 12.7 µs with VNNI, 31.8, 31.4 and 29.0 with AVX2. Eight pixels are within 1 % of seven.
+        vectors = s.c // target.lanes
+        for nv in [nv for nv in (4, 2) if nv <= vectors] or [1]:
+            for tw in dict.fromkeys(min(tw, s.ow) for tw in (7, 4)):
+                for rb in (1, 4):
+                    if rb == 1 or s.oh > 4 * target.threads:
+                        yield Tactic(self.name, target.isa, (("TW", tw), ("NV", nv), ("RB", rb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window_geometry(region)
