@@ -96,6 +96,19 @@ def test_joined_and_pooled_tensors_share_a_scale_and_have_no_sign(graph, feeds):
     assert scales["x"] == np.float32(scales_of(graph, feeds)["x"])
 
 
+def test_tensors_that_reach_less_far_below_zero_have_a_zero_point(graph, feeds):
+    scales = scales_of(graph, feeds)
+    lows = {"x": -0.25 * 127 * scales["x"]}
+    quantized = quantize_layers(graph, layers(graph), scales, 127, lows=lows)
+    (node,) = [n for n in quantized.nodes if n.op is get("quantize") and n.inputs[0].name == "x"]
+    scale, zero = (quantized.constants[v] for v in node.inputs[1:])
+    assert node.attrs["to"] is U8 and zero == 51 and scale == np.float32(1.25 * 127 * scales["x"] / 255)
+    verify(quantized)
+    x = np.clip(feeds["x"], lows["x"], None)
+    want, found = evaluate(graph, {"x": x}), evaluate(quantized, {"x": x})
+    assert 25 < sqnr(want["three"], found["three"]) < 70
+
+
 def test_weights_have_a_scale_for_each_channel(graph, feeds):
     quantized = quantize_layers(graph, layers(graph), scales_of(graph, feeds), 127)
     makers = {n.output: n for n in quantized.nodes if n.op is get("dequantize")}

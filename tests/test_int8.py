@@ -184,8 +184,8 @@ def test_command(source, data, tmp_path, capsys):
     given[3] = str(table)
     assert main(["build", str(tmp_path / "m.onnx"), "-o", again, *common, *given, "-q"]) == 0
     feed = {name: a[:1] for name, a in data.items()}
-    for name, array in pelton.load(made).run(feed).items():
-        np.testing.assert_array_equal(array, pelton.load(again).run(feed)[name])
+    for name, array in pelton.load(made).run(feed).items():  # a table has no smallest values
+        assert sqnr(array, pelton.load(again).run(feed)[name]) > 20
     capsys.readouterr()
     assert main(["inspect", made]) == 0
     shown = capsys.readouterr().out

@@ -40,7 +40,8 @@ class Options:
     calibration: inputs like those of real runs, by which "int8" chooses scales: a dict of arrays whose first axes count
         samples, a .npz file, a folder of pictures (prepared as `image` says), an iterator of dicts, a calibrator, or a
         calibration table (see `pelton.calibration`). A fifth of the batches is kept aside to check the accuracy.
-    save_calibration: file to write the calibration table to, which `calibration` takes in later builds.
+    save_calibration: file to write the calibration table to, which `calibration` takes in later builds. It is in
+        TensorRT's format, which has no smallest values: signed tensors are then quantized symmetrically.
     precision_of: pattern of layer names, as in "head.*" → "fp32" or "int8", for layers of an "int8" build.
     max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
         metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or

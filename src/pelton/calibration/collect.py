@@ -147,7 +147,7 @@ def _observe(
 
 def _table(seen: Mapping[str, ValueRange], algorithm: Algorithm) -> CalibrationTable:
     """The scales of tensors that were seen, and notes on those without; InputError if none has one."""
-    scales, notes = {}, {}
+    scales, notes, lows = {}, {}, {}
     for name, found in seen.items():
         if found.nonfinite:
             notes[name] = "it has infinite values or NaN on calibration data"
@@ -158,11 +158,11 @@ def _table(seen: Mapping[str, ValueRange], algorithm: Algorithm) -> CalibrationT
         elif (scale := scale_of(algorithm.amax(found))) is None:
             notes[name] = f"its range on calibration data, up to {found.amax:g}, has no scale that is a normal float32"
         else:
-            scales[name] = scale
+            scales[name], lows[name] = scale, found.low
     if not scales and notes:
         name = next(iter(notes))
         raise InputError(
             f"calibration found no range: none of {len(notes)} tensors can be quantized, such as {name!r}:"
             f" {notes[name]}; calibrate with inputs like those of real runs"
         )
-    return CalibrationTable(scales, algorithm.title, notes=notes)
+    return CalibrationTable(scales, algorithm.title, notes=notes, lows=lows)

@@ -26,7 +26,8 @@ class CalibrationTable:
     """The scale of each tensor: float32, amax / 127, so that s8 q stands for q · scale.
 
     scales: tensor → scale. algorithm, version: from the first line of the file, such as "EntropyCalibration2" and
-    "8601". notes: tensor → why it was calibrated and has no scale; files do not keep them.
+    "8601". notes: tensor → why it was calibrated and has no scale; files keep neither these nor `lows`.
+    lows: tensor → the smallest value that was seen, so that it need not be quantized symmetrically.
     Raises InputError for names that no file can hold, and for scales that are infinite, NaN, negative, 0 or too small
     for a normal float32.
     """
@@ -35,6 +36,7 @@ class CalibrationTable:
     algorithm: str = "EntropyCalibration2"
     version: str = VERSION
     notes: Mapping[str, str] = field(default_factory=dict)
+    lows: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _HEADER.fullmatch(f"TRT-{self.version}-{self.algorithm}"):
@@ -45,6 +47,7 @@ class CalibrationTable:
         checked = {name: _check_scale(name, scale) for name, scale in self.scales.items()}
         object.__setattr__(self, "scales", MappingProxyType(checked))
         object.__setattr__(self, "notes", MappingProxyType(dict(self.notes)))
+        object.__setattr__(self, "lows", MappingProxyType(dict(self.lows)))
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of the names that have no scale, without those whose `notes` say why."""

@@ -80,6 +80,7 @@ class _Int8Build:
         self.weight_levels = 127 if "vnni" in isa else 64
         self.runs_here = lacks(isa) is None
         self.scales: Mapping[str, float] = {}
+        self.lows: Mapping[str, float] = {}
         self.accuracy: Accuracy | None = None
 
     def run(self) -> BuildResult:
@@ -108,7 +109,7 @@ class _Int8Build:
 
     def _quantized(self, choices: Sequence[LayerPrecision], switched: bool = False) -> Graph:
         chosen = [choice.layer for choice in choices]
-        return quantize_layers(self.graph, chosen, self.scales, self.weight_levels, switched)
+        return quantize_layers(self.graph, chosen, self.scales, self.weight_levels, switched, self.lows)
 
     def _compile(self, options: Options, choices: Sequence[LayerPrecision] | None = None) -> BuildResult:
         """The program with these layers in integers, by default all that are to be."""
@@ -132,7 +133,7 @@ class _Int8Build:
             name = choice.layer.x.name
             if name not in table.scales:
                 choice.set_back(table.notes.get(name, f"the calibration table has no scale of {name!r}"))
-        self.scales = table.scales
+        self.scales, self.lows = table.scales, table.lows
         if self.options.save_calibration is not None:
             table.save(self.options.save_calibration)
         return held_out

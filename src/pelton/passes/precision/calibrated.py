@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from pelton.ir.bounds import ANY, value_bounds
+from pelton.ir.bounds import ANY, Bounds, value_bounds
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import F32, I8, U8, TensorType
 from pelton.ops.words import (
@@ -31,6 +32,8 @@ SWITCHES = "pelton.int8"  # the input of a program with switches
 # Channels of a group from which on a convolution is one in integers unless it is depthwise, as in those rules.
 MIN_CHANNELS = 4
 MAX_TERMS = 1 << 15
+# How far below 0 a tensor reaches, by how far above, from where on it is quantized symmetrically.
+SYMMETRIC = 0.9
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,18 @@ def scaled_values(chosen: Iterable[Layer]) -> list[str]:
 
 
 def quantize_layers(
-    graph: Graph, chosen: Iterable[Layer], scales: Mapping[str, float], weight_levels: int, switched: bool = False
+    graph: Graph,
+    chosen: Iterable[Layer],
+    scales: Mapping[str, float],
+    weight_levels: int,
+    switched: bool = False,
+    lows: Mapping[str, float] = MappingProxyType({}),
 ) -> Graph:
     """The program with the operands of these layers quantized and dequantized again.
 
-    scales: tensor name → amax / 127, as calibration tables have it; all of `scaled_values`. Tensors that cannot be
-    negative become u8 of amax / 255, others i8. Weights become i8 from −weight_levels to weight_levels, with a scale
+    scales: tensor name → amax / 127, as calibration tables have it; all of `scaled_values`. lows: tensor name → its
+    smallest value, where known. Tensors that reach less far below 0 than above it become u8 from there, or from 0 where
+    they cannot be negative, others i8. Weights become i8 from −weight_levels to weight_levels, with a scale
     for each output channel. Tensors from which pools, joins and views make one another share a scale, the largest.
     switched: the program has an input more, `SWITCHES` f32[layers]: a layer is quantized where its element is 1, in
     f32 where it is 0.
@@ -108,11 +117,12 @@ def quantize_layers(
             for v in node.inputs:
                 if v.type.dtype is F32:
                     same.join(v, node.output)
-    amax: dict[Value, float] = {}
+    ranges: dict[Value, Bounds] = {}
     for layer in chosen:
-        key = same.find(layer.x)
-        amax[key] = max(amax.get(key, 0.0), 127.0 * float(scales[layer.x.name]))
-    program = _Quantized(graph, {layer.node: layer for layer in chosen}, same.find, amax, weight_levels)
+        key, high = same.find(layer.x), 127.0 * float(scales[layer.x.name])
+        found = Bounds(min(0.0, max(-high, lows.get(layer.x.name, -high))), high)
+        ranges[key] = ranges.get(key, found).union(found)
+    program = _Quantized(graph, {layer.node: layer for layer in chosen}, same.find, ranges, weight_levels)
     return program.switched() if switched else program.graph()
 
 
@@ -143,7 +153,7 @@ class _Quantized:
         source: Graph,
         chosen: dict[Node, Layer],
         scale_class: Callable[[Value], Value],
-        amax: Mapping[Value, float],
+        ranges: Mapping[Value, Bounds],
         weight_levels: int,
     ):
         self.source, self.chosen, self.weight_levels = source, chosen, weight_levels
@@ -152,7 +162,7 @@ class _Quantized:
         self._names = {
             v.name for v in (*source.inputs, *source.constants, *(v for n in source.nodes for v in n.outputs))
         }
-        self._class, self._amax = scale_class, amax
+        self._class, self._ranges = scale_class, ranges
         self._bounds = value_bounds(source)
         self._unsigned = self._unsigned_classes()
         self._needed = self._needed_values()
@@ -224,12 +234,19 @@ class _Quantized:
     def _conversions(self, v: Value) -> Value:
         """A value quantized and dequantized."""
         key = self._class(v)
-        unsigned = self._unsigned[key]
-        scale = self._constant(np.float32(self._amax[key] / (255 if unsigned else 127)), f"{v.name}.scale")
-        to = U8 if unsigned else I8
+        low, high = self._ranges[key]
+        low = 0.0 if self._unsigned[key] else low
+        symmetric = low < -SYMMETRIC * high
+        scale = np.float32(high / 127 if symmetric else (high - low) / 255)
+        to = I8 if symmetric else U8
+        operands = [self._constant(scale, f"{v.name}.scale")]
+        if not symmetric and low:
+            operands.append(self._constant(np.uint8(np.rint(-low / scale)), f"{v.name}.zero"))
         attrs = {"axis": 0, "block": 0}
-        stored = self._node(quantize, (v, scale), {**attrs, "to": to, "saturate": True}, v.type.with_dtype(to), v.name)
-        return self._node(dequantize, (stored, scale), attrs, v.type, v.name)
+        stored = self._node(
+            quantize, (v, *operands), {**attrs, "to": to, "saturate": True}, v.type.with_dtype(to), v.name
+        )
+        return self._node(dequantize, (stored, *operands), attrs, v.type, v.name)
 
     def _weights(self, layer: Layer) -> Value:
         """The weights of a layer as i8, dequantized."""
