@@ -10,6 +10,7 @@ import test_microsoft_quant
 from onnx import helper
 from onnx_models import model, one_node
 
+import pelton
 from pelton.diagnose.explain import explain
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate, evaluate_node
@@ -320,3 +321,18 @@ def test_blocks_of_weights_stay_few_bits_where_they_are_whole(name, few):
 def test_facts_hold_together():
     assert [op.name for op in REGISTRY.values() if op.dequantizes] == ["dequantize"]
     assert all(op.expand is not None and op.reference is None for op in REGISTRY.values() if op.stepwise)
+
+
+def test_rows_of_quantized_tables_are_picked_as_bytes():
+    """An embedding stays as large as its file has it."""
+    table = np.random.default_rng().integers(-128, 128, (997, 24)).astype(np.int8)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["table", "s", "z"], ["t"]),
+        helper.make_node("Gather", ["t", "ids"], ["y"]),
+    ]
+    constants = {"table": table, "s": np.float32(0.03), "z": np.int8(7)}
+    m = model(nodes, {"ids": "i64[5]"}, ["y"], constants)
+    ids = np.random.default_rng().integers(-997, 997, 5)
+    engine = pelton.build(m.SerializeToString(), level=0)
+    np.testing.assert_allclose(engine.run({"ids": ids})["y"], (table[ids].astype(np.float64) - 7) * 0.03, rtol=1e-6)
+    assert engine.constants.nbytes < 1.1 * table.nbytes

@@ -32,11 +32,13 @@ def compute(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...
 
 def exempt_from_folding(nodes: Sequence[Node]) -> set[Node]:
     """Of nodes in their order, those that folding leaves alone though their operands are constants: what stands for
-    numbers in few bits, and what moves these, on the way to a heavy op."""
+    numbers in few bits, and what moves these, on the way to a heavy op or to one that picks some of them."""
     leads: set[Value] = set()  # what is moved, if at all, until a heavy op reads it
     for node in reversed(nodes):
         if node.op.heavy or node.op.moves and not leads.isdisjoint(node.outputs):
             leads.update(node.inputs)
+        elif node.op.indexed:
+            leads.add(node.inputs[0])
     found: dict[Value, Node] = {}
     for node in nodes:
         behind = node.op.moves and not found.keys().isdisjoint(node.inputs)
