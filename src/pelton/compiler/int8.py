@@ -72,7 +72,9 @@ class _Int8Build:
         plain = dict(precision="fp32", calibration=None, save_calibration=None, precision_of=None, metric=None)
         self.fp32 = options.but(**plain)
         # for measures of accuracy: quick, and for this machine
-        self.quick = self.fp32.but(level=0, target="cpu", budget=None, timing_cache=None, check=False, progress=None)
+        self.quick = self.fp32.but(
+            level=0, target="cpu", budget=None, timing_cache=None, check=False, progress=None, memory=None
+        )
         self.graph: Graph = run_stages(start(imported, self.fp32), "optimize").graph
         self.choices = [LayerPrecision(layer) for layer in layers(self.graph)]
         isa = describe_target(options)[0].isa
@@ -81,6 +83,7 @@ class _Int8Build:
         self.runs_here = lacks(isa) is None
         self.scales: Mapping[str, float] = {}
         self.lows: Mapping[str, float] = {}
+        self.bound: AccuracyBound | None = None
         self.accuracy: Accuracy | None = None
 
     def run(self) -> BuildResult:
@@ -88,7 +91,7 @@ class _Int8Build:
         held_out = self._calibrate()
         if held_out:
             self._bound_accuracy(held_out)
-        else:
+        elif self._in_int8():
             log.warning("the accuracy of INT8 was not checked: the calibration table has no inputs to run")
         reference = self._compile_reference(self.fp32)
         result = self._compile(self.fp32) if self._in_int8() else reference
@@ -100,6 +103,10 @@ class _Int8Build:
                 for choice in self._in_int8():
                     choice.set_back(f"the engine as a whole took {ratio:.2f} of the time of FP32")
                 result = reference
+        if result is not reference and self.runs_here and self.bound is not None:
+            self.accuracy = self.bound.measure(result.engine)
+            if not self.bound.holds(self.accuracy):
+                log.warning("INT8 costs %g of the accuracy, more than max_drop", self.accuracy.drop)
         plain = result.engine.plain
         meta = {**plain.meta, "precision": "int8", "int8": self._describe(len(held_out))}
         return replace(result, engine=Engine(replace(plain, meta=meta)))
@@ -142,9 +149,8 @@ class _Int8Build:
         """Sets as few layers back to FP32 as the bound asks for, the most harmful first."""
         tell = progress_reporter(self.options)
         tell("accuracy", 0, 1)
-        bound = AccuracyBound(
-            self._compile_reference(self.quick).engine, held_out, self.options.max_drop, self.options.metric
-        )
+        reference = self._compile_reference(self.quick).engine
+        bound = self.bound = AccuracyBound(reference, held_out, self.options.max_drop, self.options.metric)
         if self._in_int8() and not self._holds(bound):
             order = self._rank(bound)
             fails, holds = 0, 1  # numbers of layers that are set back
@@ -156,8 +162,7 @@ class _Int8Build:
                     holds = middle
                 else:
                     fails = middle
-            if not self._holds(bound, order[:holds]):
-                log.warning("layers that precision_of keeps in INT8 cost more than max_drop, %g", bound.max_drop)
+            self._holds(bound, order[:holds])  # the accuracy of these, not of the last that were tried
             for noise, choice in order[:holds]:
                 choice.set_back(f"too much of the accuracy: alone, it makes noise of {noise:.1e} of the outputs")
         tell("accuracy", 1, 1)
@@ -192,8 +197,7 @@ class _Int8Build:
 
 
 def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> None:
-    """Sets layers back whose names match a pattern; InputError for a pattern that matches none. A later
-    pattern counts more."""
+    """Fixes the precision of layers whose names match a pattern, of several the last; InputError if none matches."""
     for pattern, precision in given.items():
         found = [c for c in choices if any(fnmatch.fnmatchcase(name, pattern) for name in c.layer.names)]
         if not found:
