@@ -1,6 +1,7 @@
 """Calibrators: scripts written for TensorRT, with arrays and with addresses, and what they may do wrong."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,7 +89,8 @@ def test_a_script_written_for_tensorrt(tmp_path, options):
         assert dict(found.scales) == dict(want.scales) and made.current_index == rows
         assert path.read_bytes() == found.to_bytes()
         again = names["ImageEntropyCalibrator"](X, str(path), batch_size=size)
-        assert calibrate(ONE, again, names=["a", "y"], options=options) == found and again.current_index == 0
+        assert calibrate(ONE, again, names=["a", "y"], options=options) == replace(found, lows={})
+        assert again.current_index == 0
         path.unlink()
 
 

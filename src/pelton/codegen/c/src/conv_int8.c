@@ -1,6 +1,7 @@
 // Direct convolution and product of bytes, channels-last: MR pixels × NR output channels of i32 in registers, four
-// channels of a tap at a step, or four bytes of a row of taps where these are neighbours in memory (ROWS). Taps outside of the image read a row of the padding value. Each panel of filters begins
-// with what its sums begin with, and ends with what is beyond i8: by how much weights of a tap and channel are.
+// channels of a tap at a step, or four bytes of a row of taps where these are neighbours in memory (ROWS). Taps outside
+// of the image read a row of the padding value. Each panel of filters begins with what its sums begin with, and ends
+// with what is beyond i8: by how much weights of a tap and channel are.
 #include "dot.h"
 
 // <region>
