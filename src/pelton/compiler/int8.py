@@ -14,6 +14,7 @@ import numpy as np
 
 from pelton.backends.cpu.check import lacks
 from pelton.errors import InputError
+from pelton.ir.classes import Classes
 from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported
 from pelton.options import Options
@@ -215,11 +216,13 @@ def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine
 
     Steps of several layers count for these together. Engines whose steps were not timed decide nothing.
     """
-    clusters = _Clusters()
+    clusters = Classes[str]()
     engines = {"fp32": fp32, "int8": int8}
     for engine in engines.values():
         for step in engine.steps:
-            clusters.join(_parts(step.info.get("layers") or ()))
+            names = _parts(step.info.get("layers") or ())
+            for name in names[1:]:
+                clusters.join(name, names[0])
     sums: dict[str, dict[str, float]] = {}
     for kind, engine in engines.items():
         for step in engine.steps:
@@ -242,22 +245,6 @@ def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine
 def _parts(layers: Iterable[str]) -> list[str]:
     """The names of the nodes that these came from: merged ones are joined by +."""
     return [part for name in layers for part in name.split("+")]
-
-
-class _Clusters:
-    """Sets of names (union-find)."""
-
-    def __init__(self) -> None:
-        self._parent: dict[str, str] = {}
-
-    def find(self, name: str) -> str:
-        while (up := self._parent.get(name, name)) != name:
-            name = up
-        return name
-
-    def join(self, names: Sequence[str]) -> None:
-        for name in names[1:]:
-            self._parent[self.find(name)] = self.find(names[0])
 
 
 def race(engine: Engine, other: Engine, feed: Feed) -> float:

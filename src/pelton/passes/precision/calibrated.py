@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from pelton.ir.bounds import ANY, Bounds, value_bounds
+from pelton.ir.classes import Classes
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import F32, I8, U8, TensorType
 from pelton.ops.words import (
@@ -25,13 +26,11 @@ from pelton.ops.words import (
     sub,
     transpose,
 )
+from pelton.passes.rules.integers import MAX_TERMS, MIN_CHANNELS
 
 # Ops that give bytes from bytes of the same scale: what they read and give is quantized as one.
 SAME_SCALE = (max_pool, concat, reshape, slice_, transpose)
 SWITCHES = "pelton.int8"  # the input of a program with switches
-# Channels of a group from which on a convolution is one in integers unless it is depthwise, as in those rules.
-MIN_CHANNELS = 4
-MAX_TERMS = 1 << 15
 # How far below 0 a tensor reaches, by how far above, from where on it is quantized symmetrically.
 SYMMETRIC = 0.9
 
@@ -111,7 +110,7 @@ def quantize_layers(
     f32 where it is 0.
     """
     chosen = list(chosen)
-    same = _Classes()
+    same = Classes[Value]()
     for node in graph.nodes:
         if _shares_scale(node):
             for v in node.inputs:
@@ -128,21 +127,6 @@ def quantize_layers(
 
 def _shares_scale(node: Node) -> bool:
     return node.op in SAME_SCALE and node.output.type.dtype is F32
-
-
-class _Classes:
-    """Sets of values with one scale (union-find)."""
-
-    def __init__(self) -> None:
-        self._parent: dict[Value, Value] = {}
-
-    def find(self, v: Value) -> Value:
-        while (up := self._parent.get(v, v)) is not v:
-            v = up
-        return v
-
-    def join(self, a: Value, b: Value) -> None:
-        self._parent[self.find(a)] = self.find(b)
 
 
 class _Quantized:
