@@ -14,11 +14,12 @@ from pelton.tune.search import best_of, worth
 
 
 def found(*names):
-    """Tactics by "template:number", in this order. Of Winograd the number is the size of its tile."""
+    """Tactics by "template:number", in this order. Of Winograd the number is the size of its tile;
+    weights are in half precision unasked."""
     return [
         (
             TEMPLATES[name.partition(":")[0]],
-            Tactic(name.partition(":")[0], "isa", (("F", int(name.partition(":")[2])),)),
+            Tactic(name.partition(":")[0], "isa", (("F", int(name.partition(":")[2])), ("HALF", 1), ("LOSS", 2))),
         )
         for name in names
     ]
@@ -65,10 +66,10 @@ def test_who_wins(times, wins):
 
 def test_margins_are_those_of_inexact_tactics():
     for t in TEMPLATES.values():
-        tactics = [(t, Tactic(t.name, "isa", (("F", 4), ("N", n)))) for n in range(3)]
+        tactics = [(t, Tactic(t.name, "isa", (("F", 4), ("N", n), ("HALF", 1), ("LOSS", 2)))) for n in range(3)]
         times = {c.name: 100 - n for n, (_, c) in enumerate(tactics)}
         assert worth(tactics, times) == tactics and worth(tactics, {}) == tactics
-        assert all(0.02 <= t.margin(c) < 1 if t.inexact else t.margin(c) == 0 for _, c in tactics)
+        assert all(0.02 <= t.margin(c) < 1 if not t.is_exact(c) else t.margin(c) == 0 for _, c in tactics)
 
 
 def lstm():

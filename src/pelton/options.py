@@ -14,7 +14,7 @@ from .errors import InputError, near
 Progress = Callable[[str, int, int], "bool | None"]
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
-ON_CPUS = ("fp32", "int8")
+ON_CPUS = ("fp32", "fp16", "bf16", "int8")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class Options:
     target: "cpu" (default: the CPU here), "cpu:x86_64_v3", "cpu:x86_64_v4" or "cpu:x86_64_v4_vnni" (every CPU with
         AVX2, AVX-512, or AVX-512 VNNI), "cuda" (the GPU here; without one, sm_80 and sm_90) or "cuda:sm_80,sm_90".
         Nothing is timed if the CPU here cannot run code of the target.
-    precision: type of values between kernels: "fp32" (default), for GPUs also "fp16" and "bf16"; sums are in fp32.
+    precision: type of values between kernels: "fp32" (default), for GPUs also "fp16" and "bf16"; sums are in fp32. For
+        CPUs, "fp16" and "bf16" store weights in two bytes where reading them takes the time and a kernel was timed
+        faster so; all else is fp32, and weights that would lose more than their rounding stay so.
         "tf32", for GPUs, stores fp32 and multiplies matrices rounded to TF32 (10 bits of fraction), which tensor cores
         do at half the rate of fp16. "int8", for CPUs, computes convolutions and products by constant matrices in
         integers where that is faster and accurate enough; it needs `calibration`.
@@ -42,7 +44,8 @@ class Options:
         calibration table (see `pelton.calibration`). A fifth of the batches is kept aside to check the accuracy.
     save_calibration: file to write the calibration table to, which `calibration` takes in later builds. It is in
         TensorRT's format, which has no smallest values: signed tensors are then quantized symmetrically.
-    precision_of: pattern of layer names, as in "head.*" → "fp32" or "int8", for layers of an "int8" build.
+    precision_of: pattern of layer names, as in "head.*" → "fp32" or the precision of the build, for layers of a build
+        for CPUs in "int8", "fp16" or "bf16".
     max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
         metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
         noise power by signal power where outputs are no scores. Default: 0.01.
@@ -170,32 +173,45 @@ class Options:
                 f"precision {self.precision!r} is not available for target {self.target!r}; this version builds"
                 f" {', '.join(map(repr, ON_CPUS))} for CPUs and {', '.join(map(repr, PRECISIONS[:4]))} for GPUs"
             )
-        self._check_int8()
+        self._check_lower()
 
-    def _check_int8(self) -> None:
-        """InputError for options of INT8 that are out of range, missing, or without use."""
+    def _check_lower(self) -> None:
+        """InputError for options of INT8 and of halves that are out of range, missing, or without use."""
         if (self.precision == "int8") != (self.calibration is not None):
             raise InputError(
                 "precision 'int8' needs calibration=, inputs like those of real runs, from which scales are chosen"
                 if self.calibration is None
                 else f"calibration is of use for precision 'int8' alone, got precision {self.precision!r}; leave it out"
             )
-        for name, default in (("precision_of", None), ("metric", None), ("save_calibration", None)):
-            if getattr(self, name) is not default and self.precision != "int8":
+        for name in ("metric", "save_calibration"):
+            if getattr(self, name) is not None and self.precision != "int8":
                 raise InputError(f"{name} is of use for precision 'int8' alone, got precision {self.precision!r}")
+        if self.precision_of is not None and (self.precision not in ON_CPUS[1:] or not self.on_cpu):
+            raise InputError(
+                f"precision_of is of use for CPUs and precision {' or '.join(map(repr, ON_CPUS[1:]))}, got target"
+                f" {self.target!r} and precision {self.precision!r}"
+            )
         for pattern, precision in (self.precision_of or {}).items():
-            if not isinstance(pattern, str) or precision not in ("fp32", "int8"):
+            if not isinstance(pattern, str) or precision not in ("fp32", self.precision):
                 raise InputError(
-                    f"precision_of maps patterns of layer names to 'fp32' or 'int8', got {pattern!r}: {precision!r}"
+                    f"precision_of maps patterns of layer names to 'fp32' or {self.precision!r}, got {pattern!r}:"
+                    f" {precision!r}"
                 )
         if isinstance(self.max_drop, bool) or not isinstance(self.max_drop, (int, float)) or not self.max_drop >= 0:
             raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {self.max_drop!r}")
         if self.metric is not None and not callable(self.metric):
             raise InputError(f"metric is a function of an engine that gives a number, got {self.metric!r}")
-        if self.precision == "int8" and (self.save_tactics is not None or self.load_tactics is not None):
+        if self.save_tactics is None and self.load_tactics is None:
+            return
+        if self.precision == "int8":
             raise InputError(
                 "tactics are recorded and replayed for one program, precision 'int8' compiles several; leave out"
                 " save_tactics= and load_tactics="
+            )
+        if self.precision_of is not None:
+            raise InputError(
+                "tactics are recorded for regions, whatever their layers, which precision_of tells apart; leave it out,"
+                " or save_tactics= and load_tactics="
             )
 
     @property

@@ -92,7 +92,8 @@ def add_target(command: Any) -> None:
     command.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="type of values between layers and of products; CPUs: fp32, and int8, which needs --calibration",
+        help="type of values between layers and of products; CPUs: fp32, fp16 and bf16 (of weights), and int8, which"
+        " needs --calibration",
     )
 
 
@@ -126,7 +127,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="LAYERS=fp32",
-        help='for int8: layers to leave in fp32, by name or pattern, as in "head.*=fp32" (repeat)',
+        help='for int8, and on CPUs fp16 and bf16: layers to leave in fp32, as in "head.*=fp32" (repeat)',
     )
     group.add_argument(
         "--max-drop",

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pelton.engine.constants import length
@@ -88,6 +88,7 @@ def main(args: argparse.Namespace) -> None:
         ("copies because of layouts", meta.get("copies")),
         ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
         ("layers of the INT8 build", _precisions(meta.get("int8") or {})),
+        ("layers that may have weights in half precision", _halves(meta.get("half") or ())),
         ("fusions rejected", meta.get("fusion_refusals")),
     ):
         if found:
@@ -102,6 +103,15 @@ def _precisions(of: Mapping[str, Any]) -> list[str]:
         name = text.shortened(layer["layer"], 60)
         rows.append((name, layer["precision"], f"{layer['macs'] / 1e6:.2f}", *times, layer["reason"]))
     return text.table(rows, "llrrrl").splitlines() if len(rows) > 1 else []
+
+
+def _halves(layers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each layer whose weights may be in half precision: their type, its times, and why."""
+    rows = [("layer", "weights", "fp32", "half", "reason")]
+    for layer in layers:
+        times = [f"{layer['us'][kind]:.0f} µs" if kind in layer["us"] else "" for kind in ("fp32", "half")]
+        rows.append((text.shortened(layer["layer"], 60), layer["weights"], *times, layer["reason"]))
+    return text.table(rows, "llrrl").splitlines() if len(rows) > 1 else []
 
 
 def _libraries(steps: list[Step]) -> list[tuple[str, str]]:

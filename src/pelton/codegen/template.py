@@ -30,6 +30,7 @@ class Target:
     threads: int = 1
     libraries: tuple[tuple[str, int], ...] = ()  # names and versions of those used in timing
     tf32: bool = False  # whether products of f32 may round their operands to TF32, ten bits of mantissa
+    half: DType = F32  # the type in which weights may be stored where that is faster: F32, F16 or BF16
 
     def version(self, library: str) -> int:
         """The version of a library, 0 if it is absent."""
@@ -191,6 +192,10 @@ class Template:
     def margin(self, tactic: Tactic) -> float:
         """The part of the fastest time of smaller margins that it has to save to be worth its error; 0 if exact."""
         return 0.02 if self.inexact else 0.0
+
+    def stored(self, tactic: Tactic) -> DType:
+        """The type of packed weights that are f32 in the region."""
+        return F32
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         """The kernel that computes the region in these layouts."""

@@ -12,6 +12,7 @@ from pelton.plan.placed import Task
 from pelton.tune.search import Choice
 from pelton.tune.packed_weights import Packing
 
+from . import half_weights
 from .compilation import Compilation
 
 
@@ -30,6 +31,7 @@ def meta(c: Compilation) -> dict[str, Any]:
         "layouts": c.layouts,
         "chains": [*c.fused.chains, *c.lowered.launches],
         "host_steps": host_steps(c.lowered.scheduled),
+        "half": half_weights.report(c.lowered.placed, c.lowered.choices, c.target, options.precision_of or {}),
         "weights": _weights([choice.packing for choice in c.lowered.choices.values()]),
         "model": {k: v for k, v in asdict(c.imported.info).items() if k != "path"},
         "forms": c.imported.forms,

@@ -23,7 +23,7 @@ from pelton.passes.precision.widen import is_narrow
 from pelton.plan import fuse, layout_search, lower, memory_limits, place, region
 from pelton.tune import candidates, chains, layout_costs, replay, search
 
-from . import about, targets
+from . import about, half_weights, targets
 from .compilation import Compilation, Lowered
 
 log = logging.getLogger("pelton.build")
@@ -158,7 +158,8 @@ def _tune(c: Compilation) -> Compilation:
     if c.recorded is not None:
         every_tactic = max(search.MAX_TACTICS.values())
         return replace(c, choices=select(None, max_tactics=every_tactic, among=c.recorded.among))
-    return replace(c, choices=select(c.timing, max_tactics=search.MAX_TACTICS[c.options.level]))
+    among = half_weights.override(c.placed, c.options)
+    return replace(c, choices=select(c.timing, max_tactics=search.MAX_TACTICS[c.options.level], among=among))
 
 
 def _lower(c: Compilation) -> Compilation:

@@ -93,6 +93,14 @@ def digest(task: Task) -> str:
     return hashlib.sha256(task_key(task).encode()).hexdigest()[:32]
 
 
+def _digest_among(task: Task, pool: Found, found: Mapping[str, Found]) -> str:
+    """The key of a task, and another one where an equal task has other candidates: weights decide about some."""
+    d = first = digest(task)
+    while d in found and found[d] != pool:
+        d = hashlib.sha256(f"{first} {d}".encode()).hexdigest()[:32]
+    return d
+
+
 def select(
     placed: Placed,
     target: Target,
@@ -108,18 +116,20 @@ def select(
     Equal tasks are searched once; without a clock the first guess is taken. alternatives: how many more kernels each
     choice may have. among: filters the candidates of a task.
     """
-    digests = {i: digest(t) for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)}
-    tasks = {d: placed.tasks[i] for i, d in digests.items()}
-    found: dict[str, Found] = {}
-    for d, task in tasks.items():
-        found[d] = among(task, candidates(task.region, task.layouts, target, strict, max_tactics))
-        if not found[d] and task.region.title() == "copy":
+    digests, tasks, found = dict[int, str](), dict[str, Task](), dict[str, Found]()
+    for i, task in enumerate(placed.tasks):
+        if not isinstance(task.what, Region):
+            continue
+        pool = among(task, candidates(task.region, task.layouts, target, strict, max_tactics))
+        if not pool and task.region.title() == "copy":
             raise BuildError(
                 f"no kernel copies {task.region.output.type} to another layout, which is needed here; cast it to"
                 " another element type"
             )
-        if not found[d]:
+        if not pool:
             raise AssertionError(f"no template runs {task.region.title()} in the layouts it was given")
+        d = digests[i] = _digest_among(task, pool, found)
+        tasks[d], found[d] = task, pool
     if timing is not None:
         timing.tune(tasks, found)
     times: dict[str, dict[str, int]] = {d: timing.cache.get(d) if timing is not None else {} for d in found}

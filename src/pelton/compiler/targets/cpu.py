@@ -13,6 +13,7 @@ from pelton.codegen.c.toolchain import ClangCompiler, compiler_id
 from pelton.codegen.template import Target
 from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
+from pelton.ir.types import BF16, F16, F32, DType
 from pelton.options import Options
 from pelton.plan.placed import Placed
 from pelton.backends.cpu.check import check_runs_here, lacks
@@ -23,6 +24,8 @@ from pelton.tune.timing_cache import template_hash
 from pelton.tune.measure import CpuBench, weight_traffic
 
 from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
+
+HALVES: Mapping[str, DType] = {"fp16": F16, "bf16": BF16}  # by precision
 
 log = logging.getLogger("pelton.build")
 
@@ -99,7 +102,12 @@ def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
     of = ISAS[isa]
     return (
         Target(
-            isa=isa, lanes=of.lanes, registers=of.registers, threads=options.threads or cpu.default_threads(), **sizes
+            isa=isa,
+            lanes=of.lanes,
+            registers=of.registers,
+            threads=options.threads or cpu.default_threads(),
+            half=HALVES.get(options.precision, F32),
+            **sizes,
         ),
         machine,
     )

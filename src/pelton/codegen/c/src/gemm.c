@@ -1,9 +1,12 @@
 // Matrix product C[b, m, n] = A[b, m, :] · B[b, :, n]: A read in place row by row, B in panels of NR columns
-// (packed at build time, or here into scratch where it is not constant), K in blocks that keep a panel in L1.
+// (packed at build time, or here into scratch where it is not constant), K in blocks that keep a panel in L1. Packed
+// panels may be in half precision.
 #include "product.h"
 
 // <region>
 enum : idx { BATCH = 1, M = 37, N = 40, K = 19, AR = 19, PACKED = 1, BK = 40, BN = 1 };
+typedef float weight;
+enum : idx { HALF = 0 };
 #define A_AT(b) ((b) * M * K)
 #define B_AT(b) 0
 typedef struct { float *y; } tail;
@@ -14,7 +17,7 @@ AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y
 enum : idx { MR = 6, NV = 2, MB = 48, NB = 32, KC = 384 };
 // </tactic>
 
-enum : idx { NR = NV * VL };
+enum : idx { NR = NV * VL, WIDTH = sizeof(weight) };
 #define MBS ((M + MB - 1) / MB)
 #define NBS ((N + NB - 1) / NB)
 #define BLOCKED (K > KC)
@@ -34,12 +37,12 @@ enum : idx { M_VARIES = 0, TILES = ((M < MB ? M : MB) + MR - 1) / MR };
 // One tile of `rows` × NR: its part of the sum from k0 on, `kn` long; the last part goes through the tail. A panel
 // comes from memory once and is used by all tiles of a block: each prefetches its part of the next one, `step` bytes
 // with every column.
-AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, const float *p, float *part, idx kn,
-             bool first, bool last, idx b, idx m, idx n, const float *next, idx step) {
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, const weight *p, float *part, idx kn,
+             bool first, bool last, idx b, idx m, idx n, const char *next, idx step) {
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
-    if (KC <= CHAIN + CHAIN / 2 || K <= CHAIN) product_of(false, rows, NV, A, AR, p, kn, acc, next, step);
-    else long_product(rows, NV, A, AR, p, kn, acc, next, step);
+    if (KC <= CHAIN + CHAIN / 2 || K <= CHAIN) product_of(HALF, rows, NV, A, AR, p, kn, acc, next, step);
+    else long_product_of(HALF, rows, NV, A, AR, p, kn, acc, next, step);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             vf32 x = acc[i * NV + j];
@@ -74,30 +77,33 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
     float *part = scratch, *packed = part + (BLOCKED ? MB * NB : 0);
-    const idx step = STREAMED ? (4 * NR + TILES - 1) / TILES : 0;
+    const idx step = STREAMED ? (WIDTH * NR + TILES - 1) / TILES : 0;
     idx packed_for = -1;
     for (idx t = begin; t < end; t++) {
         const idx mb = t % MBS, nb = t / MBS % NBS, b = t / (MBS * NBS);
         const idx m0 = mb * MB, m1 = m0 + MB < M ? m0 + MB : M, n0 = nb * NB, n1 = n0 + NB < N ? n0 + NB : N;
-        const float *A = (const float *)a[0].p + A_AT(b), *B = (const float *)a[1].p + B_AT(b);
+        const float *A = (const float *)a[0].p + A_AT(b);
+        const weight *B = (const weight *)a[1].p + B_AT(b);
         if (!PACKED) {
-            if (packed_for != t / MBS) pack(a, B, packed, n0, n1); // consecutive tiles share their columns
+            // consecutive tiles share their columns
+            if (packed_for != t / MBS) pack(a, (const float *)B, packed, n0, n1);
             packed_for = t / MBS;
-            B = packed - n0 * K;
+            B = (const weight *)(packed - n0 * K);
         }
         for (idx k0 = 0; k0 == 0 || k0 < K; k0 += KC) { // once even where K is 0
             const idx kn = k0 + KC < K ? KC : K - k0;
             const bool first = k0 == 0, last = k0 + kn == K;
             for (idx n = n0; n < n1; n += NR) {
-                const float *p = B + n * K + k0 * NR;
-                const float *next = n + NR < n1 ? p + K * NR : last ? B + n1 * K : B + n0 * K + (k0 + KC) * NR;
+                const weight *p = B + n * K + k0 * NR;
+                const weight *then = n + NR < n1 ? p + K * NR : last ? B + n1 * K : B + n0 * K + (k0 + KC) * NR;
+                const char *next = (const char *)then;
                 float *row = part + (n - n0) * MB;
                 if (M_VARIES && STREAMED && M >= 24 && M < MB)
-                    for (idx i = (M / MR) * kn * step; i < 4 * kn * NR; i += 64)
-                        __builtin_prefetch((const char *)next + i, 0, 2);
+                    for (idx i = (M / MR) * kn * step; i < WIDTH * kn * NR; i += 64)
+                        __builtin_prefetch(next + i, 0, 2);
                 idx m = m0;
                 if (N % NR == 0 || n + NR <= N) {
-                    for (; m + MR <= m1; m += MR, next += kn * step / 4)
+                    for (; m + MR <= m1; m += MR, next += kn * step)
                         tile(MR, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n, next,
                              step);
                     if (m < m1)

@@ -7,8 +7,8 @@ enum : idx { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 
              LINEAR_BEFORE_RESET = 0, GATES_T = 456, GATES_B = 114, B_D = 19, H_D = 76, H_B = 19, Y_T = 152, Y_D = 76,
              Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
-#define HALF 0
 typedef float weight;
+enum : idx { HALF = 0 };
 typedef struct { const weight *r; const float *gates, *b, *h; float *y, *last_h, *own; } operands;
 AI operands open(const args *a) {
     return (operands){ .r = a[0].p, .gates = a[1].p, .b = a[2].p, .h = a[3].p, .y = a[4].p, .last_h = a[5].p };

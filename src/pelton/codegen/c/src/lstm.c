@@ -10,10 +10,10 @@ enum : idx { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 
              INPUT_FORGET = 0, GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19, P_D = 57,
              Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
 #define CLIP 0.f
-#define HALF 0
 #define BYTES 0
 #define MOST 32767
 typedef float weight;
+enum : idx { HALF = 0 };
 typedef struct { const weight *r; const float *gates, *h, *c, *p; float *y, *last_h, *last_c, *own; } operands;
 AI operands open(const args *a) {
     return (operands){ .r = a[0].p, .gates = a[1].p, .h = a[2].p, .c = a[3].p, .p = a[4].p,

@@ -4,14 +4,16 @@
 
 enum : idx { FAR = 1 << 16 }; // so many weights come from L3 or from memory: they are prefetched
 
-// Weights are f32, or f16 where reading them is what takes the time.
-AI vf32 weights_at(bool half, const void *panel, idx i) {
+// Weights are f32 or, where reading them is what takes the time, halves.
+enum : idx { HALF_F16 = 1, HALF_BF16 = 2 };
+AI vf32 weights_at(int half, const void *panel, idx i) {
+    if (half == HALF_BF16) return ld_bf16((const bf16 *)panel + i);
     return half ? ld_f16((const f16 *)panel + i) : ld_f32((const float *)panel + i);
 }
 
 // One column of `a` times one row of the panel. The fewer of both are loaded first and stay in registers: the opposite
 // spills.
-AI void column(bool half, int rows, int vectors, const float *a, idx stride, const void *panel, idx row, vf32 *acc) {
+AI void column(int half, int rows, int vectors, const float *a, idx stride, const void *panel, idx row, vf32 *acc) {
     if (rows < vectors) {
         vf32 x[rows];
         unroll (int i = 0; i < rows; i++) x[i] = bc_f32(a[i * stride]);
@@ -36,7 +38,7 @@ enum : idx { UNROLLED = 4 };
 
 // acc[rows][vectors] += n columns of `a`, whose rows are `stride` apart, times n rows of the panel. Meanwhile memory
 // from `next` on is prefetched, `step` bytes per column.
-AI void product_of(bool half, int rows, int vectors, const float *a, idx stride, const void *panel, idx n, vf32 *acc,
+AI void product_of(int half, int rows, int vectors, const float *a, idx stride, const void *panel, idx n, vf32 *acc,
                    const void *next, idx step) {
     idx k = 0;
     if (rows * vectors >= 8) {
@@ -50,7 +52,7 @@ AI void product_of(bool half, int rows, int vectors, const float *a, idx stride,
 }
 
 AI void product(int rows, int vectors, const float *a, idx stride, const float *panel, idx n, vf32 *acc) {
-    product_of(false, rows, vectors, a, stride, panel, n, acc, 0, 0);
+    product_of(0, rows, vectors, a, stride, panel, n, acc, 0, 0);
 }
 
 // Sums of more terms than this are split into partial sums: the rounding error grows with the longest chain of
@@ -60,15 +62,20 @@ enum : idx { CHAIN = 256 };
 enum : idx { MAX_ACCUMULATORS = 32 };
 
 // As product_of, for any length.
-AI void long_product(int rows, int vectors, const float *a, idx stride, const float *panel, idx n, vf32 *acc,
-                     const void *next, idx step) {
+AI void long_product_of(int half, int rows, int vectors, const float *a, idx stride, const void *panel, idx n,
+                        vf32 *acc, const void *next, idx step) {
     for (idx k = 0; k < n; k += CHAIN) {
         vf32 part[MAX_ACCUMULATORS];
         unroll (int i = 0; i < rows * vectors; i++) part[i] = bc_f32(0);
-        product_of(false, rows, vectors, a + k, stride, panel + k * vectors * VL, k + CHAIN < n ? CHAIN : n - k, part,
-                   (const char *)next + k * step, step);
+        product_of(half, rows, vectors, a + k, stride, (const char *)panel + k * vectors * VL * (half ? 2 : 4),
+                   k + CHAIN < n ? CHAIN : n - k, part, (const char *)next + k * step, step);
         unroll (int i = 0; i < rows * vectors; i++) acc[i] += part[i];
     }
+}
+
+AI void long_product(int rows, int vectors, const float *a, idx stride, const float *panel, idx n, vf32 *acc,
+                     const void *next, idx step) {
+    long_product_of(0, rows, vectors, a, stride, panel, n, acc, next, step);
 }
 
 // A vector of a row with `left` more elements, zero past its end.

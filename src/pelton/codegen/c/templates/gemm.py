@@ -15,6 +15,7 @@ from pelton.plan.region import Region
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
 from pelton.codegen.grid import Grid, all_f32, is_constant, ceil_div, fits_grid, grid_of, register_tiles, tail_rejection
+from pelton.codegen.c.halves import weight_text
 from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
@@ -131,7 +132,7 @@ class Gemm(Template):
         p = MatrixProduct(region, layouts)
         node, grid = p.node, p.grid
         nr = tactic["NV"] * target.lanes
-        packed = is_constant(region, p.b)
+        packed, stored = is_constant(region, p.b), self.stored(tactic)
         if node.op.name == "convolution":
             x = grid_of(p.a.type.shape, "pixels")
             a_strides = layouts[p.a]
@@ -162,6 +163,7 @@ class Gemm(Template):
         end = tail(region, layouts, grid, (node.output,), first=2, bias=p.bias, unit=target.lanes)
         block = (
             constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
+            + weight_text(tactic, stored)
             + macro("A_AT(b)", a_at)
             + macro("B_AT(b)", b_at)
             + end.text
@@ -176,13 +178,18 @@ class Gemm(Template):
             if node.op.name == "convolution":
                 weights = Packed(
                     (p.b,),
-                    f"panels{nr}t",
+                    f"panels{nr}t{stored.value}",
                     panels,
                     lambda out: pack_panels(array.reshape(array.shape[0], array.shape[1]).T, out),
+                    stored,
                 )
             else:
                 weights = Packed(
-                    (p.b,), f"panels{nr}", (*array.shape[:-2], *panels), lambda out: pack_panels(array, out)
+                    (p.b,),
+                    f"panels{nr}{stored.value}",
+                    (*array.shape[:-2], *panels),
+                    lambda out: pack_panels(array, out),
+                    stored,
                 )
         operands, tiles = (p.a, weights, *end.operands), p.batch * mbs * nbs
         return kernel("gemm.c", region, tactic, block, operands, tiles, scratch=scratch)

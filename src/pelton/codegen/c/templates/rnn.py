@@ -8,17 +8,19 @@ import numpy as np
 
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import F16, F32, U8, DType
+from pelton.ir.types import BF16, F16, F32, U8, DType
 from pelton.plan.layout import Layouts, Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
-from pelton.codegen.c.emit import constants, kernel, memory_type
+from pelton.codegen.c.emit import constants, kernel
+from pelton.codegen.c.halves import UNASKED, HalfWeights, weight_text, with_halves
 from pelton.codegen.grid import all_f32, is_constant, ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
 TRIAL_STEPS = 32
-MAX_ERROR = 5e-4  # a quarter of the error that an output may have
+# In f16 a quarter of the error that an output may have; bf16 rounds eight times as much.
+MAX_ERRORS = {F16: 5e-4, BF16: 4e-3}
 _ERRORS: dict[tuple, float] = {}  # per layer, since templates are asked repeatedly
 
 Tiles = tuple[tuple[int, int], ...]  # (rows of the batch, vectors of units) in registers
@@ -52,7 +54,6 @@ class Recurrent(Template):
 
     dynamic = True  # time and batch; the number of hidden units is that of the weights
     without_tail = True
-    weights: DType = F32
 
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
@@ -138,9 +139,8 @@ class Recurrent(Template):
         read = [name for name in roles if name not in written]
         if "activation" in node.attrs:
             text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
-        text += f"#define HALF {int(weights.dtype is F16)}\n#define BYTES {int(weights.dtype is U8)}\n"
+        text += f"#define BYTES {int(weights.dtype is U8)}\n" + weight_text(tactic, weights.dtype)
         text += f"#define MOST {min(2**15 - 1, (2**31 - 1) // (127 * hidden))}  // of a state in i16\n"
-        text += f"typedef {memory_type(weights.dtype)} weight;\n"
         text += (
             f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float"
             f" *{', *'.join([*written, 'own'])}; }} operands;\n"
@@ -161,35 +161,48 @@ class Recurrent(Template):
         )
 
 
-class HalfWeights(Recurrent):
-    """Recurrent weights in half precision: each step reads all of them, from a cache slower than the arithmetic."""
+class HalfRecurrent(HalfWeights, Recurrent):
+    """Recurrent weights in half precision: each step reads all of them, from a cache slower than the arithmetic.
 
-    inexact = True
-    weights = F16
+    Also where the build does not ask for it, if outputs hardly change and much time is saved.
+    """
 
-    def margin(self, tactic: Tactic) -> float:
-        return 0.1  # its error is a hundred times that of Winograd
+    fewest = 1
+
+    def half_operand(self, region: Region) -> tuple[Value, int]:
+        return region.anchor.inputs[1], 1
 
     def node_rejection(self, region: Region) -> str | None:
-        """Weights need a large one among them: below 2⁻¹⁴ the steps between halves no longer shrink."""
         if reason := super().node_rejection(region):
             return reason
-        if not is_constant(region, region.anchor.inputs[1]):
-            return "the recurrent weights are not constant"
-        weights = region.body.constants[region.anchor.inputs[1]]
-        largest = float(np.abs(weights).max())
-        if not 2**-6 <= largest <= 2**15:
-            return f"weights up to {largest:.2g} would lose more than the rounding of halves"
-        loss = rounding_error(region.anchor, weights)
-        return None if loss <= MAX_ERROR else f"its outputs would be off by {loss:.1e} after {TRIAL_STEPS} steps"
+        return None if is_constant(region, region.anchor.inputs[1]) else "the recurrent weights are not constant"
+
+    def half_type(self, region: Region, target: Target) -> tuple[DType, int] | None:
+        if (found := super().half_type(region, target)) is not None or target.half is not F32:
+            return found
+        return None if self.rounding_rejection(region, F16) is not None else (F16, UNASKED)
+
+    def rounding_rejection(self, region: Region, dtype: DType) -> str | None:
+        if reason := super().rounding_rejection(region, dtype):
+            return reason
+        error = rounding_error(region.anchor, region.body.constants[region.anchor.inputs[1]], dtype)
+        within = error <= MAX_ERRORS[dtype]
+        return None if within else f"its outputs would be off by {error:.1e} after {TRIAL_STEPS} steps"
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        found = self.half_type(region, target)
+        if found is not None:
+            for tactic in super().tactics(region, layouts, target):
+                yield with_halves(tactic, *found)
 
 
-def rounding_error(node: Node, weights: np.ndarray) -> float:
-    """The error of a layer's outputs, relative to the largest, with recurrent weights rounded to halves.
+def rounding_error(node: Node, weights: np.ndarray, dtype: DType) -> float:
+    """The error of a layer's outputs, relative to the largest, with recurrent weights rounded to a type.
 
     On normal gates: layers that amplify their states amplify the error, too.
     """
-    key = node.op.name, tuple(sorted(node.attrs.items())), weights.shape, zlib.crc32(np.ascontiguousarray(weights).data)
+    checked = zlib.crc32(np.ascontiguousarray(weights).data)
+    key = node.op.name, tuple(sorted(node.attrs.items())), weights.shape, checked, dtype
     if key not in _ERRORS:
         directions, width, hidden = weights.shape
         gates = np.random.default_rng(0).standard_normal((TRIAL_STEPS, 1, directions * width))
@@ -199,7 +212,7 @@ def rounding_error(node: Node, weights: np.ndarray) -> float:
         ]
         exact, rounded = (
             node.op.reference(gates, w.astype(np.float64), *rest, **node.attrs)[0]
-            for w in (weights, weights.astype(np.float16))
+            for w in (weights, weights.astype(dtype.numpy))
         )
         _ERRORS[key] = float(np.abs(rounded - exact).max() / max(np.abs(exact).max(), 1e-30))
     return _ERRORS[key]
@@ -213,16 +226,16 @@ class Lstm(Recurrent):
     def registers(self, region: Region, rows: int) -> Tiles:
         return tiles_for(rows, ((1, 2), (1, 3), (1, 1)), ((2, 1),), ((3, 1), (2, 1)))
 
-    def packed(self, region: Region, width: int) -> Packed:
+    def packed(self, region: Region, width: int, stored: DType) -> Packed:
         """The weights, in blocks of so many units."""
         r = region.anchor.inputs[1]
         array, (directions, _, hidden) = region.body.constants.get(r), r.type.shape
         return Packed(
             (r,),
-            f"lstm{width}{self.weights.value}",
+            f"lstm{width}{stored.value}",
             (directions, ceil_div(hidden, width), hidden, 4, width),
             lambda out: pack_recurrent(array, out),
-            self.weights,
+            stored,
         )
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -230,7 +243,7 @@ class Lstm(Recurrent):
         gates, r, h, c, p = node.inputs
         y, last_h, last_c = node.outputs
         width = tactic["UV"] * target.lanes
-        weights, blocks = self.packed(region, width), ceil_div(r.type.shape[2], width)
+        weights, blocks = self.packed(region, width, self.stored(tactic)), ceil_div(r.type.shape[2], width)
         peepholes = not is_constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         read = layouts if peepholes else Layouts({v: s for v, s in layouts.items() if v is not p})
@@ -248,7 +261,7 @@ class Lstm(Recurrent):
 
 
 @template
-class LstmHalf(HalfWeights, Lstm):
+class LstmHalf(HalfRecurrent, Lstm):
     name = "lstm_half"
 
 
@@ -267,15 +280,15 @@ class Gru(Recurrent):
         gates, r, b, h = node.inputs
         linear, width = node.attrs["linear_before_reset"], tactic["UV"] * target.lanes
         directions, _, hidden = r.type.shape
-        array, cut = region.body.constants.get(r), 2 * hidden
+        array, cut, stored = region.body.constants.get(r), 2 * hidden, self.stored(tactic)
         padded = ceil_div(hidden, 2 * width) * 2 * width
         if linear:
             weights = Packed(
                 (r,),
-                f"gru{width}{self.weights.value}",
+                f"gru{width}{stored.value}",
                 (directions, ceil_div(hidden, width), hidden, 3, width),
                 lambda out: pack_recurrent(array, out),
-                self.weights,
+                stored,
             )
         else:
 
@@ -286,10 +299,10 @@ class Gru(Recurrent):
 
             weights = Packed(
                 (r,),
-                f"gru{width}+{2 * width}{self.weights.value}",
+                f"gru{width}+{2 * width}{stored.value}",
                 (directions, hidden * (2 * ceil_div(hidden, width) * width + padded)),
                 pack,
-                self.weights,
+                stored,
             )
         roles = dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1])
         return self.recurrent(
@@ -306,7 +319,7 @@ class Gru(Recurrent):
 
 
 @template
-class GruHalf(HalfWeights, Gru):
+class GruHalf(HalfRecurrent, Gru):
     name = "gru_half"
 
 
@@ -322,18 +335,18 @@ class Rnn(Recurrent):
         node = region.anchor
         gates, r, h = node.inputs
         width, (directions, _, hidden) = tactic["UV"] * target.lanes, r.type.shape
-        array, blocks = region.body.constants.get(r), ceil_div(hidden, width)
+        array, blocks, stored = region.body.constants.get(r), ceil_div(hidden, width), self.stored(tactic)
         weights = Packed(
             (r,),
-            f"rnn{width}{self.weights.value}",
+            f"rnn{width}{stored.value}",
             (directions, blocks, hidden, 1, width),
             lambda out: pack_recurrent(array, out),
-            self.weights,
+            stored,
         )
         roles = dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1])
         return self.recurrent("rnn.c", region, layouts, tactic, weights, roles, 2 * tactic["BB"] * blocks * width)
 
 
 @template
-class RnnHalf(HalfWeights, Rnn):
+class RnnHalf(HalfRecurrent, Rnn):
     name = "rnn_half"

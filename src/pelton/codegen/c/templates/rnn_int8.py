@@ -6,12 +6,12 @@ import zlib
 
 import numpy as np
 
-from pelton.ir.types import U8
+from pelton.ir.types import U8, DType
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.grid import ceil_div, is_constant
-from pelton.codegen.template import Packed, Target, template
+from pelton.codegen.template import Packed, Tactic, Target, template
 
 from .rnn import Lstm, Tiles, tiles_for
 
@@ -27,7 +27,9 @@ class LstmBytes(Lstm):
     sums are whole numbers."""
 
     name = "lstm_bytes"
-    weights = U8
+
+    def stored(self, tactic: Tactic) -> DType:
+        return U8
 
     def node_rejection(self, region: Region) -> str | None:
         if reason := super().node_rejection(region):
@@ -47,7 +49,7 @@ class LstmBytes(Lstm):
             if tactic["BB"] * ceil_div(hidden, width) * width <= MAX_STATES:
                 yield tactic
 
-    def packed(self, region: Region, width: int) -> Packed:
+    def packed(self, region: Region, width: int, stored: DType) -> Packed:
         r = region.anchor.inputs[1]
         directions, _, hidden = r.type.shape
         found = in_bytes(region.body.constants[r])

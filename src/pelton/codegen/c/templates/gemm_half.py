@@ -1,0 +1,37 @@
+"""Matrix products of few rows whose constant panels are in half precision, which halves what they wait for."""
+
+from __future__ import annotations
+
+from pelton.ir.graph import Value
+from pelton.ops.words import matmul
+from pelton.plan.layout import Layouts
+from pelton.plan.region import Region
+
+from pelton.codegen.grid import is_constant
+from pelton.codegen.c.halves import HalfWeights, with_halves
+from pelton.codegen.product import MatrixProduct
+from pelton.codegen.template import Target, template
+
+from .gemm import Gemm
+
+MAX_ROWS = 64  # with more, products wait for arithmetic
+
+
+@template
+class GemmHalf(HalfWeights, Gemm):
+    name = "gemm_half"
+
+    def node_rejection(self, region: Region) -> str | None:
+        if reason := super().node_rejection(region):
+            return reason
+        return None if is_constant(region, region.anchor.inputs[1]) else "the weights are not constant"
+
+    def half_operand(self, region: Region) -> tuple[Value, int]:
+        return region.anchor.inputs[1], -1 if region.anchor.op is matmul else 0
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        p = MatrixProduct(region, layouts)
+        found = self.half_type(region, target)
+        if found is not None and p.m <= MAX_ROWS:
+            for tactic in super().tactics(region, layouts, target):
+                yield with_halves(tactic, *found)

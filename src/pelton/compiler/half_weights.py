@@ -1,0 +1,98 @@
+"""Layers whose weights may be in half precision: which the caller decided about, and what became of each."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pelton.codegen.c.halves import HalfWeights
+from pelton.codegen.template import Tactic, Target, templates
+from pelton.errors import InputError
+from pelton.ir.types import F32
+from pelton.options import Options
+from pelton.plan.placed import Placed, Task
+from pelton.plan.region import Region
+from pelton.tune.candidates import template_rejection
+from pelton.tune.search import Choice, Found
+
+
+def override(placed: Placed, options: Options) -> Callable[[Task, Found], Found]:
+    """A filter of candidates by `precision_of`: layers in fp32 round no weights, others round theirs wherever a kernel
+    can. InputError for a pattern that names no layer with a kernel."""
+    given = (options.precision_of or {}) if options.precision in ("fp16", "bf16") else {}
+    regions = [t.region for t in placed.tasks if isinstance(t.what, Region)]
+    for pattern in given:
+        if not any(_matches(pattern, r) for r in regions):
+            known = [name for r in regions if _variants(r, "") for name in r.layers][:3]
+            raise InputError(
+                f"precision_of names {pattern!r}, which is no layer with a kernel; those that may have weights in"
+                f" {options.precision} are such as {', '.join(known) or 'none'}"
+            )
+
+    def among(task: Task, found: Found) -> Found:
+        asked = _asked(task.region, given)
+        if asked is None:
+            return found
+        rounding = [(t, c) for t, c in found if t.stored(c) is not F32 and not t.is_exact(c)]
+        if asked == "fp32":
+            return [pair for pair in found if pair not in rounding]
+        return rounding or found
+
+    return among
+
+
+def report(
+    placed: Placed, choices: Mapping[int, Choice], target: Target, precision_of: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """For each region whose weights a kernel could read in half precision: the type that they have, why, and the
+    microseconds with weights in fp32 and in halves, where timed."""
+    rows = []
+    for i, choice in choices.items():
+        region = placed.tasks[i].region
+        variants = _variants(region, target.isa)
+        if not variants:
+            continue
+        stored = choice.template.stored(choice.tactic).value
+        times = _times(choice, target)
+        asked = _asked(region, precision_of)
+        if asked is not None:
+            reason = "as asked for"
+        elif stored != "f32":
+            reason = "exact" if choice.template.is_exact(choice.tactic) else "faster"
+        elif "half" in times:
+            reason = "not faster"
+        elif target.half is not F32 and (found := variants[0].rounding_rejection(region, target.half)):
+            reason = found
+        else:
+            continue
+        names = ["+".join(region.layers) or region.title(), stored, reason]
+        rows.append(dict(zip(("layer", "weights", "reason"), names)) | {"us": times})
+    return rows
+
+
+def _variants(region: Region, isa: str) -> list[HalfWeights]:
+    """The templates that could read this region's weights in half precision."""
+    found = (t for t in templates(isa).values() if isinstance(t, HalfWeights))
+    return [t for t in found if template_rejection(t, region) is None]
+
+
+def _times(choice: Choice, target: Target) -> dict[str, float]:
+    """The least microseconds of its kernels with weights in fp32 and in half precision."""
+    found: dict[str, float] = {}
+    for name, ns in choice.times.items():
+        tactic = Tactic.parse(name)
+        kind = "fp32" if templates(target.isa)[tactic.template].stored(tactic) is F32 else "half"
+        found[kind] = min(found.get(kind, float("inf")), round(ns / 1e3, 1))
+    return found
+
+
+def _asked(region: Region, given: Mapping[str, str]) -> str | None:
+    """What the last pattern that names a layer of the region asks for."""
+    return next((given[p] for p in reversed(list(given)) if _matches(p, region)), None)
+
+
+def _matches(pattern: str, region: Region) -> bool:
+    """Whether a pattern names a layer: merged ones are joined by +."""
+    names = [n for layer in region.layers for n in (layer, *layer.split("+"))]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)

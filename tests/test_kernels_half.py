@@ -1,0 +1,199 @@
+"""Kernels that read weights in half precision, which weights they may round, and what builds make of that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_harness import Case, check, declare, program, walk
+from onnx import helper
+from onnx_models import model
+
+import pelton
+from pelton.codegen.c.halves import exact_type, loss, rejection
+from pelton.ir.types import BF16, F16
+from pelton.tune.timing_cache import TimingCache
+
+DTYPES = {"fp16": F16, "bf16": BF16}
+
+
+def normal(*shape, scale=1.0, seed=1):
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def halves(*shape):
+    """Weights that f16 holds as they are."""
+    return normal(*shape).astype(np.float16).astype(np.float32)
+
+
+def brains(*shape):
+    """Weights that bf16 holds as they are, and f16 does not."""
+    return normal(*shape, scale=2.0**20).astype(BF16.numpy).astype(np.float32)
+
+
+def pointwise(bias, *then):
+    return [("s", "add", f"y {bias}"), ("out", *then)]
+
+
+CONV = dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=1)
+declare(
+    "gemm_half",
+    Case(
+        "row",
+        program(
+            ("y", "matmul", "a b"), *pointwise("c", "tanh", "s"), a="f32[1, 131]", b=halves(131, 127), c="f32[127]"
+        ),
+    ),
+    Case("bf16", program(("y", "matmul", "a b"), a="f32[3, 7, 500]", b=brains(500, 37))),
+    Case("stacked", program(("y", "matmul", "a b"), a="f32[3, 5, 74]", b=halves(3, 74, 75))),
+    Case("long", program(("y", "matmul", "a b"), a="f32[61, 1030]", b=halves(1030, 83))),
+    Case(
+        "pixels",
+        program(
+            ("y", "convolution", "x w b", CONV),
+            *pointwise("z", "relu", "s"),
+            x="f32[2, 131, 3, 5]",
+            w=halves(127, 131, 1, 1),
+            b=normal(127),
+            z="f32[2, 127, 3, 5]",
+        ),
+        dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1)),
+    ),
+)
+
+
+@pytest.mark.parametrize("template, case", walk("gemm_half"))
+def test_against_the_reference(template, case):
+    check(template, case)
+
+
+@pytest.mark.parametrize(
+    "array, dtype",
+    [
+        (halves(70, 1001), F16),
+        (brains(70, 1001), BF16),
+        (normal(70, 1001), None),
+        (np.float32([0, -0.0, 65504, 2.0**-24, -3 * 2.0**-24, 2.0**-14]), F16),
+        (np.float32([2.0**-25]), BF16),
+        (np.float32([65536]), BF16),
+        (np.float32([65505]), None),
+        (np.float32([1.5 * 2.0**-24 + 1]), None),
+        (np.where(np.arange(70_000) == 69_999, np.float32(1.0001), np.float32(1)), None),
+    ],
+)
+def test_the_type_that_holds_weights_as_they_are(array, dtype):
+    assert exact_type(array) is dtype
+    if dtype is not None:
+        np.testing.assert_array_equal(array.astype(dtype.numpy).astype(np.float32), array)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_the_loss_of_rounding(axis):
+    """Of each output: one whose weights are all subnormal halves is off, one that is nothing beside others is not."""
+    w = normal(301, 97)
+    assert 2.0**-14 < loss(w, axis, F16) < 2.0**-11 < loss(w, axis, BF16) < 2.0**-8
+    assert rejection(w, axis, F16) is None and rejection(w, axis, BF16) is None
+    rows = np.moveaxis(w, axis, 0)
+    rows[5] *= 2.0**-16
+    assert "too small for f16" in rejection(w.copy(), axis, F16) and rejection(w.copy(), axis, BF16) is None
+    rows[5] *= 2.0**-20
+    assert rejection(w.copy(), axis, F16) is None
+    rows[3, 4] = 70_000
+    assert "exceed f16" in rejection(w.copy(), axis, F16) and rejection(w.copy(), axis, BF16) is None
+
+
+def layers(*weights):
+    """Products one after the other, of a few rows."""
+    nodes = [
+        helper.make_node("MatMul", [f"x{k}" if k else "x", f"w{k}"], [f"x{k + 1}"], f"fc{k}")
+        for k in range(len(weights))
+    ]
+    given = {f"w{k}": w for k, w in enumerate(weights)}
+    return model(nodes, {"x": f"f32[3, {len(weights[0])}]"}, [f"x{len(weights)}"], given)
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Times by the name of a template: tactics of gemm take 100, those of halves what is asked for."""
+    put = TimingCache.put
+
+    def pretend(half):
+        price = {"gemm": 100, "gemm_half": half}
+        monkeypatch.setattr(
+            TimingCache,
+            "put",
+            lambda self, d, times: put(self, d, {n: price.get(n.partition(":")[0], ns) for n, ns in times.items()}),
+        )
+
+    return pretend
+
+
+def run(engine, seed=0):
+    x = normal(*engine.shapes()["x"], seed=seed)
+    return x, next(iter(engine.run({"x": x}).values()))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_weights_are_rounded_where_it_was_timed_faster(precision, timed, tmp_path):
+    timed(97)
+    w, dtype = normal(151, 137, scale=0.1), DTYPES[precision]
+    options = dict(level=1, threads=1, cache_dir=tmp_path)
+    engine = pelton.build(layers(w), precision=precision, **options)
+    (row,) = engine.meta["half"]
+    assert (row["layer"], row["weights"], row["reason"]) == ("fc0", dtype.value, "faster")
+    x, y = run(engine)
+    rounded = w.astype(dtype.numpy).astype(np.float64)
+    np.testing.assert_allclose(y, x.astype(np.float64) @ rounded, rtol=0, atol=1e-5)
+    assert np.abs(y - x.astype(np.float64) @ w).max() > 1e-5
+    timed(99)
+    for more in (dict(precision=precision, timing_cache=tmp_path / "other.json"), dict(precision="fp32")):
+        engine = pelton.build(layers(w), **{**options, **more})
+        x, y = run(engine)
+        np.testing.assert_allclose(y, x.astype(np.float64) @ w, rtol=0, atol=1e-5)
+        assert [row["reason"] for row in engine.meta["half"]] == (["not faster"] if "timing_cache" in more else [])
+
+
+def test_each_of_two_equal_layers_has_the_weights_that_it_can(timed, tmp_path):
+    """The first does not fit f16; the second is exact, also for fp32."""
+    timed(50)
+    first, second = normal(130, 130, scale=1e-6), halves(130, 130)
+    first[7, 7] = 70_000
+    found = {}
+    for precision in ("fp16", "fp32"):
+        engine = pelton.build(layers(first, second), precision=precision, level=1, threads=1, cache_dir=tmp_path)
+        x, y = run(engine)
+        want = x.astype(np.float64) @ first @ second
+        np.testing.assert_allclose(y, want, rtol=0, atol=1e-6 * np.abs(want).max())
+        found[precision] = [(row["layer"], row["weights"], row["reason"]) for row in engine.meta["half"]]
+    assert found["fp16"] == [("fc0", "f32", "weights up to 7e+04 exceed f16"), ("fc1", "f16", "exact")]
+    assert found["fp32"] == [("fc1", "f16", "exact")]
+
+
+def test_layers_by_name(timed, tmp_path):
+    timed(150)
+    w = [normal(130, 130, scale=0.1, seed=k) for k in range(3)]
+    given = {"fc*": "fp16", "fc1": "fp32"}
+    options = dict(precision="fp16", level=1, threads=1, cache_dir=tmp_path)
+    engine = pelton.build(layers(*w), precision_of=given, **options)
+    assert [(row["weights"], row["reason"]) for row in engine.meta["half"]] == [
+        (kind, "as asked for") for kind in ("f16", "f32", "f16")
+    ]
+    with pytest.raises(
+        pelton.InputError, match="precision_of names 'head', which is no layer .* such as fc0, fc1, fc2"
+    ):
+        pelton.build(layers(*w), precision_of={"head": "fp32"}, **options)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(precision_of={"x": "bf16"}), "precision_of maps patterns of layer names to 'fp32' or 'fp16'"),
+        (dict(precision="fp32", precision_of={"x": "fp32"}), "precision_of is of use for CPUs and precision 'fp16'"),
+        (dict(target="cuda:sm_90", precision_of={"x": "fp32"}), "precision_of is of use for CPUs"),
+        (dict(precision_of={"x": "fp32"}, save_tactics="t.json"), "tactics are recorded for regions"),
+        (dict(strict=True), "strict keeps all arithmetic as in the model"),
+        (dict(metric=len), "metric is of use for precision 'int8' alone"),
+    ],
+)
+def test_options_that_make_no_sense(options, message):
+    with pytest.raises(pelton.InputError, match=message):
+        pelton.Options(**{"precision": "fp16", **options})
