@@ -45,6 +45,25 @@ def test_places_and_angles_and_what_becomes_an_integer_are_not_rounded():
     assert kinds["boxes"] is kinds["angles"] is DType.F32 and DType.F16 in kinds.values()
 
 
+def test_sums_of_integers_are_not_rounded_before_they_are_scaled():
+    graph = parse("""graph main(%x: u8[3, 700], %z: f32[1]) {
+        %w = constant i8[700, 5]  %s = constant f32[5]
+        %y = matmul(%x, %w) {accumulate=i32}
+        %f = cast(%y) {to=f32}
+        %g = sub(%f, %z)
+        %a = mul(%g, %s)
+        %b = add(%a, %s)
+        return %b }""")
+    w, s = graph.constants
+    graph = graph.replace(constants={w: np.full((700, 5), 127, np.int8), s: np.float32([1, 2, 3, 4, 5]) * 1e-5})
+    feeds = {"x": np.full((3, 700), 255, np.uint8), "z": np.float32([1e5])}
+    low = lower_precision(graph, DType.F16)
+    np.testing.assert_allclose(evaluate(low, feeds)["b"], evaluate(graph, feeds)["b"], rtol=1e-3)
+    kinds = {v.name: v.type.dtype for node in low.nodes for v in node.outputs}
+    assert kinds["f"] is kinds["g"] is kinds["a"] is DType.F32 and DType.F16 in kinds.values()
+    assert {v.type.dtype for v in low.constants if v.type.shape == (5,)} == {DType.F16, DType.F32}  # no cast in a run
+
+
 def test_weights_of_tf32_are_the_nearest():
     graph = parse("""graph main(%x: f32[2, 3, 5, 5], %a: f32[4, 6]) {
         %w = constant f32[4, 3, 3, 3]  %b = constant f32[4]  %m = constant f32[6, 6]

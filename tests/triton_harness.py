@@ -36,10 +36,11 @@ class Memory:
         self.name = {"bool": "uint8"}.get(array.dtype.name, array.dtype.name)
         if not computable(DType.of(array)):
             kind = self.name = f"uint{8 * array.dtype.itemsize}"
-        self.first = 8 + sum((d - 1) * -s for d, s in zip(array.shape, strides) if s < 0)
+        around = max(8, 16 // array.itemsize)  # elements: a multiple of 16 bytes
+        self.first = around + sum((d - 1) * -s for d, s in zip(array.shape, strides) if s < 0)
         size = span(array.shape, tuple(map(abs, strides)))
         poison = np.full(
-            size + 16, np.float32(POISON.get(np.dtype(kind).kind, 77)) if self.name != "bfloat16" else np.nan
+            size + 2 * around, np.float32(POISON.get(np.dtype(kind).kind, 77)) if self.name != "bfloat16" else np.nan
         )
         flat = poison.astype(array.dtype if self.name == "bfloat16" else kind)
         self.array, self.shape, self.strides = flat.view(kind), array.shape, strides

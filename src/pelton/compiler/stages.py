@@ -219,7 +219,7 @@ STAGES = (
     ),
     Stage(
         "optimize",
-        "applies rewrite rules and folds; first, on CPUs, quantized products use integers; the rest, and halves, f32",
+        "applies rewrite rules and folds; first, quantized products use integers; the rest, and on CPUs halves, f32",
         _optimize,
         True,
     ),

@@ -20,14 +20,16 @@ BOXES = 800
 BEGIN = 2500
 
 
-def products(bm: int, target: Target, f32: bool = False, precision: int = 0) -> float:
-    """Products that a multiprocessor makes in a cycle. An H100 makes 2,048 of half floats with tiles of 64 rows and
-    more and half of that with smaller ones, an A100 1,024; of TF32 half as many, of which an f32 takes three (precision
-    1) or one (2). Other units make those of f32 themselves (0), 128 and 64 of them. Kernels reach three quarters."""
+def products(bm: int, target: Target, size: int = 2, precision: int = 0) -> float:
+    """Products that a multiprocessor makes in a cycle of factors of `size` bytes. An H100 makes 2,048 of half floats
+    with tiles of 64 rows and more and half of that with smaller ones, an A100 1,024; of bytes twice as many; of TF32
+    half as many, of which an f32 takes three (precision 1) or one (2). Other units make those of f32 themselves (0),
+    128 and 64 of them. Kernels reach three quarters."""
     new = target.isa.startswith("sm_9")
-    if f32 and not precision:
+    if size == 4 and not precision:
         return 0.75 * (128 if new else 64)
-    return 0.75 * (2048 if new and bm >= 64 else 1024) / ((6, 2)[precision - 1] if f32 else 1)
+    each = {4: (6, 2)[precision - 1], 2: 1, 1: 0.5}[size]
+    return 0.75 * (2048 if new and bm >= 64 else 1024) / each
 
 
 def waves(
@@ -46,15 +48,14 @@ def waves(
     return ceil_div(each, beside) * (steps * step + BEGIN + beside * end)
 
 
-def cycles(tactic: Tactic, count: int, k: int, f32: bool, boxes: bool, target: Target) -> float:
-    """Cycles for so many tiles, each a sum over k. boxes: operands are fetched by the units for that. Programs of a
-    tactic that is PERSISTENT, one on each multiprocessor, make one tile after the other; those of a STREAM share the
-    steps of all tiles, and the last one at each tile adds up its parts."""
+def cycles(tactic: Tactic, count: int, k: int, size: int, boxes: bool, target: Target) -> float:
+    """Cycles for so many tiles, each a sum over k, of factors of `size` bytes. boxes: operands are fetched by the units
+    for that. Programs of a tactic that is PERSISTENT, one on each multiprocessor, make one tile after the other; those
+    of a STREAM share the steps of all tiles, and the last one at each tile adds up its parts."""
     chosen = dict(tactic.params)
     bm, bn, bk, warps, stages = (chosen[name] for name in ("BM", "BN", "BK", "WARPS", "STAGES"))
-    size = 4 if f32 else 2
     piece, steps, end, joins = (bm + bn) * bk * size, ceil_div(k, bk), bm * bn * size / BYTES, 0.0
-    busy = bm * bn * bk / products(bm, target, f32, chosen["PRECISION"]) * (1 if boxes else ADDRESSED) + STEP
+    busy = bm * bn * bk / products(bm, target, size, chosen["PRECISION"]) * (1 if boxes else ADDRESSED) + STEP
     held = 32 * warps * min(255, 48 + bm * bn // (32 * warps))
     programs = chosen.get("STREAM", 0) or (min(count, target.threads) if chosen.get("PERSISTENT") else count)
     if chosen.get("STREAM"):

@@ -14,6 +14,7 @@ class LibraryTemplate(Template):
     """A template that goes by the library's name. One tactic for each algorithm that is timed; none is a guess."""
 
     dynamic = False
+    multiplies_bytes = False
     timed_only = True
 
     def describe(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:

@@ -154,8 +154,8 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
 
 
 def precision(options: Options) -> frozenset[str]:
-    """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts."""
-    return frozenset({options.precision, "quantized", "recurrent", "widen"})
+    """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts, and i8 weights."""
+    return frozenset({options.precision, "integers", "bytes", "quantized", "recurrent", "widen"})
 
 
 @contextmanager

@@ -23,6 +23,11 @@ def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     return rewrite(graph, rules("integers", "quantized_moves"), report)
 
 
+def in_bytes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """Weights of these products as i8, where some exceed it."""
+    return rewrite(graph, rules("narrow_weights"), report)
+
+
 def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Conversions to and from few bits as arithmetic in f32, and with them the products that stayed between these."""
     wide = {v for n in graph.nodes if n.op.dequantizes for v in n.outputs}
@@ -60,6 +65,7 @@ def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 # Before all other rules, which then see f32 and sums of integers.
 FIRST: tuple[tuple[str, PrecisionPass], ...] = (
     ("integers", in_integers),
+    ("bytes", in_bytes),
     ("quantized", quantized_in_f32),
     ("halves", wide_halves),
 )

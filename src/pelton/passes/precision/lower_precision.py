@@ -7,14 +7,14 @@ import numpy as np
 
 from pelton.ir.builder import Builder
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
-from pelton.ir.types import F32, DType
+from pelton.ir.types import F32, I32, DType
 from pelton.ops import get
 
 
 def lower_precision(graph: Graph, dtype: DType) -> Graph:
     """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype`
     stays in f32, between two casts, and so do steps of the onnx package; so do places, angles and what becomes an
-    integer, and what these are computed of element by element.
+    integer, and what these are computed of element by element, and sums of integers until they are scaled.
 
     Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the
     largest number become that number. Values that stand for those of the program keep their names, outputs behind the
@@ -23,14 +23,19 @@ def lower_precision(graph: Graph, dtype: DType) -> Graph:
     b = Builder(graph.name)
     taken = {v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))}
     kept: dict[Value, Value] = {}
+    exact_constants: dict[Value, np.ndarray] = {}
     for v in graph.inputs:
         kept[v] = b.input(v.type, v.name)
     exact = _exact(graph)
     for v, array in graph.constants.items():
         rounds = v.type.dtype is F32 and v not in exact
         kept[v] = b.constant(_round_to(array, dtype) if rounds else array, v.name)
+        if v in exact:
+            exact_constants[kept[v]] = array
 
     def cast(v: Value, to: DType, name: str = "") -> Value:
+        if v in exact_constants and v.type.dtype is not to:
+            return b.constant(_round_to(exact_constants[v], to), name or fresh(v))
         return v if v.type.dtype is to else b.emit(get("cast"), (v,), {"to": to}, names=[name or fresh(v)])[0]
 
     def fresh(v: Value) -> str:
@@ -74,12 +79,25 @@ def _place(node: Node) -> int | None:
 
 def _exact(graph: Graph) -> set[Value]:
     """Values of f32 that stay so."""
-    found: set[Value] = set()
+    found = _sums(graph)
     for node in reversed(graph.nodes):
         spreads = not found.isdisjoint(node.outputs) and (
             node.op.kind == "pointwise" or node.op.kind == "structured" and node.op.flops is None
         )
         found.update(v for i, v in enumerate(node.inputs) if v.type.dtype is F32 and (spreads or i == _place(node)))
+    return found
+
+
+def _sums(graph: Graph) -> set[Value]:
+    """Sums of integers as f32, which are too large for f16, until the first factor makes numbers of them; and that."""
+    found, sums = set[Value](), set[Value]()
+    for node in graph.nodes:
+        if node.op.product and node.attrs.get("accumulate") is I32:
+            sums.update(node.outputs)
+        elif node.op.kind == "pointwise" and not sums.isdisjoint(node.inputs):
+            found.update(v for v in (*node.inputs, *node.outputs) if v.type.dtype is F32)
+            if node.op is not get("mul") or node.output.type.dtype is not F32:
+                sums.update(node.outputs)
     return found
 
 

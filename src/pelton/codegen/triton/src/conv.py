@@ -1,5 +1,6 @@
-"""Convolutions as matrix products: rows are pixels, sums run over the taps of a filter and channels. So are transposed
-ones, by phases: pixels that are congruent modulo the strides are reached by the same taps."""
+"""Convolutions as matrix products: rows are pixels, sums, in f32 or of bytes in i32, run over the taps of a filter and
+channels. So are transposed ones, by phases: pixels that are congruent modulo the strides are reached by the same
+taps."""
 
 import triton
 import triton.language as tl
@@ -32,6 +33,9 @@ TRANSPOSED, DOWN, RIGHT, COMMON_H, COMMON_W, TURN_H, TURN_W = (tl.constexpr(x) f
 WHOLE, PLANES, DESCRIBED = tl.constexpr(True), tl.constexpr(False), tl.constexpr(False)
 SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
 ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
+# of bytes: u8 lose 128, so that sums lack what stands in the slot MISSING; images are padded with PAD, or with what
+# stands in the slot PADDING, unless that is 0
+INTEGERS, SHIFTED, MISSING, PAD, PADDING = (tl.constexpr(x) for x in (False, False, 2, 0, 0))
 
 
 @triton.jit
@@ -40,6 +44,7 @@ def finish(x0, b, r, c, rows, cols, a):
 
 
 # </region>
+KIND = tl.constexpr(tl.int32 if INTEGERS.value else tl.float32)
 
 
 @triton.jit
@@ -55,15 +60,22 @@ def reached(at, tap, size, taps, stride, dilation, common, turn):
 
 
 @triton.jit
+def complete(sums, r, c, rows, cols, a):
+    if SHIFTED:
+        sums += tl.load(a[MISSING] + c, mask=cols, other=0)
+    finish(sums, 0, r, c, rows, cols, a)
+
+
+@triton.jit
 def write(acc, r, o, rows, there, a):
     """Sums of outputs from `o` on, of which so many are there."""
     c = tl.arange(0, WIDE)[None, :]
     if WIDE < BN:
         low, high = halves(acc, BM, BN)
-        finish(low, 0, r, o + c, rows, c < there, a)
-        finish(high, 0, r, o + WIDE + c, rows, c < there - WIDE, a)
+        complete(low, r, o + c, rows, c < there, a)
+        complete(high, r, o + WIDE + c, rows, c < there - WIDE, a)
     else:
-        finish(acc, 0, r, o + c, rows, c < there, a)
+        complete(acc, r, o + c, rows, c < there, a)
 
 
 @triton.jit
@@ -100,7 +112,11 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
     x = a[0] + (n * XN + top * XH + left * XW + group * C * XC)[:, None]
     w = a[1] + (part * OUT + o) * K_STEP
     k = tl.arange(0, BK)
-    acc = tl.zeros((BM, BN), tl.float32)
+    acc = tl.zeros((BM, BN), KIND)
+    if PADDING:
+        pad = tl.load(a[PADDING])
+    else:
+        pad = PAD
     for start in range(first, until, BK):
         # u taps down and v across; each division is by itself, so that Triton sees which places lie together
         place = start + k
@@ -138,16 +154,16 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             there = there[:, None]
             if DEEP != C:
                 there = there & (c + k[None, :] < C)
-            pixels = tl.load(x + (down_by * XH + right_by * XW + (c + k[None, :]) * XC), mask=there, other=0)
+            pixels = tl.load(x + (down_by * XH + right_by * XW + (c + k[None, :]) * XC), mask=there, other=pad)
             taps = tl.load(w + place[:, None], mask=cols, other=0)
         else:
             known = place < DOWN * RIGHT * DEEP
             y, z = top[:, None] + down_by[None, :], left[:, None] + right_by[None, :]
             there = rows[:, None] & known[None, :] & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-            pixels = tl.load(x + (down_by * XH + right_by * XW + c * XC)[None, :], mask=there, other=0)
+            pixels = tl.load(x + (down_by * XH + right_by * XW + c * XC)[None, :], mask=there, other=pad)
             taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=0)
-        pixels, taps = nearest(pixels, ROUND_A), nearest(taps, ROUND_B)
-        acc = tl.dot(pixels, taps, acc, input_precision=MODE)
+        pixels, taps = less_128(nearest(pixels, ROUND_A), SHIFTED), nearest(taps, ROUND_B)
+        acc = tl.dot(pixels, taps, acc, input_precision=MODE, out_dtype=KIND)
     r, o = ((n * OH + p) * OW + q)[:, None], group * OUT + j * BN
     if STREAM:
         if one == last:
@@ -156,7 +172,7 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             for side in tl.static_range(0, BN, WIDE):
                 at = side + tl.arange(0, WIDE)[None, :]
                 sums = joined(one, last, places(BM, BN, side, WIDE), BM * BN, a[SUMS])
-                finish(sums, 0, r, o + at, rows[:, None], at < OUT - j * BN, a)
+                complete(sums, r, o + at, rows[:, None], at < OUT - j * BN, a)
     else:
         write(acc, r, o, rows[:, None], OUT - j * BN, a)
 

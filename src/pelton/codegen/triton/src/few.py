@@ -1,4 +1,5 @@
-"""Products of few rows with a matrix, as sums: nothing but the speed at which the matrix is read counts."""
+"""Products of few rows with a matrix, as sums in f32, or of bytes in i32: nothing but the speed at which the matrix is
+read counts."""
 
 import triton
 import triton.language as tl
@@ -17,6 +18,7 @@ from scalars import *
 
 # <region>
 M, N, K, AK, BK_STEP = (tl.constexpr(x) for x in (1, 768, 768, 1, 1))
+INTEGERS = tl.constexpr(False)
 
 
 @triton.jit
@@ -35,6 +37,7 @@ def finish(x0, b, r, c, rows, cols, a):
 
 
 # </region>
+KIND = tl.constexpr(tl.int32 if INTEGERS.value else tl.float32)
 
 
 @triton.jit
@@ -45,10 +48,10 @@ def KERNEL(a):
     r, c = tl.arange(0, ROWS)[:, None].to(INDEX), tile % across * BN + tl.arange(0, BN)
     rows, cols = r < M, c < N
     x, w = a[0] + a_at(b, r, 0, a), a[1] + b_at(b, 0, c[:, None], a)
-    acc = tl.zeros((ROWS, BN), tl.float32)
+    acc = tl.zeros((ROWS, BN), KIND)
     for start in tl.range(0, K, BK, num_stages=AHEAD):
         k = start + tl.arange(0, BK)[None, :].to(INDEX)
-        left = tl.load(x + k * AK, mask=rows & (k < K), other=0).to(tl.float32)
-        right = tl.load(w + k * BK_STEP, mask=cols[:, None] & (k < K), other=0).to(tl.float32)
+        left = tl.load(x + k * AK, mask=rows & (k < K), other=0).to(KIND)
+        right = tl.load(w + k * BK_STEP, mask=cols[:, None] & (k < K), other=0).to(KIND)
         acc += tl.sum(left[:, None, :] * right[None, :, :], 2)
     finish(acc, b, r, c[None, :], rows, cols[None, :], a)

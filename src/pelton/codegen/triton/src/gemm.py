@@ -1,5 +1,5 @@
-"""Matrix products C[b, m, n] = A[b, m, k] · B[b, k, n], summed in f32; operands lie in any strides, or are copied as
-tiles by the TMA of an H100."""
+"""Matrix products C[b, m, n] = A[b, m, k] · B[b, k, n], summed in f32, or of bytes in i32; operands lie in any strides,
+or are copied as tiles by the TMA of an H100."""
 
 import triton
 import triton.language as tl
@@ -31,6 +31,8 @@ K = tl.constexpr(256)
 AK = tl.constexpr(1)
 BK_STEP = tl.constexpr(256)
 EVEN = tl.constexpr(True)
+# of bytes: u8 lose 128, so that sums lack what stands in the slot MISSING
+INTEGERS, SHIFTED, MISSING = tl.constexpr(False), tl.constexpr(False), tl.constexpr(2)
 # what programs of a stream tell each other, among the pointers
 SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
 ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
@@ -54,6 +56,14 @@ def finish(x0, b, r, c, rows, cols, a):
 
 
 # </region>
+KIND = tl.constexpr(tl.int32 if INTEGERS.value else tl.float32)
+
+
+@triton.jit
+def complete(sums, b, r, c, a):
+    if SHIFTED:
+        sums += tl.load(a[MISSING] + c, mask=c < N, other=0)
+    finish(sums, b, r, c, r < M, c < N, a)
 
 
 @triton.jit
@@ -69,16 +79,16 @@ def write(acc, b, i, j, a):
     r, c = i + tl.arange(0, BM)[:, None], j + tl.arange(0, WIDE)[None, :]
     if WIDE < BN:
         left, right = halves(acc, BM, BN)
-        finish(left, b, r, c, r < M, c < N, a)
-        finish(right, b, r, c + WIDE, r < M, c + WIDE < N, a)
+        complete(left, b, r, c, a)
+        complete(right, b, r, c + WIDE, a)
     else:
-        finish(acc, b, r, c, r < M, c < N, a)
+        complete(acc, b, r, c, a)
 
 
 @triton.jit
 def summed(x, w, b, i, j, begin, end, a):
     """A tile's products from one place of the sums to another."""
-    acc = tl.zeros((BM, BN), tl.float32)
+    acc = tl.zeros((BM, BN), KIND)
     if DESCRIBED:
         for start in range(begin, end, BK):
             left = x.load([i.to(tl.int32), start])
@@ -86,7 +96,8 @@ def summed(x, w, b, i, j, begin, end, a):
                 right = w.load([j.to(tl.int32), start]).T
             else:
                 right = w.load([start, j.to(tl.int32)])
-            acc = tl.dot(left, right, acc, input_precision=MODE)
+            left = less_128(left, SHIFTED)
+            acc = tl.dot(left, right, acc, input_precision=MODE, out_dtype=KIND)
     else:
         r, c = i + tl.arange(0, BM)[:, None], j + tl.arange(0, BN)[None, :]
         rows, cols = r < M, c < N
@@ -100,8 +111,8 @@ def summed(x, w, b, i, j, begin, end, a):
             else:
                 left = tl.load(x, mask=rows & (k[None, :] < K - start), other=0)
                 right = tl.load(w, mask=cols & (k[:, None] < K - start), other=0)
-            left, right = nearest(left, ROUND_A), nearest(right, ROUND_B)
-            acc = tl.dot(left, right, acc, input_precision=MODE)
+            left, right = less_128(nearest(left, ROUND_A), SHIFTED), nearest(right, ROUND_B)
+            acc = tl.dot(left, right, acc, input_precision=MODE, out_dtype=KIND)
             x += BK * AK
             w += BK * BK_STEP
     return acc
@@ -127,7 +138,7 @@ def streamed(program, x, w, a):
             r = i + tl.arange(0, BM)[:, None]
             for left in tl.static_range(0, BN, WIDE):
                 c = j + left + tl.arange(0, WIDE)[None, :]
-                finish(joined(one, last, places(BM, BN, left, WIDE), BM * BN, a[SUMS]), b, r, c, r < M, c < N, a)
+                complete(joined(one, last, places(BM, BN, left, WIDE), BM * BN, a[SUMS]), b, r, c, a)
 
 
 @triton.jit

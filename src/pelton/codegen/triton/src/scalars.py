@@ -73,7 +73,7 @@ def parted(acc, at, size, program, one, last, sums, arrived):
 @triton.jit
 def joined(one, last, at, size, sums):
     """Some of a tile's elements: all parts of the sums, in the order of the programs that made them."""
-    total = (at * 0).to(tl.float32)
+    total = (at * 0).to(sums.dtype.element_ty)
     for program in tl.range(one, last + 1, num_stages=4):  # several are on their way
         total += tl.load(sums + (2 * program + (program == one)) * size + at, cache_modifier=".cg")
     return total
@@ -85,6 +85,14 @@ def nearest(x, wanted: tl.constexpr):
     point, as it does with factors."""
     if wanted:  # half of the last bit that stays; infinities and NaN stay
         x += (x.to(tl.uint32, bitcast=True) & 0xFF800000).to(tl.float32, bitcast=True) * 2.0**-11
+    return x
+
+
+@triton.jit
+def less_128(x, wanted: tl.constexpr):
+    """u8 less 128, as i8, which tensor cores multiply."""
+    if wanted:
+        x = (x ^ 128).to(tl.int8, bitcast=True)
     return x
 
 

@@ -20,6 +20,8 @@ H, W, OH, OW = tl.constexpr(14), tl.constexpr(14), tl.constexpr(14), tl.constexp
 KH, KW, SH, SW, DH, DW, PT, PL = (tl.constexpr(x) for x in (3, 3, 1, 1, 1, 1, 1, 1))
 XN, XH, XW, XC = tl.constexpr(12544), tl.constexpr(896), tl.constexpr(64), tl.constexpr(1)
 FIRST_ROW, FIRST_COLUMN, END_ROW, END_COLUMN = tl.constexpr(0), tl.constexpr(0), tl.constexpr(14), tl.constexpr(14)
+# what images are padded with for filters: PAD, or what stands in the slot PADDING, unless that is 0
+PAD, PADDING = tl.constexpr(0), tl.constexpr(0)
 AT_ONCE, MEANS, FILTERED, NEUTRAL, KIND = (tl.constexpr(x) for x in (9, False, False, float("-inf"), tl.float32))
 
 
@@ -41,7 +43,13 @@ def with_tap(u, v, acc, count, x, top, left, c, inside, a):
     """What is joined so far, joined with what lies under one place of the window; and how many places count."""
     y, z = top + u * DH, left + v * DW
     there = inside & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-    here = tl.load(x + (u * DH * XH + v * DW * XW), mask=there, other=NEUTRAL).to(KIND)
+    if not FILTERED:
+        pad = NEUTRAL
+    elif PADDING:
+        pad = tl.load(a[PADDING])
+    else:
+        pad = PAD
+    here = tl.load(x + (u * DH * XH + v * DW * XW), mask=there, other=pad).to(KIND)
     if FILTERED:
         # one for each pixel: threads have eight channels of both, or Triton
         taps = tl.broadcast_to(a[1] + ((u * KW + v) * W_STEP + c), here.shape)

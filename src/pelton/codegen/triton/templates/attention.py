@@ -81,8 +81,8 @@ class TritonAttention(attention.Attention):
                 # past registers (as found by compiling for both generations), or shared memory
                 continue
             held = threads * min(255, 48 + bm * (bn + dv) // threads)
-            for precision in precisions(self.wide(h), target):
-                busy = bm * bn * ((d + dv) / products(bm, target, self.wide(h), precision) + OTHERS) + STEP
+            for precision in precisions(each, target):
+                busy = bm * bn * ((d + dv) / products(bm, target, each, precision) + OTHERS) + STEP
                 takes = waves(
                     h.batch * ceil_div(h.sq, bm),
                     ceil_div(h.sk, bn),

@@ -10,7 +10,7 @@ import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import F32
+from pelton.ir.types import F32, I32
 from pelton.codegen.c.templates.images import WindowGeometry, window_geometry
 from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, gpu_template
@@ -19,6 +19,7 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import ALIGNED, kernel, tail
+from .integers import is_shifted, missing_sums, padding, pads_with_zero, sums_bytes
 from .product import TensorCoreTemplate, keep_likely, pixel_grid, tf32_rounding, stream_counts, tiles, workspaces
 from pelton.codegen.triton.cost import cycles
 
@@ -47,7 +48,7 @@ class PackedFilters:
 
     def __init__(self, region: Region, layouts: Layouts, tactic: Tactic):
         node, s, bk = region.anchor, window_geometry(region), tactic["BK"]
-        x, self.w, _ = node.inputs
+        x, self.w = node.inputs[:2]
         self.s, self.array, self.group = s, region.body.constants.get(self.w), node.attrs["group"]
         self.transposed = node.op.name == "conv_transpose"
         self.out, self.c = s.oc // self.group, s.c // self.group
@@ -75,7 +76,8 @@ class PackedFilters:
             self.right = ceil_div(self.before + s.kw, step) * step
         self.k = self.down * self.right * self.deep
         # rows begin at multiples of 16 bytes
-        self.step = self.k if self.array is None else ceil_div(self.k, 8) * 8
+        whole = max(8, ALIGNED // self.w.type.dtype.size)
+        self.step = self.k if self.array is None else ceil_div(self.k, whole) * whole
 
     @cached_property
     def taps(self) -> tuple[list[list[int]], list[list[int]]]:
@@ -151,7 +153,7 @@ class TritonConvolution(TensorCoreTemplate):
 
     def sizes_rejection(self, region: Region) -> str | None:
         node = region.anchor
-        x, w, _ = node.inputs
+        x, w = node.inputs[:2]
         if x.type.rank not in (3, 4):
             return "not one or two spatial axes"
         if not is_known(*w.type.shape):
@@ -179,7 +181,7 @@ class TritonConvolution(TensorCoreTemplate):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s, node = window_geometry(region), region.anchor
-        group, f32 = node.attrs["group"], node.inputs[0].type.dtype is F32
+        group, size = node.attrs["group"], node.inputs[0].type.dtype.size
         phases = s.sh * s.sw if node.op.name == "conv_transpose" else 1
         boxes = described(region, layouts, target)
         padded = group == 1 and is_constant(region, node.inputs[1])
@@ -187,7 +189,7 @@ class TritonConvolution(TensorCoreTemplate):
         yield from (
             t
             for _, t in sorted(
-                estimate_tactics(s, s.oc // group, group, phases, f32, boxes, rows, padded, target),
+                estimate_tactics(s, s.oc // group, group, phases, size, boxes, rows, padded, target),
                 key=lambda pair: pair[0],
             )
         )
@@ -213,7 +215,7 @@ class TritonConvolution(TensorCoreTemplate):
             return None
 
         def least(rows: tuple[int, int] | None) -> float:
-            found = estimate_tactics(s, s.oc // group, group, 1, False, True, rows, group == 1, target)
+            found = estimate_tactics(s, s.oc // group, group, 1, x.type.dtype.size, True, rows, group == 1, target)
             return min((cycles for cycles, _ in found), default=math.inf)
 
         return layout if least(padded_extent(region, layouts)) < least(None) else None
@@ -223,20 +225,25 @@ class TritonConvolution(TensorCoreTemplate):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s, f = region.anchor, window_geometry(region), PackedFilters(region, layouts, tactic)
-        x, _, bias = node.inputs
+        x, bias = node.inputs[0], node.inputs[2]
         rows, columns = (ceil_div(s.oh, s.sh), ceil_div(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
         if tactic["FLAT"]:
             rows, columns = padded_extent(region, layouts)
         end = tail(region, layouts, pixel_grid(node.output.type.shape), (node.output,), first=2, add=bias)
         boxes = bool(tactic["PICTURES"] or tactic["FLAT"]) and described(region, layouts, target)
-        operands: tuple[Value | Packed | KernelWorkspace, ...] = (x, f.operand, *end.operands)
+        missing, (around, pad) = missing_sums(region), padding(node, 2 + len(end.operands))
+        operands: tuple[Value | Packed | KernelWorkspace, ...] = (x, f.operand, *end.operands, *around, *missing)
         sizes = dict(
+            INTEGERS=sums_bytes(node),
+            SHIFTED=is_shifted(region),
+            MISSING=len(operands) - 1,
             ROWS=rows,
             COLUMNS=columns,
             XC=layouts[x][1],
             DESCRIBED=boxes,
             SUMS=len(operands),
             ARRIVED=len(operands) + 1,
+            **pad,
             **f.sizes(),
             **s.sizes(layouts[x]),
             **tf32_rounding(region, tactic, x, node.inputs[1]),
@@ -252,7 +259,7 @@ class TritonConvolution(TensorCoreTemplate):
         )
         count = f.phases * f.group * high * ceil_div(f.out, tactic["BN"])
         if tactic["STREAM"]:
-            operands += workspaces(tactic)
+            operands += workspaces(tactic, I32 if sums_bytes(node) else F32)
             count = minimum(count * ceil_div(f.down * f.right * f.deep, tactic["BK"]), tactic["STREAM"])
         return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
 
@@ -262,13 +269,13 @@ def estimate_tactics(
     out: int,
     group: int,
     phases: int,
-    f32: bool,
+    size: int,
     boxes: bool,
     whole: tuple[int, int] | None,
     padded: bool,
     target: Target,
 ) -> list[tuple[float, Tactic]]:
-    """Tactics for so many outputs of a group, with their estimated cycles.
+    """Tactics for so many outputs of a group, of factors of `size` bytes, with their estimated cycles.
 
     boxes: whether images can be loaded as boxes; whole: rows and columns of an image with its zero padding, if taps are
     rows at a constant distance; padded: whether filters have zeros for channels in boxes that do not exist or belong to
@@ -280,7 +287,7 @@ def estimate_tactics(
             rows, times = s.n, phases * group * area
         else:
             rows, times = s.n * (math.prod(whole) if flat else area), phases * group
-        for t in tiles("conv", taps * c, c, f32, target):
+        for t in tiles("conv", taps * c, c, size, target):
             if (images or flat) and (t["BM"] < MANY or not padded and c % t["BK"]):
                 continue
             if not (images or flat) and (t["BK"] > DEEPEST or t["BM"] * t["BN"] > SUMS * 32 * t["WARPS"]):
@@ -291,7 +298,7 @@ def estimate_tactics(
                 Tactic(t.template, t.isa, (*t.params, ("PICTURES", images), ("FLAT", flat), ("STREAM", n)))
                 for n in (0, *stream_counts(count, k // t["BK"], target))
             )
-            found += keep_likely([(cycles(way, count, k, f32, bool(images or flat), target), way) for way in ways])
+            found += keep_likely([(cycles(way, count, k, size, bool(images or flat), target), way) for way in ways])
     return found
 
 
@@ -325,13 +332,14 @@ def padded_extent(region: Region, layouts: Layouts) -> tuple[int, int] | None:
 
 def described(region: Region, layouts: Layouts, target: Target) -> bool:
     """Whether the units of the GPU that fetch boxes of memory can do so with the images: the last axis without gaps,
-    the others at multiples of 16 bytes."""
+    the others at multiples of 16 bytes, zeros around."""
     x = region.anchor.inputs[0]
     n, c, *space = layouts[x]
     step = ALIGNED // x.type.dtype.size
     return (
         all(int(isa[3:]) >= 90 for isa in target.isa.split(","))
-        and x.type.dtype.size == 2
+        and x.type.dtype.size in (1, 2)
+        and pads_with_zero(region.anchor)
         and c == 1
         and all(d // step * step == d and bounds(d)[0] > 0 for d in (n, *space))
     )

@@ -35,6 +35,7 @@ class TritonIm2col(TritonConvolution):
     name = "im2col"
     anchors = ("convolution",)
     dynamic = False
+    multiplies_bytes = False
 
     def sizes_rejection(self, region: Region) -> str | None:
         node = region.anchor
@@ -59,7 +60,7 @@ class TritonIm2col(TritonConvolution):
         if target.isa != "sm_90" or target.version("triton") < GLUON or not described(region, layouts, target):
             return
         taps, c, out, found = s.kh * s.kw, s.c // group, s.oc // group, []
-        for t in tiles(self.name, taps * c, c, False, target):
+        for t in tiles(self.name, taps * c, c, 2, target):
             deep = ceil_div(c, t["BK"]) * t["BK"]
             if t["BK"] * 2 > MAX_ROW or t["BM"] < ROWS * t["WARPS"] // 4 or deep > WASTE * c or group > 1 and deep > c:
                 continue
@@ -71,7 +72,7 @@ class TritonIm2col(TritonConvolution):
                 else ()
             )
             ways = (Tactic(t.template, t.isa, (*t.params, ("STREAM", n))) for n in (0, *shared))
-            found += keep_likely([(cycles(way, count, taps * deep, False, True, target) - BOXES, way) for way in ways])
+            found += keep_likely([(cycles(way, count, taps * deep, 2, True, target) - BOXES, way) for way in ways])
         yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:

@@ -5,7 +5,7 @@
 # Those for CPUs first, in their own order: templates here derive from some of them.
 from pelton.codegen.c.templates import library  # noqa: F401
 
-from . import attention, order, matmul, moves, picks, product, conv, im2col, recurrent  # noqa: F401  (declares)
+from . import attention, order, matmul, moves, picks, few, gemm, conv, im2col, recurrent  # noqa: F401  (declares)
 from . import roi, rows, window  # noqa: F401
 from pelton.codegen.vendor import cublaslt, cudnn  # noqa: F401
 from . import pointwise  # noqa: F401  (takes what nobody else did)

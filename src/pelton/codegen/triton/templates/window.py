@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from pelton.ir.dims import is_known
-from pelton.ir.graph import Value
-from pelton.ir.types import BF16, BOOL, F16, F32, F64
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import BF16, BOOL, F16, F32, F64, I8, I16
+from pelton.codegen.c.templates.conv_int8 import accumulates_rejection
 from pelton.codegen.c.templates.images import window_geometry
 from pelton.codegen.grid import is_constant, ceil_div, tail_rejection
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, gpu_template
@@ -16,6 +17,7 @@ from pelton.plan.layout import Layouts, Order, channels_last, last_of
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import computable, register_type, kernel, emit_offset, tail, nodes_rejection
+from .integers import bytes_rejection, padding, sums_bytes
 from .pointwise import power_of_two
 from .product import pixel_grid
 
@@ -57,6 +59,9 @@ class TritonWindow(ChannelsLastTemplate):
     name = "window"
     anchors = ("max_pool", "average_pool", "convolution")
 
+    def types_rejection(self, product: Node) -> str | None:
+        return accumulates_rejection(product) if sums_bytes(product) else super().types_rejection(product)
+
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
         x = node.inputs[0].type
@@ -68,7 +73,10 @@ class TritonWindow(ChannelsLastTemplate):
                 return "not one constant filter for each channel"
             if node.inputs[0] in node.inputs[1:]:
                 return "the image is its own filter"
-        if node.op.name != "max_pool" and x.dtype not in (F64, F32, F16, BF16) or not computable(x.dtype):
+        if sums_bytes(node):
+            if (reason := bytes_rejection(region, (I8, I16))) is not None:
+                return reason
+        elif node.op.name != "max_pool" and x.dtype not in (F64, F32, F16, BF16) or not computable(x.dtype):
             return f"{node.op.name} of {x.dtype.value}"
         return tail_rejection(region, node.output.type.shape, 1) or nodes_rejection(region.tail)
 
@@ -98,7 +106,7 @@ class TritonWindow(ChannelsLastTemplate):
         x, attrs, kind = node.inputs[0], node.attrs, node.op.name
         spatial, weights = x.type.rank - 2, tuple[Packed, ...]()
         if kind == "convolution":
-            w, bias = node.inputs[1:]
+            w, bias = node.inputs[1:3]
             array = region.body.constants[w]
             weights = (
                 Packed((w,), "channels", (s.kh * s.kw, s.oc), lambda out: channel_filters(array, out), w.type.dtype),
@@ -108,11 +116,16 @@ class TritonWindow(ChannelsLastTemplate):
             bias = None
             pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
             counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
-        block = f"NEUTRAL = tl.constexpr({float_literal(x.type.dtype.lowest) if kind == 'max_pool' else '0.0'})\n"
-        block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else register_type(x.type.dtype)})\n\n\n"
+        neutral, sums = float_literal(x.type.dtype.lowest) if kind == "max_pool" else "0", node.output.type.dtype
+        block = f"NEUTRAL = tl.constexpr({neutral})\n"
+        block += f"KIND = tl.constexpr({'tl.uint8' if sums is BOOL else register_type(sums)})\n\n\n"
         block += emit_join("maximum(x, y)" if kind == "max_pool" else "x + y")
         at_once = max(n for n in range(1, AT_ONCE + 1) if s.kh * s.kw % n == 0) if is_known(s.kh, s.kw) else 1
         each = s.oc // s.c if kind == "convolution" else 1
+        end = tail(
+            region, layouts, pixel_grid(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias
+        )
+        around, pad = padding(node, 1 + len(weights) + len(end.operands))
         sizes = dict(
             AT_ONCE=at_once,
             CHANNELS=s.oc,
@@ -125,10 +138,8 @@ class TritonWindow(ChannelsLastTemplate):
             END_COLUMN=s.w + counted[3],
             MEANS=kind == "average_pool",
             FILTERED=kind == "convolution",
+            **pad,
             **s.sizes(layouts[x]),
-        )
-        end = tail(
-            region, layouts, pixel_grid(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias
         )
         return kernel(
             "window.py",
@@ -136,7 +147,7 @@ class TritonWindow(ChannelsLastTemplate):
             tactic,
             sizes,
             block + end.text,
-            (x, *weights, *end.operands),
+            (x, *weights, *end.operands, *around),
             s.n * ceil_div(s.oh, tactic["HIGH"]) * ceil_div(s.ow, tactic["WIDE"]) * ceil_div(s.oc, tactic["BN"]),
             layouts,
         )

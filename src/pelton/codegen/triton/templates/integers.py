@@ -1,0 +1,68 @@
+"""Products of bytes on tensor cores: which regions they are, and what is added to sums of u8.
+
+Tensor cores multiply i8 here: u8 are less 128 in registers, and 128 times the sum of an output's weights is added where
+sums are stored. That is right for whatever pads operands, too, as weights are zero there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.dims import Size
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import I8, I32, U8
+from pelton.codegen.c.templates.conv_int8 import BYTES
+from pelton.codegen.grid import is_constant
+from pelton.codegen.template import Packed
+from pelton.plan.region import Region
+
+SHIFT = 128
+LEAST = 32  # bytes that tensor cores sum over at once
+
+
+def sums_bytes(node: Node) -> bool:
+    """Whether a product sums in i32, as those of bytes do."""
+    return node.attrs.get("accumulate") is I32
+
+
+def bytes_rejection(region: Region, kinds=(I8,)) -> str | None:
+    """Why a product is none of bytes by constant weights of these types; None where it is."""
+    x, w = region.anchor.inputs[:2]
+    if x.type.dtype not in BYTES or w.type.dtype not in kinds:
+        return "not bytes by " + " or ".join(k.value for k in kinds)
+    if not is_constant(region, w):
+        return "the weights are not constant"
+    if region.anchor.op.name == "matmul" and (w.type.rank != 2 or x.type.rank < 2):
+        return "not rows by a constant matrix"
+    return None
+
+
+def is_shifted(region: Region) -> bool:
+    """Whether a kernel on tensor cores multiplies u8."""
+    return sums_bytes(region.anchor) and region.anchor.inputs[0].type.dtype is U8
+
+
+def missing_sums(region: Region) -> tuple[Packed, ...]:
+    """What sums of u8 less 128 lack, [outputs] in i32; nothing for others."""
+    w = region.anchor.inputs[1]
+    if not is_shifted(region):
+        return ()
+    axis = 1 if region.anchor.op.name == "matmul" else 0
+    array = region.body.constants[w]
+
+    def fill(out: np.ndarray) -> None:
+        out[:] = SHIFT * array.sum(tuple(a for a in range(array.ndim) if a != axis), dtype=np.int32)
+
+    return (Packed((w,), f"sums of rows along {axis}", (w.type.shape[axis],), fill, I32),)
+
+
+def padding(node: Node, slot: int) -> tuple[tuple[Value, ...], dict[str, Size]]:
+    """What images hold around them: an operand, which a kernel finds in this slot, or a number."""
+    number = node.attrs.get("pad_value", 0)
+    given = node.inputs[3:] if node.op.name == "convolution" else ()
+    return given, dict(PAD=number, PADDING=slot if given else 0)
+
+
+def pads_with_zero(node: Node) -> bool:
+    """Whether what lies around images is zero."""
+    return len(node.inputs) == 3 and not node.attrs.get("pad_value", 0)
