@@ -271,7 +271,6 @@ def test_targets_and_precisions_are_checked(tmp_path):
         {"target": "cuda:"},
         {"target": "cuda:90"},
         {"target": "cuda:sm_90,"},
-        {"precision": "fp16"},
         {"target": "cuda", "precision": "int8"},
         {"target": "cuda", "check": True},
     ):
