@@ -107,9 +107,21 @@ def test_every_program_is_shown_by_name():
         (Options(), ["integers", "quantized", "halves"], ["widen"]),
         (Options(strict=True), ["integers", "quantized"], ["widen"]),
         (Options(target="cuda:sm_90"), ["integers", "bytes", "quantized"], ["recurrent", "widen"]),
-        (Options(target="cuda:sm_90", precision="fp16"), ["integers", "bytes", "quantized"], ["fp16", "recurrent", "widen"]),
-        (Options(target="cuda:sm_90", precision="bf16"), ["integers", "bytes", "quantized"], ["bf16", "recurrent", "widen"]),
-        (Options(target="cuda:sm_90", precision="tf32"), ["integers", "bytes", "quantized"], ["recurrent", "tf32", "widen"]),
+        (
+            Options(target="cuda:sm_90", precision="fp16"),
+            ["integers", "bytes", "quantized"],
+            ["fp16", "recurrent", "widen"],
+        ),
+        (
+            Options(target="cuda:sm_90", precision="bf16"),
+            ["integers", "bytes", "quantized"],
+            ["bf16", "recurrent", "widen"],
+        ),
+        (
+            Options(target="cuda:sm_90", precision="tf32"),
+            ["integers", "bytes", "quantized"],
+            ["recurrent", "tf32", "widen"],
+        ),
     ],
 )
 def test_targets_name_the_passes_that_decide_element_types(options, first, names):
