@@ -5,16 +5,20 @@ import pytest
 from kernel_cases import Case, named, program, region_of
 from kernel_harness import CASES, TARGETS, check, check_on, declare, laid
 
-from pelton.codegen.c.templates.conv_int8 import PAIRS, VNNI, WIDE, dot_method, pairs_fit
+from pelton.codegen.c.templates.conv_int8 import PAIRS, SORTED, VNNI, WIDE, Filters, pairs_fit, steps_by_pairs
 from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import DType
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
 
-def weights(rng, size, most, beyond=0):
-    """A quarter of them the largest there are; so many are as large as u8 less a zero point may be."""
+def weights(rng, size, most, beyond=0, small=0.0):
+    """A quarter of them the largest there are; so many are as large as u8 less a zero point may be. small: the share of
+    input channels, in fours, whose weights are halved."""
     w = np.where(rng.random(size) < 0.25, rng.choice([-most, most], size), rng.integers(-most, most + 1, size))
+    if small:
+        fours = np.repeat(rng.random((size[1] + 3) // 4) < small, 4)[: size[1]]
+        w = np.where(fours.reshape(-1, *[1] * (len(size) - 2)), w // 2, w)
     w.flat[rng.choice(w.size, beyond, replace=False)] = rng.choice([-255, -129, 128, 255], beyond)
     return w.astype(np.int16 if beyond else np.int8)
 
@@ -32,6 +36,7 @@ def conv(
     pad=0,
     most=127,
     beyond=0,
+    small=0.0,
     computed=None,
     tail=(),
 ):
@@ -39,7 +44,7 @@ def conv(
     and the biases are known only when it runs."""
     rng = np.random.default_rng(0)
     spatial = len(kernel)
-    w = weights(rng, (channels, shape[1] // group, *kernel), most, beyond)
+    w = weights(rng, (channels, shape[1] // group, *kernel), most, beyond, small)
     low, high = (0, 255) if of == "u8" else (-128, 127)
     x = np.where(rng.random(shape) < 0.25, rng.choice([low, high], shape), rng.integers(low, high + 1, shape))
     attrs = dict(
@@ -57,18 +62,9 @@ def conv(
         given |= dict(b=f"i32[{channels}]", p=f"{of}[]")
     node = ("y", "convolution", "x w b" if computed is None else "x w b p", attrs)
     graph = program(node, *tail, x=f"{of}{list(shape)}", **given)
-    name = named(of, shape, channels, kernel, strides, group, pad, most, beyond, computed, tail and "tail")
+    name = named(of, shape, channels, kernel, strides, group, pad, most, beyond, small, computed, tail and "tail")
     return Case(name, graph, LAST if spatial == 2 else dict(x=(0, 2, 1)), fed)
 
-
-REQUANTIZED = [
-    ("f", "cast", "y", dict(to=DType.F32)),
-    ("s", "mul", "f m"),
-    ("r", "relu", "s"),
-    ("i", "round", "r"),
-    ("c", "clip", "i", dict(low=0.0, high=255.0)),
-    ("out", "cast", "c", dict(to=DType.U8)),
-]
 
 declare(
     "conv_int8",
@@ -89,6 +85,9 @@ declare(
     conv("i8", (2, 3, 15, 17), 21, (3, 3), (2, 2), most=64, pad=-9, dilations=(2, 1)),
     conv("i8", (1, 1, 9, 11), 5, (3, 5), pad=77),
     conv("u8", (1, 2, 7, 5), 3, (7, 3), (1, 2), pads=(3, 2, 2, 0), computed=255),
+    conv("u8", (1, 58, 9, 7), 37, (3, 3), (1, 2), small=0.5, pad=131),
+    conv("i8", (2, 40, 6, 5), 48, (3, 2), group=2, small=0.5, pad=-128),
+    conv("u8", (1, 126, 4, 5), 35, (1, 1), small=0.5, beyond=9),
 )
 
 declare(
@@ -110,13 +109,13 @@ declare(
 )
 
 
-def product(of, a, b, most=127, beyond=0):
+def product(of, a, b, most=127, beyond=0, small=0.0):
     rng = np.random.default_rng(0)
     low, high = (0, 255) if of == "u8" else (-128, 127)
-    w = weights(rng, b, most, beyond)
+    w = weights(rng, b[::-1], most, beyond, small).T.copy()
     x = np.where(rng.random(a) < 0.25, rng.choice([low, high], a), rng.integers(low, high + 1, a))
     graph = program(("y", "matmul", "x w", dict(accumulate=DType.I32)), x=f"{of}{list(a)}", w=w)
-    return Case(named(of, a, b, most, beyond), graph, {}, dict(x=x.astype("uint8" if low == 0 else "int8")))
+    return Case(named(of, a, b, most, beyond, small), graph, {}, dict(x=x.astype("uint8" if low == 0 else "int8")))
 
 
 declare(
@@ -127,6 +126,8 @@ declare(
     product("i8", (13, 3), (3, 7)),
     product("u8", (40, 125), (125, 58), beyond=7),
     product("i8", (7, 61), (61, 35), most=64, beyond=200),
+    product("u8", (9, 255), (255, 49), small=0.7),
+    product("i8", (5, 64), (64, 21), small=0.5),
 )
 
 
@@ -144,17 +145,29 @@ def test_sums_are_equal(name, case):
     assert check(TEMPLATES[name], case)
 
 
+def added(region, target, rows=False, nr=16) -> int:
+    """How the products of a convolution of u8 are added."""
+    w = region.body.constants[region.anchor.inputs[1]]
+    by_taps = w.reshape(1, *w.shape[:2], -1).transpose(0, 3, 2, 1)
+    return Filters(by_taps, nr, target, False, w.shape[-1], rows).dot
+
+
 @pytest.mark.parametrize("isa", TARGETS)
 def test_how_products_are_added_follows_from_the_filters(isa):
     """Pairs in i16 only where all of them fit; on all levels the sums are equal."""
-    want = {"x86_64_v3": [WIDE, WIDE, PAIRS, PAIRS], "x86_64_v4": [WIDE, WIDE, PAIRS, PAIRS]}
+    want = {"x86_64_v3": [WIDE, WIDE, PAIRS, PAIRS, SORTED], "x86_64_v4": [WIDE, WIDE, PAIRS, PAIRS, SORTED]}
     template, target = TEMPLATES["conv_int8"], TARGETS[isa]
-    cases = CASES["conv_int8"][:4]
-    assert [dot_method(region_of(c.graph), target, rows) for c, rows in zip(cases, (True, False) * 2)] == want.get(
-        isa, [VNNI] * 4
-    )
+    cases = [*CASES["conv_int8"][:4], *(c for c in CASES["conv_int8"] if "0.5" in c.name)]
+    rows = (True, False, True, False, False)
+    assert [added(region_of(c.graph), target, r) for c, r in zip(cases, rows)] == want.get(isa, [VNNI] * 5)
     for case in [*cases, *(c for c in CASES["conv_int8"] if "i16" in str([v.type for v in c.graph.constants]))]:
         check_on(target, template, case, 1)
+
+
+@pytest.mark.parametrize("isa", TARGETS)
+def test_products_of_sorted_steps_are_equal(isa):
+    for case in CASES["gemm_int8"][-2:]:
+        check_on(TARGETS[isa], TEMPLATES["gemm_int8"], case, 1)
 
 
 def test_pairs_of_a_row_of_taps_reach_into_the_next_tap():
@@ -164,10 +177,18 @@ def test_pairs_of_a_row_of_taps_reach_into_the_next_tap():
     graph = conv("u8", (1, 3, 8, 9), 1, (2, 4)).graph
     region, target = region_of(graph), TARGETS["x86_64_v3"]
     region.body.constants[region.anchor.inputs[1]][...] = w
-    assert [dot_method(region, target, rows) for rows in (False, True)] == [PAIRS, WIDE]
+    assert [added(region, target, rows) for rows in (False, True)] == [PAIRS, SORTED]
     w[0, 0, 1, 1], w[0, 0, 1, 0], w[0, 1, 1, 0] = 0, 100, 29  # the first and second
     region.body.constants[region.anchor.inputs[1]][...] = w
-    assert [dot_method(region, target, rows) for rows in (False, True)] == [WIDE, WIDE]
+    assert [added(region, target, rows) for rows in (False, True)] == [WIDE, SORTED]
+
+
+def test_steps_are_by_pairs_where_these_fit_for_all_outputs_of_a_panel():
+    w = np.zeros((1, 1, 11, 5), np.int8)
+    w[0, 0, 1, 3], w[0, 0, 2, 3], w[0, 0, 6, 3], w[0, 0, 7, 3] = 100, 100, 64, 64  # no neighbours; 128
+    assert steps_by_pairs(w, 4).tolist() == [[[[True, True, True]], [[True, True, True]]]]
+    w[0, 0, 9, 4], w[0, 0, 8, 4], w[0, 0, 4, 1], w[0, 0, 5, 1] = -127, -2, 127, 2
+    assert steps_by_pairs(w, 4).tolist() == [[[[True, False, True]], [[True, True, False]]]]
 
 
 def test_tactics_are_shared_by_regions_that_add_products_differently():

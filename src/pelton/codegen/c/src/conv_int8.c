@@ -1,7 +1,9 @@
 // Direct convolution and product of bytes, channels-last: MR pixels × NR output channels of i32 in registers, four
 // channels of a tap at a step, or four bytes of a row of taps where these are neighbours in memory (ROWS). Taps outside
 // of the image read a row of the padding value. Each panel of filters begins with what its sums begin with, and ends
-// with what is beyond i8: by how much weights of a tap and channel are.
+// with what is beyond i8: by how much weights of a tap and channel are. If steps are sorted, there is for each run of
+// them (a tap, or a row of taps) a list of what is first, PAIRS or WIDE, namely their number, and then where each step
+// reads.
 #include "dot.h"
 
 // <region>
@@ -10,6 +12,7 @@ enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW =
              BEYOND = 1 };
 #define X_AT(b) ((b) * XN)
 #define PAD 3
+#define ORDER 0
 typedef struct { i32 *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vi32 x, idx b, idx r, idx c, int n) { stn_i32(t->y + (b * OH * OW + r) * OC + c, x, n); }
@@ -24,28 +27,45 @@ enum : idx { PLACE = 16, ROW = ROWS ? (KW * C + 3) / 4 * 4 : KW * C4 };
 enum : idx { PANEL = 4 * NR + KH * ROW * NR + BEYOND * (PLACE + 4 * NR) };
 #define PIXELS (OH * OW)
 #define MBS ((PIXELS + MB - 1) / MB)
-#define JOINED (ROWS || (DW == 1 && XW == C && C % 4 == 0)) // the taps of a row are neighbours in memory
+// the taps of a row are neighbours in memory
+#define JOINED (ROWS || (DOT != SORTED && DW == 1 && XW == C && C % 4 == 0))
+enum : idx { FOURS = (ROWS ? KW * C : C) / 4, LIST = 1 + FOURS, LISTS = ROWS ? KH : KH * KW };
 // u8 · i8 is what there is: i8 is 128 less than a u8
-enum : idx { FLIPPED = SIGNED && DOT != WIDE };
+enum : idx { FLIPPED = SIGNED && DOT != WIDE, LAST = DOT == SORTED ? WIDE : DOT };
 
-AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, vi32 (*acc)[NV]) {
+AI void step(idx how, int rows, const i8 *const *at, idx k, const i8 *w, vi32 (*acc)[NV]) {
     const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
-    const idx whole = n / 4 * 4;
-    fourfold for (idx k = 0; k < whole; k += 4, w += 4 * NR)
-        unroll (int i = 0; i < rows; i++) {
-            const vi32 x = bc_bytes(at[i] + k, 4) ^ flip;
-            unroll (int j = 0; j < NV; j++) acc[i][j] = dot(DOT, SIGNED, acc[i][j], x, w + j * 4 * VL);
-        }
+    unroll (int i = 0; i < rows; i++) {
+        const vi32 x = bc_bytes(at[i] + k, 4) ^ flip;
+        unroll (int j = 0; j < NV; j++) acc[i][j] = dot(how, SIGNED && !FLIPPED, acc[i][j], x, w + j * 4 * VL);
+    }
+}
+
+AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, vi32 (*acc)[NV]) {
+    const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
+    const idx fours = n / 4;
+    idx k = 0;
+    // One step at a time where registers are few: 6 × 2 spills 38 vectors in four steps of PAIRS, 94 in four of WIDE.
+    if (DOT == SORTED) {
+        const idx pairs = list[0];
+        rolled for (; k < pairs; k++) step(PAIRS, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc);
+        rolled for (; k < fours; k++) step(WIDE, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc);
+    } else if (DOT == VNNI) {
+        fourfold for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc);
+    } else {
+        rolled for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc);
+    }
     if (n % 4)
         unroll (int i = 0; i < rows; i++) {
             const vi32 x = (n < 4 ? bc_bytes(at[i], n) : bc_last_bytes(at[i] + n, n % 4)) ^ flip;
-            unroll (int j = 0; j < NV; j++) acc[i][j] = dot(DOT, SIGNED, acc[i][j], x, w + j * 4 * VL);
+            unroll (int j = 0; j < NV; j++)
+                acc[i][j] = dot(LAST, SIGNED && !FLIPPED, acc[i][j], x, w + (fours * NR + j * VL) * 4);
         }
 }
 
 AI void tile(
-    int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *padding, const i8 *w, idx b, idx p,
-    idx g, idx n
+    int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *padding, const i8 *w, const u16 *list,
+    idx b, idx p, idx g, idx n
 ) {
     vi32 acc[MR][NV];
     const i8 *at[MR];
@@ -65,8 +85,9 @@ AI void tile(
         }
         if (JOINED && (!PADDED || whole)) {
             unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
-            sum(rows, KW * C, at, w, acc);
+            sum(rows, KW * C, at, w, list, acc);
             w += ROW * NR;
+            if (DOT == SORTED) list += LIST;
         } else if (ROWS) {
             i8 copies[MR][ROWS ? KW * C : 1];
             for (int i = 0; i < rows; i++) {
@@ -77,15 +98,17 @@ AI void tile(
                 }
             }
             unroll (int i = 0; i < rows; i++) at[i] = copies[i];
-            sum(rows, KW * C, at, w, acc);
+            sum(rows, KW * C, at, w, list, acc);
             w += ROW * NR;
+            if (DOT == SORTED) list += LIST;
         } else for (idx kw = 0; kw < KW; kw++) {
             unroll (int i = 0; i < rows; i++) {
                 const idx y = top[i] + kh * DH, z = left[i] + kw * DW;
                 at[i] = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : padding;
             }
-            sum(rows, C, at, w, acc);
+            sum(rows, C, at, w, list, acc);
             w += C4 * NR;
+            if (DOT == SORTED) list += LIST;
         }
     }
     for (idx e = 0; e < BEYOND; e++, w += PLACE + 4 * NR) {
@@ -116,15 +139,17 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const idx p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS;
         const idx n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
         const i8 *x = (const i8 *)a[0].p + X_AT(b) + g * C;
-        const i8 *w = (const i8 *)a[1].p + (g * PANELS + n0 / NR) * PANEL;
-        for (idx n = n0; n < n1; n += NR, w += PANEL) {
+        const idx panel = g * PANELS + n0 / NR;
+        const i8 *w = (const i8 *)a[1].p + panel * PANEL;
+        const u16 *list = DOT == SORTED ? (const u16 *)a[ORDER].p + panel * LISTS * LIST : 0;
+        for (idx n = n0; n < n1; n += NR, w += PANEL, list += DOT == SORTED ? LISTS * LIST : 0) {
             idx p = p0;
             if (OC % NR == 0 || n + NR <= OC) {
-                for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, padding, w, b, p, g, n);
-                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, padding, w, b, p, g, n));
+                for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, padding, w, list, b, p, g, n);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, padding, w, list, b, p, g, n));
             } else {
-                for (; p + MR <= p1; p += MR) tile(MR, true, a, &T, x, padding, w, b, p, g, n);
-                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, padding, w, b, p, g, n));
+                for (; p + MR <= p1; p += MR) tile(MR, true, a, &T, x, padding, w, list, b, p, g, n);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, padding, w, list, b, p, g, n));
             }
         }
     }

@@ -3,8 +3,9 @@
 #include "vec.h"
 
 // VNNI: one instruction for u8 · i8. PAIRS: two products are added in i16 first, which the build has shown to be exact
-// for these weights. WIDE: factors are widened to i16; exact for all.
-enum : idx { VNNI = 0, PAIRS = 1, WIDE = 2 };
+// for these weights. WIDE: factors are widened to i16; exact for all. SORTED: PAIRS where that is exact for the weights
+// of a step, WIDE for the other steps, which come last.
+enum : idx { VNNI = 0, PAIRS = 1, WIDE = 2, SORTED = 3 };
 
 typedef i16 vi16x2 __attribute__((ext_vector_type(2 * VL)));
 typedef u16 vu16x2 __attribute__((ext_vector_type(2 * VL)));

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import I8, I16, I32, U8, DType
+from pelton.ir.types import I8, I16, I32, U8, U16
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
-from pelton.codegen.code import code
+from pelton.codegen.code import Text, code
 from pelton.codegen.grid import Grid, ceil_div, is_constant, register_tiles, tail_rejection
 from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
@@ -23,8 +23,10 @@ from .images import ChannelsLast, pixel_tail, task_blocks, window_geometry
 BYTES = (U8, I8)
 FILTERS = (I8, I16)  # i16 for weights of which few are beyond i8
 PLACE = 16  # bytes, as in conv_int8.c
-# How four products are added, as in dot.h; the last is exact for all operands.
-VNNI, PAIRS, WIDE = 0, 1, 2
+# How four products are added, as in dot.h; WIDE is exact for all operands.
+VNNI, PAIRS, WIDE, SORTED = 0, 1, 2, 3
+# Steps are sorted from this share of steps by pairs on.
+SORTED_FROM = 0.125
 
 
 @template
@@ -56,19 +58,19 @@ class DirectInt8(ChannelsLast):
         node, s = region.anchor, window_geometry(region)
         x, w, bias, *padding = node.inputs
         rows = s.dw == 1 and s.kw > 1 and layouts[x][-1] == w.type.shape[1] and w.type.shape[1] % 4 != 0
-        how = dot_method(region, target, rows)
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
-        c, oc, signed = w.type.shape[1], w.type.shape[0] // groups, x.type.dtype is I8
+        oc, signed = w.type.shape[0] // groups, x.type.dtype is I8
         unit = None if groups > 1 and oc % target.lanes else target.lanes
-        end = pixel_tail(region, layouts, first=2 + len(padding), bias=bias, unit=unit)
-        by_taps = region.body.constants[w].reshape(groups, oc, c, -1).transpose(0, 3, 2, 1)
-        beyond = places_beyond(by_taps, nr)
-        sizes = dict(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, SIGNED=signed, DOT=how, ROWS=rows, BEYOND=beyond)
-        block = constants(**sizes, **s.sizes(layouts[x])) + macro("X_AT(b)", code("(b) * {}", layouts[x][0])) + end.text
-        block += macro("PAD", "*(const i8 *)a[2].p" if padding else str(node.attrs["pad_value"]))
+        by_taps = region.body.constants[w].reshape(groups, oc, w.type.shape[1], -1).transpose(0, 3, 2, 1)
+        filters = Filters(by_taps, nr, target, signed, s.kw, rows)
+        operands: tuple[Value | Packed, ...] = (x, *filters.packed(w), *padding)
+        end = pixel_tail(region, layouts, first=len(operands), bias=bias, unit=unit)
+        sizes = dict(C=w.type.shape[1], OC=oc, GROUPS=groups, PADDED=s.padded)
+        block = constants(**sizes, **s.sizes(layouts[x])) + filters.constants()
+        block += macro("X_AT(b)", code("(b) * {}", layouts[x][0])) + end.text
+        block += macro("PAD", f"*(const i8 *)a[{len(operands) - 1}].p" if padding else str(node.attrs["pad_value"]))
         tiles = s.n * groups * ceil_div(s.oh * s.ow, tactic["MB"]) * ceil_div(ceil_div(oc, nr) * nr, tactic["NB"])
-        packed = packed_bytes(w, by_taps, nr, target, how, signed, beyond, s.kw, rows)
-        return kernel("conv_int8.c", region, tactic, block, (x, packed, *padding, *end.operands), tiles)
+        return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles)
 
 
 @template
@@ -95,24 +97,24 @@ class GemmInt8(Gemm):
         return _tactics(self.name, p.m, p.n, p.batch, target)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        p, nr, how = MatrixProduct(region, layouts), tactic["NV"] * target.lanes, dot_method(region, target)
+        p, nr = MatrixProduct(region, layouts), tactic["NV"] * target.lanes
         shape = (*p.grid.shape[:-1], p.k)
         strides, rows = broadcast(p.a.type.shape, layouts[p.a], shape), Grid(shape, p.grid.b, p.grid.r, ())
         runs = rows.runs(rows.r, strides)
-        signed = p.a.type.dtype is I8
-        end = tail(region, layouts, p.grid, (p.node.output,), first=2, unit=target.lanes)
+        filters = Filters(region.body.constants[p.b][None, None], nr, target, p.a.type.dtype is I8)
+        operands: tuple[Value | Packed, ...] = (p.a, *filters.packed(p.b))
+        end = tail(region, layouts, p.grid, (p.node.output,), first=len(operands), unit=target.lanes)
         sizes = dict(BATCH=p.batch, H=p.m, W=1, OH=p.m, OW=1, C=p.k, OC=p.n, XN=0, XH=runs[0][1] if runs else 0, XW=0)
-        ones, columns = dict(GROUPS=1, KH=1, KW=1, SH=1, SW=1, DH=1, DW=1), region.body.constants[p.b][None, None]
-        beyond = places_beyond(columns, nr)
+        ones = dict(GROUPS=1, KH=1, KW=1, SH=1, SW=1, DH=1, DW=1, PT=0, PL=0, PADDED=False)
         block = (
-            constants(**sizes, **ones, PT=0, PL=0, PADDED=False, SIGNED=signed, DOT=how, ROWS=False, BEYOND=beyond)
+            constants(**sizes, **ones)
+            + filters.constants()
             + macro("PAD", "0")
             + macro("X_AT(b)", Grid(shape, p.grid.b, (), ()).address(strides))
             + end.text
         )
-        weights = packed_bytes(p.b, columns, nr, target, how, signed, beyond, 1)
         tiles = p.batch * ceil_div(p.m, tactic["MB"]) * ceil_div(ceil_div(p.n, nr) * nr, tactic["NB"])
-        return kernel("conv_int8.c", region, tactic, block, (p.a, weights, *end.operands), tiles)
+        return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles)
 
 
 def accumulates_rejection(product: Node) -> str | None:
@@ -142,32 +144,46 @@ def _tactics(name: str, rows: int, columns: int, batch: int, target: Target) -> 
                 yield Tactic(name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
 
 
-def packed_bytes(
-    w: Value,
-    array: np.ndarray,
-    nr: int,
-    target: Target,
-    how: int,
-    signed: bool,
-    beyond: int = 0,
-    kw: int = 1,
-    rows: bool = False,
-) -> Packed:
-    """Weights [group, tap, channel, output] as the kernel reads them; signed: whether what they multiply is i8. beyond:
-    how many places beyond i8 a panel has room for; kw: how many taps are in a row; rows: whether a step goes on from
-    one tap of a row to the next."""
-    groups, taps, channels, outputs = array.shape
-    offset = 128 if signed and how != WIDE else 0
-    runs = array.reshape(groups, taps // kw, kw * channels, outputs) if rows else array
-    end = 4 * nr * (1 + runs.shape[1] * ceil_div(runs.shape[2], 4))
-    shape = (groups, ceil_div(outputs, nr), end + beyond * (PLACE + 4 * nr))
+class Filters:
+    """Constant filters [group, tap, channel, output] of bytes, as conv_int8.c reads them: panels of `nr` outputs.
 
-    def pack(out: np.ndarray) -> None:
-        pack_bytes(np.clip(runs, -128, 127), nr, target.lanes, how, offset, out[..., :end])
-        if beyond:
-            pack_beyond(array, nr, kw, out[..., end:])
+    signed: whether what they multiply is i8; kw: how many taps are in a row; rows: whether a step goes on from one tap
+    of a row to the next. How products are added, `dot`, is what the target has or, for sums of pairs in i16, what the
+    weights allow: it is decided anew wherever code is made for them.
+    """
 
-    return Packed((w,), f"bytes_g{groups}_p{nr}_{how}_{offset}_{beyond}_{int(rows)}", shape, pack, DType.U8)
+    def __init__(self, array: np.ndarray, nr: int, target: Target, signed: bool, kw: int = 1, rows: bool = False):
+        self.array, self.nr, self.lanes, self.kw, self.rows = array, nr, target.lanes, kw, rows
+        self.runs = array.reshape(len(array), array.shape[1] // kw, -1, array.shape[3]) if rows else array
+        self.runs = np.clip(self.runs, -128, 127)
+        self.beyond = places_beyond(array, nr)
+        self.fits = steps_by_pairs(self.runs, nr)
+        self.dot = VNNI if "vnni" in target.isa else dot_method(self.fits, self.runs.shape[2])
+        self.signed, self.offset = signed, 128 if signed and self.dot != WIDE else 0
+
+    def constants(self) -> Text:
+        how = dict(SIGNED=self.signed, DOT=self.dot, ROWS=self.rows, BEYOND=self.beyond)
+        return constants(**how) + macro("ORDER", "2" if self.dot == SORTED else "0")
+
+    def packed(self, w: Value) -> tuple[Packed, ...]:
+        """The weights, and the order of their steps if these are sorted: the operands after the image."""
+        groups, taps, channels, outputs = self.runs.shape
+        panels, end = ceil_div(outputs, self.nr), 4 * self.nr * (1 + taps * ceil_div(channels, 4))
+        pairs = self.fits[..., : channels // 4] if self.dot == SORTED else None
+
+        def pack(out: np.ndarray) -> None:
+            pack_bytes(self.runs, self.nr, self.lanes, self.dot, self.offset, out[..., :end], pairs)
+            if self.beyond:
+                pack_beyond(self.array, self.nr, self.kw, out[..., end:])
+
+        form = f"bytes_g{groups}_p{self.nr}_{self.dot}_{self.offset}_{self.beyond}_{int(self.rows)}"
+        shape = (groups, panels, end + self.beyond * (PLACE + 4 * self.nr))
+        weights = Packed((w,), form, shape, pack, U8)
+        if pairs is None:
+            return (weights,)
+        lists = np.concatenate([pairs.sum(-1, keepdims=True), step_order(pairs)], -1).astype(np.uint16)
+        order = Packed((w,), f"order_{form}", lists.shape, lambda out: np.copyto(out, lists), U16, has_indices=True)
+        return weights, order
 
 
 def _excess(array: np.ndarray) -> np.ndarray:
@@ -196,44 +212,60 @@ def pack_beyond(array: np.ndarray, nr: int, kw: int, out: np.ndarray) -> None:
             out[group, panel, i * (PLACE + 4 * nr) :][: PLACE + 4 * nr] = entry.view(np.uint8)
 
 
-def dot_method(region: Region, target: Target, rows: bool = False) -> int:
-    """How products are added on a target: for sums of pairs in i16, what the filters are decides. rows: as for
-    `packed_bytes`."""
-    if "vnni" in target.isa:
-        return VNNI
-    w = np.clip(region.body.constants[region.anchor.inputs[1]], -128, 127)
-    if region.anchor.op.name == "matmul":
-        w = w.T
-    elif rows:  # neighbours are the channels of a tap, and the next tap's
-        w = np.moveaxis(w, 1, -1).reshape(w.shape[0], -1, w.shape[-1] * w.shape[1]).transpose(0, 2, 1)
-    return PAIRS if pairs_fit(w) else WIDE
+def dot_method(fits: np.ndarray, channels: int) -> int:
+    """How products are added without VNNI: `fits` says in which steps, of so many channels, pairs may be."""
+    if fits.all():
+        return PAIRS
+    whole = fits[..., : channels // 4]
+    return SORTED if 0 < whole.shape[-1] < 1 << 16 and whole.mean() >= SORTED_FROM else WIDE
+
+
+def steps_by_pairs(w: np.ndarray, nr: int) -> np.ndarray:
+    """For [group, run, channel, output], whether two neighbouring products of a u8 with these filters always fit an
+    i16, for all outputs of a panel: [group, panel, run, step], a step being four channels.
+
+    That is where the positive weights of each pair of channels, and its negative ones, sum to no more than 128:
+    255 · 128 < 2¹⁵.
+    """
+    groups, runs, channels, outputs = w.shape
+    panels, fours = ceil_div(outputs, nr), ceil_div(channels, 4)
+    whole = np.zeros((groups, runs, 4 * fours, panels * nr), np.int16)
+    whole[:, :, :channels, :outputs] = w
+    pairs = whole.reshape(groups, runs, fours, 2, 2, panels, nr)
+    fit = [np.maximum(sign * pairs, 0).sum(4).max((3, 5)) <= 128 for sign in (1, -1)]
+    return (fit[0] & fit[1]).transpose(0, 3, 1, 2)
 
 
 def pairs_fit(filters: np.ndarray) -> bool:
-    """Whether two neighbouring products of a u8 with these filters, [output, channel, taps…], always fit an i16: where
-    the positive weights of each pair of channels, and its negative ones, sum to no more than 128.
-
-    255 · 128 < 2¹⁵.
-    """
-    w = filters.astype(np.int32)
-    odd = w.shape[1] % 2
-    w = np.pad(w, [(0, 0), (0, odd), *[(0, 0)] * (w.ndim - 2)])  # as kernels pad the channels of a tap
-    pairs = w.reshape(w.shape[0], w.shape[1] // 2, 2, -1)
-    return all(int(np.maximum(sign * pairs, 0).sum(2).max(initial=0)) <= 128 for sign in (1, -1))
+    """Whether neighbouring products always fit an i16, for all filters [output, channel, taps…]."""
+    return bool(steps_by_pairs(filters.reshape(*filters.shape[:2], -1).T[None], len(filters)).all())
 
 
-def pack_bytes(w: np.ndarray, nr: int, lanes: int, how: int, offset: int, out: np.ndarray) -> None:
-    """[group, tap, channel, output] to panels of `nr` outputs: what their sums begin with as i32, then for each tap and
+def step_order(pairs: np.ndarray) -> np.ndarray:
+    """[group, panel, run, step]: which step comes when, those by pairs first."""
+    return np.argsort(~pairs, axis=-1, kind="stable")
+
+
+def pack_bytes(
+    w: np.ndarray, nr: int, lanes: int, how: int, offset: int, out: np.ndarray, pairs: np.ndarray | None = None
+) -> None:
+    """[group, run, channel, output] to panels of `nr` outputs: what their sums begin with as i32, then for each run and
     each four channels the four weights of every output, in the order that dot.h says. offset: by how much the bytes
-    that are multiplied exceed those of the image."""
+    that are multiplied exceed those of the image; pairs: which of the steps that are sorted are by pairs. A last one of
+    less than four channels is WIDE then."""
     groups, taps, channels, outputs = w.shape
     fours = ceil_div(channels, 4)
     whole = np.zeros((groups, taps, 4 * fours, out.shape[1] * nr), np.int8)
     whole[:, :, :channels, :outputs] = w
     # group, panel, tap, four, vector, lane, byte
     split = whole.reshape(groups, taps, fours, 4, out.shape[1], nr // lanes, lanes).transpose(0, 4, 1, 2, 5, 6, 3)
-    if how == WIDE:
-        split = np.stack([split[..., 0::2], split[..., 1::2]], 5)  # even bytes of all lanes, then the odd ones
+    # even bytes of all lanes, then the odd ones
+    wide = np.stack([split[..., 0::2], split[..., 1::2]], 5).reshape(*split.shape[:4], -1)
+    steps = wide if how in (WIDE, SORTED) else split.reshape(wide.shape)
+    if pairs is not None:
+        n = pairs.shape[-1]
+        mixed = np.where(pairs[..., None], split.reshape(wide.shape)[..., :n, :], wide[..., :n, :])
+        steps = np.concatenate([np.take_along_axis(mixed, step_order(pairs)[..., None], 3), wide[..., n:, :]], 3)
     begin = -offset * whole.astype(np.int32).sum((1, 2)).reshape(groups, out.shape[1], nr)
     out[..., : 4 * nr] = begin.astype("<i4").view(np.uint8)
-    out[..., 4 * nr :] = np.ascontiguousarray(split).reshape(groups, out.shape[1], -1).view(np.uint8)
+    out[..., 4 * nr :] = np.ascontiguousarray(steps).reshape(groups, out.shape[1], -1).view(np.uint8)
