@@ -88,13 +88,14 @@ def test_precision_of_layers(source, data):
     "options, message",
     [
         ({"calibration": None}, "precision 'int8' needs calibration="),
-        ({"precision": "fp32"}, "calibration is of use for precision 'int8' alone"),
+        ({"precision": "fp32"}, "calibration is of use for precision 'int8' or 'best' alone"),
         ({"precision_of": {"x": "fp64"}}, "precision_of maps patterns of layer names to 'fp32' or 'int8'"),
         ({"max_drop": -1}, "max_drop is a number from 0 on"),
         ({"max_drop": float("nan")}, "max_drop is a number from 0 on"),
         ({"metric": 3}, "metric is a function of an engine"),
         ({"save_tactics": "t.json"}, "leave out save_tactics= and load_tactics="),
-        ({"target": "cuda:sm_90"}, "precision 'int8' is not available for target"),
+        ({"precision": "best", "calibration": None, "metric": len}, "calibrated 'best' alone, got precision 'best'"),
+        ({"precision": "best", "precision_of": {"x": "fp16"}}, "precision_of maps patterns of layer names to 'fp32'"),
         ({"strict": True}, "strict keeps all arithmetic as in the model"),
     ],
 )
@@ -130,7 +131,7 @@ def test_what_is_slower_in_integers_goes_back():
     quantized = engine(**{"a": 11, "b": 4, "c": 5, "d+e": 2, "f": 2})
     assert int8.choose_by_time(choices, fp32, quantized)
     assert [c.precision for c in choices] == ["fp32", "int8", "int8", "int8", "int8"]
-    assert choices[0].reason == "slower in integers: 11 µs, 10 µs in FP32"
+    assert choices[0].reason == "slower in integers: 11 µs, 10 µs without"
     assert choices[1].times == {"fp32": 10, "int8": 9}  # what one step does together is judged together
 
 
@@ -202,3 +203,18 @@ def test_what_shows_one_program_refuses(command, source, data, tmp_path, capsys)
     given += ["--calibration", str(tmp_path / "data.npz")] if command == "explain" else []
     assert main([command, str(tmp_path / "m.onnx"), *given]) == 2
     assert "int8" in capsys.readouterr().err
+
+
+def test_the_best_precision_of_a_cpu(source, data):
+    engine = build(source, data, precision="best")
+    assert engine.meta["precision"] == "int8" and engine.meta["int8"]["rest"] == "fp16"
+    assert in_integers(engine) and list(engine.meta["best"]) == ["fp16", "int8"]
+    halves = pelton.build(source, level=0, precision="best")
+    assert halves.meta["precision"] == "fp16" and not in_integers(halves) and "int8" not in halves.meta
+    assert build(source, data, precision="best", precision_of={"*": "fp32"}).meta["precision"] == "fp16"
+
+
+def test_the_best_precision_is_shown(source, tmp_path, capsys):
+    (tmp_path / "m.onnx").write_bytes(source)
+    main(["build", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.pelton"), "--level", "0", "--precision", "best"])
+    assert "fp16 (fp16: weights of kernels that were timed faster so)" in capsys.readouterr().out

@@ -13,8 +13,9 @@ from .errors import InputError, near
 
 Progress = Callable[[str, int, int], "bool | None"]
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
-ON_CPUS = ("fp32", "fp16", "bf16", "int8")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
+ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
+CALIBRATED = ("int8", "best")  # the latter without calibration, too
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,18 @@ class Options:
         CPUs, "fp16" and "bf16" store weights in two bytes where reading them takes the time and a kernel was timed
         faster so; all else is fp32, and weights that would lose more than their rounding stay so.
         "tf32", for GPUs, stores fp32 and multiplies matrices rounded to TF32 (10 bits of fraction), which tensor cores
-        do at half the rate of fp16. "int8", for CPUs, computes convolutions and products by constant matrices in
-        integers where that is faster and accurate enough; it needs `calibration`.
+        do at half the rate of fp16. "int8" computes convolutions and products by constant matrices in integers where
+        that is faster and accurate enough; it needs `calibration`. "best" is the fastest of "fp32", "fp16" (for GPUs
+        "bf16" if that overflows) and, with `calibration`, "int8" with all other layers in the fastest of the former; it
+        is found by time, or for GPUs that are not here by a model.
     calibration: inputs like those of real runs, by which "int8" chooses scales: a dict of arrays whose first axes count
         samples, a .npz file, a folder of pictures (prepared as `image` says), an iterator of dicts, a calibrator, or a
-        calibration table (see `pelton.calibration`). A fifth of the batches is kept aside to check the accuracy.
+        calibration table (see `pelton.calibration`). A fifth of the batches is kept aside to check the accuracy. All of
+        this runs on the CPU of this machine, whatever the target.
     save_calibration: file to write the calibration table to, which `calibration` takes in later builds. It is in
         TensorRT's format, which has no smallest values: signed tensors are then quantized symmetrically.
     precision_of: pattern of layer names, as in "head.*" → "fp32" or the precision of the build, for layers of a build
-        for CPUs in "int8", "fp16" or "bf16".
+        in "int8", or for CPUs in "fp16" or "bf16"; "fp32" or "int8" for a "best" one that is calibrated.
     max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
         metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
         noise power by signal power where outputs are no scores. Default: 0.01.
@@ -168,51 +172,64 @@ class Options:
             )
         if self.check and not self.on_cpu:
             raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
-        if self.precision not in (ON_CPUS if self.on_cpu else PRECISIONS[:4]):
+        if self.precision not in (ON_CPUS if self.on_cpu else PRECISIONS):
             raise InputError(
                 f"precision {self.precision!r} is not available for target {self.target!r}; this version builds"
-                f" {', '.join(map(repr, ON_CPUS))} for CPUs and {', '.join(map(repr, PRECISIONS[:4]))} for GPUs"
+                f" {', '.join(map(repr, ON_CPUS))} for CPUs and {', '.join(map(repr, PRECISIONS))} for GPUs"
             )
         self._check_lower()
 
     def _check_lower(self) -> None:
         """InputError for options of INT8 and of halves that are out of range, missing, or without use."""
-        if (self.precision == "int8") != (self.calibration is not None):
+        if self.precision == "int8" and self.calibration is None:
             raise InputError(
                 "precision 'int8' needs calibration=, inputs like those of real runs, from which scales are chosen"
-                if self.calibration is None
-                else f"calibration is of use for precision 'int8' alone, got precision {self.precision!r}; leave it out"
+            )
+        if self.precision not in CALIBRATED and self.calibration is not None:
+            raise InputError(
+                f"calibration is of use for precision 'int8' or 'best' alone, got precision {self.precision!r};"
+                " leave it out"
             )
         for name in ("metric", "save_calibration"):
-            if getattr(self, name) is not None and self.precision != "int8":
-                raise InputError(f"{name} is of use for precision 'int8' alone, got precision {self.precision!r}")
-        if self.precision_of is not None and (self.precision not in ON_CPUS[1:] or not self.on_cpu):
-            raise InputError(
-                f"precision_of is of use for CPUs and precision {' or '.join(map(repr, ON_CPUS[1:]))}, got target"
-                f" {self.target!r} and precision {self.precision!r}"
-            )
-        for pattern, precision in (self.precision_of or {}).items():
-            if not isinstance(pattern, str) or precision not in ("fp32", self.precision):
+            if getattr(self, name) is not None and self.calibration is None:
                 raise InputError(
-                    f"precision_of maps patterns of layer names to 'fp32' or {self.precision!r}, got {pattern!r}:"
-                    f" {precision!r}"
+                    f"{name} is of use for precision 'int8' and calibrated 'best' alone, got precision"
+                    f" {self.precision!r} and calibration {self.calibration!r}"
                 )
+        self._check_precision_of()
         if isinstance(self.max_drop, bool) or not isinstance(self.max_drop, (int, float)) or not self.max_drop >= 0:
             raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {self.max_drop!r}")
         if self.metric is not None and not callable(self.metric):
             raise InputError(f"metric is a function of an engine that gives a number, got {self.metric!r}")
         if self.save_tactics is None and self.load_tactics is None:
             return
-        if self.precision == "int8":
+        if self.precision in CALIBRATED:
             raise InputError(
-                "tactics are recorded and replayed for one program, precision 'int8' compiles several; leave out"
-                " save_tactics= and load_tactics="
+                f"tactics are recorded and replayed for one program, precision {self.precision!r} compiles several;"
+                " leave out save_tactics= and load_tactics="
             )
         if self.precision_of is not None:
             raise InputError(
                 "tactics are recorded for regions, whatever their layers, which precision_of tells apart; leave it out,"
                 " or save_tactics= and load_tactics="
             )
+
+    def _check_precision_of(self) -> None:
+        """InputError for layers' precisions where there are none to choose, and for others."""
+        if self.precision_of is None:
+            return
+        layers = self.calibration is not None or self.on_cpu and self.precision in ("fp16", "bf16")
+        if not layers:
+            raise InputError(
+                "precision_of is of use for precision 'int8' and calibrated 'best', and on CPUs for 'fp16' and 'bf16',"
+                f" got target {self.target!r} and precision {self.precision!r}"
+            )
+        lower = "int8" if self.calibration is not None else self.precision
+        for pattern, precision in self.precision_of.items():
+            if not isinstance(pattern, str) or precision not in ("fp32", lower):
+                raise InputError(
+                    f"precision_of maps patterns of layer names to 'fp32' or {lower!r}, got {pattern!r}: {precision!r}"
+                )
 
     @property
     def on_cpu(self) -> bool:

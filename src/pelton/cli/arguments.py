@@ -93,7 +93,7 @@ def add_target(command: Any) -> None:
         "--precision",
         choices=PRECISIONS,
         help="type of values between layers and of products; CPUs: fp32, fp16 and bf16 (of weights), and int8, which"
-        " needs --calibration",
+        " needs --calibration; best: what is fastest of these, int8 if there is --calibration",
     )
 
 

@@ -145,10 +145,16 @@ def facts(engine: Engine) -> list[tuple[str, str]]:
             ),
         ),
         *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
+        *([("best", best(engine.meta))] if engine.meta.get("best") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
         *([("checked", checked)] if (checked := format_checked(engine.meta.get("checked") or ())) else []),
         ("made for", format_target(engine)),
     ]
+
+
+def best(meta: Mapping[str, Any]) -> str:
+    """What the fastest precision was found to be, and why."""
+    return f"{meta['precision']} ({', '.join(f'{name}: {why}' for name, why in meta['best'].items())})"
 
 
 def weights(of: Mapping[str, float]) -> str:

@@ -97,9 +97,10 @@ def main(args: argparse.Namespace) -> None:
 
 def _precisions(of: Mapping[str, Any]) -> list[str]:
     """A line for each layer of an INT8 build: its precision, its times in both, and why."""
-    rows = [("layer", "precision", "MMAC", "fp32", "int8", "reason")]
+    rest = of.get("rest", "fp32")
+    rows = [("layer", "precision", "MMAC", rest, "int8", "reason")]
     for layer in of.get("layers", ()):
-        times = [f"{layer['us'][p]:.0f} µs" if p in layer["us"] else "" for p in ("fp32", "int8")]
+        times = [f"{layer['us'][p]:.0f} µs" if p in layer["us"] else "" for p in (rest, "int8")]
         name = text.shortened(layer["layer"], 60)
         rows.append((name, layer["precision"], f"{layer['macs'] / 1e6:.2f}", *times, layer["reason"]))
     return text.table(rows, "llrrrl").splitlines() if len(rows) > 1 else []

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pelton.codegen.template import Target
+from pelton.ir.dims import is_known
 from pelton.passes.pipeline import PIPELINE
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Task
+from pelton.plan.region import Region
 from pelton.tune.search import Choice
 from pelton.tune.packed_weights import Packing
 
@@ -46,20 +49,20 @@ def host_steps(chosen: Sequence[ScheduledTask]) -> list[str]:
     return [str(c.info["name"]) for c in chosen if c.kernel is None]
 
 
-def schedule(task: Task, choice: Choice | None, wave: int) -> ScheduledTask:
+def schedule(task: Task, choice: Choice | None, wave: int, target: Target) -> ScheduledTask:
     """A task with its kernels, or a host step if it has none."""
     if choice is None:
         op, name = task.node.op.name, task.node.name
         return ScheduledTask(task, None, wave, {"name": name or op, "op": op, "tactic": "host", "layers": [name]})
     return ScheduledTask(
-        task, choice.kernel, wave, _info(task, choice), tuple((t.name, k) for t, k in choice.alternatives)
+        task, choice.kernel, wave, _info(task, choice, target), tuple((t.name, k) for t, k in choice.alternatives)
     )
 
 
-def _info(task: Task, choice: Choice) -> Mapping[str, Any]:
+def _info(task: Task, choice: Choice, target: Target) -> Mapping[str, Any]:
     r = task.region
     name = "+".join(r.layers[:3]) + ("+…" if len(r.layers) > 3 else "") or r.title()
-    return {
+    info = {
         "name": name,
         "op": r.title(),
         "tactic": choice.tactic.name,
@@ -68,6 +71,21 @@ def _info(task: Task, choice: Choice) -> Mapping[str, Any]:
         "bytes": choice.kernel.traffic(r, task.layouts),
         "times_ns": dict(sorted(choice.times.items())),
     }
+    if target.isa.startswith("sm_") and not choice.times:
+        info["estimate_us"] = _estimate(info, choice, r, target)
+    return info
+
+
+def _estimate(info: Mapping[str, Any], choice: Choice, region: Region, target: Target) -> float | None:
+    """The microseconds of a kernel of a GPU by a model; None where sizes are dynamic."""
+    from pelton.codegen.triton import cost  # only engines for GPUs need it
+
+    if not is_known(info["flops"], info["bytes"]):
+        return None
+    params = dict(choice.tactic.params)
+    size = region.anchor.inputs[0].type.dtype.size if region.anchor is not None and "PRECISION" in params else 0
+    found = cost.microseconds(int(info["flops"]), int(info["bytes"]), size, params.get("PRECISION", 0), target)
+    return round(found, 3)
 
 
 def _weights(packings: Sequence[Packing]) -> dict[str, float]:

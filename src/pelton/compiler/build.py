@@ -17,6 +17,7 @@ from pelton.runtime.program import ScriptEngine
 from pelton.tune import replay
 
 from .assemble import assemble
+from .best import compile_best
 from .compilation import Compilation
 from .compile import BuildResult, compile_graph
 from .int8 import compile_int8
@@ -51,10 +52,10 @@ def build_detailed(model: Any, options: Options) -> BuildResult:
 
 def build_script(model: Any, options: Options, reason: OnData) -> Engine:
     """Builds a script over several engines, for a model that cannot be one engine for the given reason."""
-    if options.precision == "int8":
+    if options.calibration is not None:
         raise InputError(
             f"{reason}: it is a script over several engines, for whose inner inputs there is no calibration data; build"
-            " it with another precision"
+            " it with another precision, or 'best' without calibration"
         )
     scripted = read_script(model, options)
     log.info("%s; it is built as a script over %d engines", reason, len(scripted.programs))
@@ -107,6 +108,8 @@ def _compile(imported: Imported, options: Options, recorded: replay.Decisions | 
     """As `compile_graph`; BuildError if the tactics file records that this program became no engine."""
     if options.precision == "int8":
         return compile_int8(imported, options)
+    if options.precision == "best":
+        return compile_best(imported, options)
     result = compile_graph(imported, options, recorded)
     if recorded is None and options.load_tactics is not None:
         raise BuildError(

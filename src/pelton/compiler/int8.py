@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import logging
+import math
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from pelton.backends.cpu.check import lacks
 from pelton.errors import InputError
 from pelton.ir.classes import Classes
 from pelton.ir.graph import Graph
@@ -24,7 +24,7 @@ from pelton.runtime import Engine
 from .accuracy_bound import Accuracy, AccuracyBound, Feed
 from .compile import BuildResult, compile_graph
 from .stages import run_stages, start
-from .targets import describe_target, progress_reporter
+from .targets import describe_target, progress_reporter, target_kind
 
 log = logging.getLogger("pelton.build")
 
@@ -33,7 +33,7 @@ ROUNDS, SECONDS = 5, 0.2  # of a race, and of each engine in a round
 
 @dataclass
 class LayerPrecision:
-    """What became of a layer: "int8" or "fp32", why, and the microseconds of its steps in either, where timed."""
+    """What became of a layer: "int8" or "fp32", why, and the microseconds of its steps in either, where known."""
 
     layer: Layer
     precision: str = "int8"
@@ -45,43 +45,49 @@ class LayerPrecision:
         """Leaves the layer in FP32."""
         self.precision, self.reason = "fp32", reason
 
-    def describe(self) -> dict[str, Any]:
-        """As plain data, for the metadata of an engine."""
+    def describe(self, rest: str) -> dict[str, Any]:
+        """As plain data, for the metadata of an engine. rest: the precision of layers that are not in INT8."""
         return {
             "layer": self.layer.name,
-            "precision": self.precision,
+            "precision": self.precision if self.precision == "int8" else rest,
             "reason": self.reason,
             "macs": self.layer.macs,
-            "us": {k: round(v, 1) for k, v in self.times.items()},
+            "us": {"int8" if k == "int8" else rest: round(v, 1) for k, v in self.times.items()},
         }
 
 
-def compile_int8(imported: Imported, options: Options) -> BuildResult:
+def compile_int8(imported: Imported, options: Options, rest: str = "fp32") -> BuildResult:
     """The fastest engine of a program with layers in INT8 that is as accurate as the options ask for.
 
-    It is the FP32 engine if no other is both. Its `meta["int8"]` says what became of each layer, and how close outputs
-    are. Raises InputError for calibration data that does not fit the model.
+    It is the engine in precision `rest`, which other layers have, if no other is both. Its `meta["int8"]` says what
+    became of each layer, and how close outputs are. Raises InputError for calibration data that does not fit the model.
     """
-    return _Int8Build(imported, options).run()
+    return _Int8Build(imported, options, rest).run()
 
 
 class _Int8Build:
     """A build that compiles a program several times, with other layers in integers."""
 
-    def __init__(self, imported: Imported, options: Options):
+    def __init__(self, imported: Imported, options: Options, rest: str):
         self.options, self.imported = options, imported
-        plain = dict(precision="fp32", calibration=None, save_calibration=None, precision_of=None, metric=None)
-        self.fp32 = options.but(**plain)
-        # for measures of accuracy: quick, and for this machine
-        self.quick = self.fp32.but(
-            level=0, target="cpu", budget=None, timing_cache=None, check=False, progress=None, memory=None
+        self.plain = without_int8(options, rest)
+        # for measures of accuracy: quick, and for the CPU of this machine
+        self.quick = self.plain.but(
+            level=0,
+            target="cpu",
+            precision="fp32",
+            budget=None,
+            timing_cache=None,
+            check=False,
+            progress=None,
+            memory=None,
         )
-        self.graph: Graph = run_stages(start(imported, self.fp32), "optimize").graph
+        self.graph: Graph = run_stages(start(imported, self.plain.but(precision="fp32")), "optimize").graph
         self.choices = [LayerPrecision(layer) for layer in layers(self.graph)]
         isa = describe_target(options)[0].isa
-        # Sums of two products of bytes fit i16 if weights have 7 bits; VNNI sums in i32.
-        self.weight_levels = 127 if "vnni" in isa else 64
-        self.runs_here = lacks(isa) is None
+        # Sums of two products of bytes fit i16 if weights have 7 bits; VNNI and tensor cores sum in i32.
+        self.weight_levels = 127 if "vnni" in isa or not options.on_cpu else 64
+        self.runs_here = target_kind(options).runs_here(options)
         self.scales: Mapping[str, float] = {}
         self.lows: Mapping[str, float] = {}
         self.bound: AccuracyBound | None = None
@@ -94,15 +100,16 @@ class _Int8Build:
             self._bound_accuracy(held_out)
         elif self._in_int8():
             log.warning("the accuracy of INT8 was not checked: the calibration table has no inputs to run")
-        reference = self._compile_reference(self.fp32)
-        result = self._compile(self.fp32) if self._in_int8() else reference
+        reference = self._compile_reference(self.plain)
+        result = self._compile(self.plain) if self._in_int8() else reference
         if choose_by_time(self.choices, reference.engine, result.engine):
-            result = self._compile(self.fp32) if self._in_int8() else reference
-        if result is not reference and self.runs_here and self.options.level:
-            ratio = race(result.engine, reference.engine, held_out[0] if held_out else {})
+            result = self._compile(self.plain) if self._in_int8() else reference
+        if result is not reference and (self.options.level or not self.runs_here):
+            feed = held_out[0] if held_out else {}
+            ratio, how = compare_times(result.engine, reference.engine, feed, self.runs_here)
             if ratio >= 1:
                 for choice in self._in_int8():
-                    choice.set_back(f"the engine as a whole took {ratio:.2f} of the time of FP32")
+                    choice.set_back(f"the engine as a whole took {ratio:.2f} of the time of {self._rest}{how}")
                 result = reference
         if result is not reference and self.runs_here and self.bound is not None:
             self.accuracy = self.bound.measure(result.engine)
@@ -111,6 +118,10 @@ class _Int8Build:
         plain = result.engine.plain
         meta = {**plain.meta, "precision": "int8", "int8": self._describe(len(held_out))}
         return replace(result, engine=Engine(replace(plain, meta=meta)))
+
+    @property
+    def _rest(self) -> str:
+        return self.plain.precision.upper()
 
     def _in_int8(self) -> list[LayerPrecision]:
         return [choice for choice in self.choices if choice.precision == "int8"]
@@ -136,6 +147,8 @@ class _Int8Build:
         if not names:
             return held_out
         data = self.options.calibration
+        if not self.options.on_cpu:
+            log.info("calibration and accuracy for %s run on the CPU of this machine", self.options.target)
         table = calibration.calibrate(self.graph, data, names=names, options=self.options, held_out=held_out)
         for choice in self._in_int8():
             name = choice.layer.x.name
@@ -189,10 +202,12 @@ class _Int8Build:
     def _describe(self, held_out: int) -> dict[str, Any]:
         macs = sum(choice.layer.macs for choice in self.choices)
         return {
-            "layers": [choice.describe() for choice in self.choices],
+            "layers": [choice.describe(self.plain.precision) for choice in self.choices],
             "macs": round(sum(choice.layer.macs for choice in self._in_int8()) / macs, 4) if macs else 0.0,
             "accuracy": self.accuracy.describe() if self.accuracy is not None and self._in_int8() else {},
             "held_out": held_out,
+            "rest": self.plain.precision,
+            "calibrated_on": "cpu" if held_out else "",
             "max_drop": self.options.max_drop,
         }
 
@@ -211,10 +226,17 @@ def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> Non
             choice.precision, choice.reason, choice.fixed = precision, "as asked for", True
 
 
+def without_int8(options: Options, precision: str) -> Options:
+    """The same options for a build in another precision, without data."""
+    gone = dict(calibration=None, save_calibration=None, precision_of=None, metric=None)
+    return options.but(precision=precision, **gone)
+
+
 def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine) -> bool:
     """Sets layers back whose steps took longer in integers; whether there are any.
 
-    Steps of several layers count for these together. Engines whose steps were not timed decide nothing.
+    Steps of several layers count for these together. Steps that were not timed take as long as a model says, if there
+    is one (GPUs), else engines with such steps decide nothing.
     """
     clusters = Classes[str]()
     engines = {"fp32": fp32, "int8": int8}
@@ -226,10 +248,9 @@ def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine
     sums: dict[str, dict[str, float]] = {}
     for kind, engine in engines.items():
         for step in engine.steps:
-            times = step.info.get("times_ns") or {}
             for name in _parts(step.info.get("layers") or ())[:1]:
                 cluster = sums.setdefault(clusters.find(name), dict.fromkeys(engines, 0.0))
-                cluster[kind] += min(times.values(), default=float("nan")) / 1e3
+                cluster[kind] += _time(step)
     changed = False
     for choice in choices:
         times = sums.get(clusters.find(_parts([choice.layer.name])[0]), {})
@@ -237,7 +258,7 @@ def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine
             continue
         choice.times = times
         if times["int8"] > times["fp32"]:
-            choice.set_back(f"slower in integers: {times['int8']:.0f} µs, {times['fp32']:.0f} µs in FP32")
+            choice.set_back(f"slower in integers: {times['int8']:.0f} µs, {times['fp32']:.0f} µs without")
             changed = True
     return changed
 
@@ -247,10 +268,25 @@ def _parts(layers: Iterable[str]) -> list[str]:
     return [part for name in layers for part in name.split("+")]
 
 
+def _time(step: Any) -> float:
+    """The microseconds of a step as timed, else by a model, else NaN."""
+    times = (step.info.get("times_ns") or {}).values()
+    return min(times) / 1e3 if times else step.info.get("estimate_us") or math.nan
+
+
+def compare_times(engine: Engine, other: Engine, feed: Feed, runs_here: bool) -> tuple[float, str]:
+    """The ratio of an engine's time to another's: by a race, or where they do not run by the model of their steps, else
+    0; and how it was found, for people."""
+    if runs_here:
+        return race(engine, other, feed), ""
+    sums = [sum(_time(step) for step in e.steps if not step.host) for e in (engine, other)]
+    return (0.0, "") if math.isnan(sums[0] + sums[1]) else (sums[0] / sums[1], ", by a model")
+
+
 def race(engine: Engine, other: Engine, feed: Feed) -> float:
     """The median, over rounds in turns, of the ratio of an engine's median time to another's; without a feed, on
     random inputs."""
-    feed = feed or _random_feed(engine)
+    feed = feed or random_feed(engine)
     contexts = [engine.context(), other.context()]
     ratios = []
     for _ in range(ROUNDS):
@@ -269,6 +305,6 @@ def _median_time(context: Any, feed: Feed) -> float:
     return statistics.median(times)
 
 
-def _random_feed(engine: Engine) -> dict[str, np.ndarray]:
+def random_feed(engine: Engine) -> dict[str, np.ndarray]:
     r, shapes = np.random.default_rng(0), engine.shapes()
     return {p.name: np.asarray(r.standard_normal(shapes[p.name]), p.numpy_dtype) for p in engine.inputs}

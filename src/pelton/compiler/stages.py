@@ -79,10 +79,10 @@ def _import(c: Compilation) -> Compilation:
 
 def _optimize(c: Compilation) -> Compilation:
     """BuildError for a tensor that cannot fit in memory."""
-    if c.options.precision == "int8":
+    if c.options.precision in ("int8", "best"):
         raise InputError(
-            "precision 'int8' is decided by a whole build, which compiles a program several times: build an engine, and"
-            " `pelton inspect` shows what became of each layer"
+            f"precision {c.options.precision!r} is decided by a whole build, which compiles a program several times:"
+            " build an engine, and `pelton inspect` shows what became of each layer"
         )
     memory_limits.check_tensors(c.graph, c.options.memory)
     if c.options.image is not None:
@@ -167,7 +167,7 @@ def _lower(c: Compilation) -> Compilation:
     placed, choices, launches = c.back_end.merge_launches(c.placed, c.choices)
     choices, code = c.back_end.generate_code(placed, choices)
     waves = lower.waves(placed)
-    scheduled = [about.schedule(task, choices.get(i), waves[i]) for i, task in enumerate(placed.tasks)]
+    scheduled = [about.schedule(task, choices.get(i), waves[i], c.target) for i, task in enumerate(placed.tasks)]
     for name in about.host_steps(scheduled):
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
     return replace(c, lowered=Lowered(placed, choices, scheduled, launches, code))

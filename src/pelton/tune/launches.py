@@ -9,7 +9,7 @@ from itertools import islice
 from pelton.ir.graph import Graph, Value
 from pelton.codegen.template import Kernel, Tactic, Target, Template
 from pelton.codegen.triton.chain import TritonChain, chain_kernels, is_chainable
-from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES
+from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES, OPERATIONS
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
 from pelton.plan.layout import Layouts
@@ -29,8 +29,6 @@ MAX_TRIED = 6
 IN_FLIGHT = 8 << 10
 # programs for each multiprocessor that a chain may begin with: with more, a launch is negligible
 MAX_HEAD_PROGRAMS = 16
-# operations of a multiprocessor per cycle without tensor cores: 128 fused multiply-adds in f32
-OPERATIONS = 256
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,8 @@ STEP = 40  # cycles of the tensor cores that a step of a program loses to barrie
 ADDRESSED = 1.13
 # cycles until the descriptors of boxes are where the units that fetch them look
 BOXES = 800
+CLOCK = 1600  # cycles in a microsecond
+OPERATIONS = 256  # that a multiprocessor makes in a cycle without tensor cores: 128 fused multiply-adds in f32
 # cycles of a program besides its steps, from its launch to its last store
 BEGIN = 2500
 
@@ -30,6 +32,13 @@ def products(bm: int, target: Target, size: int = 2, precision: int = 0) -> floa
         return 0.75 * (128 if new else 64)
     each = {4: (6, 2)[precision - 1], 2: 1, 1: 0.5}[size]
     return 0.75 * (2048 if new and bm >= 64 else 1024) / each
+
+
+def microseconds(flops: int, traffic: int, size: int, precision: int, target: Target) -> float:
+    """What a kernel takes at best that makes so many operations, reads and writes so many bytes. size: bytes of the
+    factors of a product on tensor cores, 0 for other kernels; precision: as for `products`."""
+    rate = 2 * products(64, target, size, precision) if size else OPERATIONS
+    return (max(flops / rate, traffic / BYTES) / target.threads + BEGIN) / CLOCK
 
 
 def waves(

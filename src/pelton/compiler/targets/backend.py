@@ -33,6 +33,9 @@ class Kind(Protocol):
     def describe_target(self, options: Options) -> tuple[Target, Mapping[str, Any]]:
         """(what code is generated for, what engines record of where they run)"""
 
+    def runs_here(self, options: Options) -> bool:
+        """Whether this machine runs engines of these options."""
+
     def precision(self, options: Options) -> frozenset[str]:
         """The names of the passes of `pelton.passes.precision` that are to run."""
 

@@ -67,6 +67,10 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     return target, runs_on(target.isa)
 
 
+def runs_here(options: Options) -> bool:
+    return lacks(describe(options)[0].isa) is None
+
+
 def precision(options: Options) -> frozenset[str]:
     """f32 is what CPUs compute fastest; strict builds round as the model does."""
     return frozenset({"integers", "quantized", "widen"} | (set() if options.strict else {"halves"}))

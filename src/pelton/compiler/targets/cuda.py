@@ -153,6 +153,10 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     return target_for(archs, device, options.level, options.precision), gpus(archs)
 
 
+def runs_here(options: Options) -> bool:
+    return architectures(options)[1] is not None
+
+
 def precision(options: Options) -> frozenset[str]:
     """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts, and i8 weights."""
     return frozenset({options.precision, "integers", "bytes", "quantized", "recurrent", "widen"})
