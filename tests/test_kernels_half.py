@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import kernel_harness
 import numpy as np
 import pytest
 from kernel_harness import Case, check, declare, program, walk
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 from onnx_models import model
 
 import pelton
 from pelton.codegen.c.halves import exact_type, loss, rejection
+from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import BF16, F16
 from pelton.tune.timing_cache import TimingCache
 
+SHARED = Path(__file__).resolve().parents[2] / "shared/data"
 DTYPES = {"fp16": F16, "bf16": BF16}
 
 
@@ -101,6 +108,44 @@ def test_the_loss_of_rounding(axis):
     assert "exceed f16" in rejection(w.copy(), axis, F16) and rejection(w.copy(), axis, BF16) is None
 
 
+@pytest.mark.parametrize("dtype", [F16, BF16])
+@pytest.mark.parametrize("sizes", [(1, 13, 14, 15, 19), (2, 40, 7, 7, 35), (1, 300, 3, 5, 40)])
+def test_winograd_with_filters_whose_transforms_are_halves(dtype, sizes, monkeypatch):
+    """Whole quarters: F(2×2) transforms them to whole sixteenths, of at most eight bits."""
+    targets = {isa: replace(target, half=dtype) for isa, target in kernel_harness.TARGETS.items()}
+    monkeypatch.setattr(kernel_harness, "TARGETS", targets)
+    monkeypatch.setattr(kernel_harness, "TARGET", targets[kernel_harness.TARGET.isa])
+    template, every = TEMPLATES["winograd_half"], TEMPLATES["winograd_half"].tactics
+    monkeypatch.setattr(template, "tactics", lambda *args: (t for t in every(*args) if t["F"] == 2))
+    n, c, h, w, oc = sizes
+    filters = np.random.default_rng(0).integers(-7, 8, (oc, c, 3, 3)).astype(np.float32) / 4
+    attrs = {**CONV, "pads": (1, 1, 1, 1)}
+    graph = program(
+        ("y", "convolution", "x w b", attrs),
+        ("out", "relu", "y"),
+        x=f"f32[{n}, {c}, {h}, {w}]",
+        w=filters,
+        b=normal(oc),
+    )
+    check(template, Case(f"{sizes}", graph, dict(x=(0, 2, 3, 1))))
+
+
+def test_winograd_with_rounded_filters(tmp_path):
+    """F(2×2) and F(4×4) are off by as much as their comment says."""
+    filters, bias = normal(40, 64, 3, 3, scale=0.06), normal(40)
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], "conv", pads=[1] * 4)
+    x = normal(1, 64, 13, 14, seed=5)
+    want = ReferenceEvaluator(
+        model([node], {"x": "f64[1, 64, 13, 14]"}, ["y"], dict(w=filters.astype(float), b=bias.astype(float)))
+    ).run(None, {"x": x.astype(float)})[0]
+    m = model([node], {"x": "f32[1, 64, 13, 14]"}, ["y"], dict(w=filters, b=bias))
+    for precision, most in (("fp16", 1.5e-3), ("bf16", 5e-3)):
+        engine = pelton.build(m, precision=precision, precision_of={"conv": precision}, level=0, cache_dir=tmp_path)
+        assert any("winograd_half" in s.info["tactic"] for s in engine.steps)
+        off = np.sqrt(np.square(engine.run({"x": x})["y"] - want).mean() / np.square(want).mean())
+        assert 1e-4 < off < most
+
+
 def layers(*weights):
     """Products one after the other, of a few rows."""
     nodes = [
@@ -181,6 +226,21 @@ def test_layers_by_name(timed, tmp_path):
         pelton.InputError, match="precision_of names 'head', which is no layer .* such as fc0, fc1, fc2"
     ):
         pelton.build(layers(*w), precision_of={"head": "fp32"}, **options)
+
+
+@pytest.mark.parametrize("name, most", [("resnet20", 10), ("mobile", 5)])
+@pytest.mark.skipif(not SHARED.exists(), reason="the CIFAR-10 sample lies beside the repository, not in it")
+def test_trained_networks_answer_the_same(name, most, cache):
+    """With every layer in halves that can be, whatever its time, 99.9 % of the answers are those of FP32."""
+    source, pictures = SHARED / f"{name}_cifar10.onnx", np.load(SHARED / "cifar10_test.npz")["x"]
+    said = []
+    for options in (dict(precision="fp32"), dict(precision="fp16", precision_of={"*": "fp16"})):
+        engine = pelton.build(source, level=0, cache_dir=cache, **options)
+        context = engine.context()
+        x = pictures.transpose(0, 3, 1, 2).astype(np.float32)
+        said.append([context.run({"image": one[None]})["logits"].argmax() for one in x])
+    assert sum(row["weights"] == "f16" for row in engine.meta["half"]) >= most
+    assert np.mean(np.equal(*said)) >= 0.999
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def report(
         times = _times(choice, target)
         asked = _asked(region, precision_of)
         if asked is not None:
-            reason = "as asked for"
+            can = asked == "fp32" or stored != "f32"
+            reason = "as asked for" if can else "no kernel for these sizes reads it in halves"
         elif stored != "f32":
             reason = "exact" if choice.template.is_exact(choice.tactic) else "faster"
         elif "half" in times:

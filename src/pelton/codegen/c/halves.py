@@ -87,9 +87,10 @@ def exact_type(array: np.ndarray) -> DType | None:
     return next((dtype for dtype in (F16, BF16) if _known(array, f"is {dtype.value}", _TESTS[dtype])), None)
 
 
-def rejection(array: np.ndarray, axis: int, dtype: DType) -> str | None:
-    """The reason why weights would lose more than the rounding of normal numbers in this type, or None."""
-    lost = _known(array, f"loss {axis} {dtype.value}", lambda a: loss(a, axis, dtype))
+def rejection(array: np.ndarray, axis: int, dtype: DType, scale: float = 1.0) -> str | None:
+    """The reason why weights, times a scale, would lose more than the rounding of normal numbers in this type, or
+    None."""
+    lost = _known(array, f"loss {axis} {dtype.value} {scale}", lambda a: loss(np.float32(scale) * a, axis, dtype))
     if np.isinf(lost):
         return f"weights up to {np.abs(array).max():.3g} exceed {dtype.value}"
     if lost > MAX_LOSS[dtype]:

@@ -5,6 +5,8 @@
 
 // <region>
 enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, PT = 1, PL = 1, XN = 315, XH = 35, XW = 5 };
+typedef float weight;
+enum : idx { HALF = 0 };
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
@@ -118,22 +120,23 @@ AI void spread(const args *a, const float *x, float *v, idx ty, idx tx) {
 // one. Against no prefetch: 1024 channels on 13 × 13 pixels 12.1 → 8.9 ms, 512 on 7 × 7 1.27 → 0.98, 256 on 14 × 14
 // 0.65 → 0.57, 160 to 320 on 13 × 13 0.58 → 0.42, 96 to 208 0.26 → 0.22, 64 on 56 × 56 0.49 → 0.48 (2 threads, cold
 // weights).
-AI void tile(int rows, const float *v, const float *u, float *m, const float *next) {
-    const idx step = 4 * NR / BLOCK;
+AI void tile(int rows, const float *v, const weight *u, float *m, const char *next) {
+    const idx step = sizeof(weight) * NR / BLOCK;
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
-    if (C <= 2 * CHAIN) product_of(false, rows, NV, v, VS, u, C, acc, next, step);
-    else long_product(rows, NV, v, VS, u, C, acc, next, step);
+    if (C <= 2 * CHAIN) product_of(HALF, rows, NV, v, VS, u, C, acc, next, step);
+    else long_product_of(HALF, rows, NV, v, VS, u, C, acc, next, step);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) st_f32(m + i * WIDTH + j * VL, acc[i * NV + j]);
 }
 
 // `after`: the panel that follows the last one.
-AI void products(const args *a, idx n, const float *v, const float *u, float *m, idx panels, const float *after) {
+AI void products(const args *a, idx n, const float *v, const weight *u, float *m, idx panels,
+                 const weight *after) {
     for (idx j = 0; j < panels; j++, u += C * NR, m += NR) {
-        const float *next = j + 1 < panels ? u + C * NR : after;
+        const char *next = (const char *)(j + 1 < panels ? u + C * NR : after);
         idx i = 0;
-        for (; i + MR <= n; i += MR, next += C * NR / BLOCK) tile(MR, v + i * VS, u, m + i * WIDTH, next);
+        for (; i + MR <= n; i += MR, next += sizeof(weight) * C * NR / BLOCK) tile(MR, v + i * VS, u, m + i * WIDTH, next);
         if (n == TB) COUNTED(TB % MR, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next))
         else COUNTED(LAST % MR, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next))
     }
@@ -164,7 +167,8 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const idx nb = t % NBS, block = t / NBS % TBS, b = t / (NBS * TBS);
         const idx t0 = block * TB, n = t0 + TB < TILES ? TB : TILES - t0, c0 = nb * WIDTH,
                   c1 = c0 + WIDTH < OCP ? c0 + WIDTH : OCP;
-        const float *x = (const float *)a[0].p + b * XN, *u = a[1].p;
+        const float *x = (const float *)a[0].p + b * XN;
+        const weight *u = a[1].p;
         for (idx i = 0; i < n; i++) spread(a, x, v + i * VS, (t0 + i) / TW, (t0 + i) % TW);
         for (idx i = 0; i < POINTS; i++)
             products(a, n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR,

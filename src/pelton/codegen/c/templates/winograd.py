@@ -9,6 +9,7 @@ from pelton.plan.region import Region
 
 from .images import ChannelsLast, WindowGeometry, pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel
+from pelton.codegen.c.halves import weight_text
 from pelton.codegen.grid import balanced, balanced_rows, ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
@@ -92,7 +93,8 @@ class Winograd(ChannelsLast):
         end = pixel_tail(region, layouts, bias=bias, unit=target.lanes)
         sizes = s.sizes(layouts[x])
         used = ("BATCH", "H", "W", "OH", "OW", "PT", "PL", "XN", "XH", "XW")
-        block = constants(C=s.c, OC=s.oc, **{k: sizes[k] for k in used}) + end.text
+        block = constants(C=s.c, OC=s.oc, **{k: sizes[k] for k in used}) + weight_text(tactic, self.stored(tactic))
+        block += end.text
         padded = ceil_div(s.oc, nr) * nr
         width = min(tactic["NB"], padded)
         points, cp = (f + 2) ** 2, ceil_div(s.c, target.lanes) * target.lanes
@@ -100,7 +102,9 @@ class Winograd(ChannelsLast):
         tiles = s.n * ceil_div(ceil_div(s.oh, f) * ceil_div(s.ow, f), tb) * ceil_div(padded, width)
         array = region.body.constants[w]
         shape = (points, padded // nr, s.c, nr)
-        packed = Packed((w,), f"winograd{f}x{nr}", shape, lambda out: transform_filters(array, f, out))
+        stored = self.stored(tactic)
+        form = f"winograd{f}x{nr}{stored.value}"
+        packed = Packed((w,), form, shape, lambda out: transform_filters(array, f, out), stored)
         return kernel(
             "winograd.c",
             region,
