@@ -33,6 +33,7 @@ class Case:
     orders: Mapping[str, Order] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     backwards: tuple[str, ...] = ()  # inputs with negative strides
+    half: DType = DType.F32  # in which weights may be stored
     want: Mapping[str, np.ndarray] | None = None  # the expected outputs by name, where the reference does not give them
 
 

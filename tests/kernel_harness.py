@@ -96,7 +96,7 @@ def check_at(
     template: Template, case: Case, most: int, runs: Sequence[Mapping[str, int]], target: Target | None = None
 ) -> int:
     """Kernels chosen for the optimum sizes, run at others. Returns the number of runs."""
-    graph, target = case.graph, target or TARGET
+    graph, target = case.graph, replace(target or TARGET, half=case.half)
     region, optimum = region_of(graph), optimum_sizes(graph)
     if not optimum or template_rejection(template, region) is not None:
         return 0
@@ -137,6 +137,7 @@ def check(template: Template, case: Case, most: int = 2) -> int:
 
 def check_on(target: Target, template: Template, case: Case, most: int) -> int:
     """The same for the level of a target."""
+    target = replace(target, half=case.half)
     region = region_of(case.graph)
     reason = template_rejection(template, region)
     assert reason is None, f"{template.name} rejects {case.name}: {reason}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import kernel_harness
 import numpy as np
 import pytest
 from kernel_harness import Case, check, declare, program, walk
@@ -15,7 +13,6 @@ from onnx_models import model
 
 import pelton
 from pelton.codegen.c.halves import exact_type, loss, rejection
-from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import BF16, F16
 from pelton.tune.timing_cache import TimingCache
 
@@ -68,7 +65,30 @@ declare(
 )
 
 
-@pytest.mark.parametrize("template, case", walk("gemm_half"))
+def transformed(n, c, h, w, oc, tail):
+    """A case in bf16. Filters are whole quarters, which F(2×2) transforms to sixteenths of at most eight bits."""
+    filters = np.random.default_rng(0).integers(-7, 8, (oc, c, 3, 3)).astype(np.float32) / 4
+    attrs = {**CONV, "pads": (1, 1, 1, 1)}
+    graph = program(("y", "convolution", "x w b", attrs), *tail, x=f"f32[{n}, {c}, {h}, {w}]", w=filters, b=normal(oc))
+    return Case(f"{n}x{c}x{h}x{w}-{oc}", graph, dict(x=(0, 2, 3, 1)), half=BF16)
+
+
+def cut(*ends):
+    """Slices of y along channels, side by side."""
+    return [
+        (f"out{e}", "slice", "y", dict(starts=(s,), ends=(e,), axes=(1,), steps=(1,))) for s, e in zip((0, *ends), ends)
+    ]
+
+
+declare(
+    "winograd_half",
+    transformed(1, 13, 14, 15, 19, [("out", "relu", "y")]),
+    transformed(2, 40, 7, 7, 35, cut(5, 8, 35)),
+    transformed(1, 300, 3, 5, 40, []),
+)
+
+
+@pytest.mark.parametrize("template, case", walk("gemm_half", "winograd_half"))
 def test_against_the_reference(template, case):
     check(template, case)
 
@@ -106,28 +126,6 @@ def test_the_loss_of_rounding(axis):
     assert rejection(w.copy(), axis, F16) is None
     rows[3, 4] = 70_000
     assert "exceed f16" in rejection(w.copy(), axis, F16) and rejection(w.copy(), axis, BF16) is None
-
-
-@pytest.mark.parametrize("dtype", [F16, BF16])
-@pytest.mark.parametrize("sizes", [(1, 13, 14, 15, 19), (2, 40, 7, 7, 35), (1, 300, 3, 5, 40)])
-def test_winograd_with_filters_whose_transforms_are_halves(dtype, sizes, monkeypatch):
-    """Whole quarters: F(2×2) transforms them to whole sixteenths, of at most eight bits."""
-    targets = {isa: replace(target, half=dtype) for isa, target in kernel_harness.TARGETS.items()}
-    monkeypatch.setattr(kernel_harness, "TARGETS", targets)
-    monkeypatch.setattr(kernel_harness, "TARGET", targets[kernel_harness.TARGET.isa])
-    template, every = TEMPLATES["winograd_half"], TEMPLATES["winograd_half"].tactics
-    monkeypatch.setattr(template, "tactics", lambda *args: (t for t in every(*args) if t["F"] == 2))
-    n, c, h, w, oc = sizes
-    filters = np.random.default_rng(0).integers(-7, 8, (oc, c, 3, 3)).astype(np.float32) / 4
-    attrs = {**CONV, "pads": (1, 1, 1, 1)}
-    graph = program(
-        ("y", "convolution", "x w b", attrs),
-        ("out", "relu", "y"),
-        x=f"f32[{n}, {c}, {h}, {w}]",
-        w=filters,
-        b=normal(oc),
-    )
-    check(template, Case(f"{sizes}", graph, dict(x=(0, 2, 3, 1))))
 
 
 def test_winograd_with_rounded_filters(tmp_path):
@@ -228,14 +226,14 @@ def test_layers_by_name(timed, tmp_path):
         pelton.build(layers(*w), precision_of={"head": "fp32"}, **options)
 
 
-@pytest.mark.parametrize("name, most", [("resnet20", 10), ("mobile", 5)])
+@pytest.mark.parametrize("name, most", [("resnet20", 10), pytest.param("mobile", 5, marks=pytest.mark.slow)])
 @pytest.mark.skipif(not SHARED.exists(), reason="the CIFAR-10 sample lies beside the repository, not in it")
-def test_trained_networks_answer_the_same(name, most, cache):
+def test_trained_networks_answer_the_same(name, most, tmp_path):
     """With every layer in halves that can be, whatever its time, 99.9 % of the answers are those of FP32."""
     source, pictures = SHARED / f"{name}_cifar10.onnx", np.load(SHARED / "cifar10_test.npz")["x"]
     said = []
     for options in (dict(precision="fp32"), dict(precision="fp16", precision_of={"*": "fp16"})):
-        engine = pelton.build(source, level=0, cache_dir=cache, **options)
+        engine = pelton.build(source, level=0, cache_dir=tmp_path, **options)
         context = engine.context()
         x = pictures.transpose(0, 3, 1, 2).astype(np.float32)
         said.append([context.run({"image": one[None]})["logits"].argmax() for one in x])

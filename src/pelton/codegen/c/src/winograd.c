@@ -136,7 +136,8 @@ AI void products(const args *a, idx n, const float *v, const weight *u, float *m
     for (idx j = 0; j < panels; j++, u += C * NR, m += NR) {
         const char *next = (const char *)(j + 1 < panels ? u + C * NR : after);
         idx i = 0;
-        for (; i + MR <= n; i += MR, next += sizeof(weight) * C * NR / BLOCK) tile(MR, v + i * VS, u, m + i * WIDTH, next);
+        for (; i + MR <= n; i += MR, next += sizeof(weight) * C * NR / BLOCK)
+            tile(MR, v + i * VS, u, m + i * WIDTH, next);
         if (n == TB) COUNTED(TB % MR, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next))
         else COUNTED(LAST % MR, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next))
     }
