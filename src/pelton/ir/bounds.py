@@ -13,6 +13,18 @@ from .scalar import Scalar
 from .types import BOOL
 
 
+# How far below 0 numbers reach, by how far above, from where on they are quantized symmetrically.
+SYMMETRIC = 0.9
+
+
+class ByteGrid(NamedTuple):
+    """The numbers scale · (q − zero) that bytes q stand for: i8 if `signed`, from −127 on and with zero 0, else u8."""
+
+    scale: float
+    zero: int
+    signed: bool
+
+
 class Bounds(NamedTuple):
     """The closed interval that all elements lie in; NaN aside."""
 
@@ -21,6 +33,15 @@ class Bounds(NamedTuple):
 
     def union(self, other: Bounds) -> Bounds:
         return Bounds(min(self.low, other.low), max(self.high, other.high))
+
+    def byte_grid(self) -> ByteGrid:
+        """What numbers of this interval, and 0, are quantized to: u8 unless they reach about as far below 0 as above,
+        where i8 has the same steps."""
+        low = min(self.low, 0.0)
+        if low < -SYMMETRIC * self.high:
+            return ByteGrid(self.high / 127, 0, True)
+        scale = (self.high - low) / 255
+        return ByteGrid(scale, round(-low / scale) if scale else 0, False)
 
 
 ANY = Bounds(-math.inf, math.inf)
