@@ -11,8 +11,9 @@ from models import small_cnn
 
 import pelton
 from pelton.cli import main
-from pelton.compiler import int8
-from pelton.compiler.accuracy_bound import AccuracyBound
+from pelton.compiler import accuracy_bound, int8
+from pelton.compiler.accuracy_bound import AccuracyBound, outputs_of_scores
+from pelton.ir.text import parse
 from pelton.metrics import sqnr
 
 
@@ -27,8 +28,12 @@ def data(source):
     return {port.name: np.random.default_rng().standard_normal((12, *port.shape[1:])).astype(np.float32)}
 
 
+PLAIN = {"weight_equalization": False, "bias_correction": False}
+
+
 def build(source: bytes, data, **options):
-    return pelton.build(source, **{"level": 0, "precision": "int8", "calibration": data, "max_drop": 0.5, **options})
+    given = {"level": 0, "precision": "int8", "calibration": data, "max_drop": 0.5, **PLAIN}
+    return pelton.build(source, **{**given, **options})
 
 
 def test_layers_are_in_integers_and_outputs_close(source, data):
@@ -88,6 +93,7 @@ def test_precision_of_layers(source, data):
     "options, message",
     [
         ({"calibration": None}, "precision 'int8' needs calibration="),
+        ({"bias_correction": 3}, "bias_correction is True, False, or None to let the data decide, got 3"),
         ({"precision": "fp32"}, "calibration is of use for precision 'int8' or 'best' alone"),
         ({"precision_of": {"x": "fp64"}}, "precision_of maps patterns of layer names to 'fp32' or 'int8'"),
         ({"max_drop": -1}, "max_drop is a number from 0 on"),
@@ -158,15 +164,65 @@ def test_drops_without_a_metric():
         def run(self, feed):
             return self.outputs
 
-    bound = AccuracyBound(Fake([[1, 2], [2, 1]], [[[1, 2]]]), [{}], 0.3)
+    bound = AccuracyBound(Fake([[1, 2], [2, 1]], [[[1, 2]]]), [{}], 0.3, scores={"scores"})
     same = bound.measure(Fake([[1, 3], [3, 1]], [[[1, 2]]]))
     assert same.drop == 0 and same.agreement == 1 and bound.holds(same)
     other = bound.measure(Fake([[1, 3], [1, 3]], [[[1, 2]]]))
     assert other.drop == 0.5 and other.agreement == 0.5 and not bound.holds(other)
-    exactly = AccuracyBound(Fake([[1, 2]] * 100, [[[1, 2]]]), [{}], 0.01)
+    exactly = AccuracyBound(Fake([[1, 2]] * 100, [[[1, 2]]]), [{}], 0.01, scores={"scores"})
     assert exactly.holds(exactly.measure(Fake([[1, 2]] * 99 + [[2, 1]], [[[1, 2]]])))
     noisy = bound.measure(Fake([[1, 2], [2, 1]], [[[2, 2]]]))
     assert noisy.drop == pytest.approx(0.2) and noisy.sqnr == pytest.approx(10 * np.log10(5))
+
+
+def test_what_classifies():
+    """Logits and probabilities do; what is normalized, of one number, a picture or a product of data does not."""
+    graph = parse("""graph main[n: 1..2..9](%x: f32[n, 8]) {
+      %w = constant f32[8, 3]
+      %c = constant f32[8, 1]
+      %b = constant f32[3]
+      %m = matmul(%x, %w)
+      %logits = add(%b, %m)
+      %shares = softmax(%x) {axis=1}
+      %s = mul(%x, %x)
+      %n = reduce_sum(%s) {axes=(1,), keepdims=True}
+      %unit = div(%x, %n)
+      %one = matmul(%x, %c)
+      %t = transpose(%x) {perm=(1, 0)}
+      %pairs = matmul(%x, %t)
+      %picture = reshape(%logits) {shape=(n, 3, 1)}
+      return %logits, %shares, %unit, %one, %pairs, %picture, %x }""")
+    assert outputs_of_scores(graph) == {"logits", "shares"}
+
+
+def test_outputs_that_are_too_large_to_keep_are_computed_again(source, data, monkeypatch):
+    engine, feeds = pelton.build(source, level=0), [{name: a[i : i + 1] for name, a in data.items()} for i in range(3)]
+    other = build(source, data)
+    whole = AccuracyBound(engine, feeds, 0.1)
+    monkeypatch.setattr(accuracy_bound, "KEPT", whole._kept[0][engine.outputs[0].name].nbytes)
+    less = AccuracyBound(engine, feeds, 0.1)
+    assert (len(whole._kept), len(less._kept)) == (3, 1)
+    assert less.measure(other) == whole.measure(other) and less.measure(other).sqnr < 80
+    assert less.noises_of(other, [{}, {}]) == [whole.measure(other).noise] * 2
+
+
+def test_refinements_are_used_where_they_help_and_said(source, data):
+    """Of channels with ranges far apart: equalized, outputs have less noise."""
+    found = build(source, data, weight_equalization=None, bias_correction=None).meta["int8"]
+    assert [(t["weight_equalization"], t["bias_correction"]) for t in found["tried"][:2]] == [(0, 0), (0, 1)]
+    best = max(found["tried"], key=lambda tried: tried["sqnr_db"])
+    assert all(found[name] == best[name] for name in PLAIN)
+    assert found["accuracy"]["sqnr_db"] == pytest.approx(best["sqnr_db"], abs=0.1)
+    for options in ({"weight_equalization": True}, {"bias_correction": True}, {}):
+        (only,) = build(source, data, **options).meta["int8"]["tried"]
+        assert {name: only[name] for name in PLAIN} == {**PLAIN, **options}
+
+
+def test_refinements_need_inputs(source, data, tmp_path):
+    build(source, data, save_calibration=tmp_path / "table", weight_equalization=True)
+    assert "equalized" not in (tmp_path / "table").read_text()
+    with pytest.raises(pelton.InputError, match="bias_correction needs inputs to calibrate with"):
+        build(source, tmp_path / "table", bias_correction=True)
 
 
 def test_command(source, data, tmp_path, capsys):

@@ -71,6 +71,8 @@ INT8 = {
     "calibration": ("data.npz", "data.npz"),
     "save_calibration": ("table", "table"),
     "precision_of": ("head.*=fp32,stem=int8", {"head.*": "fp32", "stem": "int8"}),
+    "weight_equalization": ("1", True),
+    "bias_correction": ("0", False),
 }
 
 

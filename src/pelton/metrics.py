@@ -47,6 +47,11 @@ class Noise:
         self.noise += _squares(reference - found)
 
     @property
+    def ratio(self) -> float:
+        """Noise power by signal power, the other way to say `sqnr`."""
+        return 10 ** (-self.sqnr / 10)
+
+    @property
     def sqnr(self) -> float:
         """10 · log10(signal / noise) in dB; see `sqnr`."""
         if self.nonfinite:
@@ -54,6 +59,11 @@ class Noise:
         if not self.noise:
             return math.inf
         return 10 * (math.log10(self.signal) - math.log10(self.noise)) if self.signal else -math.inf
+
+
+def decibels(noise: float) -> float:
+    """A noise power by signal power as an SQNR in dB; inf for 0."""
+    return -10 * math.log10(noise) if 0 < noise < math.inf else math.inf * (1 if not noise else -1)
 
 
 def sqnr(reference: Any, found: Any) -> float:

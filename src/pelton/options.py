@@ -54,6 +54,10 @@ class Options:
         metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
         noise power by signal power where outputs are no scores. Default: 0.01.
     metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples.
+    weight_equalization: whether "int8" moves the ranges of channels from what layers read into their weights
+        (SmoothQuant, cross-layer equalization). Default: if the data kept aside shows less noise.
+    bias_correction: whether "int8" adds to what each layer gives the mean error that its rounding makes in the
+        calibration data. Default: if the data kept aside shows less noise.
     threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: all that the process may use.
     strict: allow only arithmetic that differs from the model's by the order of sums: no Winograd, no recurrent weights
         in fp16, no fp16 values widened to fp32. Default: False.
@@ -105,6 +109,8 @@ class Options:
     precision_of: Mapping[str, str] | None = None
     max_drop: float = 0.01
     metric: Callable[[Any], float] | None = None
+    weight_equalization: bool | None = None
+    bias_correction: bool | None = None
     outputs: tuple[str, ...] | None = None
     progress: Progress | None = None
     check: bool = False
@@ -190,7 +196,10 @@ class Options:
                 f"calibration is of use for precision 'int8' or 'best' alone, got precision {self.precision!r};"
                 " leave it out"
             )
-        for name in ("metric", "save_calibration"):
+        for name in ("weight_equalization", "bias_correction"):
+            if (given := getattr(self, name)) not in (None, True, False):
+                raise InputError(f"{name} is True, False, or None to let the data decide, got {given!r}")
+        for name in ("metric", "save_calibration", "weight_equalization", "bias_correction"):
             if getattr(self, name) is not None and self.calibration is None:
                 raise InputError(
                     f"{name} is of use for precision 'int8' and calibrated 'best' alone, got precision"

@@ -194,9 +194,9 @@ class LegacyAlgorithm(PercentileAlgorithm):
 
 ENTROPY, MIN_MAX, MSE = EntropyAlgorithm(), MinMaxAlgorithm(), SquaredErrorAlgorithm()
 # Of what comes without a calibrator. Two networks on CIFAR-10, calibrated on 400 of 500 pictures, SQNR in dB of the
-# logits of the other 100 (mean of five splits), errors of saturation counted once, 4, 16 and 64 times: 38.1, 38.4, 38.5,
-# 38.1 and 36.4, 36.5, 36.3, 35.9; largest value 38.1 and 35.6; steps of s8 for all tensors, counted once: 36.8 and 34.9.
-# Sentence encoder, equalized: 21.9, 23.6, 24.0 and, for the largest value, 24.0.
+# logits of the other 100 (mean of five splits), errors of saturation counted once, 4, 16 and 64 times: 38.1, 38.4,
+# 38.5, 38.1 and 36.4, 36.5, 36.3, 35.9; largest value 38.1 and 35.6; steps of s8 for all tensors, counted once: 36.8
+# and 34.9. A sentence encoder, equalized, counted once, 4 and 16 times: 21.9, 23.6, 24.0; largest value 24.0.
 DEFAULT = MSE
 # TensorRT's type → the algorithm; LEGACY_CALIBRATION asks its calibrator for the quantile
 BY_TYPE = {

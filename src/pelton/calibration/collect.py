@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,10 @@ log = logging.getLogger("pelton.build")
 
 # Of batches, one that is kept aside, and the bytes of all of these at most.
 EVERY, HELD_OUT = 5, 256 << 20
+# The first batches, which are kept to refine what is calibrated: how many, and their bytes, at most.
+FIRST, FIRST_BYTES = 64, 64 << 20
+# Gets the first batches, and gives the program to calibrate, with further tensors that belong in the table.
+Refine = Callable[[list[Feed]], tuple[Graph, Sequence[str]]]
 
 
 def calibrate(
@@ -38,6 +42,7 @@ def calibrate(
     options: Options,
     algorithm: Algorithm = DEFAULT,
     held_out: list[Feed] | None = None,
+    refine: Refine | None = None,
 ) -> CalibrationTable:
     """The table of the named tensors of a graph in f32, as it is behind the compiler's stage "optimize".
 
@@ -46,7 +51,9 @@ def calibrate(
     batches. names: tensors of floats: inputs and what nodes write. options: image, threads, cache_dir, cc and progress
     are used; progress is called with the stage "calibrate", and a total of 0 where it is unknown. algorithm: unless the
     data is a calibrator, which has its own. held_out: gets every fifth batch, up to `HELD_OUT` bytes, which does not
-    count then; of fewer than five the first, which does. It stays empty where the data is a table.
+    count then; of fewer than five the first, which does. It stays empty where the data is a table. refine: is called
+    once, with some of the batches that count, unless the data is a table; tensors that it names are in the table
+    returned, not in what a calibrator caches.
 
     Tensors that are 0 or constant in all of the data, or infinite or NaN anywhere, have no scale; the table's `notes`
     say so. Raises InputError for names and data that do not fit, where no tensor has a scale, and for tables that
@@ -61,16 +68,32 @@ def calibrate(
     algorithm = find_algorithm(data, algorithm)
     batches = CalibrationBatches(open_source(data, graph, options.image), graph)
     first = next(batches)  # what is wrong with the data is said before something is built
-    seen = {v.name: algorithm.observer() for v in values}
-    engine = _engine(graph, values, options)
-    feeds: Iterable[Feed] = itertools.chain([first], batches)
+    feeds: Iterator[Feed] = itertools.chain([first], batches)
     if held_out is not None:
         feeds = _hold_out(feeds, held_out)
+    own = {v.name for v in values}
+    if refine is not None:
+        kept = _first(feeds)
+        graph, more = refine(kept)
+        values = _find(graph, [*own, *more])
+        feeds = itertools.chain(kept, feeds)
+    seen = {v.name: algorithm.observer() for v in values}
+    engine = _engine(graph, values, options)
     _observe(engine, feeds, batches, seen, options)
     table = _table(seen, algorithm)
     if isinstance(data, IInt8Calibrator):
-        data.write_calibration_cache(table.to_bytes())
+        data.write_calibration_cache(table.of(own).to_bytes())
     return table
+
+
+def _first(feeds: Iterator[Feed]) -> list[Feed]:
+    """The first of the batches, which are taken from the iterator."""
+    found: list[Feed] = []
+    size = 0
+    while len(found) < FIRST and size < FIRST_BYTES and (feed := next(feeds, None)) is not None:
+        found.append({name: a.copy() for name, a in feed.items()})
+        size += sum(a.nbytes for a in feed.values())
+    return found
 
 
 def _hold_out(feeds: Iterable[Feed], held_out: list[Feed]) -> Iterator[Feed]:

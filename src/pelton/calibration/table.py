@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -48,6 +48,12 @@ class CalibrationTable:
         object.__setattr__(self, "scales", MappingProxyType(checked))
         object.__setattr__(self, "notes", MappingProxyType(dict(self.notes)))
         object.__setattr__(self, "lows", MappingProxyType(dict(self.lows)))
+
+    def of(self, names: Container[str]) -> CalibrationTable:
+        """What it says of these tensors."""
+        scales = {name: scale for name, scale in self.scales.items() if name in names}
+        notes = {name: note for name, note in self.notes.items() if name in names}
+        return replace(self, scales=scales, notes=notes, lows={n: low for n, low in self.lows.items() if n in names})
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of the names that have no scale, without those whose `notes` say why."""

@@ -135,6 +135,15 @@ def add_build(command: argparse.ArgumentParser) -> None:
         metavar="X",
         help="for int8: share of samples that may get another answer (0.01); layers go back to fp32 until it holds",
     )
+    for flag, what in (
+        ("--weight-equalization", "move the ranges of channels into the weights that read them"),
+        ("--bias-correction", "add the mean error of each layer's rounding"),
+    ):
+        group.add_argument(
+            flag,
+            action=argparse.BooleanOptionalAction,
+            help=f"for int8: {what}, or never do (if that gives less noise on data kept aside)",
+        )
     group.add_argument(
         "--budget", type=seconds, metavar="S", help="seconds for timing kernels; after that, a cost model chooses"
     )
@@ -226,6 +235,8 @@ def build_options(args: argparse.Namespace) -> dict:
         "save_calibration": args.save_calibration,
         "precision_of": parse_pairs(args.precision_of, "--precision-of", "head.*=fp32") or None,
         "max_drop": args.max_drop,
+        "weight_equalization": args.weight_equalization,
+        "bias_correction": args.bias_correction,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

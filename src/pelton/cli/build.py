@@ -168,6 +168,9 @@ def weights(of: Mapping[str, float]) -> str:
     return f"{text.size(int(packed))}, {packed / own:.2f} times the model's own {text.size(int(own))}{paid}"
 
 
+REFINED = {"weight_equalization": "equalized weights", "bias_correction": "corrected biases"}
+
+
 def precisions(of: Mapping[str, Any]) -> str:
     """How much of an INT8 build is in integers, and how accurate it is."""
     layers, accuracy = of["layers"], of["accuracy"]
@@ -175,6 +178,8 @@ def precisions(of: Mapping[str, Any]) -> str:
     found = [f"{count} of {text.count(len(layers), 'layer')} with {of['macs']:.1%} of the multiplications"]
     if "sqnr_db" in accuracy:
         found.append(f"SQNR {accuracy['sqnr_db']:.1f} dB")
+    if names := [what for name, what in REFINED.items() if of.get(name)]:
+        found.append(" and ".join(names))
     if "agreement" in accuracy:
         found.append(f"{accuracy['agreement']:.1%} of the answers as in fp32")
     return ", ".join(found) if count else found[0]

@@ -103,7 +103,11 @@ def _precisions(of: Mapping[str, Any]) -> list[str]:
         times = [f"{layer['us'][p]:.0f} µs" if p in layer["us"] else "" for p in (rest, "int8")]
         name = text.shortened(layer["layer"], 60)
         rows.append((name, layer["precision"], f"{layer['macs'] / 1e6:.2f}", *times, layer["reason"]))
-    return text.table(rows, "llrrrl").splitlines() if len(rows) > 1 else []
+    lines = text.table(rows, "llrrrl").splitlines() if len(rows) > 1 else []
+    for tried in of.get("tried", ()):
+        names = " and ".join(what for name, what in build.REFINED.items() if tried[name]) or "neither"
+        lines.append(f"tried on data kept aside: {names}: SQNR {tried['sqnr_db']:.1f} dB")
+    return lines
 
 
 def _halves(layers: Sequence[Mapping[str, Any]]) -> list[str]:

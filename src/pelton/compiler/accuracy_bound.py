@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pelton import metrics
 from pelton.errors import BuildError, InputError
+from pelton.ir.graph import Graph, Value
+from pelton.ir.types import F32
+from pelton.ops.words import (
+    add,
+    cast,
+    convolution,
+    div,
+    log_softmax,
+    matmul,
+    mul,
+    reshape,
+    sigmoid,
+    softmax,
+    sub,
+)
 from pelton.runtime import Engine
 
 ROUNDING = 1e-9  # of shares: 1 - 99 / 100 is above 0.01
+KEPT = 64 << 20  # bytes of outputs of the FP32 engine that are kept; it computes others again
 Feed = Mapping[str, np.ndarray]
 Outputs = Mapping[str, np.ndarray]
 
@@ -22,12 +37,14 @@ Outputs = Mapping[str, np.ndarray]
 class Accuracy:
     """How close an engine is to the FP32 engine.
 
-    drop: what `AccuracyBound` bounds. sqnr: dB, the lowest of all outputs. agreement: the share of samples with the
-    same largest score, the lowest of all outputs of scores; None if there are none. metric: the value of the caller's.
+    drop: what `AccuracyBound` bounds. sqnr: dB, the lowest of all outputs. noise: the sum of noise power by signal
+    power over outputs of floats. agreement: the share of samples with the same largest score, the lowest of all outputs
+    of scores; None if there are none. metric: the value of the caller's.
     """
 
     drop: float
     sqnr: float
+    noise: float
     agreement: float | None = None
     metric: float | None = None
 
@@ -37,13 +54,37 @@ class Accuracy:
         return {k: round(v, 6) for k, v in found.items() if v is not None and math.isfinite(v)}
 
 
+def outputs_of_scores(graph: Graph) -> set[str]:
+    """The names of outputs f32[samples, classes] that classify: probabilities, or what a layer of constant weights
+    gives. What is normalized or pooled at the end (an embedding) does not."""
+
+    def classifies(v: Value) -> bool:
+        while v in graph.producer:
+            node = graph.producer[v]
+            if node.op in (softmax, log_softmax, sigmoid):
+                return True
+            if node.op in (matmul, convolution):
+                return node.inputs[1] in graph.constants
+            varying = [x for x in node.inputs if x not in graph.constants]
+            if node.op not in (add, sub, mul, div, reshape, cast) or len(varying) != 1:
+                return False
+            (v,) = varying
+        return False
+
+    return {v.name for v in graph.outputs if v.type.dtype is F32 and _of_classes(v.type.shape) and classifies(v)}
+
+
+def _of_classes(shape: Sequence[object]) -> bool:
+    return len(shape) == 2 and shape[1] != 1
+
+
 class AccuracyBound:
     """A limit of what lower precision may cost.
 
     The drop is metric(FP32 engine) − metric(engine) where there is a metric, a function of an engine that is larger
-    where the engine is better. Otherwise it is the largest of all outputs': 1 − agreement of outputs of scores,
-    [samples, classes] floats, and noise power by signal power of the others. Raises BuildError for a metric that raises
-    or gives no number.
+    where the engine is better. Otherwise it is the largest of all outputs': 1 − agreement of those of `scores`, and
+    noise power by signal power of the others. Memory does not depend on the number of feeds. Raises BuildError for a
+    metric that raises or gives no number.
     """
 
     def __init__(
@@ -52,44 +93,62 @@ class AccuracyBound:
         feeds: Sequence[Feed],
         max_drop: float,
         metric: Callable[[Engine], float] | None = None,
+        scores: Container[str] = (),
     ):
-        self.feeds, self.max_drop, self._metric = feeds, max_drop, metric
-        self._want = [_run(reference, feed) for feed in feeds]
+        self.feeds, self.max_drop, self.scores, self._metric = feeds, max_drop, scores, metric
+        self._engine = reference
+        self._kept: list[Outputs] = []  # of the first feeds
+        self._floats: set[str] = set()
+        size = 0
+        for feed in feeds:
+            found = _run(reference, feed)
+            self._floats.update(name for name, a in found.items() if a.dtype.kind == "f")
+            size += sum(a.nbytes for a in found.values())
+            if size > KEPT:
+                break
+            self._kept.append(found)
         self._reference = None if metric is None else self._score(reference)
 
     def measure(self, engine: Engine) -> Accuracy:
         """The accuracy of an engine."""
-        noise = {name: metrics.Noise() for name in self._want[0]}
-        same: dict[str, list[np.ndarray]] = {}
-        for want, feed in zip(self._want, self.feeds):
+        noise: dict[str, metrics.Noise] = {}
+        same: dict[str, tuple[int, int]] = {}  # answers, and those that are the same
+        for want, feed in self._wanted():
             for name, found in _run(engine, feed).items():
-                if want[name].dtype.kind not in "fiub":
-                    continue
-                noise[name].add(want[name], found)
-                if _holds_scores(want[name]):
-                    same.setdefault(name, []).append(metrics.matches(want[name], found))
-        agreement = {name: float(np.concatenate(matches).mean()) for name, matches in same.items()}
+                noise.setdefault(name, metrics.Noise()).add(want[name], found)
+                if name in self.scores:
+                    matches = metrics.matches(want[name], found)
+                    total, equal = same.get(name, (0, 0))
+                    same[name] = total + matches.size, equal + int(matches.sum())
+        agreement = {name: equal / total for name, (total, equal) in same.items() if total}
         sqnr = min((n.sqnr for n in noise.values()), default=math.inf)
         lowest = min(agreement.values(), default=None)
+        together = sum(n.ratio for name, n in noise.items() if name in self._floats)
         if self._reference is not None:
             score = self._score(engine)
-            return Accuracy(self._reference - score, sqnr, lowest, score)
+            return Accuracy(self._reference - score, sqnr, together, lowest, score)
         drops = [1 - share for share in agreement.values()]
-        drops += [10 ** (-n.sqnr / 10) for name, n in noise.items() if name not in agreement]
-        return Accuracy(max(drops, default=0.0), sqnr, lowest)
+        drops += [n.ratio for name, n in noise.items() if name not in agreement]
+        return Accuracy(max(drops, default=0.0), sqnr, together, lowest)
 
     def holds(self, accuracy: Accuracy) -> bool:
         """Whether an accuracy is within the limit."""
         return accuracy.drop <= self.max_drop + ROUNDING
 
-    def noise_of(self, engine: Engine, more: Feed) -> float:
-        """The sum over outputs of noise power by signal power, with these inputs more."""
-        noise = {name: metrics.Noise() for name in self._want[0]}
-        for want, feed in zip(self._want, self.feeds):
-            for name, found in _run(engine, {**feed, **more}).items():
-                if want[name].dtype.kind == "f":
-                    noise[name].add(want[name], found)
-        return sum(10 ** (-n.sqnr / 10) for n in noise.values())
+    def noises_of(self, engine: Engine, more: Sequence[Feed]) -> list[float]:
+        """For each of these feeds, given besides: the sum of noise power by signal power over outputs."""
+        noise: list[dict[str, metrics.Noise]] = [{} for _ in more]
+        for want, feed in self._wanted():
+            for of, besides in zip(noise, more):
+                for name, found in _run(engine, {**feed, **besides}).items():
+                    if name in self._floats:
+                        of.setdefault(name, metrics.Noise()).add(want[name], found)
+        return [sum(n.ratio for n in of.values()) for of in noise]
+
+    def _wanted(self) -> Iterator[tuple[Outputs, Feed]]:
+        """What the FP32 engine gives for each feed."""
+        for i, feed in enumerate(self.feeds):
+            yield (self._kept[i] if i < len(self._kept) else _run(self._engine, feed)), feed
 
     def _score(self, engine: Engine) -> float:
         assert self._metric is not None
@@ -105,8 +164,5 @@ class AccuracyBound:
 
 
 def _run(engine: Engine, feed: Feed) -> Outputs:
-    return {name: np.array(found) for name, found in engine.run(dict(feed)).items()}
-
-
-def _holds_scores(output: Any) -> bool:
-    return output.dtype.kind == "f" and output.ndim == 2 and output.shape[1] > 1
+    """Copies of the outputs that are numbers."""
+    return {name: np.array(found) for name, found in engine.run(dict(feed)).items() if found.dtype.kind in "fiub"}

@@ -17,17 +17,21 @@ from pelton.errors import InputError
 from pelton.ir.classes import Classes
 from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported
+from pelton.metrics import decibels
 from pelton.options import Options
-from pelton.passes.precision.calibrated import SWITCHES, Layer, layers, quantize_layers, scaled_values
+from pelton.passes.precision.calibrated import SWITCHES, Layer, layers, mean_errors, quantize_layers, scaled_values
+from pelton.passes.precision.equalize import Equalized, with_equalized
 from pelton.runtime import Engine
 
-from .accuracy_bound import Accuracy, AccuracyBound, Feed
+from .accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
 from .compile import BuildResult, compile_graph
+from .refinement import Program, find_equalized, forms, mean_outputs
 from .stages import run_stages, start
 from .targets import describe_target, progress_reporter, target_kind
 
 log = logging.getLogger("pelton.build")
 
+REFINEMENTS = ("weight_equalization", "bias_correction")  # options
 ROUNDS, SECONDS = 5, 0.2  # of a race, and of each engine in a round
 
 
@@ -83,11 +87,15 @@ class _Int8Build:
             memory=None,
         )
         self.graph: Graph = run_stages(start(imported, self.plain.but(precision="fp32")), "optimize").graph
+        self.statistics = self.quick.but(threads=options.threads)
         self.choices = [LayerPrecision(layer) for layer in layers(self.graph)]
         isa = describe_target(options)[0].isa
         # Sums of two products of bytes fit i16 if weights have 7 bits; VNNI and tensor cores sum in i32.
         self.weight_levels = 127 if "vnni" in isa or not options.on_cpu else 64
         self.runs_here = target_kind(options).runs_here(options)
+        self.program = Program(self.graph)
+        self.equalized: list[Equalized] = []
+        self.tried: list[dict[str, Any]] = []
         self.scales: Mapping[str, float] = {}
         self.lows: Mapping[str, float] = {}
         self.bound: AccuracyBound | None = None
@@ -95,9 +103,12 @@ class _Int8Build:
 
     def run(self) -> BuildResult:
         override(self.choices, self.options.precision_of or {})
-        held_out = self._calibrate()
+        first: list[Feed] = []
+        held_out = self._calibrate(first)
         if held_out:
-            self._bound_accuracy(held_out)
+            self._bound_accuracy(held_out, first)
+        elif refined := [name for name in REFINEMENTS if getattr(self.options, name)]:
+            raise InputError(f"{refined[0]} needs inputs to calibrate with, the calibration is a table; leave it out")
         elif self._in_int8():
             log.warning("the accuracy of INT8 was not checked: the calibration table has no inputs to run")
         reference = self._compile_reference(self.plain)
@@ -126,20 +137,31 @@ class _Int8Build:
     def _in_int8(self) -> list[LayerPrecision]:
         return [choice for choice in self.choices if choice.precision == "int8"]
 
-    def _quantized(self, choices: Sequence[LayerPrecision], switched: bool = False) -> Graph:
-        chosen = [choice.layer for choice in choices]
-        return quantize_layers(self.graph, chosen, self.scales, self.weight_levels, switched, self.lows)
+    def _quantized(
+        self, choices: Sequence[LayerPrecision], program: Program | None = None, switched: bool = False
+    ) -> Graph:
+        """The program, or a form of it, with these layers quantized."""
+        program = program or self.program
+        numbers = [i for i, choice in enumerate(self.choices) if any(choice is c for c in choices)]
+        graph, chosen = program.with_layers(numbers)
+        corrections = {
+            layer.node: program.corrections[i] for i, layer in zip(numbers, chosen) if i in program.corrections
+        }
+        return quantize_layers(graph, chosen, self.scales, self.weight_levels, switched, self.lows, corrections)
 
-    def _compile(self, options: Options, choices: Sequence[LayerPrecision] | None = None) -> BuildResult:
+    def _compile(
+        self, options: Options, choices: Sequence[LayerPrecision] | None = None, program: Program | None = None
+    ) -> BuildResult:
         """The program with these layers in integers, by default all that are to be."""
-        quantized = self._quantized(self._in_int8() if choices is None else choices)
+        quantized = self._quantized(self._in_int8() if choices is None else choices, program)
         return compile_graph(replace(self.imported, graph=quantized), options)
 
     def _compile_reference(self, options: Options) -> BuildResult:
         return compile_graph(replace(self.imported, graph=self.graph), options, done="optimize")
 
-    def _calibrate(self) -> list[Feed]:
-        """Finds the scales of what layers read; gives the part of the data that was kept aside."""
+    def _calibrate(self, first: list[Feed]) -> list[Feed]:
+        """Finds the scales of what layers read, equalized and not; gives the part of the data that was kept aside.
+        first: gets the first batches of the other part."""
         from pelton import calibration  # a room above: it runs engines
 
         held_out: list[Feed] = []
@@ -149,23 +171,39 @@ class _Int8Build:
         data = self.options.calibration
         if not self.options.on_cpu:
             log.info("calibration and accuracy for %s run on the CPU of this machine", self.options.target)
-        table = calibration.calibrate(self.graph, data, names=names, options=self.options, held_out=held_out)
+        equalized: list[Equalized] = []
+
+        def refine(feeds: list[Feed]) -> tuple[Graph, list[str]]:
+            first.extend(feeds)
+            if self.options.weight_equalization is not False:
+                chosen = [choice.layer for choice in self._in_int8()]
+                equalized.extend(find_equalized(self.graph, chosen, feeds, self.weight_levels, self.statistics))
+            return with_equalized(self.graph, equalized), [e.y.name for e in equalized]
+
+        table = calibration.calibrate(
+            self.graph, data, names=names, options=self.options, held_out=held_out, refine=refine
+        )
         for choice in self._in_int8():
             name = choice.layer.x.name
             if name not in table.scales:
                 choice.set_back(table.notes.get(name, f"the calibration table has no scale of {name!r}"))
         self.scales, self.lows = table.scales, table.lows
+        self.equalized = [e for e in equalized if e.y.name in table.scales]
         if self.options.save_calibration is not None:
-            table.save(self.options.save_calibration)
+            table.of(set(names)).save(self.options.save_calibration)
         return held_out
 
-    def _bound_accuracy(self, held_out: Sequence[Feed]) -> None:
-        """Sets as few layers back to FP32 as the bound asks for, the most harmful first."""
+    def _bound_accuracy(self, held_out: Sequence[Feed], first: Sequence[Feed]) -> None:
+        """Refines the layers in integers, then sets as few of them back to FP32 as the bound asks for, the most harmful
+        first."""
         tell = progress_reporter(self.options)
         tell("accuracy", 0, 1)
         reference = self._compile_reference(self.quick).engine
-        bound = self.bound = AccuracyBound(reference, held_out, self.options.max_drop, self.options.metric)
-        if self._in_int8() and not self._holds(bound):
+        scores = outputs_of_scores(self.graph) | {v.name for v in self.graph.outputs[:1] if self.options.labels}
+        bound = self.bound = AccuracyBound(reference, held_out, self.options.max_drop, self.options.metric, scores)
+        if self._in_int8():
+            self.accuracy = self._refine(bound, first)
+        if self.accuracy is not None and not bound.holds(self.accuracy):
             order = self._rank(bound)
             fails, holds = 0, 1  # numbers of layers that are set back
             while holds < len(order) and not self._holds(bound, order[:holds]):
@@ -181,6 +219,29 @@ class _Int8Build:
                 choice.set_back(f"too much of the accuracy: alone, it makes noise of {noise:.1e} of the outputs")
         tell("accuracy", 1, 1)
 
+    def _refine(self, bound: AccuracyBound, first: Sequence[Feed]) -> Accuracy:
+        """Takes the form of the program whose outputs have the least noise, of those that the options allow; its
+        accuracy."""
+        found: list[tuple[Accuracy, Program]] = []
+        for equalized, corrected in forms(self.options.weight_equalization, self.options.bias_correction):
+            if equalized and not self.equalized and found:
+                continue
+            program = Program(self.graph, self.equalized if equalized else ())
+            if corrected:
+                program = self._corrected(program, first)
+            found.append((bound.measure(self._compile(self.quick, program=program).engine), program))
+            self.tried.append(program.describe() | {"sqnr_db": round(decibels(found[-1][0].noise), 2)})
+        accuracy, self.program = min(found, key=lambda item: item[0].noise)
+        return accuracy
+
+    def _corrected(self, program: Program, first: Sequence[Feed]) -> Program:
+        """A program with the mean errors of its layers in integers, of these batches."""
+        numbers = [i for i, choice in enumerate(self.choices) if choice.precision == "int8"]
+        graph, chosen = program.with_layers(numbers)
+        errors = mean_errors(graph, chosen, self.scales, self.weight_levels, self.lows)
+        found = mean_outputs(errors, first, self.statistics)
+        return replace(program, corrections={i: error for i, error in zip(numbers, found) if np.isfinite(error).all()})
+
     def _holds(self, bound: AccuracyBound, back: Sequence[tuple[float, LayerPrecision]] = ()) -> bool:
         """Whether the bound holds with these layers set back; a quick build, unless no layer is left."""
         left = [choice for choice in self._in_int8() if not any(choice is other for _, other in back)]
@@ -195,9 +256,9 @@ class _Int8Build:
         chosen = self._in_int8()
         graph = self._quantized(chosen, switched=True)
         engine = compile_graph(replace(self.imported, graph=graph), self.quick).engine
-        ones = np.eye(len(chosen), dtype=np.float32)
-        found = [(bound.noise_of(engine, {SWITCHES: row}), choice) for row, choice in zip(ones, chosen)]
-        return sorted((item for item in found if not item[1].fixed), key=lambda item: -item[0])
+        noises = bound.noises_of(engine, [{SWITCHES: row} for row in np.eye(len(chosen), dtype=np.float32)])
+        found = [item for item in zip(noises, chosen) if not item[1].fixed]
+        return sorted(found, key=lambda item: -item[0])
 
     def _describe(self, held_out: int) -> dict[str, Any]:
         macs = sum(choice.layer.macs for choice in self.choices)
@@ -205,6 +266,8 @@ class _Int8Build:
             "layers": [choice.describe(self.plain.precision) for choice in self.choices],
             "macs": round(sum(choice.layer.macs for choice in self._in_int8()) / macs, 4) if macs else 0.0,
             "accuracy": self.accuracy.describe() if self.accuracy is not None and self._in_int8() else {},
+            **self.program.describe(),
+            "tried": self.tried,
             "held_out": held_out,
             "rest": self.plain.precision,
             "calibrated_on": "cpu" if held_out else "",
@@ -228,8 +291,8 @@ def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> Non
 
 def without_int8(options: Options, precision: str) -> Options:
     """The same options for a build in another precision, without data."""
-    gone = dict(calibration=None, save_calibration=None, precision_of=None, metric=None)
-    return options.but(precision=precision, **gone)
+    gone = ("calibration", "save_calibration", "precision_of", "metric", *REFINEMENTS)
+    return options.but(precision=precision, **dict.fromkeys(gone))
 
 
 def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine) -> bool:

@@ -78,6 +78,8 @@ READERS: Mapping[str, Reader] = {
     "save_calibration": (str, "text"),
     "precision_of": (_pairs(","), "patterns of layers with their precision, such as head.*=fp32"),
     "max_drop": (float, "a number such as 0.01"),
+    "weight_equalization": (_flag, "0 or 1"),
+    "bias_correction": (_flag, "0 or 1"),
     "cache_dir": (str, "text"),
     "cache_limit": (parse_size, "a size such as 500MB or 4GB"),
     "timing_cache": (str, "text"),

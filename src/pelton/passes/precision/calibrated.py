@@ -21,6 +21,7 @@ from pelton.ops.words import (
     max_pool,
     mul,
     quantize,
+    reduce_mean,
     reshape,
     slice_,
     sub,
@@ -31,8 +32,6 @@ from pelton.passes.rules.integers import MAX_TERMS, MIN_CHANNELS
 # Ops that give bytes from bytes of the same scale: what they read and give is quantized as one.
 SAME_SCALE = (max_pool, concat, reshape, slice_, transpose)
 SWITCHES = "pelton.int8"  # the input of a program with switches
-# How far below 0 a tensor reaches, by how far above, from where on it is quantized symmetrically.
-SYMMETRIC = 0.9
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,16 @@ class Layer:
     def axis(self) -> int:
         """The axis of output channels of the weights."""
         return 0 if self.node.op is convolution else 1
+
+    @property
+    def channels(self) -> int:
+        """The axis of x that sums run along."""
+        return 1 if self.node.op is convolution else self.x.type.rank - 1
+
+    @property
+    def output_channels(self) -> int:
+        """The axis of output channels of what it gives."""
+        return 1 if self.node.op is convolution else self.node.output.type.rank - 1
 
 
 def layers(graph: Graph) -> list[Layer]:
@@ -99,6 +108,7 @@ def quantize_layers(
     weight_levels: int,
     switched: bool = False,
     lows: Mapping[str, float] = MappingProxyType({}),
+    corrections: Mapping[Node, np.ndarray] = MappingProxyType({}),
 ) -> Graph:
     """The program with the operands of these layers quantized and dequantized again.
 
@@ -107,9 +117,33 @@ def quantize_layers(
     they cannot be negative, others i8. Weights become i8 from −weight_levels to weight_levels, with a scale
     for each output channel. Tensors from which pools, joins and views make one another share a scale, the largest.
     switched: the program has an input more, `SWITCHES` f32[layers]: a layer is quantized where its element is 1, in
-    f32 where it is 0.
+    f32 where it is 0. corrections: node of a layer → f32[output channels], what is added where it is quantized.
     """
-    chosen = list(chosen)
+    program = _program(graph, list(chosen), scales, weight_levels, lows, corrections)
+    return program.switched() if switched else program.graph()
+
+
+def mean_errors(
+    graph: Graph,
+    chosen: Iterable[Layer],
+    scales: Mapping[str, float],
+    weight_levels: int,
+    lows: Mapping[str, float] = MappingProxyType({}),
+) -> Graph:
+    """A program with an output f32[output channels] for each of these layers, in order: the mean difference of what it
+    gives in f32 to what it gives when it is quantized, of the inputs that it has in f32 (Nagel et al. 2019, arXiv
+    1906.04721, 4.2). Operands as those of `quantize_layers`."""
+    return _program(graph, list(chosen), scales, weight_levels, lows, {}).mean_errors()
+
+
+def _program(
+    graph: Graph,
+    chosen: list[Layer],
+    scales: Mapping[str, float],
+    weight_levels: int,
+    lows: Mapping[str, float],
+    corrections: Mapping[Node, np.ndarray],
+) -> _Quantized:
     same = Classes[Value]()
     for node in graph.nodes:
         if _shares_scale(node):
@@ -121,8 +155,8 @@ def quantize_layers(
         key, high = same.find(layer.x), 127.0 * float(scales[layer.x.name])
         found = Bounds(min(0.0, max(-high, lows.get(layer.x.name, -high))), high)
         ranges[key] = ranges.get(key, found).union(found)
-    program = _Quantized(graph, {layer.node: layer for layer in chosen}, same.find, ranges, weight_levels)
-    return program.switched() if switched else program.graph()
+    by_node = {layer.node: layer for layer in chosen}
+    return _Quantized(graph, by_node, same.find, ranges, weight_levels, corrections)
 
 
 def _shares_scale(node: Node) -> bool:
@@ -139,8 +173,10 @@ class _Quantized:
         scale_class: Callable[[Value], Value],
         ranges: Mapping[Value, Bounds],
         weight_levels: int,
+        corrections: Mapping[Node, np.ndarray],
     ):
         self.source, self.chosen, self.weight_levels = source, chosen, weight_levels
+        self._corrections = corrections
         self.constants: dict[Value, np.ndarray] = dict(source.constants)
         self.nodes: list[Node] = []
         self._names = {
@@ -159,8 +195,9 @@ class _Quantized:
             layer = self.chosen.get(node)
             inputs = [self._dequantized.get(v, v) for v in node.inputs]
             if layer is not None:
-                inputs[1] = self._weights(layer)
-            self.nodes.append(node if tuple(inputs) == node.inputs else self._with_inputs(node, inputs))
+                self._layer(layer, inputs[0], node.output)
+            else:
+                self.nodes.append(node if tuple(inputs) == node.inputs else self._with_inputs(node, inputs))
             if not _shares_scale(node):  # the others follow what they read
                 for v in node.outputs:
                     self._quantize(v)
@@ -176,13 +213,9 @@ class _Quantized:
             if layer is None:
                 self.nodes.append(node)
                 continue
-            if layer.x not in quantized:
-                quantized[layer.x] = self._conversions(layer.x)
             type, name = node.output.type, node.output.name
-            exact, rounded = (Value(type, self._fresh(f"{name}.{kind}")) for kind in ("fp32", "int8"))
-            operands = (quantized[layer.x], self._weights(layer), *node.inputs[2:])
+            exact, rounded = Value(type, self._fresh(f"{name}.fp32")), self._rounded(layer, quantized)
             self.nodes.append(Node(node.op, node.inputs, node.attrs, (exact,), node.name))
-            self.nodes.append(Node(node.op, operands, node.attrs, (rounded,), node.name))
             of_one = TensorType(F32, (1,))
             cut = dict(starts=(number,), ends=(number + 1,), axes=(0,), steps=(1,))
             switch = self._node(slice_, (switches,), cut, of_one, name)
@@ -192,6 +225,47 @@ class _Quantized:
             number += 1
         inputs = (*self.source.inputs, switches)
         return remove_dead_nodes(self.source.replace(inputs=inputs, nodes=tuple(self.nodes), constants=self.constants))
+
+    def mean_errors(self) -> Graph:
+        """The mean of what each layer loses, by output channel."""
+        quantized: dict[Value, Value] = {}
+        outputs: list[Value] = []
+        for node in self.source.nodes:
+            layer = self.chosen.get(node)
+            if layer is None:
+                self.nodes.append(node)
+                continue
+            self.nodes.append(node)
+            rounded, type, axis = self._rounded(layer, quantized), node.output.type, layer.output_channels
+            error = self._node(sub, (node.output, rounded), {}, type, node.output.name)
+            attrs = {"axes": tuple(a for a in range(type.rank) if a != axis), "keepdims": False}
+            outputs.append(self._node(reduce_mean, (error,), attrs, TensorType(F32, (type.shape[axis],)), "error"))
+        return remove_dead_nodes(
+            self.source.replace(nodes=tuple(self.nodes), constants=self.constants, outputs=tuple(outputs))
+        )
+
+    def _rounded(self, layer: Layer, quantized: dict[Value, Value]) -> Value:
+        """What a layer gives when it is quantized; quantized: of each x, to which more are added."""
+        if layer.x not in quantized:
+            quantized[layer.x] = self._conversions(layer.x)
+        output = layer.node.output
+        found = Value(output.type, self._fresh(f"{output.name}.int8"))
+        self._layer(layer, quantized[layer.x], found)
+        return found
+
+    def _layer(self, layer: Layer, x: Value, output: Value) -> None:
+        """Writes a layer of quantized operands, corrected."""
+        node, correction = layer.node, self._corrections.get(layer.node)
+        others = list(node.inputs[2:])
+        if correction is not None and node.op is convolution and others[0] in self.source.constants:
+            others[0] = self._constant(self.source.constants[others[0]] + correction, others[0].name)
+            correction = None
+        result = output if correction is None else Value(output.type, self._fresh(f"{output.name}.biased"))
+        self.nodes.append(Node(node.op, (x, self._weights(layer), *others), node.attrs, (result,), node.name))
+        if correction is not None:
+            after = output.type.rank - layer.output_channels - 1
+            spread = self._constant(correction.reshape(-1, *[1] * after), f"{output.name}.correction")
+            self.nodes.append(Node(add, (result, spread), {}, (output,)))
 
     def _needed_values(self) -> set[Value]:
         """What layers read, directly or behind ops that keep scales."""
@@ -219,13 +293,11 @@ class _Quantized:
         """A value quantized and dequantized."""
         key = self._class(v)
         low, high = self._ranges[key]
-        low = 0.0 if self._unsigned[key] else low
-        symmetric = low < -SYMMETRIC * high
-        scale = np.float32(high / 127 if symmetric else (high - low) / 255)
-        to = I8 if symmetric else U8
-        operands = [self._constant(scale, f"{v.name}.scale")]
-        if not symmetric and low:
-            operands.append(self._constant(np.uint8(np.rint(-low / scale)), f"{v.name}.zero"))
+        grid = Bounds(0.0 if self._unsigned[key] else low, high).byte_grid()
+        to = I8 if grid.signed else U8
+        operands = [self._constant(np.float32(grid.scale), f"{v.name}.scale")]
+        if grid.zero:
+            operands.append(self._constant(np.uint8(grid.zero), f"{v.name}.zero"))
         attrs = {"axis": 0, "block": 0}
         stored = self._node(
             quantize, (v, *operands), {**attrs, "to": to, "saturate": True}, v.type.with_dtype(to), v.name

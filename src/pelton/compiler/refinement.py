@@ -1,0 +1,97 @@
+"""Refines programs that are to be in INT8: equalized channels and corrected biases, and what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pelton.ir.graph import Graph
+from pelton.ir.imported import Imported, Info
+from pelton.options import Options
+from pelton.passes.precision.calibrated import Layer, layers
+from pelton.passes.precision.equalize import (
+    ChannelRange,
+    Equalized,
+    candidates,
+    channel_ranges,
+    choose_factors,
+    equalize,
+)
+from pelton.runtime import Engine
+
+from .accuracy_bound import Feed
+from .compile import compile_graph
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of f32 that is to be quantized, the same layers in the same order in all forms of it.
+
+    equalized: tensors that are divided where layers that are in integers read them. corrections: number of a layer →
+    f32[output channels], what is added where it is in integers.
+    """
+
+    graph: Graph
+    equalized: Sequence[Equalized] = ()
+    corrections: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def with_layers(self, numbers: Iterable[int]) -> tuple[Graph, list[Layer]]:
+        """The program in which these layers are to be in integers, and these layers of it."""
+        numbers = list(numbers)
+        own = layers(self.graph)
+        read = {own[i].x for i in numbers}
+        graph = equalize(self.graph, [e for e in self.equalized if e.x in read], own)
+        found = layers(graph)
+        assert len(found) == len(own)
+        return graph, [found[i] for i in numbers]
+
+    def describe(self) -> dict[str, bool]:
+        """Which of the options of `forms` it is, as plain data."""
+        return {"weight_equalization": bool(self.equalized), "bias_correction": bool(self.corrections)}
+
+
+def forms(equalize: bool | None, correct: bool | None) -> list[tuple[bool, bool]]:
+    """Pairs (equalized, corrected) to try, by what the caller wants; None lets the data decide.
+
+    Equalized programs are corrected, too: on two networks for CIFAR-10, with weights of 127 and of 64 levels, both
+    together had the least noise of all in 4 of 4 cases, and equalization alone more than neither in 3.
+    """
+    pairs = [(False, False), (False, True), (True, False), (True, True)]
+    found = [(e, c) for e, c in pairs if equalize in (None, e) and correct in (None, c)]
+    return [pair for pair in found if pair != (True, False) or correct is False]
+
+
+def find_equalized(
+    graph: Graph, chosen: Iterable[Layer], feeds: Sequence[Feed], levels: int, options: Options
+) -> list[Equalized]:
+    """Tensors to be equalized with their factors, by what their channels are in these batches."""
+    tensors = candidates(graph, chosen)
+    if not tensors:
+        return []
+    axes = {x: readers[0].channels for x, readers in tensors.items()}
+    of_batches = [np.array(outputs) for outputs in zip(*_runs(channel_ranges(graph, axes), feeds, options))]
+    found = [
+        ChannelRange(low.min(0), high.max(0), square.astype(np.float64).mean(0))
+        for low, high, square in zip(*(of_batches[i::3] for i in range(3)))
+    ]
+    names = {v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))}
+    factors = (choose_factors(graph, x, of, seen, levels, names) for (x, of), seen in zip(tensors.items(), found))
+    return [e for e in factors if e is not None]
+
+
+def mean_outputs(graph: Graph, feeds: Sequence[Feed], options: Options) -> list[np.ndarray]:
+    """The mean of each output over batches, f32; outputs have the same shape for all of them."""
+    found = zip(*_runs(graph, feeds, options))
+    return [np.array(outputs).astype(np.float64).mean(0).astype(np.float32) for outputs in found]
+
+
+def _runs(graph: Graph, feeds: Iterable[Feed], options: Options) -> Iterable[list[np.ndarray]]:
+    """The outputs of a program for each of these batches, in order."""
+    engine: Engine = compile_graph(Imported(graph, Info()), options).engine
+    names = [p.name for p in engine.outputs]
+    context = engine.context(options.threads)
+    for feed in feeds:
+        found = context.run(dict(feed))
+        yield [found[name].copy() for name in names]
