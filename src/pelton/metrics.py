@@ -63,7 +63,9 @@ class Noise:
 
 def decibels(noise: float) -> float:
     """A noise power by signal power as an SQNR in dB; inf for 0."""
-    return -10 * math.log10(noise) if 0 < noise < math.inf else math.inf * (1 if not noise else -1)
+    if not noise:
+        return math.inf
+    return -10 * math.log10(noise) if noise < math.inf else -math.inf
 
 
 def sqnr(reference: Any, found: Any) -> float:

@@ -155,8 +155,7 @@ class SquaredErrorAlgorithm(Algorithm):
     value, the values taken for the middle of their bins.
 
     Steps are those of the bytes that the range becomes: half as long where nothing is negative. The errors of what
-    saturates count `saturation` times: they have one sign, so that they do not cancel in sums as those of rounding do
-    (as in AIMET's "TF-enhanced" scheme, which counts them three times).
+    saturates count `saturation` times: they have one sign, so that they do not cancel in sums as those of rounding do.
     """
 
     title = "MseCalibration"

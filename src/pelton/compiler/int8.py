@@ -25,7 +25,7 @@ from pelton.runtime import Engine
 
 from .accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
 from .compile import BuildResult, compile_graph
-from .refinement import Program, find_equalized, forms, mean_outputs
+from .refinement import Refined, find_equalized, forms, mean_outputs
 from .stages import run_stages, start
 from .targets import describe_target, progress_reporter, target_kind
 
@@ -93,7 +93,7 @@ class _Int8Build:
         # Sums of two products of bytes fit i16 if weights have 7 bits; VNNI and tensor cores sum in i32.
         self.weight_levels = 127 if "vnni" in isa or not options.on_cpu else 64
         self.runs_here = target_kind(options).runs_here(options)
-        self.program = Program(self.graph)
+        self.program = Refined(self.graph)
         self.equalized: list[Equalized] = []
         self.tried: list[dict[str, Any]] = []
         self.scales: Mapping[str, float] = {}
@@ -138,7 +138,7 @@ class _Int8Build:
         return [choice for choice in self.choices if choice.precision == "int8"]
 
     def _quantized(
-        self, choices: Sequence[LayerPrecision], program: Program | None = None, switched: bool = False
+        self, choices: Sequence[LayerPrecision], program: Refined | None = None, switched: bool = False
     ) -> Graph:
         """The program, or a form of it, with these layers quantized."""
         program = program or self.program
@@ -150,7 +150,7 @@ class _Int8Build:
         return quantize_layers(graph, chosen, self.scales, self.weight_levels, switched, self.lows, corrections)
 
     def _compile(
-        self, options: Options, choices: Sequence[LayerPrecision] | None = None, program: Program | None = None
+        self, options: Options, choices: Sequence[LayerPrecision] | None = None, program: Refined | None = None
     ) -> BuildResult:
         """The program with these layers in integers, by default all that are to be."""
         quantized = self._quantized(self._in_int8() if choices is None else choices, program)
@@ -222,11 +222,11 @@ class _Int8Build:
     def _refine(self, bound: AccuracyBound, first: Sequence[Feed]) -> Accuracy:
         """Takes the form of the program whose outputs have the least noise, of those that the options allow; its
         accuracy."""
-        found: list[tuple[Accuracy, Program]] = []
+        found: list[tuple[Accuracy, Refined]] = []
         for equalized, corrected in forms(self.options.weight_equalization, self.options.bias_correction):
             if equalized and not self.equalized and found:
                 continue
-            program = Program(self.graph, self.equalized if equalized else ())
+            program = Refined(self.graph, self.equalized if equalized else ())
             if corrected:
                 program = self._corrected(program, first)
             found.append((bound.measure(self._compile(self.quick, program=program).engine), program))
@@ -234,7 +234,7 @@ class _Int8Build:
         accuracy, self.program = min(found, key=lambda item: item[0].noise)
         return accuracy
 
-    def _corrected(self, program: Program, first: Sequence[Feed]) -> Program:
+    def _corrected(self, program: Refined, first: Sequence[Feed]) -> Refined:
         """A program with the mean errors of its layers in integers, of these batches."""
         numbers = [i for i, choice in enumerate(self.choices) if choice.precision == "int8"]
         graph, chosen = program.with_layers(numbers)

@@ -26,7 +26,7 @@ from .compile import compile_graph
 
 
 @dataclass(frozen=True)
-class Program:
+class Refined:
     """A program of f32 that is to be quantized, the same layers in the same order in all forms of it.
 
     equalized: tensors that are divided where layers that are in integers read them. corrections: number of a layer →
