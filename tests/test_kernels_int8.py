@@ -1,15 +1,29 @@
 """Convolutions and products of bytes: equal sums of the largest factors, at odd sizes, however they are added."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_cases import Case, named, program, region_of
 from kernel_harness import CASES, TARGETS, check, check_on, declare, laid
 
 from pelton.codegen.c.templates.conv_int8 import PAIRS, SORTED, VNNI, WIDE, Filters, pairs_fit, steps_by_pairs
+from pelton.codegen.c.templates.winograd_int8 import parts_of
 from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import DType
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
+
+# the largest sums are below 2²⁴ and scaled by a power of two: f32 has the bytes that float64 has
+REQUANTIZED = [
+    ("f", "cast", "y", dict(to=DType.F32)),
+    ("s", "mul", "f m"),
+    ("r", "relu", "s"),
+    ("i", "round", "r"),
+    ("c", "clip", "i low high"),
+    ("out", "cast", "c", dict(to=DType.U8)),
+]
+REQUANTIZING = dict(m=np.float32(2**-13), low=np.float32(0), high=np.float32(255))
 
 
 def weights(rng, size, most, beyond=0, small=0.0):
@@ -38,7 +52,7 @@ def conv(
     beyond=0,
     small=0.0,
     computed=None,
-    tail=(),
+    requantized=False,
 ):
     """Factors of the whole range, a quarter of them the largest there are. computed: what padding holds, where that
     and the biases are known only when it runs."""
@@ -61,8 +75,9 @@ def conv(
         fed |= dict(b=b, p=np.array(computed, fed["x"].dtype))
         given |= dict(b=f"i32[{channels}]", p=f"{of}[]")
     node = ("y", "convolution", "x w b" if computed is None else "x w b p", attrs)
-    graph = program(node, *tail, x=f"{of}{list(shape)}", **given)
-    name = named(of, shape, channels, kernel, strides, group, pad, most, beyond, small, computed, tail and "tail")
+    given |= REQUANTIZING if requantized else {}
+    graph = program(node, *(REQUANTIZED if requantized else ()), x=f"{of}{list(shape)}", **given)
+    name = named(of, shape, channels, kernel, strides, group, pad, most, beyond, small, computed, requantized)
     return Case(name, graph, LAST if spatial == 2 else dict(x=(0, 2, 1)), fed)
 
 
@@ -109,6 +124,31 @@ declare(
 )
 
 
+def largest(of, channels):
+    """Bytes and filters whose transforms are as large as any, all of one sign: 68 · 255 and 144 · 128."""
+    case = conv(of, (1, channels, 10, 9), 9, (3, 3))
+    low, high = (0, 255) if of == "u8" else (-128, 127)
+    halves = [np.arange(n) % 4 < 2 for n in (10, 9)]
+    same = halves[0][:, None] == halves[1]
+    x = np.broadcast_to(np.where(same, high, low), (1, channels, 10, 9)).astype(case.arrays["x"].dtype)
+    w = next(v for v, a in case.graph.constants.items() if a.ndim == 4)
+    case.graph.constants[w][...] = np.where(np.arange(9) % 2, 127, -128).reshape(9, 1, 1, 1)
+    return replace(case, name=named("largest", of, channels), arrays=dict(x=x))
+
+
+declare(
+    "winograd_int8",
+    conv("u8", (1, 58, 13, 14), 70, (3, 3), pad=7),
+    conv("i8", (2, 125, 5, 9), 33, (3, 3), pad=-128),
+    conv("u8", (1, 16, 1, 1), 9, (3, 3), pad=255),
+    conv("i8", (1, 9, 4, 11), 8, (3, 3), pads=(0, 2, 1, 0), computed=-77),
+    conv("u8", (2, 32, 7, 7), 48, (3, 3), most=64, computed=200, requantized=True),
+    conv("i8", (1, 24, 18, 3), 40, (3, 3), pads=(1, 0, 1, 0)),
+    largest("u8", 240),
+    largest("i8", 451),
+)
+
+
 def product(of, a, b, most=127, beyond=0, small=0.0):
     rng = np.random.default_rng(0)
     low, high = (0, 255) if of == "u8" else (-128, 127)
@@ -138,7 +178,7 @@ def test_products_are_equal(case):
 
 @pytest.mark.parametrize(
     "name, case",
-    [(name, c) for name in ("conv_int8", "depthwise_int8") for c in CASES[name]],
+    [(name, c) for name in ("conv_int8", "depthwise_int8", "winograd_int8") for c in CASES[name]],
     ids=lambda v: getattr(v, "name", v),
 )
 def test_sums_are_equal(name, case):
@@ -201,6 +241,24 @@ def test_tactics_are_shared_by_regions_that_add_products_differently():
     for tactic in template.tactics(regions[0], layouts[0], target):
         sources = [template.emit(r, lay, tactic, target).source for r, lay in zip(regions, layouts)]
         assert [f"DOT = {how}," in s for s, how in zip(sources, (PAIRS, WIDE))] == [True, True]
+
+
+@pytest.mark.parametrize("isa", TARGETS)
+def test_largest_factors_of_winograd_on_all_levels(isa):
+    for case in CASES["winograd_int8"][-2:]:
+        check_on(TARGETS[isa], TEMPLATES["winograd_int8"], case, 1)
+
+
+def test_channels_are_summed_in_parts_where_sums_may_need_27_bits():
+    """Of u8, 255 · 127 · 9 per channel: 2²⁵ is reached at 116 channels; signs apart, by the worst output."""
+    w = np.full((2, 116, 3, 3), 127, np.int8)
+    w[0] = 1
+    assert parts_of(w, False) == 2 and parts_of(w[:, :114], False) == 1 and parts_of(w[:1], False) == 1
+    w[1, ::2] *= -1
+    assert parts_of(w, False) == 1
+    # of i8, signs matter little: 127.5 · 127 · 9 per channel, 2²⁵ at 231
+    w = np.tile(w, (1, 4, 1, 1))
+    assert [parts_of(w[:, :n], True) for n in (230, 232, 460, 464)] == [1, 2, 2, 3]
 
 
 def test_pairs_fit_up_to_the_largest_i16():

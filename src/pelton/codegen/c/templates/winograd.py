@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pelton.plan.layout import Layouts
@@ -23,12 +25,7 @@ class Winograd(ChannelsLast):
     inexact = True
 
     def sizes_rejection(self, region: Region) -> str | None:
-        a, w = region.anchor.attrs, region.anchor.inputs[1].type.shape
-        if w[2:] != (3, 3) or a["strides"] != (1, 1) or a["dilations"] != (1, 1) or a["group"] != 1:
-            return "not 3×3 of stride one"
-        if w[1] < 8 or w[0] < 8:
-            return "too few channels to pay for the transforms"
-        return None
+        return threes_rejection(region)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window_geometry(region)
@@ -47,44 +44,8 @@ class Winograd(ChannelsLast):
         return 0.05 if tactic["F"] == 6 else super().margin(tactic)
 
     def _blocks(self, s: WindowGeometry, f: int, target: Target):
-        """Tiles and output channels per task, by a rough model of what a core waits for.
-
-        Products or weights, which the first block reads from memory and the others from L3; blocks that do not fit L2;
-        pixels that every share of the channels transforms again. Of 72 layers the first choice took 13 % longer than
-        the best of all, the better of two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3,
-        2 threads).
-        """
-        nr, points, tiles = 2 * target.lanes, (f + 2) ** 2, ceil_div(s.oh, f) * ceil_div(s.ow, f)
-        wide = target.registers >= 32
-        unit = 1 if wide else 6
-
-        def tile_rows(tb: int) -> int:
-            """Rows of a register tile; 13 for 6: 256 channels on 14 × 14 by F(2×2) 0.74 → 0.67 ms."""
-            return balanced_rows(tb, 13) if wide else 6
-
-        panels = ceil_div(s.oc, nr)
-        weights = 4 * points * s.c * panels * nr
-        # bytes per cycle and core that weights are read with again, from L3 or from memory
-        bandwidth = 12 if weights <= min(target.l3, MAX_L3) // 4 else 4
-
-        def cycles(choice: tuple[int, int]) -> float:
-            tb, nb = choice
-            blocks, splits = ceil_div(tiles, tb), ceil_div(panels * nr, nb)
-            rows = tile_rows(tb)
-            products = points * blocks * ceil_div(tb, rows) * rows * s.c * panels * nr / (2 * target.lanes)
-            reads = weights / 6 + weights * (blocks - 1) / bandwidth
-            held = 4 * points * tb * (s.c + nb)
-            spilled = 0 if held <= target.l2 * 3 // 4 else 2 * held * blocks * splits / 16
-            transforms = splits * tiles * points * s.c * 2
-            tasks = blocks * splits * s.n
-            rounds = ceil_div(tasks, target.threads)
-            return (max(products, reads) + spilled + transforms) * rounds * target.threads / tasks
-
-        splits = [n for n in (1, 2, 4, 8, 16) if n <= panels]
-        blocks = [min(balanced(tiles, tb, unit), tiles) for tb in (6, 12, 18, 24, 36, 48, 64)]
-        choices = {(tb, ceil_div(panels, n) * nr) for tb in blocks for n in splits}
-        for tb, nb in sorted(choices, key=lambda c: (cycles(c), c)):
-            yield Tactic(self.name, target.isa, (("F", f), ("MR", tile_rows(tb)), ("NV", 2), ("TB", tb), ("NB", nb)))
+        for tb, nb, rows in tile_blocks(s, f, target, 2 * target.lanes):
+            yield Tactic(self.name, target.isa, (("F", f), ("MR", rows), ("NV", 2), ("TB", tb), ("NB", nb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window_geometry(region)
@@ -114,6 +75,60 @@ class Winograd(ChannelsLast):
             tiles,
             scratch=4 * points * tb * (row + width),
         )
+
+
+def threes_rejection(region: Region) -> str | None:
+    """The reason why Winograd's algorithm does not compute a convolution, or not in less time, or None."""
+    a, w = region.anchor.attrs, region.anchor.inputs[1].type.shape
+    if w[2:] != (3, 3) or a["strides"] != (1, 1) or a["dilations"] != (1, 1) or a["group"] != 1:
+        return "not 3×3 of stride one"
+    if w[1] < 8 or w[0] < 8:
+        return "too few channels to pay for the transforms"
+    return None
+
+
+def tile_blocks(
+    s: WindowGeometry, f: int, target: Target, nr: int, size: int = 4, speed: float = 1
+) -> Iterator[tuple[int, int, int]]:
+    """Tiles and output channels per task, and rows of a register tile of `nr` channels, by a rough model of what a core
+    waits for. size: bytes of an element of products' operands; speed: products at a time, of those of f32.
+
+    Products or weights, which the first block reads from memory and the others from L3; blocks that do not fit L2;
+    pixels that every share of the channels transforms again. Of 72 layers the first choice took 13 % longer than
+    the best of all, the better of two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3,
+    2 threads).
+    """
+    points, tiles = (f + 2) ** 2, ceil_div(s.oh, f) * ceil_div(s.ow, f)
+    wide = target.registers >= 32
+    unit = 1 if wide else 6
+
+    def tile_rows(tb: int) -> int:
+        """Rows of a register tile; 13 for 6: 256 channels on 14 × 14 by F(2×2) 0.74 → 0.67 ms."""
+        return balanced_rows(tb, 13) if wide else 6
+
+    panels = ceil_div(s.oc, nr)
+    weights = size * points * s.c * panels * nr
+    # bytes per cycle and core that weights are read with again, from L3 or from memory
+    bandwidth = 12 if weights <= min(target.l3, MAX_L3) // 4 else 4
+
+    def cycles(choice: tuple[int, int]) -> float:
+        tb, nb = choice
+        blocks, splits = ceil_div(tiles, tb), ceil_div(panels * nr, nb)
+        rows = tile_rows(tb)
+        products = points * blocks * ceil_div(tb, rows) * rows * s.c * panels * nr / (2 * target.lanes * speed)
+        reads = weights / 6 + weights * (blocks - 1) / bandwidth
+        held = points * tb * (size * s.c + 4 * nb)
+        spilled = 0 if held <= target.l2 * 3 // 4 else 2 * held * blocks * splits / 16
+        transforms = splits * tiles * points * s.c * size / 2
+        tasks = blocks * splits * s.n
+        rounds = ceil_div(tasks, target.threads)
+        return (max(products, reads) + spilled + transforms) * rounds * target.threads / tasks
+
+    splits = [n for n in (1, 2, 4, 8, 16) if n <= panels]
+    blocks = [min(balanced(tiles, tb, unit), tiles) for tb in (6, 12, 18, 24, 36, 48, 64)]
+    choices = {(tb, ceil_div(panels, n) * nr) for tb in blocks for n in splits}
+    for tb, nb in sorted(choices, key=lambda c: (cycles(c), c)):
+        yield tb, nb, tile_rows(tb)
 
 
 def _row(point: float, scale: float) -> list[float]:
