@@ -40,6 +40,7 @@ def test_layers_are_in_integers_and_outputs_close(source, data):
     engine, reference = build(source, data), pelton.build(source, level=0)
     report = engine.meta["int8"]
     assert {layer["precision"] for layer in report["layers"]} == {"int8"} and report["macs"] == 1
+    assert 0 < report["bytes"] < 1
     assert any("int8" in step.info["tactic"] for step in engine.steps)
     feed = {name: a[:1] for name, a in data.items()}
     want, found = reference.run(feed), engine.run(feed)
@@ -203,7 +204,6 @@ def test_outputs_that_are_too_large_to_keep_are_computed_again(source, data, mon
     less = AccuracyBound(engine, feeds, 0.1)
     assert (len(whole._kept), len(less._kept)) == (3, 1)
     assert less.measure(other) == whole.measure(other) and less.measure(other).sqnr < 80
-    assert less.noises_of(other, [{}, {}]) == [whole.measure(other).noise] * 2
 
 
 def test_refinements_are_used_where_they_help_and_said(source, data):
@@ -232,7 +232,8 @@ def test_command(source, data, tmp_path, capsys):
     common = ["--level", "0", "--cache-dir", str(tmp_path / "cache")]
     given = ["--precision", "int8", "--calibration", str(tmp_path / "data.npz"), "--max-drop", "0.5"]
     assert main(["build", str(tmp_path / "m.onnx"), "-o", made, *common, *given]) == 0
-    assert "100.0% of the multiplications, SQNR" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "100.0% of the multiplications, " in shown and "of the bytes between steps are integers, SQNR" in shown
     table = tmp_path / "table"
     more = ["--calibrator", "minmax", "--save-calibration", str(table), "-q"]
     assert main(["build", str(tmp_path / "m.onnx"), "-o", made, *common, *given, *more]) == 0

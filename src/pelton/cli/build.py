@@ -176,6 +176,7 @@ def precisions(of: Mapping[str, Any]) -> str:
     layers, accuracy = of["layers"], of["accuracy"]
     count = sum(layer["precision"] == "int8" for layer in layers)
     found = [f"{count} of {text.count(len(layers), 'layer')} with {of['macs']:.1%} of the multiplications"]
+    found.append(f"{of['bytes']:.0%} of the bytes between steps are integers")
     if "sqnr_db" in accuracy:
         found.append(f"SQNR {accuracy['sqnr_db']:.1f} dB")
     if names := [what for name, what in REFINED.items() if of.get(name)]:

@@ -135,16 +135,6 @@ class AccuracyBound:
         """Whether an accuracy is within the limit."""
         return accuracy.drop <= self.max_drop + ROUNDING
 
-    def noises_of(self, engine: Engine, more: Sequence[Feed]) -> list[float]:
-        """For each of these feeds, given besides: the sum of noise power by signal power over outputs."""
-        noise: list[dict[str, metrics.Noise]] = [{} for _ in more]
-        for want, feed in self._wanted():
-            for of, besides in zip(noise, more):
-                for name, found in _run(engine, {**feed, **besides}).items():
-                    if name in self._floats:
-                        of.setdefault(name, metrics.Noise()).add(want[name], found)
-        return [sum(n.ratio for n in of.values()) for of in noise]
-
     def _wanted(self) -> Iterator[tuple[Outputs, Feed]]:
         """What the FP32 engine gives for each feed."""
         for i, feed in enumerate(self.feeds):

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from pelton.engine import sizes
+from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
 from pelton.ir.classes import Classes
 from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported
+from pelton.ir.types import DType
 from pelton.metrics import decibels
 from pelton.options import Options
 from pelton.passes.precision.calibrated import SWITCHES, Layer, layers, mean_errors, quantize_layers, scaled_values
@@ -27,6 +30,7 @@ from .accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
 from .compile import BuildResult, compile_graph
 from .refinement import Refined, find_equalized, forms, mean_outputs
 from .stages import run_stages, start
+from .switches import noises, together
 from .targets import describe_target, progress_reporter, target_kind
 
 log = logging.getLogger("pelton.build")
@@ -127,7 +131,7 @@ class _Int8Build:
             if not self.bound.holds(self.accuracy):
                 log.warning("INT8 costs %g of the accuracy, more than max_drop", self.accuracy.drop)
         plain = result.engine.plain
-        meta = {**plain.meta, "precision": "int8", "int8": self._describe(len(held_out))}
+        meta = {**plain.meta, "precision": "int8", "int8": self._describe(len(held_out), plain)}
         return replace(result, engine=Engine(replace(plain, meta=meta)))
 
     @property
@@ -256,14 +260,15 @@ class _Int8Build:
         chosen = self._in_int8()
         graph = self._quantized(chosen, switched=True)
         engine = compile_graph(replace(self.imported, graph=graph), self.quick).engine
-        noises = bound.noises_of(engine, [{SWITCHES: row} for row in np.eye(len(chosen), dtype=np.float32)])
-        found = [item for item in zip(noises, chosen) if not item[1].fixed]
+        measured = noises(engine, SWITCHES, list(np.eye(len(chosen))), bound.feeds)
+        found = [(together(of.values()), choice) for of, choice in zip(measured, chosen) if not choice.fixed]
         return sorted(found, key=lambda item: -item[0])
 
-    def _describe(self, held_out: int) -> dict[str, Any]:
+    def _describe(self, held_out: int, plain: EnginePlan) -> dict[str, Any]:
         macs = sum(choice.layer.macs for choice in self.choices)
         return {
             "layers": [choice.describe(self.plain.precision) for choice in self.choices],
+            "bytes": round(integer_bytes(plain), 4),
             "macs": round(sum(choice.layer.macs for choice in self._in_int8()) / macs, 4) if macs else 0.0,
             "accuracy": self.accuracy.describe() if self.accuracy is not None and self._in_int8() else {},
             **self.program.describe(),
@@ -273,6 +278,16 @@ class _Int8Build:
             "calibrated_on": "cpu" if held_out else "",
             "max_drop": self.options.max_drop,
         }
+
+
+def integer_bytes(plain: EnginePlan) -> float:
+    """The share of bytes, 0 to 1, of what the steps of an engine write, for the sizes that it is tuned for."""
+    written: dict[bool, int] = {False: 0, True: 0}
+    for step in sizes.at(plain, sizes.optimum_sizes(plain)).steps:
+        for t in step.outputs:
+            dtype = DType(t.dtype)
+            written[dtype in (DType.U8, DType.I8)] += math.prod(map(int, t.shape)) * dtype.numpy.itemsize
+    return written[True] / max(sum(written.values()), 1)
 
 
 def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> None:

@@ -12,15 +12,17 @@ import numpy as np
 from pelton.compiler.build import build_program, explain_undecided
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages
-from pelton.errors import BuildError, Cancelled, InputError
+from pelton.compiler.switches import noises, together
+from pelton.errors import BuildError, InputError
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Undecided
 from pelton.ir.expansion import expand_op
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import F32, TensorType
 from pelton.metrics import Noise
-from pelton.ops.words import add, cast, concat, dequantize, max_pool, mul, quantize, reshape, round_, slice_, sub
+from pelton.ops.words import cast, concat, dequantize, max_pool, quantize, round_
 from pelton.options import Options
+from pelton.passes.precision.switches import blend
 
 
 @dataclass(frozen=True)
@@ -91,43 +93,33 @@ def rank(model: Any, samples: Sequence[Mapping[str, np.ndarray]], options: Optio
         engine = build_program(replace(imported, graph=graph), plain).engine
     except Undecided as e:
         raise BuildError(explain_undecided(imported, e)) from e
-    context = engine.context()
     outputs = {p.name: v.name for p, v in zip(engine.outputs, imported.graph.outputs)}
-    count = len(nodes)
-    noises = [{name: Noise() for name in outputs.values()} for _ in range(count + 1)]
-    masks = [np.zeros(count), *np.eye(count), np.ones(count)]
-    for number, sample in enumerate(samples):
-        exact: dict[str, np.ndarray] = {}
-        for i, mask in enumerate(masks):
-            done, total = number * len(masks) + i + 1, len(samples) * len(masks)
-            if options.progress is not None and options.progress("check", done, total) is False:
-                raise Cancelled(f"cancelled in run {done} of {total}")
-            found = context.run({**sample, switch: mask.astype(np.float32)})
-            if not i:
-                exact = found
-                continue
-            for port, name in outputs.items():
-                noises[i - 1][name].add(exact[port], found[port])
-    return _ranked(imported.graph, nodes, noises, whole, len(samples))
+    settings = [*np.eye(len(nodes)), np.ones(len(nodes))]
+    progress = options.progress
+    tell = None if progress is None else lambda done, total: progress("check", done, total)
+    found = [
+        {outputs[port]: noise for port, noise in of.items()} for of in noises(engine, switch, settings, samples, tell)
+    ]
+    return _ranked(imported.graph, nodes, found, whole, len(samples))
 
 
 def _ranked(
-    graph: Graph, nodes: Sequence[Node], noises: Sequence[Mapping[str, Noise]], whole: Sequence[Node], samples: int
+    graph: Graph, nodes: Sequence[Node], found: Sequence[Mapping[str, Noise]], whole: Sequence[Node], samples: int
 ) -> Sensitivity:
-    *alone, together = [{name: noise.sqnr for name, noise in of.items()} for of in noises]
-    powers = [sum(10 ** (-db / 10) for db in found.values()) for found in alone]
+    *alone, all_of_them = [{name: noise.sqnr for name, noise in of.items()} for of in found]
+    powers = [together(of.values()) for of in found[:-1]]
     total = sum(p for p in powers if math.isfinite(p))
 
     def share(power: float) -> float:
         return power / total if math.isfinite(power) and total else float(not math.isfinite(power))
 
-    found = [
+    tensors = [
         TensorNoise(node.inputs[0].name, readers(graph, node), sqnr, share(power))
         for node, sqnr, power in zip(nodes, alone, powers)
     ]
     return Sensitivity(
-        tuple(sorted(found, key=lambda t: (-t.share, t.lowest))),
-        together,
+        tuple(sorted(tensors, key=lambda t: (-t.share, t.lowest))),
+        all_of_them,
         tuple(node.inputs[0].name for node in whole),
         samples,
     )
@@ -192,12 +184,8 @@ def with_switches(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, str]:
 
     def rounded(x: Value, number: int, name: str) -> Value:
         """x, and the difference to its nearest integer where the switch is 1; exact in both cases."""
-        whole = dict(starts=(number,), ends=(number + 1,), axes=(0,), steps=(1,))
-        (one,) = b.emit(reshape, b.emit(slice_, (switch,), whole), {"shape": ()})
-        if x.type.dtype is not F32:
-            (one,) = b.emit(cast, (one,), {"to": x.type.dtype})
-        off = b.emit(sub, (*b.emit(round_, (x,), node_name=name), x), node_name=name)
-        return b.emit(add, (x, *b.emit(mul, (*off, one), node_name=name)), node_name=name)[0]
+        nearest = b.emit(round_, (x,), node_name=name)[0]
+        return blend(lambda op, of, attrs: b.emit(op, of, attrs, node_name=name)[0], switch, number, x, nearest)
 
     def as_f32(v: Value) -> Value:
         return v if v.type.dtype is F32 else b.emit(cast, (v,), {"to": F32})[0]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from pelton.ir.bounds import ANY, Bounds, value_bounds
 from pelton.ir.classes import Classes
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
+from pelton.ir.op import Op
 from pelton.ir.types import F32, I8, U8, TensorType
 from pelton.ops.words import (
     add,
@@ -19,7 +21,6 @@ from pelton.ops.words import (
     dequantize,
     matmul,
     max_pool,
-    mul,
     quantize,
     reduce_mean,
     reshape,
@@ -28,6 +29,8 @@ from pelton.ops.words import (
     transpose,
 )
 from pelton.passes.rules.integers import MAX_TERMS, MIN_CHANNELS
+
+from .switches import blend
 
 # Ops that give bytes from bytes of the same scale: what they read and give is quantized as one.
 SAME_SCALE = (max_pool, concat, reshape, slice_, transpose)
@@ -216,12 +219,8 @@ class _Quantized:
             type, name = node.output.type, node.output.name
             exact, rounded = Value(type, self._fresh(f"{name}.fp32")), self._rounded(layer, quantized)
             self.nodes.append(Node(node.op, node.inputs, node.attrs, (exact,), node.name))
-            of_one = TensorType(F32, (1,))
-            cut = dict(starts=(number,), ends=(number + 1,), axes=(0,), steps=(1,))
-            switch = self._node(slice_, (switches,), cut, of_one, name)
-            error = self._node(sub, (rounded, exact), {}, type, name)
-            part = self._node(mul, (error, switch), {}, type, name)
-            self.nodes.append(Node(add, (exact, part), {}, node.outputs))
+            blend(self._emit, switches, number, exact, rounded)
+            self.nodes[-1] = Node(add, self.nodes[-1].inputs, {}, node.outputs)
             number += 1
         inputs = (*self.source.inputs, switches)
         return remove_dead_nodes(self.source.replace(inputs=inputs, nodes=tuple(self.nodes), constants=self.constants))
@@ -329,6 +328,10 @@ class _Quantized:
         output = Value(type, self._fresh(f"{name}.{op.name}"))
         self.nodes.append(Node(op, inputs, attrs, (output,)))
         return output
+
+    def _emit(self, op: Op, inputs: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+        (type,) = op.infer_types(tuple(v.type for v in inputs), attrs)
+        return self._node(op, tuple(inputs), dict(attrs), type, inputs[0].name)
 
     def _fresh(self, hint: str) -> str:
         name = unique(hint, self._names)

@@ -1,0 +1,48 @@
+"""Runs one engine with switches, and measures what each setting of them does to the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from pelton.errors import Cancelled
+from pelton.metrics import Noise
+from pelton.runtime import Engine
+
+
+def noises(
+    engine: Engine,
+    switches: str,
+    settings: Sequence[np.ndarray],
+    feeds: Sequence[Mapping[str, np.ndarray]],
+    progress: Callable[[int, int], bool | None] | None = None,
+) -> list[dict[str, Noise]]:
+    """For each setting, output → its noise beside the same engine with all switches at 0, over all feeds.
+
+    switches: the name of the input that they are. progress: called with the runs that are done and all of them.
+    Cancelled if it returns False.
+    """
+    context = engine.context()
+    off = np.zeros_like(settings[0], np.float32) if len(settings) else np.zeros(0, np.float32)
+    found: list[dict[str, Noise]] = [{p.name: Noise() for p in engine.outputs} for _ in settings]
+    total = len(feeds) * (len(settings) + 1)
+    for number, feed in enumerate(feeds):
+        exact: dict[str, np.ndarray] = {}
+        for i, setting in enumerate((off, *settings)):
+            done = number * (len(settings) + 1) + i + 1
+            if progress is not None and progress(done, total) is False:
+                raise Cancelled(f"cancelled in run {done} of {total}")
+            outputs = context.run({**feed, switches: setting.astype(np.float32)})
+            if not i:
+                exact = {name: np.array(a) for name, a in outputs.items()}
+                continue
+            for name, noise in found[i - 1].items():
+                if exact[name].dtype.kind in "fiub":
+                    noise.add(exact[name], outputs[name])
+    return found
+
+
+def together(noise: Iterable[Noise]) -> float:
+    """The sum over outputs of noise power by signal power."""
+    return sum(n.ratio for n in noise)
