@@ -36,12 +36,13 @@ def loud():
     logging.disable(logging.NOTSET)
 
 
-def assert_all_well(kind: str, case: pool.Case, count: int) -> dict[str, int]:
+def assert_all_well(kind: str, case: pool.Case, count: int, seconds: float = pool.SECONDS) -> dict[str, int]:
     """Runs the case with as many fixed as fresh seeds; how they ended."""
     cases.quiet()
     ended: dict[str, int] = {}
     bad = []
-    for e in pool.run({kind: case}, [(kind, first + i) for first in (0, FRESH) for i in range(count // 2)]):
+    asked = [(kind, first + i) for first in (0, FRESH) for i in range(count // 2)]
+    for e in pool.run({kind: case}, asked, seconds=seconds):
         ended[e.how] = ended.get(e.how, 0) + 1
         if e.bad:
             bad.append(e)
@@ -59,6 +60,11 @@ def test_damaged_models(cache):
 def test_random_graphs(cache):
     ended = assert_all_well("graph", cases.graph_case(cases.on_cpu(cache)), 20)
     assert ended == {"right": 20}
+
+
+def test_random_graphs_in_int8(cache):
+    ended = assert_all_well("int8", cases.graph_case(cases.in_int8(cache)), 4, seconds=60)
+    assert ended == {"right": 4}
 
 
 def test_damaged_engines(cache):

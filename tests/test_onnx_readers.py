@@ -175,6 +175,7 @@ def test_canonical_forms(m, expected):
         one_node("HannWindow", np.int64(8)),
         one_node("CenterCropPad", "f32[5, 4]", np.array([3, 6]), opset=18),
         one_node("DynamicQuantizeLinear", "f32[7]", outputs=3),
+        one_node("DynamicQuantizeLinear", "f32[]", outputs=3),
         one_node("AffineGrid", "f32[2, 2, 3]", np.array([2, 1, 3, 4]), opset=20),
     ],
     ids=lambda m: m.graph.node[0].op_type,

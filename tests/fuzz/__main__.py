@@ -13,9 +13,9 @@ from pathlib import Path
 from . import cases, engines, gpu, pool
 
 # of so many damaged models, one case of the kind
-SHARE = {"model": 1, "graph": 10, "engine": 4, "cuda": 40, "cubin": 100}
-# kinds that need Triton, and a process for each: only where they are asked for
-ALONE = ("cuda", "cubin")
+SHARE = {"model": 1, "graph": 10, "int8": 40, "engine": 4, "cuda": 40, "cubin": 100}
+# kinds that need Triton, or are slow: only where they are asked for
+ALONE = ("int8", "cuda", "cubin")
 SLOW = 120.0  # seconds that a case of these may take
 
 
@@ -40,6 +40,7 @@ def main() -> int:
         kinds = {
             "model": cases.model_case(corpus, Path(cache)),
             "graph": cases.graph_case(cases.on_cpu(Path(cache))),
+            "int8": cases.graph_case(cases.in_int8(Path(cache))),
             "cuda": cases.graph_case(gpu.interpreted()),
             "cubin": cases.graph_case(gpu.compiled(Path(cache))),
             "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else []),

@@ -15,12 +15,13 @@ from compare import assert_close
 
 from pelton.diagnose import support
 from pelton import preprocessing  # noqa: F401  (imported before children are made)
+from pelton.compiler.accuracy_bound import AccuracyBound
 from pelton.compiler.build import build, build_detailed
 from pelton.compiler.stages import run_stages, start
 from pelton.engine.validate import validate
 from pelton.engine.model import EnginePlan
 from pelton.engine.program import validate_script
-from pelton.errors import Error
+from pelton.errors import Error, InputError
 from pelton.importers.onnx import load as importer
 from pelton import importers
 from pelton.partition import partition
@@ -215,6 +216,45 @@ Run = Callable[[bytes, Mapping[str, np.ndarray], int], Mapping[str, np.ndarray] 
 
 def on_cpu(cache: Path) -> Run:
     return lambda data, feeds, seed: build(data, options=OPTIONS.but(cache_dir=cache, strict=True)).run(feeds)
+
+
+def in_int8(cache: Path) -> Run:
+    """Builds with layers in INT8, calibrated on inputs like the given ones. All kernels are checked, and what the build
+    promises of data kept aside. It gives nothing to compare further, as random graphs have discontinuities."""
+
+    def run(data: bytes, feeds: Mapping[str, np.ndarray], seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        samples = [feeds, *({name: varied(a, rng) for name, a in feeds.items()} for _ in range(5))]
+        options = OPTIONS.but(cache_dir=cache, check=True)
+        for drop in (float("inf"), 0.05) if feeds else ():
+            given = options.but(precision="int8", calibration=iter(samples), max_drop=drop)
+            try:
+                engine = build(data, options=given)
+            except InputError as e:
+                if any(words in str(e) for words in UNCALIBRATED):
+                    return None
+                raise
+            report = engine.meta["int8"]
+            left = [layer for layer in report["layers"] if layer["precision"] == "int8"]
+            if left:
+                held_out = samples[4:5]
+                exact = build(data, options=options)
+                found = AccuracyBound(exact, held_out, drop, scores=set()).measure(engine)
+                assert found.drop <= drop or "agreement" in report["accuracy"], (found, report)
+        return None
+
+    return run
+
+
+# what random graphs may be refused with: data decides their shapes, or leaves all tensors as they are
+UNCALIBRATED = ("it is a script over several engines", "calibration found no range", "the calibration data", "constant")
+
+
+def varied(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Floats that are up to a half larger or smaller; others stay."""
+    if array.dtype.kind != "f":
+        return array
+    return (array * rng.uniform(0.5, 1.5, array.shape)).astype(array.dtype)
 
 
 def graph_case(run: Run):

@@ -21,6 +21,7 @@ from pelton.errors import Error
 SECONDS = 10.0
 LATEST = 120.0
 ROOM = 192 << 20  # bytes that a case of models this small may take, its engine and the reference included
+MORE = {"int8": 4}  # times as many for kinds that build several engines
 ADDRESSES = 6 << 30  # bytes of address space of a child; further allocations fail
 CASES = 300  # cases after which a child makes room for a new one
 DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
@@ -72,7 +73,7 @@ def carry_out(kind: str, case: Case, seed: int) -> Ending:
     except (Exception, RecursionError) as e:  # the one place where everything is caught: to be reported
         how, detail = "raised", "".join(traceback.format_exception(e)[-8:])
     taken = _resident() - before
-    if taken > ROOM and how not in ("wrong", "raised"):
+    if taken > ROOM * MORE.get(kind, 1) and how not in ("wrong", "raised"):
         how, detail = "memory", f"{how} with {taken >> 20} MiB\n{detail}"
     return Ending(kind, seed, how, detail, time.process_time() - start)
 

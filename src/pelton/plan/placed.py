@@ -96,6 +96,7 @@ class Placed:
         to: dict[Value, Value] = {}
         graph, _ = with_sizes(self.graph, sizes, to)
         tasks = [t.sized(sizes, to) for t in self.tasks]
+        with_sizes(Graph((), {}, (), tuple(self.outputs)), sizes, to)  # buffers of nothing, which no task writes
         places = {
             to[v]: Placement(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)
             for v, p in self.places.items()

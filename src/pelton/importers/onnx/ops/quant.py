@@ -116,8 +116,9 @@ def quantize_by_range(n: Reading, x: Value) -> tuple[Value, Value, Value]:
     Of nothing but zeros, the range counts as 1, as in the onnx package's evaluator; the operator's text divides by 0.
     """
     axes, zero, steps = tuple(range(x.type.rank)), n.like(x, 0), n.like(x, 255)
-    low = n.emit("minimum", n.emit("reduce_min", x, axes=axes, keepdims=False), zero)
-    width = n.emit("sub", n.emit("maximum", n.emit("reduce_max", x, axes=axes, keepdims=False), zero), low)
+    least, largest = (n.emit(f"reduce_{of}", x, axes=axes, keepdims=False) if axes else x for of in ("min", "max"))
+    low = n.emit("minimum", least, zero)
+    width = n.emit("sub", n.emit("maximum", largest, zero), low)
     scale = n.emit("div", n.emit("where", n.emit("equal", width, zero), n.like(x, 1), width), steps)
     middle = n.emit("clip", n.emit("sub", zero, n.emit("div", low, scale)), zero, steps)
     middle = n.cast(n.emit("round", middle), U8)
