@@ -297,3 +297,50 @@ def source_of(case: Case, isa: str) -> str:
     template, region, target = TEMPLATES["pointwise"], region_of(case.graph), TARGETS[isa]
     layouts = laid(template, region, case, 0)
     return template.emit(region, layouts, next(iter(template.tactics(region, layouts, target))), target).source
+
+
+SATURATED = [
+    ("f", "cast", "x", dict(to=DType.F32)),
+    ("s", "mul", "f m"),
+    ("r", "round", "s"),
+    ("a", "add", "r z"),
+    ("c", "clip", "a low high"),
+]
+
+
+@pytest.mark.parametrize("to, low, high", [("u8", 0, 255), ("i8", -128, 127), ("u8", 3, 200)])
+@pytest.mark.parametrize("m, z", [(0.5, 121), (0.25, -7), (0.484375, 0), (3.0, 5)])
+@pytest.mark.parametrize("isa", TARGETS)
+def test_sums_are_saturated_where_that_is_all_of_the_type(isa, to, low, high, m, z):
+    """The largest sums, ties, and what is read again, with the zero point and without; with large factors it is clipped
+    before it is cast."""
+    x = np.concatenate([np.arange(-600, 900), [2**31 - 1, -(2**31), 2**24 + 1]]).astype(np.int32)
+    nodes = [
+        *SATURATED,
+        ("out", "cast", "c", dict(to=DType(to))),
+        ("g", "cast", "out", dict(to=DType.F32)),
+        ("b", "add", "g back"),
+        ("w", "mul", "b g"),
+    ]
+    numbers = dict(m=m, z=z, low=low, high=high, back=-z)
+    graph = program(*nodes, x=f"i32[{x.size}]", **{k: np.float32(v) for k, v in numbers.items()})
+    case = Case(named(to, low, high, m, z), graph, {}, dict(x=x))
+    source = source_of(case, isa)
+    assert ("round_saturated" in source) == (low in (0, -128) and m < 0.5)
+    assert f"cast_{to}_f32" not in source
+    check_on(TARGETS[isa], TEMPLATES["pointwise"], case, 1)
+
+
+@pytest.mark.parametrize("isa", TARGETS)
+def test_what_may_be_nan_is_read_again_as_the_integer_that_it_became(isa):
+    x = np.array([np.nan, np.inf, -np.inf, 0.5, 1.5, 300, -300], np.float32)
+    nodes = [
+        ("r", "round", "x"),
+        ("c", "clip", "r low high"),
+        ("y", "cast", "c", dict(to=DType.U8)),
+        ("g", "cast", "y", dict(to=DType.F32)),
+    ]
+    graph = program(*nodes, x=f"f32[{x.size}]", low=np.float32(0), high=np.float32(255))
+    case = Case("nan", graph, {}, dict(x=x))
+    assert "cast_u8_f32" in source_of(case, isa) and "round_saturated" not in source_of(case, isa)
+    check_on(TARGETS[isa], TEMPLATES["pointwise"], case, 1)

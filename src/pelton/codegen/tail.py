@@ -8,17 +8,16 @@ from typing import Protocol
 
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import BOOL, F32, I8, I16, U8, U16, DType
+from pelton.ir.types import BOOL, F32, DType
 from pelton.ir.scalar import Scalar
-from pelton.ops.words import add, cast, clip, round_
+from pelton.ops.words import clip
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
 
 from .code import Text
 from .grid import Grid, scalar_constant
+from .rounding import Rounded, Rounding
 from .template import Layouts
-
-SMALL = (U8, I8, U16, I16)
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,10 @@ class Language(Protocol):
 
     def round_within(self, text: str, to: DType) -> str:
         """An f32 within the range of an integer of 8 or 16 bits, or NaN, rounded half to even, as that type."""
+
+    def round_saturated(self, text: str, plus: int, to: DType) -> str | None:
+        """An f32 of less than 2³⁰, rounded half to even, plus a number of up to 255, as the nearest number of a type of
+        8 bits; None if it is as well clipped first."""
 
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
         """`a` where the mask is true, else `b`."""
@@ -194,7 +197,7 @@ class _Walk:
         self.names: dict[Value, str] = {v: f"x{i}" for i, v in enumerate(made)}
         self.pointers: list[Pointer] = []
         self.lines: list[Text] = []
-        self.made = {n.output: n for n in region.tail}
+        self.rounding = Rounding(region, {n.output: n for n in region.tail})
 
     def pointer(self, v: Value, kind: str) -> Pointer:
         i = len(self.pointers)
@@ -232,33 +235,38 @@ class _Walk:
     def compute(self, node: Node) -> None:
         leaves = tuple(Scalar("var", (self.read(v),), v.type.dtype) for v in node.inputs)
         out = node.op.trace(tuple(v.type.dtype for v in node.inputs), node.attrs, leaves)
-        text = self.quantized(node) or expression(self.language, out, node.output.type.dtype)
+        text = self.rounded(node) or self.read_again(node) or expression(self.language, out, node.output.type.dtype)
         self.name(node.output, text, node.op.name)
 
-    def quantized(self, node: Node) -> str | None:
+    def rounded(self, node: Node) -> str | None:
         """A cast of what is clipped to the range of a small integer type, which needs no checks; None for others.
 
-        What was rounded before it was clipped to whole numbers may as well be rounded by the cast.
+        What was rounded before it was clipped to whole numbers may as well be rounded by the cast, and what is clipped
+        to all that the type holds may be saturated.
         """
-        clipped = self.made.get(node.inputs[0]) if node.op is cast else None
-        if clipped is None or clipped.op is not clip or node.output.type.dtype not in SMALL:
+        found = self.rounding.of(node)
+        if found is None:
             return None
-        x, low, high = clipped.inputs
-        bounds, to = [scalar_constant(self.region, v) for v in (low, high)], node.output.type.dtype
-        if x.type.dtype is not F32 or any(b is None or b != round(b) for b in bounds):
-            return None
-        if not to.lowest <= bounds[0] <= bounds[1] <= to.highest:
-            return None
-        rounded = self.made.get(x)
-        if rounded is None or rounded.op is not round_:
-            return self.language.round_within(self.names[clipped.output], to) if self.whole(rounded) else None
-        leaves = tuple(Scalar("var", (self.read(v),), F32) for v in (rounded.inputs[0], low, high))
-        within = clip.trace((F32, F32, F32), clipped.attrs, leaves)
-        return self.language.round_within(expression(self.language, within, F32), to)
+        largest = self.rounding.largest(found.x) if found.saturates and abs(found.zero) <= 255 else None
+        if largest is not None and largest < 2.0**30:
+            text = self.language.round_saturated(self.read(found.x), int(found.zero), found.to)
+            if text is not None:
+                return text
+        if found.zero:
+            return self.language.round_within(self.names[found.clip.output], found.to)
+        return self.language.round_within(self.clip(found, found.x, 0), found.to)
 
-    def whole(self, node: Node | None) -> bool:
-        """Whether a node adds a whole number to what is rounded."""
-        if node is None or node.op is not add:
-            return False
-        x, number = self.made.get(node.inputs[0]), scalar_constant(self.region, node.inputs[1])
-        return x is not None and x.op is round_ and number is not None and number == round(number)
+    def read_again(self, node: Node) -> str | None:
+        """What was rounded to small integers and is f32 again, perhaps less their zero point, without the way there and
+        back; None for other nodes."""
+        found = self.rounding.read_again(node)
+        if found is None or found[1] not in (0, -found[0].zero):
+            return None
+        rounded, number = found
+        return self.clip(rounded, rounded.round.output, rounded.zero) if number else self.names[rounded.clip.output]
+
+    def clip(self, rounded: Rounded, v: Value, less: float) -> str:
+        """A value within the limits of what is rounded, less a number."""
+        low, high = (Scalar("var", (self.language.literal(x - less, F32),), F32) for x in (rounded.low, rounded.high))
+        leaves = (Scalar("var", (self.read(v),), F32), low, high)
+        return expression(self.language, clip.trace((F32, F32, F32), rounded.clip.attrs, leaves), F32)

@@ -109,6 +109,9 @@ class CLanguage:
     def round_within(self, text: str, to: DType) -> str:
         return f"round_within_{to.value}({text})"
 
+    def round_saturated(self, text: str, plus: int, to: DType) -> str | None:
+        return f"round_saturated_{to.value}({text}, {plus})"
+
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
         return f"{_prefix(dtype)}_select({mask}, {a}, {b})"
 

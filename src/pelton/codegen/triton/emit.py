@@ -141,6 +141,9 @@ class TritonDialect:
     def round_within(self, text: str, to: DType) -> str:
         return self.cast(self.call("rint", DType.F32, [text]), DType.F32, to)
 
+    def round_saturated(self, text: str, plus: int, to: DType) -> str | None:
+        return None
+
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
         return f"tl.where({mask}, {a}, {b})"
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from pelton.ir.graph import Node, Value
-from pelton.ops.words import abs_, clip, exp, maximum, minimum, relu, sigmoid, softplus, sqrt
-from pelton.passes.rewriting.rule import is_constant, producer_of, rule, scalar, when
+from pelton.ops.words import abs_, clip, exp, maximum, minimum, mul, relu, round_, sigmoid, softplus, sqrt
+from pelton.passes.rewriting.rule import array, is_constant, producer_of, rule, scalar, when
 
 X = "f32[2, 3]"
 INF = math.inf
@@ -85,3 +87,14 @@ def clamp_clamp(x, node):
 def relu_positive(x, node):
     """What is never negative needs no relu."""
     return node.inputs[0]
+
+
+@rule(
+    lambda x, c, low, high: clip(round_(mul(relu(x), c)), low, high),
+    stage="simplify",
+    examples=[dict(x=X, c=7.5, low=0, high=9), dict(x=X, c=np.array([0.5, 3, 7], np.float32), low=1, high=3)],
+)
+def clip_of_relu(x, c, low, high):
+    """What is rounded and limited to positive numbers needs no relu before: as where a quantized layer has one."""
+    when(is_constant(c, low, high) and not is_constant(x) and (array(c) > 0).all() and scalar(low) >= 0)
+    return clip(round_(mul(x, c)), low, high)

@@ -62,9 +62,10 @@ class DirectInt8(ChannelsLast):
         oc, signed = w.type.shape[0] // groups, x.type.dtype is I8
         unit = None if groups > 1 and oc % target.lanes else target.lanes
         by_taps = region.body.constants[w].reshape(groups, oc, w.type.shape[1], -1).transpose(0, 3, 2, 1)
-        filters = Filters(by_taps, nr, target, signed, s.kw, rows)
-        operands: tuple[Value | Packed, ...] = (x, *filters.packed(w), *padding)
-        end = pixel_tail(region, layouts, first=len(operands), bias=bias, unit=unit)
+        begin = region.body.constants.get(bias)
+        filters = Filters(by_taps, nr, target, signed, s.kw, rows, begin)
+        operands: tuple[Value | Packed, ...] = (x, *filters.packed(w, *([] if begin is None else [bias])), *padding)
+        end = pixel_tail(region, layouts, first=len(operands), bias=bias if begin is None else None, unit=unit)
         sizes = dict(C=w.type.shape[1], OC=oc, GROUPS=groups, PADDED=s.padded)
         block = constants(**sizes, **s.sizes(layouts[x])) + filters.constants()
         block += macro("X_AT(b)", code("(b) * {}", layouts[x][0])) + end.text
@@ -148,12 +149,21 @@ class Filters:
     """Constant filters [group, tap, channel, output] of bytes, as conv_int8.c reads them: panels of `nr` outputs.
 
     signed: whether what they multiply is i8; kw: how many taps are in a row; rows: whether a step goes on from one tap
-    of a row to the next. How products are added, `dot`, is what the target has or, for sums of pairs in i16, what the
-    weights allow: it is decided anew wherever code is made for them.
+    of a row to the next; bias: what is added to each output, if that is known. How products are added, `dot`, is what
+    the target has or, for sums of pairs in i16, what the weights allow: it is decided anew wherever code is made.
     """
 
-    def __init__(self, array: np.ndarray, nr: int, target: Target, signed: bool, kw: int = 1, rows: bool = False):
-        self.array, self.nr, self.lanes, self.kw, self.rows = array, nr, target.lanes, kw, rows
+    def __init__(
+        self,
+        array: np.ndarray,
+        nr: int,
+        target: Target,
+        signed: bool,
+        kw: int = 1,
+        rows: bool = False,
+        bias: np.ndarray | None = None,
+    ):
+        self.array, self.nr, self.lanes, self.kw, self.rows, self.bias = array, nr, target.lanes, kw, rows, bias
         self.runs = array.reshape(len(array), array.shape[1] // kw, -1, array.shape[3]) if rows else array
         self.runs = np.clip(self.runs, -128, 127)
         self.beyond = places_beyond(array, nr)
@@ -165,7 +175,7 @@ class Filters:
         how = dict(SIGNED=self.signed, DOT=self.dot, ROWS=self.rows, BEYOND=self.beyond)
         return constants(**how) + macro("ORDER", "2" if self.dot == SORTED else "0")
 
-    def packed(self, w: Value) -> tuple[Packed, ...]:
+    def packed(self, *sources: Value) -> tuple[Packed, ...]:
         """The weights, and the order of their steps if these are sorted: the operands after the image."""
         groups, taps, channels, outputs = self.runs.shape
         panels, end = ceil_div(outputs, self.nr), 4 * self.nr * (1 + taps * ceil_div(channels, 4))
@@ -173,16 +183,23 @@ class Filters:
 
         def pack(out: np.ndarray) -> None:
             pack_bytes(self.runs, self.nr, self.lanes, self.dot, self.offset, out[..., :end], pairs)
+            if self.bias is not None:
+                begin = np.zeros((groups, panels * self.nr), np.int32)
+                begin[:, :outputs] = self.bias.reshape(groups, outputs)
+                first = out[..., : 4 * self.nr].view("<i4")
+                first += begin.reshape(groups, panels, self.nr)
             if self.beyond:
                 pack_beyond(self.array, self.nr, self.kw, out[..., end:])
 
         form = f"bytes_g{groups}_p{self.nr}_{self.dot}_{self.offset}_{self.beyond}_{int(self.rows)}"
         shape = (groups, panels, end + self.beyond * (PLACE + 4 * self.nr))
-        weights = Packed((w,), form, shape, pack, U8)
+        weights = Packed(sources, form, shape, pack, U8)
         if pairs is None:
             return (weights,)
         lists = np.concatenate([pairs.sum(-1, keepdims=True), step_order(pairs)], -1).astype(np.uint16)
-        order = Packed((w,), f"order_{form}", lists.shape, lambda out: np.copyto(out, lists), U16, has_indices=True)
+        order = Packed(
+            sources[:1], f"order_{form}", lists.shape, lambda out: np.copyto(out, lists), U16, has_indices=True
+        )
         return weights, order
 
 
