@@ -34,6 +34,7 @@ class Case:
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     backwards: tuple[str, ...] = ()  # inputs with negative strides
     half: DType = DType.F32  # in which weights may be stored
+    level: str = ""  # the instruction set that the template needs, if not any
     want: Mapping[str, np.ndarray] | None = None  # the expected outputs by name, where the reference does not give them
 
 

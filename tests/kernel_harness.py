@@ -25,7 +25,7 @@ from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel, Tactic, Target, Template
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, optimum_sizes
-from pelton.targets import ISAS, best
+from pelton.targets import BUILT, ISAS, best
 from pelton.tune.candidates import template_rejection
 
 # what tests of templates import from here alone
@@ -35,7 +35,9 @@ __all__ += ["laid", "linked", "longs", "named", "program", "region_of", "sample"
 # `make test-all` takes every case for both:
 DYNAMIC = 5  # one case in so many also runs with dynamic dimensions
 OTHERS = 10  # one case in so many, and the first of every template, is also built for the other levels
-TARGETS = {isa: Target(isa=isa, lanes=of.lanes, registers=of.registers, threads=2) for isa, of in ISAS.items()}
+TARGETS = {
+    isa: Target(isa=isa, lanes=of.lanes, registers=of.registers, threads=2) for isa, of in ISAS.items() if isa in BUILT
+}
 TARGET = TARGETS[machines.TAKEN_FOR or best(describe()["features"])]
 
 _compilers: dict[tuple[str, type[ClangCompiler]], ClangCompiler] = {}
@@ -63,6 +65,13 @@ def linked(kernels: Sequence[Kernel], target: Target) -> bytes:
         machine_code.check_object(real.link(real.objects(sources)))
     made = compiler(target.isa)
     return made.link(made.objects(sources))
+
+
+def target_for(case: Case, target: Target) -> Target:
+    """The target with what a case needs of it."""
+    of = ISAS[case.level or target.isa]
+    isa = case.level or target.isa
+    return replace(target, isa=isa, lanes=of.lanes, registers=of.registers, half=case.half)
 
 
 def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
@@ -96,7 +105,7 @@ def check_at(
     template: Template, case: Case, most: int, runs: Sequence[Mapping[str, int]], target: Target | None = None
 ) -> int:
     """Kernels chosen for the optimum sizes, run at others. Returns the number of runs."""
-    graph, target = case.graph, replace(target or TARGET, half=case.half)
+    graph, target = case.graph, target_for(case, target or TARGET)
     region, optimum = region_of(graph), optimum_sizes(graph)
     if not optimum or template_rejection(template, region) is not None:
         return 0
@@ -137,7 +146,7 @@ def check(template: Template, case: Case, most: int = 2) -> int:
 
 def check_on(target: Target, template: Template, case: Case, most: int) -> int:
     """The same for the level of a target."""
-    target = replace(target, half=case.half)
+    target = target_for(case, target)
     region = region_of(case.graph)
     reason = template_rejection(template, region)
     assert reason is None, f"{template.name} rejects {case.name}: {reason}"

@@ -10,10 +10,10 @@ from onnx_models import MICROSOFT
 
 import pelton
 from pelton.diagnose.explain import explain
-from pelton.targets import ISAS
+from pelton.targets import BUILT
 from pelton.backends.cpu.check import lacks
 
-TARGETS = [f"cpu:{isa}" for isa in ISAS if not lacks(isa)]
+TARGETS = [f"cpu:{isa}" for isa in BUILT if not lacks(isa)]
 KINDS = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "int32": TensorProto.INT32}
 
 

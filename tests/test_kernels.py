@@ -270,10 +270,13 @@ def test_every_case_on_other_levels(name, target):
         check_on(target, TEMPLATES[name], case, 1)
 
 
+EXACTLY = ("winograd", "winograd_half", "conv", "conv_planar", "depthwise", "gemm", "gemm_bf16", "few")
+
+
 # whose cases have some
 @pytest.mark.parametrize(
     "name",
-    [n for n in TEMPLATES if n not in ("winograd", "winograd_half", "conv", "conv_planar", "depthwise", "gemm", "few")],
+    [n for n in TEMPLATES if n not in EXACTLY],
 )
 def test_slices_are_written_to_places_of_their_own_or_refused(name):
     for path in Path(__file__).parent.glob("test_kernels_*.py"):

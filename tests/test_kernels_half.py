@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import machines
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, program, walk
+from kernel_harness import CASES, TARGET, Case, check, compiler, laid, region_of, target_for, declare, program, walk
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_models import model
 
 import pelton
+from pelton.codegen.c.toolchain import ClangCompiler
+from pelton.codegen.template import TEMPLATES
 from pelton.codegen.c.halves import exact_type, loss, rejection
 from pelton.ir.types import BF16, F16
 from pelton.tune.timing_cache import TimingCache
 
 SHARED = Path(__file__).resolve().parents[2] / "shared/data"
+BF16_LEVEL = "x86_64_v4_vnni_bf16"
 DTYPES = {"fp16": F16, "bf16": BF16}
 
 
@@ -88,7 +92,34 @@ declare(
 )
 
 
-@pytest.mark.parametrize("template, case", walk("gemm_half", "winograd_half"))
+def dots(name, a, b, *tail, order=(), **more):
+    """A case of factors that bf16 holds, of at most eight bits; rows are whole eighths."""
+    rows = np.random.default_rng(2).integers(-15, 16, a) / 8
+    op = ("y", "matmul", "a b") if len(b) == 2 else ("y", "convolution", "a b bias", CONV)
+    if len(b) > 2:
+        more["bias"] = normal(b[0])
+    weights = np.random.default_rng(3).integers(-15, 16, b).astype(np.float32) / 16
+    graph = program(op, *tail, a=f"f32{list(a)}", b=weights, **more)
+    orders = dict(a=order) if order else {}
+    return Case(name, graph, orders, dict(a=rows), half=BF16, level=BF16_LEVEL)
+
+
+declare(
+    "gemm_bf16",
+    dots("row", (1, 131), (131, 27)),
+    dots("batches", (2, 3, 29, 37), (37, 70), *pointwise("c", "relu", "s"), c=normal(70)),
+    dots(
+        "long",
+        (33, 771),
+        (771, 35),
+        *((f"out{e}", "slice", "y", dict(starts=(s,), ends=(e,), axes=(1,), steps=(1,))) for s, e in ((0, 3), (3, 35))),
+    ),
+    dots("one-column", (13, 1), (1, 1)),
+    dots("pixels", (2, 21, 5, 7), (50, 21, 1, 1), ("out", "relu", "y"), order=(0, 2, 3, 1)),
+)
+
+
+@pytest.mark.parametrize("template, case", walk("gemm_half", "gemm_bf16", "winograd_half"))
 def test_against_the_reference(template, case):
     check(template, case)
 
@@ -144,14 +175,14 @@ def test_winograd_with_rounded_filters(tmp_path):
         assert 1e-4 < off < most
 
 
-def layers(*weights):
+def layers(*weights, rows=3):
     """Products one after the other, of a few rows."""
     nodes = [
         helper.make_node("MatMul", [f"x{k}" if k else "x", f"w{k}"], [f"x{k + 1}"], f"fc{k}")
         for k in range(len(weights))
     ]
     given = {f"w{k}": w for k, w in enumerate(weights)}
-    return model(nodes, {"x": f"f32[3, {len(weights[0])}]"}, [f"x{len(weights)}"], given)
+    return model(nodes, {"x": f"f32[{rows}, {len(weights[0])}]"}, [f"x{len(weights)}"], given)
 
 
 @pytest.fixture
@@ -193,6 +224,31 @@ def test_weights_are_rounded_where_it_was_timed_faster(precision, timed, tmp_pat
         x, y = run(engine)
         np.testing.assert_allclose(y, x.astype(np.float64) @ w, rtol=0, atol=1e-5)
         assert [row["reason"] for row in engine.meta["half"]] == (["not faster"] if "timing_cache" in more else [])
+
+
+@pytest.mark.skipif(not machines.runs(BF16_LEVEL), reason="this CPU has no AVX512_BF16")
+def test_factors_are_rounded_to_bf16_and_sums_are_not(tmp_path):
+    w = normal(1031, 151)
+    options = dict(precision="bf16", precision_of={"fc0": "bf16"}, level=0, cache_dir=tmp_path)
+    engine = pelton.build(layers(w, rows=67), **options, check=True)
+    (step,) = engine.steps
+    assert step.info["tactic"].startswith("gemm_bf16:") and engine.plain.target["isa"] == BF16_LEVEL
+    x, y = run(engine)
+    factors = [a.astype(BF16.numpy).astype(np.float64) for a in (x, w)]
+    np.testing.assert_allclose(y, factors[0] @ factors[1], rtol=0, atol=1e-6 * np.abs(y).max() * 4)
+    assert pelton.build(layers(w, rows=67), level=0, cache_dir=tmp_path).plain.target["isa"] != BF16_LEVEL
+
+
+def test_the_instruction_is_in_the_code():
+    template, case = TEMPLATES["gemm_bf16"], CASES["gemm_bf16"][0]
+    region, target = region_of(case.graph), target_for(case, TARGET)
+    lay = laid(template, region, case, 0)
+    kernel = template.emit(region, lay, next(iter(template.tactics(region, lay, target))), target)
+    clang = compiler(BF16_LEVEL, ClangCompiler)
+    code = clang.link(clang.objects({kernel.symbol: kernel.source}))
+    # EVEX.F3.0F38.W0 52 /r is vdpbf16ps, 72 /r vcvtneps2bf16 (Intel's manual, volume 2)
+    evex = [code[i : i + 5] for i in range(len(code) - 5) if code[i] == 0x62]
+    assert {0x52, 0x72} <= {c[4] for c in evex if c[1] & 7 == 2 and c[2] & 0x83 == 0x02}
 
 
 def test_each_of_two_equal_layers_has_the_weights_that_it_can(timed, tmp_path):

@@ -31,12 +31,14 @@ class Options:
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
 
     The target:
-    target: "cpu" (default: the CPU here), "cpu:x86_64_v3", "cpu:x86_64_v4" or "cpu:x86_64_v4_vnni" (every CPU with
-        AVX2, AVX-512, or AVX-512 VNNI), "cuda" (the GPU here; without one, sm_80 and sm_90) or "cuda:sm_80,sm_90".
-        Nothing is timed if the CPU here cannot run code of the target.
+    target: "cpu" (default: the CPU here), "cpu:x86_64_v3", "cpu:x86_64_v4", "cpu:x86_64_v4_vnni" or
+        "cpu:x86_64_v4_vnni_bf16" (every CPU with AVX2, AVX-512, its VNNI, or its BF16, too), "cuda" (the GPU here;
+        without one, sm_80 and sm_90) or "cuda:sm_80,sm_90". Nothing is timed if the CPU here cannot run code of the
+        target.
     precision: type of values between kernels: "fp32" (default), for GPUs also "fp16" and "bf16"; sums are in fp32. For
         CPUs, "fp16" and "bf16" store weights in two bytes where reading them takes the time and a kernel was timed
-        faster so; all else is fp32, and weights that would lose more than their rounding stay so.
+        faster so; weights that would lose more than their rounding, and all else, stay fp32, except that with AVX-512
+        BF16 "bf16" also rounds what is multiplied by constant matrices, if that is faster.
         "tf32", for GPUs, stores fp32 and multiplies matrices rounded to TF32 (10 bits of fraction), which tensor cores
         do at half the rate of fp16. "int8" computes convolutions and products by constant matrices in integers where
         that is faster and accurate enough; it needs `calibration`. "best" is the fastest of "fp32", "fp16" (for GPUs

@@ -23,7 +23,14 @@ _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"x86_64": (), "x86_64_v2": _V2, "x86_64_v3": _V3, "x86_64_v4": _V4, "x86_64_v4_vnni": (*_V4, "avx512vnni")}
+    {
+        "x86_64": (),
+        "x86_64_v2": _V2,
+        "x86_64_v3": _V3,
+        "x86_64_v4": _V4,
+        "x86_64_v4_vnni": (*_V4, "avx512vnni"),
+        "x86_64_v4_vnni_bf16": (*_V4, "avx512bf16", "avx512vnni"),
+    }
 )
 
 
@@ -44,9 +51,11 @@ ISAS: Mapping[str, Isa] = MappingProxyType(
         "x86_64_v3": Isa("x86-64-v3", 8, 16),
         "x86_64_v4": Isa("x86-64-v4", 16, 32),
         "x86_64_v4_vnni": Isa("x86-64-v4", 16, 32, ("-mavx512vnni",)),
+        "x86_64_v4_vnni_bf16": Isa("x86-64-v4", 16, 32, ("-mavx512vnni", "-mavx512bf16")),
     }
 )
-BUILT = tuple(ISAS)
+# Those that builds choose by themselves; that with bf16 only if its precision is asked for.
+BUILT = tuple(isa for isa in ISAS if not isa.endswith("bf16"))
 
 
 def fits(level: str, features: Iterable[str]) -> bool:
@@ -54,9 +63,10 @@ def fits(level: str, features: Iterable[str]) -> bool:
     return set(LEVELS[level]) <= set(features)
 
 
-def best(features: Iterable[str]) -> str:
-    """The best level in BUILT that a CPU with these features runs; the first if it runs none."""
-    *_, found = (BUILT[0], *(isa for isa in BUILT if fits(isa, features)))
+def best(features: Iterable[str], bf16: bool = False) -> str:
+    """The best level in BUILT that a CPU with these features runs; the first if it runs none. bf16: also of those that
+    multiply bf16."""
+    *_, found = (BUILT[0], *(isa for isa in (ISAS if bf16 else BUILT) if fits(isa, features)))
     return found
 
 

@@ -193,6 +193,10 @@ class Template:
         """The part of the fastest time of smaller margins that it has to save to be worth its error; 0 if exact."""
         return 0.02 if self.inexact else 0.0
 
+    def tolerance(self, tactic: Tactic) -> float:
+        """The error that a right kernel may have, of the largest value."""
+        return 1e-3  # Winograd's grows with the channels, a wrong kernel's is near one
+
     def stored(self, tactic: Tactic) -> DType:
         """The type of packed weights that are f32 in the region."""
         return F32

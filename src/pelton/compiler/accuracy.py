@@ -15,7 +15,7 @@ from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import DType
-from pelton.codegen.template import Kernel, Tactic, templates
+from pelton.codegen.template import Kernel, Tactic, Template, templates
 from pelton.plan import lower
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed, Task
@@ -26,9 +26,6 @@ from pelton.backends.host import view
 from pelton.backends.device import Ready
 
 from . import ties
-
-# of the largest value: Winograd's error grows with the channels, a wrong kernel's is near one
-TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +44,14 @@ class StepRecord:
             return False
         tactic = Tactic.parse(self.step.info["tactic"])
         return not templates(tactic.isa)[tactic.template].is_exact(tactic)
+
+    @property
+    def tolerance(self) -> float:
+        """The error of its own that it may have, of the largest value."""
+        if self.step.host:
+            return Template.tolerance(Template(), Tactic("", ""))
+        tactic = Tactic.parse(self.step.info["tactic"])
+        return templates(tactic.isa)[tactic.template].tolerance(tactic)
 
     def error(self, want: Mapping[Value, np.ndarray]) -> float:
         """The error of what it wrote: the largest difference, relative to the largest expected value."""
@@ -198,7 +203,7 @@ def check_accuracy(
         if isinstance(what, Region):
             label, error = "+".join(what.layers) or what.title(), seen.own_error()
             found.append((label, error))
-            if not error <= TOLERANCE:
+            if not error <= seen.tolerance:
                 raise BuildError(
                     f"the kernel of {label} ({what.title()}) differs from its reference by {error:.2g} of the largest"
                     " value; this is a fault of Pelton: please report the model, the CPU and this line"

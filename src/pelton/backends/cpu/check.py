@@ -10,7 +10,7 @@ from typing import Any
 
 from pelton.errors import EngineError, InputError
 from pelton.system import memory
-from pelton.targets import BUILT, LEVELS, fits
+from pelton.targets import BUILT, ISAS, LEVELS, fits
 
 from ..device import AGAIN, check_here
 from .machine import describe
@@ -60,7 +60,7 @@ def check_runs_here(target: str, what: str) -> None:
     kind, _, level = target.partition(":")
     # without a level the target is the best of this CPU, at least the lowest
     level = level or BUILT[0]
-    lacking = lacks(level) if kind == "cpu" and level in BUILT else None
+    lacking = lacks(level) if kind == "cpu" and level in ISAS else None
     if lacking:
         raise InputError(f"{what} runs the engine here, which needs {lacking}; {instead()}")
 

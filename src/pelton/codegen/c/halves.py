@@ -65,6 +65,10 @@ class HalfWeights(Template):
         of_halves = {EXACT: 0.0, ASKED: 0.02, UNASKED: self.unasked_margin}[tactic["LOSS"]]
         return max(of_halves, super().margin(tactic))
 
+    def tolerance(self, tactic: Tactic) -> float:
+        """Larger by what rounded weights are off at most, if their errors do not cancel."""
+        return super().tolerance(tactic) + (0.0 if tactic["LOSS"] == EXACT else MAX_LOSS[self.stored(tactic)])
+
     def stored(self, tactic: Tactic) -> DType:
         return STORED[tactic["HALF"]]
 

@@ -100,7 +100,7 @@ def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
         name: caches.get(key, usual)
         for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))
     }
-    isa = options.target.partition(":")[2] or best(machine["features"])
+    isa = options.target.partition(":")[2] or best(machine["features"], bf16=options.precision == "bf16")
     if isa not in ISAS:
         raise InputError(f"target {options.target!r}: kernels for CPUs are made for {', '.join(ISAS)}")
     of = ISAS[isa]

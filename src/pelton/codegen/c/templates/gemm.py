@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pelton.ir.dims import bounds
+from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
 from pelton.ops.conv import is_product
 from pelton.plan.layout import Layouts, Order, broadcast, channels_last, last_of, row_major
@@ -133,21 +133,11 @@ class Gemm(Template):
         node, grid = p.node, p.grid
         nr = tactic["NV"] * target.lanes
         packed, stored = is_constant(region, p.b), self.stored(tactic)
+        ar, a_at = rows_of_a(p, layouts)
         if node.op.name == "convolution":
-            x = grid_of(p.a.type.shape, "pixels")
-            a_strides = layouts[p.a]
-            runs = x.runs(x.r, a_strides)
-            ar = runs[0][1] if runs else 0
-            a_at: Text = code("(b) * {}", a_strides[0])
             b_at: Text = "0"
             bk, bn = 0, 0
         else:
-            a_shape = (*grid.shape[:-1], p.k)
-            a = broadcast(p.a.type.shape, layouts[p.a], a_shape)
-            rows = Grid(a_shape, grid.b, grid.r, ())
-            runs = rows.runs(rows.r, a)
-            ar = runs[0][1] if runs else 0
-            a_at = Grid(a_shape, grid.b, (), ()).address(a)
             b_shape = (*grid.shape[:-2], p.k, p.n)
             shape = p.b.type.shape
             if packed:
@@ -193,3 +183,15 @@ class Gemm(Template):
                 )
         operands, tiles = (p.a, weights, *end.operands), p.batch * mbs * nbs
         return kernel("gemm.c", region, tactic, block, operands, tiles, scratch=scratch)
+
+
+def rows_of_a(p: MatrixProduct, layouts: Layouts) -> tuple[Size, Text]:
+    """The stride between rows of A, and the address of its rows of a batch."""
+    if p.node.op.name == "convolution":
+        pixels = grid_of(p.a.type.shape, "pixels")
+        runs = pixels.runs(pixels.r, layouts[p.a])
+        return runs[0][1] if runs else 0, code("(b) * {}", layouts[p.a][0])
+    shape = (*p.grid.shape[:-1], p.k)
+    strides, rows = broadcast(p.a.type.shape, layouts[p.a], shape), Grid(shape, p.grid.b, p.grid.r, ())
+    runs = rows.runs(rows.r, strides)
+    return runs[0][1] if runs else 0, Grid(shape, p.grid.b, (), ()).address(strides)

@@ -2,7 +2,7 @@
 
 # isort: skip_file
 # Importing a module declares what it imports first: few comes before all that import gemm, gemm before convolutions.
-from . import few, attention, blend, gemm, gemm_half  # noqa: F401  (declares)
+from . import few, attention, blend, gemm, gemm_half, gemm_bf16  # noqa: F401  (declares)
 from . import winograd, winograd_half, depthwise, conv, conv_transpose  # noqa: F401
 from . import conv_int8, winograd_int8, depthwise_int8  # noqa: F401
 from . import coupled, det, gather, matmul, moves, norm, order, pool, reduce, resize  # noqa: F401
