@@ -218,6 +218,13 @@ def test_refinements_are_used_where_they_help_and_said(source, data):
         assert {name: only[name] for name in PLAIN} == {**PLAIN, **options}
 
 
+def test_data_that_is_not_kept_aside_decides_nothing(source, data):
+    few = {name: a[:3] for name, a in data.items()}
+    (only,) = build(source, few, weight_equalization=None, bias_correction=None).meta["int8"]["tried"]
+    assert {name: only[name] for name in PLAIN} == PLAIN
+    assert build(source, few, bias_correction=True).meta["int8"]["bias_correction"]
+
+
 def test_refinements_need_inputs(source, data, tmp_path):
     build(source, data, save_calibration=tmp_path / "table", weight_equalization=True)
     assert "equalized" not in (tmp_path / "table").read_text()

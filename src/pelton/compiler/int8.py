@@ -227,7 +227,8 @@ class _Int8Build:
         """Takes the form of the program whose outputs have the least noise, of those that the options allow; its
         accuracy."""
         found: list[tuple[Accuracy, Refined]] = []
-        for equalized, corrected in forms(self.options.weight_equalization, self.options.bias_correction):
+        equalize, correct = self.options.weight_equalization, self.options.bias_correction
+        for equalized, corrected in forms(equalize, correct, len(first)):
             if equalized and not self.equalized and found:
                 continue
             program = Refined(self.graph, self.equalized if equalized else ())

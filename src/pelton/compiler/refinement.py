@@ -25,6 +25,10 @@ from .accuracy_bound import Feed
 from .compile import compile_graph
 
 
+# Batches to calibrate with, with fewer of which those that are kept aside are among them.
+SEPARATE = 4
+
+
 @dataclass(frozen=True)
 class Refined:
     """A program of f32 that is to be quantized, the same layers in the same order in all forms of it.
@@ -52,12 +56,16 @@ class Refined:
         return {"weight_equalization": bool(self.equalized), "bias_correction": bool(self.corrections)}
 
 
-def forms(equalize: bool | None, correct: bool | None) -> list[tuple[bool, bool]]:
-    """Pairs (equalized, corrected) to try, by what the caller wants; None lets the data decide.
+def forms(equalize: bool | None, correct: bool | None, batches: int) -> list[tuple[bool, bool]]:
+    """Pairs (equalized, corrected) to try, by what the caller wants; None lets the data decide, if there are enough
+    batches to calibrate with that others could be kept aside.
 
     Equalized programs are corrected, too: on two networks for CIFAR-10, with weights of 127 and of 64 levels, both
-    together had the least noise of all in 4 of 4 cases, and equalization alone more than neither in 3.
+    together had the least noise of all in 4 of 4 cases, and equalization alone more than neither in 3. Of five
+    pictures, both calibrated with and kept aside, both seemed to help, and took a MobileNet from 25 to 14 dB.
     """
+    if batches < SEPARATE:
+        equalize, correct = bool(equalize), bool(correct)
     pairs = [(False, False), (False, True), (True, False), (True, True)]
     found = [(e, c) for e, c in pairs if equalize in (None, e) and correct in (None, c)]
     return [pair for pair in found if pair != (True, False) or correct is False]
