@@ -251,6 +251,22 @@ def test_the_instruction_is_in_the_code():
     assert {0x52, 0x72} <= {c[4] for c in evex if c[1] & 7 == 2 and c[2] & 0x83 == 0x02}
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_models_in_half_precision_keep_their_weights(strict, timed, tmp_path):
+    """Those of f16 are widened, so that a product of few rows reads them as they were; in strict builds it rounds."""
+    timed(50)
+    w = halves(130, 130).astype(np.float16)
+    m = model([helper.make_node("MatMul", ["x", "w"], ["y"], "fc")], {"x": "f16[3, 130]"}, ["y"], {"w": w})
+    engine = pelton.build(m, level=1, threads=1, strict=strict, cache_dir=tmp_path)
+    (row,) = engine.meta["half"]
+    assert (row["weights"], row["reason"]) == ("f16", "exact")
+    x = normal(3, 130, seed=4).astype(np.float16)
+    want = x.astype(np.float64) @ w.astype(np.float64)
+    found = engine.run({"x": x})["y"]
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, want, rtol=2.0**-10, atol=1e-5 * np.abs(want).max())
+
+
 def test_each_of_two_equal_layers_has_the_weights_that_it_can(timed, tmp_path):
     """The first does not fit f16; the second is exact, also for fp32."""
     timed(50)
