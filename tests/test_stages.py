@@ -106,19 +106,19 @@ def test_every_program_is_shown_by_name():
     [
         (Options(), ["integers", "quantized", "halves"], ["widen"]),
         (Options(strict=True), ["integers", "quantized"], ["widen"]),
-        (Options(target="cuda:sm_90"), ["integers", "bytes", "quantized"], ["recurrent", "widen"]),
+        (Options(target="cuda:sm_90"), ["integers", "bytes", "float8", "quantized"], ["recurrent", "widen"]),
         (
             Options(target="cuda:sm_90", precision="fp16"),
-            ["integers", "bytes", "quantized"],
+            ["integers", "bytes", "float8", "quantized"],
             ["fp16", "recurrent", "widen"],
         ),
         (
             Options(target="cuda:sm_90", precision="bf16"),
-            ["integers", "bytes", "quantized"],
+            ["integers", "bytes", "float8", "quantized"],
             ["bf16", "recurrent", "widen"],
         ),
         (
-            Options(target="cuda:sm_90", precision="tf32"),
+            Options(target="cuda:sm_80,sm_90", precision="tf32"),
             ["integers", "bytes", "quantized"],
             ["recurrent", "tf32", "widen"],
         ),

@@ -44,6 +44,7 @@ TYPES = {
     "fp32": "float32",
     "fp16": "float16",
     "bf16": "bfloat16",
+    "fp8e4nv": "float8_e4m3fn",
     # what Triton calls them in signatures
     **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu" for n in (8, 16, 32, 64)},
 }
@@ -325,7 +326,7 @@ def ran(
 
 def _at(address: int, name: str) -> np.ndarray:
     """The element at an address."""
-    dtype = np.dtype(np.uint16 if name == "bfloat16" else name)
+    dtype = np.dtype({"bfloat16": "uint16", "float8_e4m3fn": "uint8"}.get(name, name))
     return np.ndarray((1,), dtype, (ctypes.c_uint8 * dtype.itemsize).from_address(address))
 
 
@@ -338,7 +339,11 @@ def _run(
     phases: int,
     together: bool,
 ) -> list[np.ndarray]:
-    given = [*(Tensor(a[first:], name) for a, name, first in arrays), *dims]
+    kinds = [TYPES[t[1:]] for t in load(source, symbol)["SIGNATURE"][: len(arrays)]]
+    given = [
+        *(Tensor(a[first:], k if k == "float8_e4m3fn" else name) for (a, name, first), k in zip(arrays, kinds)),
+        *dims,
+    ]
     if not read_phased(source):
         _call(source, symbol, given, tiles)
     else:
@@ -352,7 +357,7 @@ def _run(
 def _call(source: str, symbol: str, arguments: Sequence[Any], tiles: int, at_once: bool = False) -> None:
     # products of bf16 are of their bits there
     text = source
-    if "INTEGERS = tl.constexpr(True)" not in text:
+    if "INTEGERS = tl.constexpr(True)" not in text and "FLOAT8 = tl.constexpr(True)" not in text:
         text = re.sub(r"\btl\.dot\((\w+), (\w+)", r"tl.dot(\1.to(tl.float32), \2.to(tl.float32)", text)
     if maps := read_tensor_maps(source):
         import gluon_emulation

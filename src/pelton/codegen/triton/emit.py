@@ -26,11 +26,12 @@ from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid
 from pelton.codegen.tail import Piece, Access, Pointer, Tail, statements
 from pelton.codegen.template import Kernel, Packed, Tactic
-from pelton.ops.words import copy
+from pelton.ops.words import cast, copy
 from pelton.plan.layout import Layouts, Strides, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
+F8 = DType.F8E4M3FN  # in registers as in memory: kernels convert it, and tensor cores multiply it
 FILES = Path(__file__).parent / "src"
 ALIGNED = 16
 # dtype → its names in registers and in memory
@@ -126,6 +127,10 @@ class TritonDialect:
         kernels do not compute with."""
         if given is to:
             return text
+        if given is F8:
+            return self.cast(f"from_e4m3({text})", DType.F32, to)
+        if to is F8:
+            return f"to_e4m3({self.cast(text, given, DType.F32)}, {saturate})"
         if to is BOOL:
             return f"({text} != 0)"
         if to.value in ("f16", "bf16"):
@@ -200,7 +205,8 @@ def nodes_rejection(nodes: Sequence[Node]) -> str | None:
     """Why Triton cannot compute these pointwise nodes; None where it can."""
     for node in nodes:
         for v in (*node.inputs, node.output):
-            if not (movable if node.op is copy else computable)(v.type.dtype):
+            holds = movable if node.op is copy or node.op is cast and v.type.dtype is F8 else computable
+            if not holds(v.type.dtype):
                 return f"kernels do not support {v.type.dtype.value}"
     return None
 
@@ -268,8 +274,10 @@ def kernel(
     layouts: Layouts,
     phases: Size = 1,
     maps: Sequence[TensorMap] = (),
+    factors: str = "",
 ) -> Kernel:
-    """The kernel file with its region and tactic blocks replaced; a kernel with maps is one in Gluon.
+    """The kernel file with its region and tactic blocks replaced; a kernel with maps is one in Gluon. factors: what
+    Triton calls the elements of the first two operands, if not as it does elsewhere.
 
     The tactic gives WARPS and, for pipelined loops, STAGES. Known `sizes` become constants of their names; the names of
     dynamic ones are replaced by elements of `a` behind the pointers, and so are sizes in `block`. For PHASED tactics,
@@ -291,6 +299,8 @@ def kernel(
     text = _fill(text, "tactic", _constants({k: v for k, v in (chosen | ends).items() if k not in ("WARPS", "STAGES")}))
     large = bool(slots) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
     types = [f"*{memory_type(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands]
+    if factors:
+        types[:2] = [f"*{factors}"] * 2
     types += ["i64"] * (len(slots) + 2 * len(ends))
     aligned = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in slots] + [False, False] * len(ends)
     text = _to_gluon(_with_scalars(text)) if maps else _with_scalars(text)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pelton.build")
 
+FLOAT8 = 89  # the first architecture that multiplies floats of a byte
 COMMON = (80, 90)  # architectures to build for where there is no GPU
 MAX_TRIED = 8  # tactics to try for a step none of whose kernels can be compiled
 # level → tactics that an engine carries beside the chosen one, for `pelton tune`
@@ -158,8 +159,11 @@ def runs_here(options: Options) -> bool:
 
 
 def precision(options: Options) -> frozenset[str]:
-    """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts, and i8 weights."""
-    return frozenset({options.precision, "integers", "bytes", "quantized", "recurrent", "widen"})
+    """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts, and i8 weights. Units
+    from sm_89 on multiply floats of a byte; what they drop of sums, strict builds do not allow."""
+    float8 = not options.strict and min(architectures(options)[0]) >= FLOAT8
+    names = {options.precision, "integers", "bytes", "quantized", "recurrent", "widen"}
+    return frozenset(names | ({"float8"} if float8 else set()))
 
 
 @contextmanager

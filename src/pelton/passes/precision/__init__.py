@@ -28,6 +28,11 @@ def in_bytes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     return rewrite(graph, rules("narrow_weights"), report)
 
 
+def in_float8(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """Products of floats of a byte as such."""
+    return rewrite(graph, rules("float8"), report)
+
+
 def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Conversions to and from few bits as arithmetic in f32, and with them the products that stayed between these."""
     wide = {v for n in graph.nodes if n.op.dequantizes for v in n.outputs}
@@ -66,6 +71,7 @@ def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 FIRST: tuple[tuple[str, PrecisionPass], ...] = (
     ("integers", in_integers),
     ("bytes", in_bytes),
+    ("float8", in_float8),
     ("quantized", quantized_in_f32),
     ("halves", wide_halves),
 )

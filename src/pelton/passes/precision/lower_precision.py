@@ -89,11 +89,13 @@ def _exact(graph: Graph) -> set[Value]:
 
 
 def _sums(graph: Graph) -> set[Value]:
-    """Sums of integers as f32, which are too large for f16, until the first factor makes numbers of them; and that."""
+    """Sums of integers, or of floats of a byte, as f32, which are too large for f16, until the first factor makes
+    numbers of them; and that."""
     found, sums = set[Value](), set[Value]()
     for node in graph.nodes:
-        if node.op.product and node.attrs.get("accumulate") is I32:
+        if node.op.product and node.attrs.get("accumulate") in (I32, F32):
             sums.update(node.outputs)
+            found.update(v for v in node.outputs if v.type.dtype is F32)
         elif node.op.kind == "pointwise" and not sums.isdisjoint(node.inputs):
             found.update(v for v in (*node.inputs, *node.outputs) if v.type.dtype is F32)
             if node.op is not get("mul") or node.output.type.dtype is not F32:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.types import I8, U8
+from pelton.ir.types import I8, U8, DType
 from pelton.ops.words import concat, dequantize, gather, max_pool, quantize, reshape, slice_, transpose
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import elements, is_constant, producer_of, require, rule, uses, when
 
 BYTES = (U8, I8)
+MOVED_TYPES = (*BYTES, DType.F8E4M3FN)
 EQUAL = dict(x="u8[2, 5]", sx=np.float32(0.3), zx=np.uint8(3), s=np.float32(0.3), z=np.uint8(3), axis=0, block=0, to=U8)
 MOVED = dict(x="u8[2, 3]", s=np.float32(0.3), z=np.uint8(3), da=0, db=0)
 
@@ -113,7 +114,7 @@ def quantize_before_concat(x, s, z=None, *, axis, block, to):
 )
 def transpose_quantized_constant(x, s, z=None, *, da, perm):
     """Constants are transposed as they are stored: weights of a Gemm, outputs first."""
-    when(x.type.dtype in BYTES and is_constant(x) and all(v is None or v.type.rank <= 1 for v in (s, z)))
+    when(x.type.dtype in MOVED_TYPES and is_constant(x) and all(v is None or v.type.rank <= 1 for v in (s, z)))
     turned = np.ascontiguousarray(elements(x).transpose(perm))
     return dequantize(turned, s, *([] if z is None else [z]), axis=perm.index(da))
 
@@ -141,5 +142,5 @@ def transpose_quantized_constant(x, s, z=None, *, da, perm):
 )
 def move_before_dequantize(x, s, z=None, i=None, *, da, db, node, **attrs):
     """Bytes are moved and picked before they are dequantized."""
-    when(x.type.dtype in BYTES and s.type.size == 1 and (z is None or z.type.size == 1))
+    when(x.type.dtype in MOVED_TYPES and s.type.size == 1 and (z is None or z.type.size == 1))
     return dequantize(node.op(x, *([] if i is None else [i]), **attrs), s, *([] if z is None else [z]))

@@ -36,6 +36,7 @@ ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
 # of bytes: u8 lose 128, so that sums lack what stands in the slot MISSING; images are padded with PAD, or with what
 # stands in the slot PADDING, unless that is 0
 INTEGERS, SHIFTED, MISSING, PAD, PADDING = (tl.constexpr(x) for x in (False, False, 2, 0, 0))
+FLOAT8 = tl.constexpr(False)
 
 
 @triton.jit
@@ -45,6 +46,9 @@ def finish(x0, b, r, c, rows, cols, a):
 
 # </region>
 KIND = tl.constexpr(tl.int32 if INTEGERS.value else tl.float32)
+NOTHING = tl.constexpr(0.0 if FLOAT8.value else 0)
+# an H100 keeps few bits of sums of floats of a byte: those of a step are added in f32
+COARSE = tl.constexpr(BK.value if FLOAT8.value else 0)
 
 
 @triton.jit
@@ -115,6 +119,8 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
     acc = tl.zeros((BM, BN), KIND)
     if PADDING:
         pad = tl.load(a[PADDING])
+    elif FLOAT8:
+        pad = NOTHING
     else:
         pad = PAD
     for start in range(first, until, BK):
@@ -155,15 +161,15 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             if DEEP != C:
                 there = there & (c + k[None, :] < C)
             pixels = tl.load(x + (down_by * XH + right_by * XW + (c + k[None, :]) * XC), mask=there, other=pad)
-            taps = tl.load(w + place[:, None], mask=cols, other=0)
+            taps = tl.load(w + place[:, None], mask=cols, other=NOTHING)
         else:
             known = place < DOWN * RIGHT * DEEP
             y, z = top[:, None] + down_by[None, :], left[:, None] + right_by[None, :]
             there = rows[:, None] & known[None, :] & (y >= 0) & (y < H) & (z >= 0) & (z < W)
             pixels = tl.load(x + (down_by * XH + right_by * XW + c * XC)[None, :], mask=there, other=pad)
-            taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=0)
+            taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=NOTHING)
         pixels, taps = less_128(nearest(pixels, ROUND_A), SHIFTED), nearest(taps, ROUND_B)
-        acc = tl.dot(pixels, taps, acc, input_precision=MODE, out_dtype=KIND)
+        acc = tl.dot(pixels, taps, acc, input_precision=MODE, max_num_imprecise_acc=COARSE, out_dtype=KIND)
     r, o = ((n * OH + p) * OW + q)[:, None], group * OUT + j * BN
     if STREAM:
         if one == last:

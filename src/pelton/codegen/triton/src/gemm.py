@@ -33,6 +33,7 @@ BK_STEP = tl.constexpr(256)
 EVEN = tl.constexpr(True)
 # of bytes: u8 lose 128, so that sums lack what stands in the slot MISSING
 INTEGERS, SHIFTED, MISSING = tl.constexpr(False), tl.constexpr(False), tl.constexpr(2)
+FLOAT8 = tl.constexpr(False)
 # what programs of a stream tell each other, among the pointers
 SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
 ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
@@ -57,6 +58,9 @@ def finish(x0, b, r, c, rows, cols, a):
 
 # </region>
 KIND = tl.constexpr(tl.int32 if INTEGERS.value else tl.float32)
+NOTHING = tl.constexpr(0.0 if FLOAT8.value else 0)
+# an H100 keeps few bits of sums of floats of a byte: those of a step are added in f32
+COARSE = tl.constexpr(BK.value if FLOAT8.value else 0)
 
 
 @triton.jit
@@ -97,7 +101,7 @@ def summed(x, w, b, i, j, begin, end, a):
             else:
                 right = w.load([start, j.to(tl.int32)])
             left = less_128(left, SHIFTED)
-            acc = tl.dot(left, right, acc, input_precision=MODE, out_dtype=KIND)
+            acc = tl.dot(left, right, acc, input_precision=MODE, max_num_imprecise_acc=COARSE, out_dtype=KIND)
     else:
         r, c = i + tl.arange(0, BM)[:, None], j + tl.arange(0, BN)[None, :]
         rows, cols = r < M, c < N
@@ -107,12 +111,12 @@ def summed(x, w, b, i, j, begin, end, a):
         k = tl.arange(0, BK)
         for start in range(begin, end, BK):
             if EVEN:
-                left, right = tl.load(x, mask=rows, other=0), tl.load(w, mask=cols, other=0)
+                left, right = tl.load(x, mask=rows, other=NOTHING), tl.load(w, mask=cols, other=NOTHING)
             else:
-                left = tl.load(x, mask=rows & (k[None, :] < K - start), other=0)
-                right = tl.load(w, mask=cols & (k[:, None] < K - start), other=0)
+                left = tl.load(x, mask=rows & (k[None, :] < K - start), other=NOTHING)
+                right = tl.load(w, mask=cols & (k[:, None] < K - start), other=NOTHING)
             left, right = less_128(nearest(left, ROUND_A), SHIFTED), nearest(right, ROUND_B)
-            acc = tl.dot(left, right, acc, input_precision=MODE, out_dtype=KIND)
+            acc = tl.dot(left, right, acc, input_precision=MODE, max_num_imprecise_acc=COARSE, out_dtype=KIND)
             x += BK * AK
             w += BK * BK_STEP
     return acc

@@ -97,6 +97,27 @@ def less_128(x, wanted: tl.constexpr):
 
 
 @triton.jit
+def from_e4m3(x):
+    """Floats of a byte (sign, 4 bits of exponent, 3 of mantissa; OCP 8-bit Floating Point Specification) as f32."""
+    large = ((x & 127).to(tl.int16) << 7).to(tl.float16, bitcast=True).to(tl.float32) * 256
+    large = tl.where((x & 127) == 127, float("nan"), large)
+    return tl.where(x > 127, -large, large)
+
+
+@triton.jit
+def to_e4m3(x, saturate: tl.constexpr):
+    """f32 as such floats, halves to even; past 448 they are 448, or NaN."""
+    bits = x.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    normal = ((size + 0x7FFFF + ((size >> 20) & 1)) >> 20) - 960
+    # halves of the least normal one and less are multiples of 2⁻⁹: adding 1.5 · 2²³ rounds
+    small = ((tl.abs(x) * 512 + 12582912.0).to(tl.int32, bitcast=True)) & 15
+    code = tl.where(size < 0x3C800000, small, tl.minimum(normal, 126 if saturate else 127))
+    code = tl.where(x != x, 127, code)
+    return (code | ((bits >> 24) & 128)).to(tl.uint8)
+
+
+@triton.jit
 def minimum(x, y):
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 

@@ -19,7 +19,7 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import ALIGNED, kernel, tail
-from .integers import is_shifted, missing_sums, padding, pads_with_zero, sums_bytes
+from .integers import FLOAT8, has_room, is_shifted, missing_sums, padding, pads_with_zero, sums_bytes, sums_float8
 from .product import TensorCoreTemplate, keep_likely, pixel_grid, tf32_rounding, stream_counts, tiles, workspaces
 from pelton.codegen.triton.cost import cycles
 
@@ -192,6 +192,7 @@ class TritonConvolution(TensorCoreTemplate):
                 estimate_tactics(s, s.oc // group, group, phases, size, boxes, rows, padded, target),
                 key=lambda pair: pair[0],
             )
+            if has_room(node, t)
         )
 
     def preferred_layout(self, region: Region, value: Value, target: Target) -> Layout | None:
@@ -235,6 +236,7 @@ class TritonConvolution(TensorCoreTemplate):
         operands: tuple[Value | Packed | KernelWorkspace, ...] = (x, f.operand, *end.operands, *around, *missing)
         sizes = dict(
             INTEGERS=sums_bytes(node),
+            FLOAT8=sums_float8(node),
             SHIFTED=is_shifted(region),
             MISSING=len(operands) - 1,
             ROWS=rows,
@@ -261,7 +263,8 @@ class TritonConvolution(TensorCoreTemplate):
         if tactic["STREAM"]:
             operands += workspaces(tactic, I32 if sums_bytes(node) else F32)
             count = minimum(count * ceil_div(f.down * f.right * f.deep, tactic["BK"]), tactic["STREAM"])
-        return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
+        factors = FLOAT8 if sums_float8(node) else ""
+        return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts, factors=factors)
 
 
 def estimate_tactics(

@@ -10,7 +10,7 @@ from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.triton.emit import kernel, tail
-from .integers import sums_bytes
+from .integers import sums_bytes, sums_float8
 from .pointwise import power_of_two
 from .product import MatrixTemplate, is_packable, offsets_a, offsets_b, product, turned
 
@@ -25,6 +25,8 @@ class TritonSkinnyGemm(MatrixTemplate):
     name = "few"
 
     def sizes_rejection(self, region: Region) -> str | None:
+        if sums_float8(region.anchor):
+            return "floats of a byte, which tensor cores multiply"
         reason = super().sizes_rejection(region)
         return reason or (
             None if bounds(product(region)[3])[1] <= MAX_SKINNY_ROWS else f"more than {MAX_SKINNY_ROWS} rows"

@@ -15,7 +15,7 @@ from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.cost import cycles
 from pelton.codegen.triton.emit import kernel, tail
-from .integers import missing_sums, sums_bytes
+from .integers import FLOAT8, has_room, missing_sums, sums_bytes, sums_float8
 from .product import (
     MatrixTemplate,
     column_step,
@@ -64,6 +64,7 @@ class TritonGemm(MatrixTemplate):
             for _, t in sorted(
                 estimate_tactics(m, p.n, p.k, batch, p.a.type.dtype.size, boxes, target), key=lambda pair: pair[0]
             )
+            if has_room(p.node, t)
         )
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
@@ -82,7 +83,7 @@ class TritonGemm(MatrixTemplate):
         a, b = broadcast(p.a.type.shape, layouts[p.a], shape), layouts[p.b]
         runs = Grid(shape, (), grid.r, ()).runs(grid.r, a)
         across, along = (b[0], b[1]) if convolves else (b[-1], b[-2])
-        if sums_bytes(p.node):
+        if sums_bytes(p.node) or sums_float8(p.node):
             across, along = column_step(p), 1
         row_a, inner = runs[0][1] if runs else p.k, a[1] if convolves else a[-1]
         turned = along == 1
@@ -97,8 +98,8 @@ class TritonGemm(MatrixTemplate):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, grid, batch, m = product(region, layouts)
         (left, ak), (right, bk) = offsets_a(p, grid, layouts), offsets_b(p, grid, layouts)
-        integers, matrix = sums_bytes(p.node), cast("Value | Packed", p.b)
-        if integers:
+        integers, matrix, float8 = sums_bytes(p.node), cast("Value | Packed", p.b), sums_float8(p.node)
+        if integers or float8:
             matrix, right, bk = turned(region, p)
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
         even = is_known(p.k) and p.k % tactic["BK"] == 0
@@ -110,6 +111,7 @@ class TritonGemm(MatrixTemplate):
         operands: tuple[Value | Packed | KernelWorkspace, ...] = (p.a, matrix, *end.operands, *missing)
         sizes = dict(
             INTEGERS=integers,
+            FLOAT8=float8,
             SHIFTED=bool(missing),
             MISSING=len(operands) - 1,
             BATCH=batch,
@@ -129,4 +131,5 @@ class TritonGemm(MatrixTemplate):
         if tactic["STREAM"]:
             operands += workspaces(tactic, I32 if integers else F32)
             programs = minimum(count * ceil_div(p.k, tactic["BK"]), tactic["STREAM"])
-        return kernel("gemm.py", region, tactic, sizes, left + right + end.text, operands, programs, layouts)
+        text, factors = left + right + end.text, FLOAT8 if float8 else ""
+        return kernel("gemm.py", region, tactic, sizes, text, operands, programs, layouts, factors=factors)

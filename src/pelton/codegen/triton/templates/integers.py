@@ -1,4 +1,4 @@
-"""Products of bytes on tensor cores: which regions they are, and what is added to sums of u8.
+"""Products of bytes and of floats of a byte on tensor cores: which regions they are, and what is added to sums of u8.
 
 Tensor cores multiply i8 here: u8 are less 128 in registers, and 128 times the sum of an output's weights is added where
 sums are stored. That is right for whatever pads operands, too, as weights are zero there.
@@ -10,13 +10,15 @@ import numpy as np
 
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import I8, I32, U8
+from pelton.ir.types import F32, I8, I32, U8
 from pelton.codegen.c.templates.conv_int8 import BYTES
 from pelton.codegen.grid import is_constant
-from pelton.codegen.template import Packed
+from pelton.codegen.template import Packed, Tactic
+from pelton.codegen.triton.emit import F8
 from pelton.plan.region import Region
 
 SHIFT = 128
+FLOAT8 = "fp8e4nv"  # what Triton calls factors of a byte that are floats
 LEAST = 32  # bytes that tensor cores sum over at once
 
 
@@ -35,6 +37,26 @@ def bytes_rejection(region: Region, kinds=(I8,)) -> str | None:
     if region.anchor.op.name == "matmul" and (w.type.rank != 2 or x.type.rank < 2):
         return "not rows by a constant matrix"
     return None
+
+
+def sums_float8(node: Node) -> bool:
+    """Whether a product is one of floats of a byte, summed in f32."""
+    return node.attrs.get("accumulate") is F32 and node.inputs[0].type.dtype is F8
+
+
+def float8_rejection(region: Region) -> str | None:
+    """Why a product is none of floats of a byte by constant weights of them; None where it is."""
+    x, w = region.anchor.inputs[:2]
+    if region.anchor.attrs["to"] not in (None, F32) or w.type.dtype is not F8:
+        return "not floats of a byte summed in f32"
+    if region.anchor.op.name == "matmul" and (w.type.rank != 2 or x.type.rank < 2):
+        return "not rows by a matrix"
+    return None if is_constant(region, w) else "the weights are not constant"
+
+
+def has_room(node: Node, tactic: Tactic) -> bool:
+    """Whether the sums of a tactic fit registers: those of floats of a byte are there twice, a step's and all."""
+    return not sums_float8(node) or tactic["BM"] * tactic["BN"] <= 64 * 32 * tactic["WARPS"]
 
 
 def is_shifted(region: Region) -> bool:

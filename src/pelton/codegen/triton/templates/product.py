@@ -20,7 +20,7 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
 
 from pelton.codegen.triton.emit import ALIGNED, emit_offset, nodes_rejection
-from .integers import LEAST, bytes_rejection, sums_bytes
+from .integers import LEAST, bytes_rejection, float8_rejection, sums_bytes, sums_float8
 from .pointwise import power_of_two
 
 TILES = (
@@ -132,6 +132,8 @@ class TensorCoreTemplate(Template):
     multiplies_bytes = True  # whether also bytes, summed in i32
 
     def types_rejection(self, product: Node) -> str | None:
+        if self.multiplies_bytes and sums_float8(product):
+            return None
         integers = self.multiplies_bytes and sums_bytes(product)
         return accumulates_rejection(product) if integers else super().types_rejection(product)
 
@@ -140,6 +142,9 @@ class TensorCoreTemplate(Template):
         kinds = {v.type.dtype for v in node.inputs}
         if sums_bytes(node):
             if (reason := bytes_rejection(region)) is not None:
+                return reason
+        elif sums_float8(node):
+            if (reason := float8_rejection(region)) is not None:
                 return reason
         elif len(kinds) != 1 or not kinds <= {F32, F16, BF16}:
             return "not in one of f32, f16 and bf16, nor bytes"
