@@ -102,7 +102,7 @@ def integer_kernels(made: BuildResult) -> list[Kernel]:
     ]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", ["fp16"])  # whose halves sums of integers exceed
 def test_a_quantized_network_stays_in_bytes(precision, apart, tmp_path):
     m = qdq_cnn(last=STEP)
     made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))

@@ -161,7 +161,7 @@ def runs_here(options: Options) -> bool:
 def precision(options: Options) -> frozenset[str]:
     """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts, and i8 weights. Units
     from sm_89 on multiply floats of a byte; what they drop of sums, strict builds do not allow."""
-    float8 = not options.strict and min(architectures(options)[0]) >= FLOAT8
+    float8 = not options.strict and min(options.architectures or architectures(options)[0]) >= FLOAT8
     names = {options.precision, "integers", "bytes", "quantized", "recurrent", "widen"}
     return frozenset(names | ({"float8"} if float8 else set()))
 
