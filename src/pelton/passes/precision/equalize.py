@@ -148,7 +148,8 @@ class _Equalization:
         behind = self.behind.setdefault(made, [])
         if not free:
             behind.append(Node(mul, (e.x, self._constant((1 / e.spread()).astype(np.float32), e.y.name)), {}, (e.y,)))
-        elif any(node not in self.layers for node in self.source.users[e.x]):
+        # they read y, too, where it is not free, so that x need not be stored beside what y is rounded to
+        if any(node not in self.layers for node in self.source.users[e.x]):
             self.back[e.x] = Value(e.x.type, self._fresh(f"{e.x.name}.restored"))
             behind.append(Node(mul, (e.y, self._constant(e.spread(), e.y.name)), {}, (self.back[e.x],)))
 
