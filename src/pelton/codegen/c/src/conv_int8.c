@@ -33,6 +33,39 @@ enum : idx { FOURS = (ROWS ? KW * C : C) / 4, LIST = 1 + FOURS, LISTS = ROWS ? K
 // u8 · i8 is what there is: i8 is 128 less than a u8
 enum : idx { FLIPPED = SIGNED && DOT != WIDE, LAST = DOT == SORTED ? WIDE : DOT };
 
+// Products of single pixels by WIDE read copies of i16, which are made once for all outputs of a task: of each pixel
+// the first and third byte of every four, then the second and fourth.
+enum : idx { COPIED = DOT == WIDE && KH * KW == 1 && !PADDED };
+
+AI void copy_fours(const i8 *from, vi32_in_memory *first, vi32_in_memory *second) {
+    const vi16x2 x = *(const vi16x2_in_memory *)from;
+    *first = (vi32)(SIGNED ? x << 8 >> 8 : (vi16x2)((vu16x2)x & 255));
+    *second = (vi32)(SIGNED ? x >> 8 : (vi16x2)((vu16x2)x >> 8));
+}
+
+AI void copy_pixel(const i8 *from, i32 *to) {
+    idx c = 0;
+    for (; c + 4 * VL <= C; c += 4 * VL)
+        copy_fours(from + c, (vi32_in_memory *)(to + c / 4), (vi32_in_memory *)(to + C4 / 4 + c / 4));
+    if (c < C) {
+        i8 last[4 * VL] = { 0 };
+        vi32 first, second;
+        __builtin_memcpy(last, from + c, C % (4 * VL));
+        copy_fours(last, (vi32_in_memory *)&first, (vi32_in_memory *)&second);
+        __builtin_memcpy(to + c / 4, &first, C4 - c);
+        __builtin_memcpy(to + C4 / 4 + c / 4, &second, C4 - c);
+    }
+}
+
+AI void sum_copies(int rows, const i32 *x, const i8 *w, vi32 (*acc)[NV]) {
+    rolled for (idx k = 0; k < C4 / 4; k++, w += 4 * NR)
+        unroll (idx half = 0; half < 2; half++)
+            unroll (int i = 0; i < rows; i++) {
+                const vi32 both = bc_i32(x[i * C4 / 2 + half * C4 / 4 + k]);
+                unroll (int j = 0; j < NV; j++) acc[i][j] = dot_pair(acc[i][j], both, w + (j * 4 + half * 2) * VL);
+            }
+}
+
 AI void step(idx how, int rows, const i8 *const *at, idx k, const i8 *w, vi32 (*acc)[NV]) {
     const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
     unroll (int i = 0; i < rows; i++) {
@@ -65,7 +98,7 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, 
 
 AI void tile(
     int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *padding, const i8 *w, const u16 *list,
-    idx b, idx p, idx g, idx n
+    const i32 *copies, idx b, idx p, idx g, idx n
 ) {
     vi32 acc[MR][NV];
     const i8 *at[MR];
@@ -78,7 +111,10 @@ AI void tile(
         unroll (int j = 0; j < NV; j++) acc[i][j] = *(const vi32_in_memory *)(w + 4 * j * VL);
     }
     w += 4 * NR;
-    for (idx kh = 0; kh < KH; kh++) {
+    if (COPIED) {
+        sum_copies(rows, copies, w, acc);
+        w += C4 * NR;
+    } else for (idx kh = 0; kh < KH; kh++) {
         bool whole = inside;
         if (PADDED && JOINED) {
             unroll (int i = 0; i < rows; i++) whole &= (u64)(top[i] + kh * DH) < H;
@@ -128,10 +164,12 @@ AI void tile(
         }
 }
 
+#define TILE(rows, edge) \
+    tile(rows, edge, a, &T, x, padding, w, list, copies + (p - p0) * (COPIED ? C4 / 2 : 0), b, p, g, n)
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
-    (void)scratch;
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
+    i32 *copies = scratch;
     i8 padding[PADDED ? C : 1];
     if (PADDED) __builtin_memset(padding, PAD, C);
     for (idx t = begin; t < end; t++) {
@@ -139,17 +177,20 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const idx p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS;
         const idx n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
         const i8 *x = (const i8 *)a[0].p + X_AT(b) + g * C;
+        if (COPIED)
+            for (idx p = p0; p < p1; p++)
+                copy_pixel(x + p / OW * SH * XH + p % OW * SW * XW, copies + (p - p0) * (C4 / 2));
         const idx panel = g * PANELS + n0 / NR;
         const i8 *w = (const i8 *)a[1].p + panel * PANEL;
         const u16 *list = DOT == SORTED ? (const u16 *)a[ORDER].p + panel * LISTS * LIST : 0;
         for (idx n = n0; n < n1; n += NR, w += PANEL, list += DOT == SORTED ? LISTS * LIST : 0) {
             idx p = p0;
             if (OC % NR == 0 || n + NR <= OC) {
-                for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, padding, w, list, b, p, g, n);
-                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, padding, w, list, b, p, g, n));
+                for (; p + MR <= p1; p += MR) TILE(MR, false);
+                if (p < p1) COUNTED(PIXELS % MR, MR, TILE(COUNT, false));
             } else {
-                for (; p + MR <= p1; p += MR) tile(MR, true, a, &T, x, padding, w, list, b, p, g, n);
-                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, padding, w, list, b, p, g, n));
+                for (; p + MR <= p1; p += MR) TILE(MR, true);
+                if (p < p1) COUNTED(PIXELS % MR, MR, TILE(COUNT, true));
             }
         }
     }

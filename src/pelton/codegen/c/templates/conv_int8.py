@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
-from pelton.codegen.grid import Grid, ceil_div, is_constant, register_tiles, tail_rejection
+from pelton.codegen.grid import Grid, ceil_div, is_constant, is_known, register_tiles, tail_rejection
 from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
 
@@ -71,7 +71,8 @@ class DirectInt8(ChannelsLast):
         block += macro("X_AT(b)", code("(b) * {}", layouts[x][0])) + end.text
         block += macro("PAD", f"*(const i8 *)a[{len(operands) - 1}].p" if padding else str(node.attrs["pad_value"]))
         tiles = s.n * groups * ceil_div(s.oh * s.ow, tactic["MB"]) * ceil_div(ceil_div(oc, nr) * nr, tactic["NB"])
-        return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles)
+        scratch = filters.scratch(tactic, s.kh * s.kw == 1 and not s.padded)
+        return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles, scratch=scratch)
 
 
 @template
@@ -115,7 +116,8 @@ class GemmInt8(Gemm):
             + end.text
         )
         tiles = p.batch * ceil_div(p.m, tactic["MB"]) * ceil_div(ceil_div(p.n, nr) * nr, tactic["NB"])
-        return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles)
+        scratch = filters.scratch(tactic, True)
+        return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles, scratch=scratch)
 
 
 def accumulates_rejection(product: Node) -> str | None:
@@ -138,11 +140,25 @@ def _tactics(name: str, rows: int, columns: int, batch: int, target: Target) -> 
     for mr, nv in register_tiles(columns, rows, target):
         nr = nv * target.lanes
         mr = min(mr, rows)
-        for mb, per in task_blocks(rows, ceil_div(columns, nr), batch, target.threads, mr):
+        panels = ceil_div(columns, nr)
+        blocks = task_blocks(rows, panels, batch, target.threads, mr)
+        for mb, per in _balanced(blocks, rows, panels, batch, target.threads) if is_known(rows) else blocks:
             choice = (mr, nv, mb, per * nr)
             if choice not in seen:
                 seen.add(choice)
                 yield Tactic(name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
+
+
+def _balanced(
+    blocks: Iterable[tuple[int, int]], rows: int, panels: int, batch: int, threads: int
+) -> list[tuple[int, int]]:
+    """(rows, panels) per task: last those of so few tasks that threads wait for others a fifth of the time or more."""
+
+    def idles(block: tuple[int, int]) -> bool:
+        tasks = ceil_div(rows, block[0]) * ceil_div(panels, block[1]) * batch
+        return 5 * ceil_div(tasks, threads) * threads > 6 * tasks
+
+    return sorted(blocks, key=idles)
 
 
 class Filters:
@@ -174,6 +190,10 @@ class Filters:
     def constants(self) -> Text:
         how = dict(SIGNED=self.signed, DOT=self.dot, ROWS=self.rows, BEYOND=self.beyond)
         return constants(**how) + macro("ORDER", "2" if self.dot == SORTED else "0")
+
+    def scratch(self, tactic: Tactic, single: bool) -> int:
+        """Bytes for copies of a task's pixels as i16, which kernels of single pixels read where products are WIDE."""
+        return tactic["MB"] * ceil_div(self.array.shape[2], 4) * 8 if single and self.dot == WIDE else 0
 
     def packed(self, *sources: Value) -> tuple[Packed, ...]:
         """The weights, and the order of their steps if these are sorted: the operands after the image."""
