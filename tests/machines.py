@@ -1,8 +1,8 @@
 """Other CPUs than the one here: what Pelton takes this one for, and code of levels above its own.
 
-With PELTON_TEST_CPU=x86_64_v3 or x86_64_v4 in the environment the whole suite takes this CPU for one of that level.
-Processes that tests start do not: three tests of commands, in which such a process runs an engine of this one, fail
-where the level is above the CPU's.
+With PELTON_TEST_CPU=x86_64_v3, or another level that builds choose, in the environment the whole suite takes this CPU
+for one of that level. Processes that tests start do not: three tests of commands, in which such a process runs an
+engine of this one, fail where the level is above the CPU's.
 """
 
 from __future__ import annotations

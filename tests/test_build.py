@@ -186,7 +186,7 @@ def test_timing_caches_that_are_saved_at_once_lose_nothing(tmp_path, monkeypatch
         ({"level": 6}, "level"),
         ({"threads": 0}, "threads"),
         ({"target": "tpu"}, "target"),
-        ({"target": "cpu:sse2"}, "made for x86_64_v3, x86_64_v4"),
+        ({"target": "cpu:sse2"}, "made for x86_64_v3, x86_64_v3_vnni, x86_64_v4"),
         ({"precision": "int3"}, "precision"),
         ({"budget": -1}, "budget"),
         ({"colour": 1}, "colour"),

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernel_cases import Case, named, program, region_of
-from kernel_harness import CASES, TARGETS, check, check_on, declare, laid
+from kernel_harness import CASES, TARGETS, check, check_on, compiler, declare, laid
 
 from pelton.codegen.c.templates.conv_int8 import PAIRS, SORTED, VNNI, WIDE, Filters, pairs_fit, steps_by_pairs
 from pelton.codegen.c.templates.winograd_int8 import parts_of
+from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import DType
 
@@ -202,6 +203,18 @@ def test_how_products_are_added_follows_from_the_filters(isa):
     assert [added(region_of(c.graph), target, r) for c, r in zip(cases, rows)] == want.get(isa, [VNNI] * 5)
     for case in [*cases, *(c for c in CASES["conv_int8"] if "i16" in str([v.type for v in c.graph.constants]))]:
         check_on(target, template, case, 1)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in TARGETS if "vnni" in isa])
+def test_levels_with_vnni_have_its_instructions(isa):
+    for template, name in (("gemm_int8", "vpdpbusd"), ("winograd_int8", "vpdpwssd")):
+        case = CASES[template][0]
+        region, target = region_of(case.graph), TARGETS[isa]
+        layouts = laid(TEMPLATES[template], region, case, 0)
+        tactic = next(iter(TEMPLATES[template].tactics(region, layouts, target)))
+        source = TEMPLATES[template].emit(region, layouts, tactic, target).source
+        code = compiler(isa, ClangCompiler).assembly(source)
+        assert name in code and ("zmm" in code) == ("v4" in isa)
 
 
 @pytest.mark.parametrize("isa", TARGETS)

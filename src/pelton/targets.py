@@ -27,6 +27,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "x86_64": (),
         "x86_64_v2": _V2,
         "x86_64_v3": _V3,
+        "x86_64_v3_vnni": (*_V3, "avxvnni"),
         "x86_64_v4": _V4,
         "x86_64_v4_vnni": (*_V4, "avx512vnni"),
         "x86_64_v4_vnni_bf16": (*_V4, "avx512bf16", "avx512vnni"),
@@ -49,6 +50,7 @@ class Isa:
 ISAS: Mapping[str, Isa] = MappingProxyType(
     {
         "x86_64_v3": Isa("x86-64-v3", 8, 16),
+        "x86_64_v3_vnni": Isa("x86-64-v3", 8, 16, ("-mavxvnni",)),
         "x86_64_v4": Isa("x86-64-v4", 16, 32),
         "x86_64_v4_vnni": Isa("x86-64-v4", 16, 32, ("-mavx512vnni",)),
         "x86_64_v4_vnni_bf16": Isa("x86-64-v4", 16, 32, ("-mavx512vnni", "-mavx512bf16")),

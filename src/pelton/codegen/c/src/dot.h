@@ -42,6 +42,8 @@ AI vi16x2 madd_bytes(vi32 x, vi32 w) {
 AI vi32 dot_vnni(vi32 acc, vi32 x, vi32 w) {
 #if defined __AVX512VNNI__ && VL == 16
     return __builtin_ia32_vpdpbusd512(acc, x, w);
+#elif defined __AVXVNNI__ && VL == 8
+    return __builtin_ia32_vpdpbusd256(acc, x, w);
 #else
     const vi16x2 first = (vi16x2)((vu16x2)x & 255), second = (vi16x2)((vu16x2)x >> 8);
     return acc + madd(first, (vi16x2)w << 8 >> 8) + madd(second, (vi16x2)w >> 8);

@@ -110,6 +110,8 @@ AI void gather(const args *a, const tail *t, const i32 *m, idx b, idx ty, idx tx
 AI vi32 dot_wide_pair(vi32 acc, vi32 x, vi32 w) {
 #if defined __AVX512VNNI__ && VL == 16
     return __builtin_ia32_vpdpwssd512(acc, x, w);
+#elif defined __AVXVNNI__ && VL == 8
+    return __builtin_ia32_vpdpwssd256(acc, x, w);
 #else
     return acc + madd((vi16x2)x, (vi16x2)w);
 #endif

@@ -183,8 +183,8 @@ class Filters:
         self.runs = array.reshape(len(array), array.shape[1] // kw, -1, array.shape[3]) if rows else array
         self.runs = np.clip(self.runs, -128, 127)
         self.beyond = places_beyond(array, nr)
-        self.fits = steps_by_pairs(self.runs, nr)
-        self.dot = VNNI if "vnni" in target.isa else dot_method(self.fits, self.runs.shape[2])
+        self.fits = None if "vnni" in target.isa else steps_by_pairs(self.runs, nr)
+        self.dot = VNNI if self.fits is None else dot_method(self.fits, self.runs.shape[2])
         self.signed, self.offset = signed, 128 if signed and self.dot != WIDE else 0
 
     def constants(self) -> Text:
@@ -199,7 +199,7 @@ class Filters:
         """The weights, and the order of their steps if these are sorted: the operands after the image."""
         groups, taps, channels, outputs = self.runs.shape
         panels, end = ceil_div(outputs, self.nr), 4 * self.nr * (1 + taps * ceil_div(channels, 4))
-        pairs = self.fits[..., : channels // 4] if self.dot == SORTED else None
+        pairs = self.fits[..., : channels // 4] if self.fits is not None and self.dot == SORTED else None
 
         def pack(out: np.ndarray) -> None:
             pack_bytes(self.runs, self.nr, self.lanes, self.dot, self.offset, out[..., :end], pairs)
