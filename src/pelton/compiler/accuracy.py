@@ -38,20 +38,23 @@ class StepRecord:
     wrote: Mapping[Value, np.ndarray]
 
     @property
+    def tactic(self) -> Tactic | None:
+        """What the step's kernel was made by; None for host steps, and for steps that do not say it."""
+        text = None if self.step.host else self.step.info.get("tactic")
+        return None if text is None else Tactic.parse(text)
+
+    @property
     def inexact(self) -> bool:
         """Whether the step's arithmetic differs from the model's in more than the order of sums."""
-        if self.step.host:
-            return False
-        tactic = Tactic.parse(self.step.info["tactic"])
-        return not templates(tactic.isa)[tactic.template].is_exact(tactic)
+        tactic = self.tactic
+        return tactic is not None and not templates(tactic.isa)[tactic.template].is_exact(tactic)
 
     @property
     def tolerance(self) -> float:
         """The error of its own that it may have, of the largest value."""
-        if self.step.host:
-            return Template.tolerance(Template(), Tactic("", ""))
-        tactic = Tactic.parse(self.step.info["tactic"])
-        return templates(tactic.isa)[tactic.template].tolerance(tactic)
+        tactic = self.tactic or Tactic("", "")
+        template = templates(tactic.isa)[tactic.template] if tactic.template else Template()
+        return template.tolerance(tactic)
 
     def error(self, want: Mapping[Value, np.ndarray]) -> float:
         """The error of what it wrote: the largest difference, relative to the largest expected value."""
