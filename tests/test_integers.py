@@ -195,3 +195,20 @@ def test_gemm_of_turned_weights(per_column, target):
     assert "integer_matmul" in explain(made).report.passes[0].fired
     want = (x.astype(np.int64) - 131) @ w.T.astype(np.int64) * (np.float64(sx) * sw) + c
     np.testing.assert_allclose(run(made, {"x": x}, target)["y"], want, rtol=2e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("isa, tables", [("x86_64_v3", [2 * 3 * (1 + 16)]), ("x86_64_v4_vnni", [])])
+def test_tables_are_what_kernels_address_by_and_not_weights_of_bytes(isa, tables, tmp_path):
+    """Tables are verified at every load: lists of steps (of 64 channels, for 3 panels of outputs) and picked places,
+    but no weights."""
+    rng = np.random.default_rng(0)
+    w = np.clip(rng.normal(0, 36, (64, 37)).round(), -127, 127).astype(np.int8)
+    fed, held = dict(x=extremes(rng, np.uint8, 6, 64)), dict(w=w, i=np.array([4, 0, 3], np.int64))
+    nodes = [
+        helper.make_node("MatMulInteger", ["x", "w"], ["s"]),
+        helper.make_node("Gather", ["s", "i"], ["y"]),
+    ]
+    built = model(nodes, fed, held, dict(y="int32"))
+    engine = pelton.build(built, level=0, target=f"cpu:{isa}", cache_dir=tmp_path)
+    picked = held["i"].nbytes
+    assert sorted(b.size for b in engine.plain.buffers if b.kind == "table") == sorted([*tables, picked])

@@ -102,8 +102,9 @@ class Blob:
 
 
 def _kind(dtype: DType) -> str:
-    """The kind of buffer for constants of this type; integers may be addresses, which every load verifies."""
-    return "table" if dtype.numpy.kind in "iub" else "constant"
+    """The kind of buffer for constants of this type. Integers of 32 and 64 bits may be addresses, which every load
+    verifies; in less, no op has any, and there may be a hundred megabytes of weights."""
+    return "table" if dtype.numpy.kind in "iu" and dtype.size >= 4 else "constant"
 
 
 def strings(array: np.ndarray) -> np.ndarray:
@@ -303,7 +304,8 @@ class _Assembly:
         if isinstance(x, KernelWorkspace):
             return Slice(self.number_of[x], 0)
         if not isinstance(x, Value):
-            piece = self.blob.add((x.sources, x.form), _kind(x.dtype), x.dtype.numpy, x.shape, x.fill)
+            kind = "table" if x.has_indices else "constant"
+            piece = self.blob.add((x.sources, x.form), kind, x.dtype.numpy, x.shape, x.fill)
             return self._constant(piece, [v.name for v in x.sources] + [x.form], 0)
         at = self.places[x]
         offset = self.number(at.offset * x.type.dtype.size)
