@@ -81,29 +81,25 @@ AI vi8 round_within_i8(vf32 v) { return CONVERT(round_within_i32(v), i8); }
 AI vu16 round_within_u16(vf32 v) { return CONVERT(round_within_i32(v), u16); }
 AI vi16 round_within_i16(vf32 v) { return CONVERT(round_within_i32(v), i16); }
 
-// Of f32 of less than 2³⁰: rounded half to even, plus a number of up to 255, saturated.
-AI vu8 round_saturated_u8(vf32 v, i32 plus) {
-    const vi32 whole = round_within_i32(v) + plus;
+// Of f32 of less than 2³⁰: rounded half to even, plus a number of up to 255, saturated. PACK: words of i16 to bytes.
 #if defined __AVX__ && VL == 8
-    typedef u8 u8_16 __attribute__((ext_vector_type(16)));
-    typedef short i16_8 __attribute__((vector_size(16)));
-    const i16_8 words = (i16_8)__builtin_ia32_packssdw128(whole.lo, whole.hi);
-    return ((u8_16)__builtin_ia32_packuswb128(words, words)).lo;
+#define ROUND_SATURATED(T, LOW, HIGH, PACK) \
+    AI v##T round_saturated_##T(vf32 v, i32 plus) { \
+        typedef T bytes __attribute__((ext_vector_type(16))); \
+        typedef short words __attribute__((vector_size(16))); \
+        const vi32 whole = round_within_i32(v) + plus; \
+        const words packed = (words)__builtin_ia32_packssdw128(whole.lo, whole.hi); \
+        return ((bytes)PACK(packed, packed)).lo; \
+    }
 #else
-    return CONVERT(__builtin_elementwise_min(__builtin_elementwise_max(whole, (vi32)0), (vi32)255), u8);
+#define ROUND_SATURATED(T, LOW, HIGH, PACK) \
+    AI v##T round_saturated_##T(vf32 v, i32 plus) { \
+        const vi32 whole = round_within_i32(v) + plus; \
+        return CONVERT(__builtin_elementwise_min(__builtin_elementwise_max(whole, (vi32)(LOW)), (vi32)(HIGH)), T); \
+    }
 #endif
-}
-AI vi8 round_saturated_i8(vf32 v, i32 plus) {
-    const vi32 whole = round_within_i32(v) + plus;
-#if defined __AVX__ && VL == 8
-    typedef i8 i8_16 __attribute__((ext_vector_type(16)));
-    typedef short i16_8 __attribute__((vector_size(16)));
-    const i16_8 words = (i16_8)__builtin_ia32_packssdw128(whole.lo, whole.hi);
-    return ((i8_16)__builtin_ia32_packsswb128(words, words)).lo;
-#else
-    return CONVERT(__builtin_elementwise_min(__builtin_elementwise_max(whole, (vi32)-128), (vi32)127), i8);
-#endif
-}
+ROUND_SATURATED(u8, 0, 255, __builtin_ia32_packuswb128)
+ROUND_SATURATED(i8, -128, 127, __builtin_ia32_packsswb128)
 
 #define CAST_STORAGE(S, F16) \
     AI vf32 cast_##S##_f16(v##S v) { return f16_widen(f16_narrow(F16)); } \

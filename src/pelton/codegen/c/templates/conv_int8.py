@@ -296,13 +296,14 @@ def pack_bytes(
     whole[:, :, :channels, :outputs] = w
     # group, panel, tap, four, vector, lane, byte
     split = whole.reshape(groups, taps, fours, 4, out.shape[1], nr // lanes, lanes).transpose(0, 4, 1, 2, 5, 6, 3)
-    # even bytes of all lanes, then the odd ones
-    wide = np.stack([split[..., 0::2], split[..., 1::2]], 5).reshape(*split.shape[:4], -1)
-    steps = wide if how in (WIDE, SORTED) else split.reshape(wide.shape)
+    plain = split.reshape(*split.shape[:4], -1)
+    steps = plain
+    if how in (WIDE, SORTED):  # even bytes of all lanes, then the odd ones
+        steps = np.stack([split[..., 0::2], split[..., 1::2]], 5).reshape(plain.shape)
     if pairs is not None:
         n = pairs.shape[-1]
-        mixed = np.where(pairs[..., None], split.reshape(wide.shape)[..., :n, :], wide[..., :n, :])
-        steps = np.concatenate([np.take_along_axis(mixed, step_order(pairs)[..., None], 3), wide[..., n:, :]], 3)
+        mixed = np.where(pairs[..., None], plain[..., :n, :], steps[..., :n, :])
+        steps = np.concatenate([np.take_along_axis(mixed, step_order(pairs)[..., None], 3), steps[..., n:, :]], 3)
     begin = -offset * whole.astype(np.int32).sum((1, 2)).reshape(groups, out.shape[1], nr)
     out[..., : 4 * nr] = begin.astype("<i4").view(np.uint8)
     out[..., 4 * nr :] = np.ascontiguousarray(steps).reshape(groups, out.shape[1], -1).view(np.uint8)
