@@ -26,12 +26,12 @@ class Grid:
     r: tuple[int, ...]
     c: tuple[int, ...]
 
-    def address(self, strides: Strides, over: str = "/", c: str = "c") -> Text:
+    def address(self, strides: Strides, over: str = "/", c: str = "c", r: str = "r") -> Text:
         """The offset in elements of (b, r, c), for strides over the grid's axes.
 
-        over: the operator of integer division. c: the expression for that coordinate.
+        over: the operator of integer division. c, r: the expressions for these coordinates.
         """
-        runs = (("b", self.b), ("r", self.r), (c, self.c))
+        runs = (("b", self.b), (r, self.r), (c, self.c))
         terms = [term for name, axes in runs for term in self._terms(name, axes, strides, over)]
         return join(" + ", terms) if terms else "0"
 

@@ -7,7 +7,7 @@ from . import winograd, winograd_half, depthwise, conv, conv_transpose  # noqa: 
 from . import conv_int8, winograd_int8, depthwise_int8  # noqa: F401
 from . import coupled, det, gather, matmul, moves, norm, order, pool, reduce, resize  # noqa: F401
 from . import rnn, rnn_int8, roi, rotary, scatter, softmax, strips, trees  # noqa: F401
-from . import pointwise  # noqa: F401  (takes what no other template does)
+from . import pointwise, lookup  # noqa: F401  (what no other template takes, and a faster form of some of that)
 from pelton.codegen.template import TEMPLATES
 
 __all__ = ["TEMPLATES"]
