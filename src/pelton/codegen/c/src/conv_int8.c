@@ -5,6 +5,7 @@
 // them (a tap, or a row of taps) a list of what is first, PAIRS or WIDE, namely their number, and then where each step
 // reads.
 #include "dot.h"
+#include "product.h"
 
 // <region>
 enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1 };
@@ -30,6 +31,17 @@ enum : idx { PANEL = 4 * NR + KH * ROW * NR + BEYOND * (PLACE + 4 * NR) };
 // the taps of a row are neighbours in memory
 #define JOINED (ROWS || (DOT != SORTED && DW == 1 && XW == C && C % 4 == 0))
 enum : idx { FOURS = (ROWS ? KW * C : C) / 4, LIST = 1 + FOURS, LISTS = ROWS ? KH : KH * KW };
+#if defined(OH) || defined(OW) // dynamic: as in a whole block
+enum : idx { TILES = (MB + MR - 1) / MR };
+#else
+enum : idx { TILES = ((PIXELS < MB ? PIXELS : MB) + MR - 1) / MR };
+#endif
+// Bytes of the next panel that each step prefetches: the tiles of a block together prefetch all of it.
+enum : idx { STEP = PANELS * PANEL >= FAR ? (4 * NR + TILES - 1) / TILES : 0, STEPS = KH * ROW / 4 };
+AI void prefetch(const i8 *next) {
+    for (idx i = 0; i < STEP; i += 64) __builtin_prefetch(next + i, 0, 2);
+}
+
 // u8 · i8 is what there is: i8 is 128 less than a u8
 enum : idx { FLIPPED = SIGNED && DOT != WIDE, LAST = DOT == SORTED ? WIDE : DOT };
 
@@ -57,16 +69,19 @@ AI void copy_pixel(const i8 *from, i32 *to) {
     }
 }
 
-AI void sum_copies(int rows, const i32 *x, const i8 *w, vi32 (*acc)[NV]) {
-    rolled for (idx k = 0; k < C4 / 4; k++, w += 4 * NR)
+AI void sum_copies(int rows, const i32 *x, const i8 *w, vi32 (*acc)[NV], const i8 *next) {
+    rolled for (idx k = 0; k < C4 / 4; k++, w += 4 * NR) {
+        prefetch(next + k * STEP);
         unroll (idx half = 0; half < 2; half++)
             unroll (int i = 0; i < rows; i++) {
                 const vi32 both = bc_i32(x[i * C4 / 2 + half * C4 / 4 + k]);
                 unroll (int j = 0; j < NV; j++) acc[i][j] = dot_pair(acc[i][j], both, w + (j * 4 + half * 2) * VL);
             }
+    }
 }
 
-AI void step(idx how, int rows, const i8 *const *at, idx k, const i8 *w, vi32 (*acc)[NV]) {
+AI void step(idx how, int rows, const i8 *const *at, idx k, const i8 *w, vi32 (*acc)[NV], const i8 *next) {
+    prefetch(next);
     const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
     unroll (int i = 0; i < rows; i++) {
         const vi32 x = bc_bytes(at[i] + k, 4) ^ flip;
@@ -74,19 +89,19 @@ AI void step(idx how, int rows, const i8 *const *at, idx k, const i8 *w, vi32 (*
     }
 }
 
-AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, vi32 (*acc)[NV]) {
+AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, vi32 (*acc)[NV], const i8 *next) {
     const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
     const idx fours = n / 4;
     idx k = 0;
     // One step at a time where registers are few: 6 × 2 spills 38 vectors in four steps of PAIRS, 94 in four of WIDE.
     if (DOT == SORTED) {
         const idx pairs = list[0];
-        rolled for (; k < pairs; k++) step(PAIRS, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc);
-        rolled for (; k < fours; k++) step(WIDE, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc);
+        rolled for (; k < pairs; k++) step(PAIRS, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc, next + k * STEP);
+        rolled for (; k < fours; k++) step(WIDE, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc, next + k * STEP);
     } else if (DOT == VNNI) {
-        fourfold for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc);
+        fourfold for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc, next + k * STEP);
     } else {
-        rolled for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc);
+        rolled for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc, next + k * STEP);
     }
     if (n % 4)
         unroll (int i = 0; i < rows; i++) {
@@ -98,7 +113,7 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, 
 
 AI void tile(
     int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *padding, const i8 *w, const u16 *list,
-    const i32 *copies, idx b, idx p, idx g, idx n
+    const i32 *copies, const i8 *next, idx b, idx p, idx g, idx n
 ) {
     vi32 acc[MR][NV];
     const i8 *at[MR];
@@ -112,7 +127,7 @@ AI void tile(
     }
     w += 4 * NR;
     if (COPIED) {
-        sum_copies(rows, copies, w, acc);
+        sum_copies(rows, copies, w, acc, next);
         w += C4 * NR;
     } else for (idx kh = 0; kh < KH; kh++) {
         bool whole = inside;
@@ -121,8 +136,8 @@ AI void tile(
         }
         if (JOINED && (!PADDED || whole)) {
             unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
-            sum(rows, KW * C, at, w, list, acc);
-            w += ROW * NR;
+            sum(rows, KW * C, at, w, list, acc, next);
+            w += ROW * NR, next += ROW / 4 * STEP;
             if (DOT == SORTED) list += LIST;
         } else if (ROWS) {
             i8 copies[MR][ROWS ? KW * C : 1];
@@ -134,16 +149,16 @@ AI void tile(
                 }
             }
             unroll (int i = 0; i < rows; i++) at[i] = copies[i];
-            sum(rows, KW * C, at, w, list, acc);
-            w += ROW * NR;
+            sum(rows, KW * C, at, w, list, acc, next);
+            w += ROW * NR, next += ROW / 4 * STEP;
             if (DOT == SORTED) list += LIST;
         } else for (idx kw = 0; kw < KW; kw++) {
             unroll (int i = 0; i < rows; i++) {
                 const idx y = top[i] + kh * DH, z = left[i] + kw * DW;
                 at[i] = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : padding;
             }
-            sum(rows, C, at, w, list, acc);
-            w += C4 * NR;
+            sum(rows, C, at, w, list, acc, next);
+            w += C4 * NR, next += C4 / 4 * STEP;
             if (DOT == SORTED) list += LIST;
         }
     }
@@ -165,7 +180,7 @@ AI void tile(
 }
 
 #define TILE(rows, edge) \
-    tile(rows, edge, a, &T, x, padding, w, list, copies + (p - p0) * (COPIED ? C4 / 2 : 0), b, p, g, n)
+    tile(rows, edge, a, &T, x, padding, w, list, copies + (p - p0) * (COPIED ? C4 / 2 : 0), next, b, p, g, n)
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
@@ -184,12 +199,13 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const i8 *w = (const i8 *)a[1].p + panel * PANEL;
         const u16 *list = DOT == SORTED ? (const u16 *)a[ORDER].p + panel * LISTS * LIST : 0;
         for (idx n = n0; n < n1; n += NR, w += PANEL, list += DOT == SORTED ? LISTS * LIST : 0) {
+            const i8 *next = w + PANEL;
             idx p = p0;
             if (OC % NR == 0 || n + NR <= OC) {
-                for (; p + MR <= p1; p += MR) TILE(MR, false);
+                for (; p + MR <= p1; p += MR, next += STEPS * STEP) TILE(MR, false);
                 if (p < p1) COUNTED(PIXELS % MR, MR, TILE(COUNT, false));
             } else {
-                for (; p + MR <= p1; p += MR) TILE(MR, true);
+                for (; p + MR <= p1; p += MR, next += STEPS * STEP) TILE(MR, true);
                 if (p < p1) COUNTED(PIXELS % MR, MR, TILE(COUNT, true));
             }
         }
