@@ -13,6 +13,8 @@ typedef i8 vi8x2 __attribute__((ext_vector_type(2 * VL)));
 typedef i16 vi16x2_in_memory __attribute__((ext_vector_type(2 * VL), aligned(1), may_alias));
 typedef i8 vi8x2_in_memory __attribute__((ext_vector_type(2 * VL), aligned(1), may_alias));
 
+AI vi16x2 ld_i8x2(const i8 *p) { return __builtin_convertvector(*(const vi8x2_in_memory *)p, vi16x2); }
+
 // Of i16: the products of neighbours, added.
 AI vi32 madd(vi16x2 a, vi16x2 b) {
 #if defined __AVX512BW__ && VL == 16
@@ -62,15 +64,11 @@ AI vi32 dot_wide(bool is_signed, vi32 acc, vi32 x, vi16x2 even, vi16x2 odd) {
 AI vi32 dot(idx how, bool is_signed, vi32 acc, vi32 x, const i8 *w) {
     if (how == VNNI) return dot_vnni(acc, x, *(const vi32_in_memory *)w);
     if (how == PAIRS) return acc + madd(madd_bytes(x, *(const vi32_in_memory *)w), (vi16x2)1);
-    const vi16x2 even = __builtin_convertvector(*(const vi8x2_in_memory *)w, vi16x2);
-    const vi16x2 odd = __builtin_convertvector(*(const vi8x2_in_memory *)(w + 2 * VL), vi16x2);
-    return dot_wide(is_signed, acc, x, even, odd);
+    return dot_wide(is_signed, acc, x, ld_i8x2(w), ld_i8x2(w + 2 * VL));
 }
 
 // The same of two i16, the same in every lane, times the two bytes of each lane at w.
-AI vi32 dot_pair(vi32 acc, vi32 x, const i8 *w) {
-    return acc + madd((vi16x2)x, __builtin_convertvector(*(const vi8x2_in_memory *)w, vi16x2));
-}
+AI vi32 dot_pair(vi32 acc, vi32 x, const i8 *w) { return acc + madd((vi16x2)x, ld_i8x2(w)); }
 
 // Four bytes, or the first n of them before zeros, in every lane.
 AI vi32 bc_bytes(const i8 *p, idx n) {

@@ -54,7 +54,7 @@ AI void output_row(vi32 *o, const vi32 *m, int so, int sm) {
 AI void transform_input(const i8 *const *at, idx c, i16 *v) {
     vi16x2 d[POINTS], half[POINTS], o[POINTS];
     unroll (int i = 0; i < POINTS; i++)
-        d[i] = SIGNED ? __builtin_convertvector(*(const vi8x2_in_memory *)(at[i] + c), vi16x2)
+        d[i] = SIGNED ? ld_i8x2(at[i] + c)
                       : __builtin_convertvector(*(const vu8x2_in_memory *)(at[i] + c), vi16x2);
     unroll (int i = 0; i < E; i++) input_row(half + i, d + i, E, E);
     unroll (int i = 0; i < E; i++) input_row(o + i * E, half + i * E, 1, 1);

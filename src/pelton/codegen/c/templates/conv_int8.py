@@ -25,8 +25,8 @@ FILTERS = (I8, I16)  # i16 for weights of which few are beyond i8
 PLACE = 16  # bytes, as in conv_int8.c
 # How four products are added, as in dot.h; WIDE is exact for all operands.
 VNNI, PAIRS, WIDE, SORTED = 0, 1, 2, 3
-# Steps are sorted from this share of steps by pairs on.
-SORTED_FROM = 0.125
+# Steps are sorted from this share of steps by pairs on. WIDE is faster for single pixels: it reads copies of them.
+SORTED_FROM, SORTED_FROM_SINGLE = 0.125, 0.45
 
 
 @template
@@ -63,7 +63,7 @@ class DirectInt8(ChannelsLast):
         unit = None if groups > 1 and oc % target.lanes else target.lanes
         by_taps = region.body.constants[w].reshape(groups, oc, w.type.shape[1], -1).transpose(0, 3, 2, 1)
         begin = region.body.constants.get(bias)
-        filters = Filters(by_taps, nr, target, signed, s.kw, rows, begin)
+        filters = Filters(by_taps, nr, target, signed, s.kw, rows, begin, s.kh * s.kw == 1 and not s.padded)
         operands: tuple[Value | Packed, ...] = (x, *filters.packed(w, *([] if begin is None else [bias])), *padding)
         end = pixel_tail(region, layouts, first=len(operands), bias=bias if begin is None else None, unit=unit)
         sizes = dict(C=w.type.shape[1], OC=oc, GROUPS=groups, PADDED=s.padded)
@@ -71,7 +71,7 @@ class DirectInt8(ChannelsLast):
         block += macro("X_AT(b)", code("(b) * {}", layouts[x][0])) + end.text
         block += macro("PAD", f"*(const i8 *)a[{len(operands) - 1}].p" if padding else str(node.attrs["pad_value"]))
         tiles = s.n * groups * ceil_div(s.oh * s.ow, tactic["MB"]) * ceil_div(ceil_div(oc, nr) * nr, tactic["NB"])
-        scratch = filters.scratch(tactic, s.kh * s.kw == 1 and not s.padded)
+        scratch = filters.scratch(tactic)
         return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles, scratch=scratch)
 
 
@@ -103,7 +103,7 @@ class GemmInt8(Gemm):
         shape = (*p.grid.shape[:-1], p.k)
         strides, rows = broadcast(p.a.type.shape, layouts[p.a], shape), Grid(shape, p.grid.b, p.grid.r, ())
         runs = rows.runs(rows.r, strides)
-        filters = Filters(region.body.constants[p.b][None, None], nr, target, p.a.type.dtype is I8)
+        filters = Filters(region.body.constants[p.b][None, None], nr, target, p.a.type.dtype is I8, single=True)
         operands: tuple[Value | Packed, ...] = (p.a, *filters.packed(p.b))
         end = tail(region, layouts, p.grid, (p.node.output,), first=len(operands), unit=target.lanes)
         sizes = dict(BATCH=p.batch, H=p.m, W=1, OH=p.m, OW=1, C=p.k, OC=p.n, XN=0, XH=runs[0][1] if runs else 0, XW=0)
@@ -116,7 +116,7 @@ class GemmInt8(Gemm):
             + end.text
         )
         tiles = p.batch * ceil_div(p.m, tactic["MB"]) * ceil_div(ceil_div(p.n, nr) * nr, tactic["NB"])
-        scratch = filters.scratch(tactic, True)
+        scratch = filters.scratch(tactic)
         return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles, scratch=scratch)
 
 
@@ -165,8 +165,9 @@ class Filters:
     """Constant filters [group, tap, channel, output] of bytes, as conv_int8.c reads them: panels of `nr` outputs.
 
     signed: whether what they multiply is i8; kw: how many taps are in a row; rows: whether a step goes on from one tap
-    of a row to the next; bias: what is added to each output, if that is known. How products are added, `dot`, is what
-    the target has or, for sums of pairs in i16, what the weights allow: it is decided anew wherever code is made.
+    of a row to the next; bias: what is added to each output, if that is known; single: whether a sum is of one pixel
+    that is inside of the image. How products are added, `dot`, is what the target has or, for sums of pairs in i16,
+    what the weights allow: it is decided anew wherever code is made.
     """
 
     def __init__(
@@ -178,22 +179,24 @@ class Filters:
         kw: int = 1,
         rows: bool = False,
         bias: np.ndarray | None = None,
+        single: bool = False,
     ):
         self.array, self.nr, self.lanes, self.kw, self.rows, self.bias = array, nr, target.lanes, kw, rows, bias
         self.runs = array.reshape(len(array), array.shape[1] // kw, -1, array.shape[3]) if rows else array
         self.runs = np.clip(self.runs, -128, 127)
         self.beyond = places_beyond(array, nr)
         self.fits = None if "vnni" in target.isa else steps_by_pairs(self.runs, nr)
-        self.dot = VNNI if self.fits is None else dot_method(self.fits, self.runs.shape[2])
+        self.dot = VNNI if self.fits is None else dot_method(self.fits, self.runs.shape[2], single)
+        self.copied = single and self.dot == WIDE
         self.signed, self.offset = signed, 128 if signed and self.dot != WIDE else 0
 
     def constants(self) -> Text:
         how = dict(SIGNED=self.signed, DOT=self.dot, ROWS=self.rows, BEYOND=self.beyond)
-        return constants(**how) + macro("ORDER", "2" if self.dot == SORTED else "0")
+        return constants(**how, COPIED=self.copied) + macro("ORDER", "2" if self.dot == SORTED else "0")
 
-    def scratch(self, tactic: Tactic, single: bool) -> int:
-        """Bytes for copies of a task's pixels as i16, which kernels of single pixels read where products are WIDE."""
-        return tactic["MB"] * ceil_div(self.array.shape[2], 4) * 8 if single and self.dot == WIDE else 0
+    def scratch(self, tactic: Tactic) -> int:
+        """Bytes for copies of a task's pixels, and of a panel, as i16."""
+        return (tactic["MB"] + self.nr) * ceil_div(self.array.shape[2], 4) * 8 if self.copied else 0
 
     def packed(self, *sources: Value) -> tuple[Packed, ...]:
         """The weights, and the order of their steps if these are sorted: the operands after the image."""
@@ -249,12 +252,14 @@ def pack_beyond(array: np.ndarray, nr: int, kw: int, out: np.ndarray) -> None:
             out[group, panel, i * (PLACE + 4 * nr) :][: PLACE + 4 * nr] = entry.view(np.uint8)
 
 
-def dot_method(fits: np.ndarray, channels: int) -> int:
-    """How products are added without VNNI: `fits` says in which steps, of so many channels, pairs may be."""
+def dot_method(fits: np.ndarray, channels: int, single: bool) -> int:
+    """How products are added without VNNI: `fits` says in which steps, of so many channels, pairs may be; single: as
+    in Filters."""
     if fits.all():
         return PAIRS
     whole = fits[..., : channels // 4]
-    return SORTED if 0 < whole.shape[-1] < 1 << 16 and whole.mean() >= SORTED_FROM else WIDE
+    least = SORTED_FROM_SINGLE if single else SORTED_FROM
+    return SORTED if 0 < whole.shape[-1] < 1 << 16 and whole.mean() >= least else WIDE
 
 
 def steps_by_pairs(w: np.ndarray, nr: int) -> np.ndarray:
