@@ -117,9 +117,9 @@ AI vi32 dot_wide_pair(vi32 acc, vi32 x, vi32 w) {
 #endif
 }
 
-// Prefetches: see winograd.c. With 128 and 256 channels (AVX-512 VNNI, 1 thread) 637 and 509 GOP/s of direct convolution;
-// unrolled twice 612 and 517, four times 586 and 372, in tiles of 4 × 3 vectors 466 and 367, without prefetches 589 and
-// 477.
+// Prefetches: see winograd.c. With 128 and 256 channels (AVX-512 VNNI, 1 thread) 637 and 509 GOP/s of the direct
+// algorithm; unrolled twice 612 and 517, four times 586 and 372, in tiles of 4 × 3 vectors 466 and 367, without
+// prefetches 589 and 477.
 AI void tile(int rows, const i16 *v, const i16 *u, i32 *m, const char *next) {
     const idx step = 4 * NR / BLOCK;
     unroll (int part = 0; part < PARTS; part++, m += POINTS * TB * WIDTH) {
