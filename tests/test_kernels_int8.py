@@ -7,7 +7,16 @@ import pytest
 from kernel_cases import Case, named, program, region_of
 from kernel_harness import CASES, TARGETS, check, check_on, compiler, declare, laid
 
-from pelton.codegen.c.templates.conv_int8 import PAIRS, SORTED, VNNI, WIDE, Filters, pairs_fit, steps_by_pairs
+from pelton.codegen.c.templates.conv_int8 import (
+    PAIRS,
+    SORTED,
+    VNNI,
+    WIDE,
+    Filters,
+    dot_method,
+    pairs_fit,
+    steps_by_pairs,
+)
 from pelton.codegen.c.templates.winograd_int8 import parts_of
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import TEMPLATES
@@ -357,3 +366,13 @@ def test_what_may_be_nan_is_read_again_as_the_integer_that_it_became(isa):
     case = Case("nan", graph, {}, dict(x=x))
     assert "cast_u8_f32" in source_of(case, isa) and "round_saturated" not in source_of(case, isa)
     check_on(TARGETS[isa], TEMPLATES["pointwise"], case, 1)
+
+
+def test_single_pixels_are_in_sorted_steps_only_where_about_half_of_these_are_pairs():
+    few, many = np.arange(20) < 6, np.arange(20) < 12
+    assert [dot_method(f, 80, single) for f in (few, many) for single in (False, True)] == [
+        SORTED,
+        WIDE,
+        SORTED,
+        SORTED,
+    ]
