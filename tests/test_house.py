@@ -30,7 +30,8 @@ BELOW = {
     "system": ("ground",),
     "ir": ("ground",),
     "ops": ("ir",),
-    "importers": ("ops", "system"),
+    "network": ("ops",),
+    "importers": ("network", "system"),
     "passes": ("ops",),
     "reference": ("ops",),
     "engine": ("system",),
@@ -51,6 +52,7 @@ BELOW = {
 LAZY = {
     ("runtime", "reference"),
     ("reference", "importers"),
+    ("network", "importers"),
     ("backends", "reference"),
     ("compat", "compiler"),
     ("compiler", "calibration"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError, Needs
 
 if TYPE_CHECKING:
+    from .network import Network, NetworkTensor
     from .options import Options
     from .runtime import Context, Engine, load
     from .runtime.tune import tune
@@ -27,6 +28,8 @@ __all__ = [
     "InferenceSession",
     "InputError",
     "ModelError",
+    "Network",
+    "NetworkTensor",
     "Options",
     "OrtValue",
     "RunOptions",
@@ -37,7 +40,15 @@ __all__ = [
 ]
 
 # Imported on first use: a program that runs engines never imports the compiler.
-_HOMES = {"Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.tune"}
+_HOMES = {
+    "Options": "options",
+    "Network": "network",
+    "NetworkTensor": "network",
+    "Engine": "runtime",
+    "Context": "runtime",
+    "load": "runtime",
+    "tune": "runtime.tune",
+}
 # Names that scripts written for onnxruntime use.
 _HOMES.update(
     dict.fromkeys(

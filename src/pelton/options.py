@@ -28,6 +28,8 @@ class Options:
     optimum: input name → sizes that the engine is tuned for along dimensions that are unspecified.
     values: input name → value of an input that decides the program (axes, a shape, a condition) and becomes a constant
         of the engine: an array or numbers, None for an empty optional, a list of arrays for a sequence.
+    weights: the file of weights of a model that comes in two files (Caffe, Darknet). Default: the one beside it of the
+        same name; without one, weights are random, which a warning says.
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
 
     The target:
@@ -94,6 +96,7 @@ class Options:
     shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
     optimum: Mapping[str, Sequence[int]] | None = None
     values: Mapping[str, Any] | None = None
+    weights: str | Path | None = None
     level: int = 3
     budget: float | None = None
     threads: int | None = None

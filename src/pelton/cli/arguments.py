@@ -153,6 +153,9 @@ def add_build(command: argparse.ArgumentParser) -> None:
         default=None,
         help="differ from the model's arithmetic only in the order of sums (no Winograd, no fp16 weights)",
     )
+    group.add_argument(
+        "--weights", metavar="FILE", help="the weights of a model in two files (default: the file beside it)"
+    )
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
     group.add_argument(
         "--values",
@@ -221,6 +224,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "strict": args.strict,
         "shapes": shapes(args) or None,
         "values": parse_pairs(args.values, "--values", "axes=1,2") or None,
+        "weights": args.weights,
         "outputs": tuple(args.outputs) or None,
         "timing_cache": args.timing_cache,
         "save_tactics": args.save_tactics,

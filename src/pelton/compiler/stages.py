@@ -65,7 +65,12 @@ def run_stages(c: Compilation, to: str) -> Compilation:
 
 def read_script(model: Any, options: Options) -> partition.UnbuiltScript:
     """Reads a model as a script over several programs, in place of the stage "import" that raised OnData."""
-    return partition.partition_model(importers.unread(model, **_import_options(options)))
+    return partition.partition_model(importers.unread(_source(model, options), **_import_options(options)))
+
+
+def _source(model: Any, options: Options) -> Any:
+    """A model with the file of its weights, where the options name one."""
+    return model if options.weights is None else importers.ModelFiles(model, options.weights)
 
 
 def _import_options(options: Options) -> dict[str, Any]:
@@ -73,7 +78,7 @@ def _import_options(options: Options) -> dict[str, Any]:
 
 
 def _import(c: Compilation) -> Compilation:
-    imported = importers.load(c.model, **_import_options(c.options))
+    imported = importers.load(_source(c.model, c.options), **_import_options(c.options))
     return replace(c, imported=imported, graph=imported.graph)
 
 

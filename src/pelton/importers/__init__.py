@@ -9,9 +9,11 @@ from pelton.errors import ModelError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
-from . import onnx  # noqa: F401  (registers its format)
+from . import onnx, network  # noqa: F401  (register their formats)
 from .imported import Shape
-from .registry import format_of
+from .registry import ModelFiles, format_of
+
+__all__ = ["ModelFiles", "examine", "load", "unread"]
 
 
 def load(

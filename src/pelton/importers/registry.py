@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pelton.errors import InputError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model whose weights are in a second file."""
+
+    model: Any
+    weights: str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,7 @@ class Format:
     examine: Callable[..., Examined] | None = None  # reports on each node
     # for models with control flow or sizes that depend on data
     unread: Callable[..., Unread] | None = None
+    two_files: bool = False  # whether weights are in a file of their own: sources may then be `ModelFiles`
 
 
 FORMATS: list[Format] = []
@@ -36,4 +47,12 @@ def register(format: Format) -> None:
 
 def format_of(source: Any) -> Format:
     """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected."""
-    return next((f for f in FORMATS if f.recognizes(source)), FORMATS[0])
+    model = source.model if isinstance(source, ModelFiles) else source
+    found = next((f for f in FORMATS if f.recognizes(model)), FORMATS[0])
+    if isinstance(source, ModelFiles) and not found.two_files:
+        two = ", ".join(f.name for f in FORMATS if f.two_files)
+        raise InputError(
+            f"weights= names the second file of models that come in two ({two}); this one is of the format"
+            f" {found.name}, leave it out"
+        )
+    return found

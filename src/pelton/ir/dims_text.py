@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from .dims import Atom, Dim, Size, Symbol, floordiv, maximum, minimum, mod
+from .dims import Atom, Dim, Size, Symbol, floordiv, maximum, minimum, mod, symbol, symbols
 
 
 def parse(text: str, known: Mapping[str, Size]) -> Size:
@@ -50,6 +50,12 @@ def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
         case ast.Call(func=ast.Name(id="mod"), args=[left, right], keywords=[]):
             return mod(read(left), read(right))
     raise ValueError(f"{text!r} is no size over {', '.join(known) or 'no names'}")
+
+
+def substituted(x: Size, by: Mapping[str, Size]) -> Size:
+    """A size with other sizes in place of some symbols."""
+    known = {s.name: symbol(s.name, s.minimum, s.optimum, s.maximum) for s in symbols(x)}
+    return parse(str(x), {**known, **by})
 
 
 def tree(x: Size) -> Any:

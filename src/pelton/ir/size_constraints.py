@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from . import dims
 from .dims import UNBOUNDED, Atom, SizeFunction, Dim, Size, Symbol, Undecided
-from .dims_text import parse as parse_size
+from .dims_text import substituted
 from .graph import unique
 
 MAX_MINIMUM = 1024  # largest lower bound that is tried for a size
@@ -133,16 +133,10 @@ def _signed(low: int, high: int) -> bool:
     return low > 0 or high <= 0
 
 
-def _replaced(difference: Size, by: Mapping[str, Size]) -> Size:
-    """A size with other sizes in place of some symbols."""
-    known = {x.name: dims.symbol(x.name, x.minimum, x.optimum, x.maximum) for x in dims.symbols(difference)}
-    return parse_size(str(difference), {**known, **by})
-
-
 def _fewest(q: Undecided, asked: Sequence[Symbol]) -> list[Symbol]:
     """One of the sizes, if the question is decided once it is a number, else all of them."""
     for x in reversed(asked):
-        low, high = dims.bounds(_replaced(q.difference, {x.name: x.optimum}))
+        low, high = dims.bounds(substituted(q.difference, {x.name: x.optimum}))
         if low == high or (_unequal if q.relation == "=" else _signed)(low, high):
             return [x]
     return list(asked)
@@ -189,7 +183,7 @@ def _multiples(
             bounds = Range(-(-max(x.minimum, 1) // step), max(round(x.optimum / step), 1), x.maximum // step)
             if not bounds.minimum <= bounds.optimum <= bounds.maximum:
                 continue
-            if dims.bounds(_replaced(difference, {x.name: step * dims.symbol(x.name, *bounds)})) == (0, 0):
+            if dims.bounds(substituted(difference, {x.name: step * dims.symbol(x.name, *bounds)})) == (0, 0):
                 return {x.name: SizeConstraint(bounds, where, step=step)}
     return {}
 
@@ -211,7 +205,7 @@ def _pinned(difference: Size, asked: Sequence[Symbol], observed: Collection[str]
 
         def decided(low: int, high: int, x: Symbol = x) -> bool:
             return dims.bounds(
-                _replaced(difference, {x.name: dims.symbol(x.name, low, low, high) if low < high else low})
+                substituted(difference, {x.name: dims.symbol(x.name, low, low, high) if low < high else low})
             ) == (0, 0)
 
         low = _first(lambda n, at=at: decided(n, at), x.minimum - 1, at)  # type: ignore[misc]
@@ -251,7 +245,7 @@ def _narrowed(
     usual sizes where that can be."""
 
     def decided(bounds: Mapping[str, Range]) -> bool:
-        return holds(*dims.bounds(_replaced(difference, {name: dims.symbol(name, *r) for name, r in bounds.items()})))
+        return holds(*dims.bounds(substituted(difference, {name: dims.symbol(name, *r) for name, r in bounds.items()})))
 
     def raised(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
         return {x.name: Range(max(n, x.minimum), max(n, x.optimum), max(n, x.maximum)) for x in xs}

@@ -1,0 +1,141 @@
+"""Networks written in Python, and those that importers of other formats write, as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import InputError, ModelError, near
+from pelton.ir import dims
+from pelton.ir.dims import Size
+from pelton.ir.dims_text import substituted
+from pelton.ir.graph import Graph, Value, symbols, with_types_resized
+from pelton.ir.imported import Examined, Imported, ImportedNode, Info
+from pelton.ir.types import TensorType
+from pelton.network import Network
+
+from .imported import Range, Shape, log, parse_shape
+from .registry import Format, register
+
+
+def register_network_format(
+    name: str, recognizes: Callable[[Any], bool], read: Callable[..., Network], *, two_files: bool = False
+) -> None:
+    """Registers a format whose models become networks: read(source, shapes) → Network, with shapes as `load` takes
+    them, so that a model may be laid out for other sizes than its file says. two_files: sources may be `ModelFiles`."""
+
+    def loaded(
+        source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
+    ) -> Imported:
+        return imported(read(source, shapes), shapes, outputs, values, optimum, path=_path(source), producer=name)
+
+    def examined(
+        source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
+    ) -> Examined:
+        return _examined(source, lambda: read(source, shapes), shapes, outputs, values, optimum)
+
+    register(Format(name, recognizes, loaded, examined, two_files=two_files))
+
+
+def imported(
+    net: Network,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Iterable[str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
+    *,
+    path: str = "",
+    producer: str = "",
+) -> Imported:
+    """The program of a network, with sizes for its dynamic dimensions, other outputs, and inputs made constants."""
+    for text in net.warnings:
+        log.warning("%s", text)
+    graph = net.graph(None if outputs is None else {name: net.tensor(name) for name in outputs})
+    graph = _resized(graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, optimum or {})
+    graph, described = _with_values(graph, values or {})
+    sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None) for s in symbols(graph)}
+    return Imported(graph, Info(path, producer, symbols=sizes, values=described, warnings=tuple(net.warnings)))
+
+
+def _resized(graph: Graph, shapes: Mapping[str, Sequence[int | Range]], optimum: Mapping[str, Sequence[int]]) -> Graph:
+    """The program with these sizes in place of its dynamic dimensions."""
+    found: dict[str, Size] = {}
+    by_name = {v.name: v for v in graph.inputs}
+    for given in (shapes, optimum):
+        for name, sizes in given.items():
+            if name not in by_name:
+                raise InputError(f"there is no input {name!r}{near(name, by_name)}; there are {', '.join(by_name)}")
+            _fit(by_name[name], sizes, found, tuning=given is optimum)
+
+    return with_types_resized(graph, lambda d: substituted(d, found))[0] if found else graph
+
+
+def _fit(v: Value, sizes: Sequence[int | Range], found: dict[str, Size], tuning: bool) -> None:
+    if len(sizes) != v.type.rank:
+        raise InputError(f"input {v.name!r} is {v.type}, got {len(sizes)} sizes: {list(sizes)}")
+    for d, given in zip(v.type.shape, sizes):
+        if dims.is_known(d):
+            if given != d and not tuning:
+                raise InputError(f"input {v.name!r} is {v.type}, where {d} cannot be {given}; declare it as a name")
+            continue
+        (symbol,) = dims.symbols(d) if len(dims.symbols(d)) == 1 else (None,)
+        if symbol is None or str(d) != symbol.name:
+            continue  # an expression of others, which follows
+        low, best, high = given if isinstance(given, Range) else (given, given, given)
+        if tuning:
+            low, high = symbol.minimum, symbol.maximum
+            best = min(max(best, low), high)
+        elif not symbol.minimum <= low <= high <= symbol.maximum and high < dims.UNBOUNDED:
+            raise InputError(
+                f"input {v.name!r} is {v.type}, where {symbol.name} is from {symbol.minimum} to {symbol.maximum}, got"
+                f" {given}"
+            )
+        found.setdefault(symbol.name, dims.symbol(symbol.name, low, best, min(high, symbol.maximum)))
+
+
+def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[str, str]]:
+    """The program with constants in place of inputs, and what they are in words."""
+    by_name, constants, described = {v.name: v for v in graph.inputs}, dict(graph.constants), dict[str, str]()
+    for name, given in values.items():
+        if name not in by_name:
+            raise InputError(f"values names {name!r}, there is no such input{near(name, by_name)}")
+        v = by_name[name]
+        array = np.asarray(given, v.type.dtype.numpy)
+        if TensorType.of(array) != v.type:
+            raise InputError(f"input {name!r} is {v.type}, its value is of shape {list(array.shape)}")
+        constants[v] = array
+        described[name] = f"{v.type} = {array.tolist() if array.size <= 8 else '...'}"
+    kept = tuple(v for v in graph.inputs if v.name not in values)
+    return (graph.replace(inputs=kept, constants=constants) if values else graph), described
+
+
+def _examined(
+    source: Any, read: Callable[[], Network], shapes: Any, outputs: Any, values: Any, optimum: Any
+) -> Examined:
+    """Reports on each layer, in terms that all formats share."""
+    found: Imported | ModelError
+    layers: list[ImportedNode] = []
+    try:
+        found = imported(read(), shapes, outputs, values, optimum)
+        layers = [ImportedNode(n.name, "", n.op.name, n.inputs, (n,)) for n in found.graph.nodes]
+    except ModelError as e:
+        found = e
+    problems = [str(found)] if isinstance(found, ModelError) else []
+    name = _path(source) or getattr(source, "name", "the network")
+    return Examined(source, name, found, {}, layers, problems, [], {}, {})
+
+
+def _path(source: Any) -> str:
+    return str(getattr(source, "model", source)) if not isinstance(source, (Network, bytes)) else ""
+
+
+register(
+    Format(
+        "network",
+        lambda source: isinstance(source, Network),
+        imported,
+        lambda source, *given: _examined(source, lambda: source, *given),
+    )
+)

@@ -1,0 +1,64 @@
+"""Types of inputs as they are written: `f32[batch=1..8..32, 3, 2*width]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pelton.errors import InputError, near
+from pelton.ir import dims
+from pelton.ir.dims import Size
+from pelton.ir.dims_text import parse
+from pelton.ir.types import DType, TensorType
+
+OPTIMUM = 128  # of a dynamic dimension behind the first axis, unless its declaration says another
+EXAMPLE = "'f32[batch, 3, 224, 224]' or 'f32[batch=1..8..32, 3]'"
+
+
+class Declarations:
+    """The dynamic dimensions of a network by name."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, Size] = {}
+
+    def tensor_type(self, given: str | Sequence[int | str], dtype: str | DType = "f32") -> TensorType:
+        """The type that a text or a shape means; InputError for others."""
+        if isinstance(given, str):
+            dtype, bracket, rest = given.strip().partition("[")
+            if not bracket or not rest.endswith("]"):
+                raise InputError(f"the type of an input should be like {EXAMPLE}, got {given!r}")
+            sizes: Sequence[int | str] = rest[:-1].split(",") if rest[:-1].strip() else ()
+        else:
+            sizes = given
+        return TensorType(element_type(dtype), tuple(self._size(s, axis) for axis, s in enumerate(sizes)))
+
+    def _size(self, given: int | str | Size, axis: int) -> Size:
+        if not isinstance(given, str):
+            return given if isinstance(given, dims.Dim) else int(given)
+        text, _, bounds = map(str.strip, given.partition("="))
+        if not bounds and ".." in text:
+            text, bounds = f"size{len(self.sizes)}", text
+        try:
+            if text.isidentifier() and text not in self.sizes:
+                low, best, high = (bounds or f"1..{OPTIMUM if axis else 1}..").split("..")
+                self.sizes[text] = dims.symbol(text, int(low), int(best), int(high) if high else dims.UNBOUNDED)
+            elif bounds:
+                raise ValueError("its bounds are given at the first place where it is written")
+            size = parse(text, self.sizes)
+        except ValueError as e:
+            raise InputError(
+                f"a size should be a number, a name or an expression, as in {EXAMPLE}, got {given!r}: {e}"
+            ) from None
+        if dims.is_known(size) and size < 0:
+            raise InputError(f"a size should not be below 0, got {given!r}")
+        return size
+
+
+def element_type(given: str | DType) -> DType:
+    """The element type of a name; InputError where there is none."""
+    try:
+        return given if isinstance(given, DType) else DType(given.strip())
+    except (ValueError, AttributeError):
+        names = [d.value for d in DType]
+        raise InputError(
+            f"{given!r} is no element type{near(str(given), names)}; there are {', '.join(names)}"
+        ) from None

@@ -1,0 +1,313 @@
+"""Programs written layer by layer in Python: inputs, layers, weights, control flow, outputs; and edited."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import InputError, near
+from pelton.ir import dims
+from pelton.ir.builder import Builder
+from pelton.ir.dims import Undecided
+from pelton.ir.graph import Graph, Node, Value, topological, unique
+from pelton.ir.op import Op, get
+from pelton.ir.text import to_text
+from pelton.ir.types import DType, TensorType
+
+from .control import ControlFlow
+from .declarations import Declarations, element_type
+from .layers import Layers
+from .tensor import Operand, NetworkTensor
+
+
+class Network(ControlFlow, Layers):
+    """A network under construction, to be built by `pelton.build(net)`.
+
+    >>> net = pelton.Network("mlp")
+    >>> x = net.input("x", "f32[batch, 784]")
+    >>> h = net.relu(net.linear(x, weight1, bias1))
+    >>> net.output(net.softmax(net.linear(h, weight2, bias2)), "scores")
+    >>> engine = pelton.build(net)
+
+    Every operator of docs/operators.md is a method that takes tensors, arrays and numbers, and returns tensors whose
+    types are known at once. What is computed from constants alone is computed at once, too. InputError for operands and
+    attributes that an operator does not take. Networks of importers, and of `from_onnx`, are edited with `tensor`,
+    `replace` and `extract`.
+    """
+
+    def __init__(self, name: str = "main"):
+        self.name = name
+        self.builder = Builder(name, folds=True)
+        self.warnings: list[str] = []  # what whoever builds this network should know
+        self._outputs: dict[str, Value] = {}
+        self._named: dict[str, Value] = {}
+        self.declarations = Declarations()
+        self._scopes: list[str] = []
+        self._around: Network | None = None  # of which this one is a branch or a body
+        self._inner: Network | None = None  # the branch or body that is being written
+
+    # --- inputs, constants, outputs
+
+    def input(
+        self, name: str, type: str | TensorType | Sequence[int | str], dtype: str | DType = "f32"
+    ) -> NetworkTensor:
+        """An input of the network.
+
+        type: such as "f32[batch, 3, 416, 416]" or "f32[1..8..32, 3]", or its shape. A name is a dynamic dimension, any
+        size from 1 on, equal wherever it is written; `name=1..8..32` gives its minimum, the size to tune for, and its
+        maximum, which may be left out.
+        """
+        if not isinstance(type, TensorType):
+            type = self.declarations.tensor_type(type, dtype)
+        if name in self._named:
+            raise InputError(f"network {self.name!r} has a tensor {name!r} already; give the input another name")
+        value = Value(type, name)
+        self.builder.inputs.append(value)
+        return self._tensor(value, name)
+
+    def constant(self, array: Any, name: str = "constant", dtype: str | DType | None = None) -> NetworkTensor:
+        """A constant from numbers, floats of which are f32 by default, or an array, which is not copied."""
+        to = None if dtype is None else element_type(dtype).numpy
+        try:
+            made = np.asarray(array, to)
+            if to is None and not isinstance(array, (np.ndarray, np.generic)) and made.dtype == np.float64:
+                made = made.astype(np.float32)
+            return self._tensor(self.builder.constant(made, name), self._unique(name))
+        except (TypeError, ValueError) as e:
+            raise InputError(f"constant {name!r}: {e}") from None
+
+    def output(self, tensor: Operand, name: str = "") -> NetworkTensor:
+        """Makes a tensor an output of the network, by its own name unless another one is given."""
+        value = self.value(tensor)
+        name = name or self.name_of(self.wrap(value))
+        if name in self._outputs:
+            raise InputError(f"network {self.name!r} has an output {name!r} already; give this one another name")
+        self._outputs[name] = value
+        return self._tensor(value, name)
+
+    @property
+    def inputs(self) -> tuple[NetworkTensor, ...]:
+        return tuple(map(self.wrap, self.builder.inputs))
+
+    @property
+    def outputs(self) -> dict[str, NetworkTensor]:
+        return {name: self.wrap(v) for name, v in self._outputs.items()}
+
+    def tensor(self, name: str) -> NetworkTensor:
+        """The tensor of that name; InputError where there is none."""
+        if name not in self._named:
+            raise InputError(f"network {self.name!r} has no tensor {name!r}{near(name, self._named)}")
+        return self.wrap(self._named[name])
+
+    @property
+    def tensors(self) -> dict[str, NetworkTensor]:
+        """All named tensors, in the order in which they were made."""
+        return {name: self.wrap(v) for name, v in self._named.items()}
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Puts `name/` in front of the names of layers made within."""
+        self._scopes.append(name)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    # --- layers
+
+    def apply(
+        self, op: Op | str, operands: Sequence[Operand], attrs: Mapping[str, Any] | None = None, name: str = ""
+    ) -> tuple[NetworkTensor, ...]:
+        """Adds a layer of any operator; all tensors that it gives. Absent operands at the end are left out."""
+        if self._inner is not None:  # arithmetic on tensors from around a branch belongs to the branch
+            return self._inner.apply(op, operands, attrs, name)
+        op = get(op) if isinstance(op, str) else op
+        label = self._unique("/".join((*self._scopes, name or op.name)))
+        values, attrs = self._operands(op, operands), dict(attrs or {})
+        try:
+            for key in {"axis", "axes"} & attrs.keys() if op.kind != "nested" else ():
+                attrs[key] = _from_front(attrs[key], values[0].type.rank)
+            hints = chain([label], (f"{label}.{i}" for i in range(1, 64)))
+            made = self.builder.emit(op, values, attrs, names=hints, node_name=label)
+        except Undecided as e:
+            raise InputError(
+                f"{e}; give numbers, or ranges that decide it, for the sizes of the inputs (layer {label!r})"
+            ) from None
+        except (TypeError, ValueError, IndexError) as e:
+            raise InputError(f"{e} (layer {label!r})") from None
+        return tuple(self._tensor(v, label if i == 0 else f"{label}.{i}") for i, v in enumerate(made))
+
+    def _operands(self, op: Op, operands: Sequence[Operand]) -> tuple[Value, ...]:
+        given = list(operands)
+        while given and given[-1] is None:
+            given.pop()
+        beside = next((t.dtype for t in given if isinstance(t, NetworkTensor) and t.dtype is not DType.BOOL), None)
+        if any(t is None for t in given):
+            raise InputError(f"{op.name} needs a tensor, an array or a number as operand {given.index(None)}")
+        return tuple(self.value(t, beside) for t in given)
+
+    def value(self, operand: Operand, beside: DType | None = None) -> Value:
+        """The value of an operand. beside: the element type that numbers, and float64 arrays beside floats, take."""
+        if isinstance(operand, NetworkTensor):
+            if not self._sees(operand.network):
+                raise InputError(
+                    f"{operand!r} belongs to another network, {operand.network.name!r}, not to {self.name!r}"
+                )
+            return operand.value
+        try:
+            array = np.asarray(operand)
+            if beside is not None and (not isinstance(operand, np.ndarray) or array.dtype == np.float64):
+                if beside.is_float or array.dtype.kind not in "fc":
+                    array = array.astype(beside.numpy)
+            elif not isinstance(operand, (np.ndarray, np.generic)) and array.dtype == np.float64:
+                array = array.astype(np.float32)
+            return self.builder.shared_constant(array)
+        except (TypeError, ValueError) as e:
+            raise InputError(f"an operand should be a tensor, an array or a number, got {operand!r}: {e}") from None
+
+    def tensor_of(self, operand: Operand) -> NetworkTensor:
+        """An operand as a tensor; a constant of an array or a number."""
+        return operand if isinstance(operand, NetworkTensor) else self.wrap(self.value(operand))
+
+    def _sees(self, other: Network) -> bool:
+        return other is self or self._around is not None and self._around._sees(other)
+
+    def traced(self, name: str, function: Callable[..., Any], types: Sequence[TensorType]) -> tuple[Graph, list[Value]]:
+        """The graph that a function writes, and the values around it that it reads."""
+        inner = Network(f"{self.name}.{name}")
+        inner._around, inner.declarations = self, self.declarations
+        given = [inner.input(f"given{i}", t) for i, t in enumerate(types)]
+        self._inner = inner
+        try:
+            found = function(inner, *given)
+        finally:
+            self._inner = None
+        results = [inner.value(t) for t in (found if isinstance(found, (tuple, list)) else (found,))]
+        own = {v for n in inner.builder.nodes for v in n.outputs} | {*inner.builder.inputs, *inner.builder.constants}
+        read = dict.fromkeys(v for v in (*(v for n in inner.builder.nodes for v in n.inputs), *results) if v not in own)
+        # what is read from around keeps its identity only among the inputs
+        graph = inner.builder.finish((*inner.builder.inputs, *read), {f"result{i}": v for i, v in enumerate(results)})
+        return graph.replace(inputs=tuple(inner.builder.inputs)), list(read)
+
+    # --- editing
+
+    def replace(self, old: NetworkTensor, new: Operand) -> None:
+        """Gives `new` to all that reads `old`, outputs included, but for what `new` itself is computed from."""
+        to, source = self.value(new), self.value(old)
+        if to.type != source.type:
+            raise InputError(f"{old!r} cannot be replaced by {self.wrap(to)!r}, which has another type")
+        before = {n for _, n in self.builder.ancestors(to, ()) if n is not None}
+        renewed = {
+            n: Node(n.op, tuple(to if v is source else v for v in n.inputs), n.attrs, n.outputs, n.name)
+            for n in self.builder.nodes
+            if n not in before and source in n.inputs
+        }
+        nodes = [renewed.get(n, n) for n in self.builder.nodes]
+        self.builder.nodes = list(topological(nodes, self.builder.inputs))
+        self.builder.makers = {v: n for n in self.builder.nodes for v in n.outputs}
+        self._outputs = {name: to if v is source else v for name, v in self._outputs.items()}
+
+    def extract(self, inputs: Sequence[NetworkTensor | str], outputs: Sequence[NetworkTensor | str]) -> Network:
+        """The part of a network between tensors: `inputs` become its inputs, `outputs` its outputs, by their names."""
+        begin, end = (
+            {t if isinstance(t, str) else t.name: self.tensor(t) if isinstance(t, str) else t for t in given}
+            for given in (inputs, outputs)
+        )
+        cut = {self.value(t): Value(t.type, name) for name, t in begin.items()}
+        return _between(self, cut, {name: self.value(t) for name, t in end.items()})
+
+    # --- the program
+
+    def graph(self, outputs: Mapping[str, NetworkTensor] | None = None) -> Graph:
+        """The program of all that the outputs (default: those of the network) need; all inputs stay."""
+        found = self._outputs if outputs is None else {name: self.value(t) for name, t in outputs.items()}
+        if not found:
+            raise InputError(f"network {self.name!r} has no output; make one with output(tensor)")
+        return self.builder.finish(self.builder.inputs, found)
+
+    @classmethod
+    def from_graph(cls, graph: Graph) -> Network:
+        """A network of a program, to edit."""
+        net = cls(graph.name)
+        net.builder.inputs = list(graph.inputs)
+        net.builder.constants = dict(graph.constants)
+        for node in graph.nodes:
+            net.builder.write(node)
+        for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs)):
+            net._named[v.name] = v
+        net.declarations.sizes = {
+            s.name: dims.symbol(s.name, s.minimum, s.optimum, s.maximum)
+            for s in dims.symbols([v.type.shape for v in graph.inputs])
+        }
+        net._outputs = {v.name: v for v in graph.outputs}
+        return net
+
+    @classmethod
+    def from_onnx(cls, model: str | os.PathLike[str] | bytes | Any, shapes: Mapping[str, Any] | None = None) -> Network:
+        """A network of an ONNX model (a path, bytes or a ModelProto), to edit; errors are those of `pelton.build`."""
+        importers = import_module("pelton.importers")  # which is built on this room
+        return cls.from_graph(importers.load(model, shapes).graph)
+
+    def __repr__(self) -> str:
+        """The text of the program; without outputs, its inputs."""
+        if self._outputs:
+            return to_text(self.graph())
+        return f"network {self.name}({', '.join(map(repr, self.inputs))})"
+
+    # --- names and types
+
+    def name_of(self, tensor: NetworkTensor) -> str:
+        value = tensor.value
+        return self.builder.names.get(value, value.name)
+
+    def wrap(self, value: Value) -> NetworkTensor:
+        return NetworkTensor(self, value)
+
+    def _tensor(self, value: Value, name: str) -> NetworkTensor:
+        """A new tensor by a unique name."""
+        self._named.setdefault(name, value)
+        self.builder.names.setdefault(value, name)
+        return NetworkTensor(self, value)
+
+    def _unique(self, hint: str) -> str:
+        return unique(hint, self._named)
+
+
+def _between(net: Network, cut: Mapping[Value, Value], outputs: Mapping[str, Value]) -> Network:
+    """The nodes that compute `outputs` from the values in `cut`, which become inputs."""
+    needed, nodes = {cut.get(v, v) for v in outputs.values()}, []
+    for n in reversed(net.builder.nodes):
+        if any(v in needed and v not in cut for v in n.outputs):
+            nodes.append(Node(n.op, tuple(cut.get(v, v) for v in n.inputs), n.attrs, n.outputs, n.name))
+            needed.update(nodes[-1].inputs)
+    missing = [v.name for v in net.builder.inputs if v in needed and v not in cut]
+    if missing:
+        raise InputError(f"the outputs also depend on {', '.join(map(repr, missing))}; name these among the inputs")
+    builder = net.builder
+    part = Graph(
+        tuple(cut.values()),
+        {v: a for v, a in builder.constants.items() if v in needed},
+        tuple(reversed(nodes)),
+        tuple(cut.get(v, v) for v in outputs.values()),
+        net.name,
+    )
+    found = Network.from_graph(part)
+    for v in part.constants:
+        found.builder.names[v] = builder.names.get(v, v.name)
+    found._outputs = dict(zip(outputs, part.outputs))
+    return found
+
+
+def _from_front(axes: Any, rank: int) -> Any:
+    """Axes that may count from the end, counted from the front; ValueError for others."""
+    if isinstance(axes, (tuple, list)):
+        return tuple(_from_front(a, rank) for a in axes)
+    if not -rank <= axes < rank:
+        raise ValueError(f"needs an axis between {-rank} and {rank - 1}, got {axes}")
+    return axes % rank
