@@ -45,6 +45,8 @@ class Network(ControlFlow, Layers):
         self.name = name
         self.builder = Builder(name, folds=True)
         self.warnings: list[str] = []  # what whoever builds this network should know
+        # inputs that keep state from run to run: the output with their next values, and their first ones
+        self.states: dict[str, tuple[str, np.ndarray]] = {}
         self._outputs: dict[str, Value] = {}
         self._named: dict[str, Value] = {}
         self.declarations = Declarations()
