@@ -121,7 +121,9 @@ class Reading:
         """The same, numbers only."""
         found = self.integers(i, what)
         if any(isinstance(d, Dim) for d in found):
-            raise self.refuse(f"needs numbers as its {what}, got {list(found)}; give the inputs fixed sizes with shapes=")
+            raise self.refuse(
+                f"needs numbers as its {what}, got {list(found)}; give the inputs fixed sizes with shapes="
+            )
         return tuple(int(d) for d in found)
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:

@@ -221,4 +221,3 @@ def _zeros(spec: TensorSpec) -> np.ndarray:
     """What a variable begins with that nobody initializes: zeros, as its type stores them; one element, broadcast."""
     zero = 0 if spec.quantization is None else spec.quantization.zero[0]
     return np.broadcast_to(np.asarray(zero, type_of(spec, ()).dtype.numpy), spec.shape)
-

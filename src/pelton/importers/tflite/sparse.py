@@ -25,7 +25,12 @@ def densified(sparsity: Table, values: np.ndarray, shape: tuple[int, ...], file_
     count = math.prod(shape)
     if count > SPARSEST * file_size:
         raise ModelError(f"{where} has {count} elements with its zeros, which a file of {file_size} bytes is not for")
-    if sorted(order) != list(range(rank + blocks.size)) or len(axes) != order.size or (blocks < 0).any() or (blocks >= rank).any():
+    if (
+        sorted(order) != list(range(rank + blocks.size))
+        or len(axes) != order.size
+        or (blocks < 0).any()
+        or (blocks >= rank).any()
+    ):
         raise ModelError(f"{where} is sparse along {order.size} axes, which are not those of its shape {list(shape)}")
     position, coordinates = np.zeros(1, np.int64), dict[int, np.ndarray]()
     sizes: dict[int, int] = {}

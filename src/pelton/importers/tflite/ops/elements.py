@@ -222,5 +222,3 @@ def zeros_like(n: Reading) -> Given:
 @reads("COMPLEX_ABS", "REAL", "IMAG", "RFFT2D")
 def complex_numbers(n: Reading) -> Given:
     raise n.refuse("works on complex numbers, which is not supported")
-
-

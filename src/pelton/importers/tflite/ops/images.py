@@ -101,9 +101,7 @@ def convolution_of_volumes(n: Reading) -> Given:
     x, w = _image(n, 5), _weights(n, 1, (4, 3, 0, 1, 2))
     strides, dilations = n.strides(axes="dhw"), n.strides("dilation", axes="dhw")
     bias = bias_of(n, 2, 1, 4, w.shape[0])
-    y = n.net.convolution(
-        x, w, bias, stride=strides, padding=n.padding, dilation=dilations, groups=_groups(n, x, w)
-    )
+    y = n.net.convolution(x, w, bias, stride=strides, padding=n.padding, dilation=dilations, groups=_groups(n, x, w))
     return ChannelsFirst(n.activated(y))
 
 

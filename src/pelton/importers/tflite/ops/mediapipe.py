@@ -118,8 +118,10 @@ def landmarks_to_transform_matrix(n: Reading) -> Given:
     left, right = (int(v) for v in _options(n, "left_rotation_idx", "right_rotation_idx"))
     subset = n.custom_options.get("subset_idxs")
     count = points.shape[1] if points.rank == 3 and points.shape[2] == 3 else 0
-    if not isinstance(subset, list) or not subset or not all(
-        isinstance(i, int) and 0 <= i < count for i in (*subset, left, right)
+    if (
+        not isinstance(subset, list)
+        or not subset
+        or not all(isinstance(i, int) and 0 <= i < count for i in (*subset, left, right))
     ):
         raise n.refuse(f"needs points [1, count, 3] with those of its options, got {n.given(0).spec}")
     if min(scale_x, scale_y, width, height) <= 0:

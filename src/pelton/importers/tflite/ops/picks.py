@@ -69,7 +69,11 @@ def one_hot(n: Reading) -> Given:
 def dynamic_update_slice(n: Reading) -> Given:
     """x with another array at a place, which is moved inside where it reaches out."""
     x, update = n.moved(0, 1), n.moved(1, 0)
-    if not is_known(*x.shape, *update.shape) or x.rank != update.rank or any(u > d for u, d in zip(update.shape, x.shape)):
+    if (
+        not is_known(*x.shape, *update.shape)
+        or x.rank != update.rank
+        or any(u > d for u, d in zip(update.shape, x.shape))
+    ):
         raise n.refuse(f"cannot put {update!r} into {x!r}")
     net = n.net
     most = np.asarray([d - u for d, u in zip(x.shape, update.shape)], np.int64)

@@ -128,5 +128,3 @@ def sequence_lstm(n: Reading) -> Given:
 def _lstm_operands(net, x, w, r, bias, h, c) -> list:
     hidden = h.shape[2]
     return [x, w, r, bias, np.full(x.shape[1], x.shape[0], np.int32), h, c, np.zeros((1, 3 * hidden), np.float32)]
-
-

@@ -122,7 +122,9 @@ def pad(n: Reading) -> Given:
         mode, sizes = n.option("mode"), moved.shape
         if any(is_known(d) and max(p) > d - (mode == 0) for d, p in zip(sizes, ordered)):
             raise n.refuse(f"mirrors more elements of {moved!r} than there are: {ordered}")
-        return n.ordered(n.net.pad(moved, ordered, mode="reflect") if mode == 0 else _mirrored(n, moved, ordered), first)
+        return n.ordered(
+            n.net.pad(moved, ordered, mode="reflect") if mode == 0 else _mirrored(n, moved, ordered), first
+        )
     value = stored_zero(n) if n.op == "PAD" else n.given(2).raw() if n.moves(0) else n.input(2)
     return n.ordered(n.net.pad(moved, ordered, value), first)
 
@@ -219,8 +221,6 @@ def _cut(n: Reading, begin: Sequence[Size], end: Sequence[Size], steps: Sequence
         return n.ordered(moved, first)
     axes, starts, ends, by = zip(*cut)
     placed = tuple(to_first(x.rank).index(a) for a in axes) if first else axes
-    # a slice to the front, which ends before element 0, ends in front of all that count from the end
-    ends = tuple(e if s > 0 or e >= 0 else -x.shape[a] - 1 for a, e, s in zip(axes, ends, by))
     return n.ordered(n.net.slice(moved, starts=starts, ends=ends, axes=placed, steps=by), first)
 
 
@@ -228,9 +228,8 @@ def _cut(n: Reading, begin: Sequence[Size], end: Sequence[Size], steps: Sequence
 def reverse(n: Reading) -> Given:
     x = n.moved(0)
     axes = n.axes(n.known(1, "axes"), x.rank)
-    ends = tuple(-x.shape[a] - 1 for a in axes)
-    starts = tuple(x.shape[a] - 1 for a in axes)
-    return n.net.slice(x, starts=starts, ends=ends, axes=axes, steps=(-1,) * len(axes)) if axes else x
+    ends, starts = (-1,) * len(axes), tuple(x.shape[a] - 1 for a in axes)
+    return n.net.slice(x, starts=starts, ends=ends, axes=axes, steps=ends) if axes else x
 
 
 @reads("TILE")
@@ -276,5 +275,3 @@ def range_(n: Reading) -> Given:
     if delta.item() == 0 or not (abs(limit.item() - start.item()) / abs(delta.item()) <= MAX_FILLED):
         raise n.refuse(f"from {start.item()} to {limit.item()} by {delta.item()} has no end, or too many elements")
     return np.arange(start.item(), limit.item(), delta.item(), start.dtype)
-
-
