@@ -120,7 +120,7 @@ def root(data: memoryview, identifier: bytes, kind: str, schema: Mapping[str, Fi
 def parsed(text: str) -> dict[str, Fields]:
     """A schema of lines `Table: field type, field type = default, …`, the fields in the order of their numbers; `-`
     stands for one that is not read. Lines that begin with a space go on with the one before."""
-    found = {}
+    found: dict[str, Fields] = {}
     for line in filter(None, text.replace("\n ", " ").splitlines()):
         kind, _, rest = line.partition(":")
         fields = {}

@@ -77,8 +77,8 @@ class _ModelReader:
         if len({s.subgraph for s in signatures}) > 1 and not key:
             others = ", ".join(map(repr, keys[1:]))
             self.net.warnings.append(
-                f"{self.model.name} has several signatures, of which the first is read, {keys[0]!r}; for {others}, build"
-                " the network that pelton.importers.tflite.read(path, signature=…) gives"
+                f"{self.model.name} has several signatures, of which the first is read, {keys[0]!r}; for {others},"
+                " build the network that pelton.importers.tflite.read(path, signature=…) gives"
             )
         return next((s for s in signatures if s.key == key or not key), None)
 
@@ -210,7 +210,7 @@ class _ModelReader:
         if name not in self.current:
             known = self.initial.get(name)
             spec = known.spec if known is not None else spec
-            initial = known.elements() if known is not None else _zeros(spec)
+            initial = np.asarray(known.elements()) if known is not None else _zeros(spec)
             made = Held(self.net, spec, self.net.input(name, type_of(spec, initial.shape)))
             self.current[name] = made
             self.net.states[name] = (name + NEXT, initial)

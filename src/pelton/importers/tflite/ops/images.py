@@ -147,7 +147,7 @@ def deconvolution(
 
 @reads("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
 def pool(n: Reading) -> Given:
-    given = dict(stride=n.strides(), padding=n.padding)
+    given: dict[str, Any] = dict(stride=n.strides(), padding=n.padding)
     kernel = n.strides("filter")
     if n.op == "MAX_POOL_2D":
         moves = n.moves(0) and n.given(0).spec.dtype is not DType.I4 and n.option("activation") == 0
@@ -226,7 +226,7 @@ def batches(n: Reading) -> Given:
     y = net.transpose(y, (space, *order, *range(2 * space + 1, y.rank)))
     y = net.reshape(y, (batch, *(d * b for d, b in zip(x.shape[1 : space + 1], block)), *rest))
     cut = [slice(a, d - b) for d, (a, b) in zip(y.shape[1 : space + 1], pairs)]
-    return y[(slice(None), *cut)] if any(edges) else y
+    return n.net.index(y, (slice(None), *cut)) if any(edges) else y
 
 
 def stored_zero(n: Reading) -> np.ndarray:

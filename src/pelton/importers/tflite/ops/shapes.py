@@ -274,4 +274,4 @@ def range_(n: Reading) -> Given:
         raise n.refuse("needs a start, a limit and a delta that are numbers")
     if delta.item() == 0 or not (abs(limit.item() - start.item()) / abs(delta.item()) <= MAX_FILLED):
         raise n.refuse(f"from {start.item()} to {limit.item()} by {delta.item()} has no end, or too many elements")
-    return np.arange(start.item(), limit.item(), delta.item(), start.dtype)
+    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
