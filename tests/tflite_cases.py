@@ -11,6 +11,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tflite_models import ModelWriter
 
 RNG = np.random.default_rng(7)
+IMAGE = (2, 7, 6, 5)
+POOL = dict(stride_w=2, stride_h=1, filter_w=3, filter_h=2, activation=0)
 F, I32 = np.float32, np.int32
 
 
@@ -200,3 +202,11 @@ def blocks_of(x, b):
 def from_blocks(x, b):
     n, h, w, c = x.shape
     return x.reshape(n, h, w, b, b, c // b // b).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * b, w * b, c // b // b)
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def hard_swish(x):
+    return x * np.clip(x + 3, 0, 6) / 6

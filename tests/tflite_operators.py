@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from tflite_moves import picks, shapes
+from tflite_quantized import quantized
 from tflite_cases import (
+    IMAGE,
+    POOL,
+    hard_swish,
+    relu,
     F,
     Case,
-    Q,
     blocks_of,
     conv,
     depthwise,
@@ -22,9 +27,6 @@ from tflite_cases import (
     transposed,
     windows,
 )
-
-IMAGE = (2, 7, 6, 5)
-POOL = dict(stride_w=2, stride_h=1, filter_w=3, filter_h=2, activation=0)
 
 
 def positive(*shape):
@@ -127,11 +129,11 @@ UNARY = {
     "ELU": lambda x: np.where(x > 0, x, np.expm1(x)),
     "EXP": np.exp,
     "FLOOR": np.floor,
-    "HARD_SWISH": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "HARD_SWISH": hard_swish,
     "LOG": np.log,
     "LOGISTIC": sigmoid,
     "NEG": np.negative,
-    "RELU": lambda x: np.maximum(x, 0),
+    "RELU": relu,
     "RELU6": relu6,
     "RELU_N1_TO_1": lambda x: np.clip(x, -1, 1),
     "ROUND": np.round,
@@ -256,220 +258,6 @@ def reductions():
         ((3, 9), np.asarray(4, np.int32)),
         lambda x, k: (-np.sort(-x)[:, :k], np.argsort(-x, kind="stable")[:, :k].astype(np.int32)),
         outputs=("f32", "i32"),
-    )
-
-
-def shapes():
-    yield Case("RESHAPE", (IMAGE, ints(2, -1, 5)), lambda x, _: x.reshape(2, -1, 5))
-    yield Case(
-        "RESHAPE", (IMAGE,), lambda x: x.reshape(2, -1), "ReshapeOptions", dict(new_shape=[2, -1]), label="option"
-    )
-    yield Case("SQUEEZE", ((2, 1, 3, 1),), lambda x: x[:, 0], "SqueezeOptions", dict(axes=[-3]))
-    yield Case("SQUEEZE", ((2, 1, 3, 1),), lambda x: x[:, 0, :, 0], "SqueezeOptions", label="all")
-    yield Case("EXPAND_DIMS", ((2, 3), np.asarray(-2, np.int32)), lambda x, _: x[:, None])
-    yield Case("TRANSPOSE", (IMAGE, ints(3, 0, 2, 1)), lambda x, p: x.transpose(p))
-    for axis in (1, -1):
-        yield Case(
-            "CONCATENATION",
-            (IMAGE, normal(*IMAGE), IMAGE),
-            lambda *xs, axis=axis: np.concatenate(xs, axis),
-            "ConcatenationOptions",
-            dict(axis=axis),
-            label=str(axis),
-        )
-    axis = np.asarray(2, np.int32)
-    yield Case(
-        "SPLIT", (axis, IMAGE), lambda a, x: tuple(np.split(x, 3, 2)), "SplitOptions", dict(splits=3), ("f32",) * 3
-    )
-    yield Case(
-        "SPLIT_V",
-        (IMAGE, ints(1, -1), axis),
-        lambda x, *_: (x[:, :, :1], x[:, :, 1:]),
-        "SplitVOptions",
-        dict(splits=2),
-        ("f32",) * 2,
-    )
-    yield Case("PACK", ((3, 4), (3, 4)), lambda *xs: np.stack(xs, 1), "PackOptions", dict(count=2, axis=1))
-    yield Case(
-        "UNPACK", ((3, 2, 4),), lambda x: (x[:, 0], x[:, 1]), "UnpackOptions", dict(count=2, axis=1), ("f32",) * 2
-    )
-    edges = np.asarray([[0, 0], [1, 2], [0, 3], [0, 1]], np.int32)
-    yield Case("PAD", (IMAGE, edges), lambda x, e: np.pad(x, e))
-    yield Case("PADV2", (IMAGE, edges, np.asarray(2.5, F)), lambda x, e, v: np.pad(x, e, constant_values=v))
-    for mode, name in ((0, "reflect"), (1, "symmetric")):
-        yield Case(
-            "MIRROR_PAD",
-            (IMAGE, edges),
-            lambda x, e, name=name: np.pad(x, e, name),
-            "MirrorPadOptions",
-            dict(mode=mode),
-            label=name,
-        )
-    yield Case("SLICE", (IMAGE, ints(0, 1, 2, 0), ints(-1, 3, 2, 4)), lambda x, *_: x[:, 1:4, 2:4, :4])
-    masks = {"begin_mask": 1, "end_mask": 1, "shrink_axis_mask": 4}
-
-    def cut(begin, end, steps, masks, f, label):
-        return Case(
-            "STRIDED_SLICE",
-            (IMAGE, ints(*begin), ints(*end), ints(*steps)),
-            f,
-            "StridedSliceOptions",
-            masks,
-            label=label,
-        )
-
-    yield cut((0, -5, 3), (0, 6, 4), (1, 2, 1), masks, lambda x, *_: x[:, -5:6:2, 3], "shrunk")
-    yield cut((0, 5), (2, 1), (1, -2), {}, lambda x, *_: x[0:2, 5:1:-2], "backwards")
-    yield cut((0, 5), (2, 0), (1, -1), {"end_mask": 2}, lambda x, *_: x[0:2, 5::-1], "to the front")
-    yield cut(
-        (0, 0, 1),
-        (0, 0, 3),
-        (1, 1, 1),
-        {"ellipsis_mask": 1, "new_axis_mask": 2},
-        lambda x, *_: x[..., None, 1:3],
-        "ellipsis",
-    )
-    yield Case("REVERSE_V2", (IMAGE, ints(2)), lambda x, _: x[:, :, ::-1])
-    yield Case("TILE", ((2, 3), ints(2, 3)), np.tile)
-    yield Case("BROADCAST_TO", ((2, 1, 3), ints(2, 4, 3)), lambda x, s: np.broadcast_to(x, s), options=dict(version=2))
-    yield Case("SHAPE", (IMAGE,), lambda x: np.asarray(x.shape, np.int32), "ShapeOptions", dict(out_type=2), ("i32",))
-    yield Case("RANK", (IMAGE,), lambda x: np.asarray(4, np.int32), outputs=("i32",))
-
-
-def picks():
-    table = normal(7, 3)
-    rows = ints(4, 0, 6)
-    yield Case("GATHER", (IMAGE, ints(3, 1)), lambda x, i: np.take(x, i, 1), "GatherOptions", dict(axis=1))
-    batched = np.asarray([[3, 1], [0, 5]], np.int32)
-    yield Case(
-        "GATHER",
-        (IMAGE, batched),
-        lambda x, i: np.stack([np.take(a, j, 1) for a, j in zip(x, i)]),
-        "GatherOptions",
-        dict(axis=2, batch_dims=1),
-        label="batched",
-    )
-    yield Case(
-        "EMBEDDING_LOOKUP",
-        (
-            rows,
-            table,
-        ),
-        lambda i, t: t[i],
-        label="table",
-    )
-    places = np.asarray([[1, 2], [0, 5]], np.int32)
-    yield Case("GATHER_ND", (IMAGE, places), lambda x, i: x[i[:, 0], i[:, 1]] if x.shape[0] > 1 else x)
-    hot = (np.asarray(4, np.int32), np.asarray(2, F), np.asarray(-1, F))
-    yield Case(
-        "ONE_HOT",
-        (ints(1, 3, 9), *hot),
-        lambda i, d, a, b: np.where(i[:, None] == np.arange(4), a, b),
-        "OneHotOptions",
-        dict(axis=-1),
-    )
-
-    def put(x, u, at):
-        x = x.copy()
-        x[1:3, 2:4] = u
-        return x
-
-    yield Case("DYNAMIC_UPDATE_SLICE", ((3, 4), (2, 2), ints(1, 7)), put)
-
-
-def quantized():
-    x = Q((2, 6, 5, 8), "i8", 0.05, -7)
-    w = RNG_INTS(12, 3, 3, 8)
-    yield from _quantized_convolutions(x, w)
-    u = Q((2, 6, 5, 8), "u8", 0.05, 120)
-    out = Q((), "i8", 0.1, 5)
-    yield Case("ADD", (x, Q(x.shape, "i8", 0.03, 9)), np.add, "AddOptions", dict(activation=0), (out,), label="i8")
-    yield Case("MUL", (x, Q(x.shape, "i8", 0.03, 9)), np.multiply, "MulOptions", outputs=(out,), label="i8")
-    kind, options = "Pool2DOptions", dict(POOL, padding=1)
-    pool = lambda y: windows(y, (2, 3), (1, 2), padding=1)  # noqa: E731
-    yield Case(
-        "MAX_POOL_2D", (x,), lambda y: pool(y).max((-2, -1)), kind, options, (Q((), "i8", 0.05, -7),), label="i8"
-    )
-    yield Case(
-        "AVERAGE_POOL_2D", (u,), lambda y: pool(y).mean((-2, -1)), kind, options, (Q((), "u8", 0.05, 120),), label="u8"
-    )
-    yield Case("LOGISTIC", (x,), sigmoid, outputs=(Q((), "i8", 1 / 256, -128),), label="i8")
-    yield Case("HARD_SWISH", (x,), UNARY["HARD_SWISH"], outputs=(Q((), "i8", 0.04, -100),), label="i8")
-    yield Case("SOFTMAX", (x,), softmax, "SoftmaxOptions", dict(beta=1), (Q((), "i8", 1 / 256, -128),), label="i8")
-    means = dict(keep_dims=True)
-    yield Case(
-        "MEAN",
-        (x, ints(1, 2)),
-        lambda y, a: y.mean((1, 2), keepdims=True),
-        "ReducerOptions",
-        means,
-        (Q((), "i8", 0.02, 3),),
-        label="i8",
-    )
-    edges = np.asarray([[0, 0], [1, 2], [0, 3], [0, 0]], np.int32)
-    yield Case("PAD", (x, edges), lambda y, e: np.pad(y, e.astype(int)), outputs=(Q((), "i8", 0.05, -7),), label="i8")
-    yield Case("QUANTIZE", (x,), lambda y: y, outputs=(Q((), "u8", 0.07, 100),), label="i8 to u8")
-    yield Case("QUANTIZE", ((3, 5),), lambda y: y, outputs=(Q((), "i8", 0.03, 4),), label="f32")
-    yield Case("DEQUANTIZE", (u,), lambda y: y, label="u8")
-    weights = Q((), "i8", 0.02)
-    yield _fully_connected(weights)
-
-
-def RNG_INTS(*shape):
-    return np.clip(np.round(40 * normal(*shape)), -127, 127).astype(np.int8)
-
-
-class QuantizedLayer(Case):
-    """A layer whose weights and bias are quantized constants: (array, scale, axis)."""
-
-    def model(self, results):
-        from tflite_models import ModelWriter
-
-        w = ModelWriter()
-        x, (weights, scale, axis), (bias, unit) = self.inputs
-        given = [w.main.input(x.shape, x.dtype, scale=x.scale, zero=x.zero, name="x0")]
-        given.append(w.main.constant(weights, scale=scale, axis=axis))
-        given.append(w.main.constant(bias, scale=unit))
-        (of,) = self.outputs
-        output = w.main.output(results[0].shape, of.dtype, scale=of.scale, zero=of.zero)
-        w.main.op(self.op, given, [output], self.kind, **(self.options or {}))
-        return w.bytes()
-
-    def feeds(self):
-        return Case("", self.inputs[:1], None).feeds()
-
-    def results(self, feeds):
-        x, (weights, scale, axis), (bias, unit) = self.inputs
-        shape = [1] * weights.ndim
-        shape[axis] = np.size(scale)
-        y = self.expected(x.real(feeds[0]), weights * np.reshape(scale, shape), bias * np.asarray(unit, np.float64))
-        return [self.outputs[0].quantized(y)]
-
-
-def _quantized_convolutions(x, w):
-    scales = np.linspace(0.01, 0.03, 12).astype(F)
-    bias = np.round(300 * normal(12)).astype(np.int32)
-    options = dict(padding=0, stride_h=1, stride_w=1, activation=1)
-    out, relu = Q((), "i8", 0.2, -128), UNARY["RELU"]
-    layer = (x, (w, scales, 0), (bias, (x.scale * scales).astype(F)))
-    yield QuantizedLayer("CONV_2D", layer, conv(act=relu), "Conv2DOptions", options, (out,), label="i8 by channel")
-    deep = np.linspace(0.01, 0.03, 8).astype(F)
-    weights = RNG_INTS(1, 3, 3, 8)
-    layer = (x, (weights, deep, 3), (bias[:8], (x.scale * deep).astype(F)))
-    kind, options = "DepthwiseConv2DOptions", {**options, "multiplier": 1}
-    yield QuantizedLayer("DEPTHWISE_CONV_2D", layer, depthwise(act=relu), kind, options, (out,), label="i8 by channel")
-
-
-def _fully_connected(weights):
-    x = Q((3, 40), "i8", 0.05, -7)
-    layer = (
-        x,
-        (RNG_INTS(9, 40), np.asarray([0.02], F), 0),
-        (np.round(300 * normal(9)).astype(np.int32), F(0.05 * 0.02)),
-    )
-    expected = lambda a, w, b: a @ w.T + b  # noqa: E731
-    return QuantizedLayer(
-        "FULLY_CONNECTED", layer, expected, "FullyConnectedOptions", {}, (Q((), "i8", 0.3, 2),), label="i8"
     )
 
 

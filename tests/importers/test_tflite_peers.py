@@ -23,10 +23,13 @@ from tflite_models import ModelWriter  # noqa: E402
 from tflite_operators import CASES  # noqa: E402
 
 import pelton  # noqa: E402
+from pelton.importers import tflite  # noqa: E402
+from pelton.importers.network import imported  # noqa: E402
 from pelton.importers.tflite import flexbuffer  # noqa: E402
 from pelton.importers.tflite.file import opened  # noqa: E402
 from pelton.importers.tflite.flatbuffer import SCALARS  # noqa: E402
 from pelton.importers.tflite.schema import OPERATORS, SCHEMA  # noqa: E402
+from pelton.ir.evaluate import evaluate  # noqa: E402
 
 FOLDER = Path(os.environ.get("PELTON_TFLITE_MODELS", "build/importers/tflite"))
 MODELS = sorted(FOLDER.rglob("*.tflite"))
@@ -82,19 +85,31 @@ def test_cases_are_what_litert_gives(case):
 def drawn(detail, rng):
     shape, dtype = tuple(detail["shape"]), detail["dtype"]
     if np.dtype(dtype).kind == "f":
-        return (rng.random(shape) if len(shape) == 4 else rng.standard_normal(shape)).astype(dtype)
+        return (picture(shape, rng) if len(shape) == 4 else rng.standard_normal(shape)).astype(dtype)
     limits = np.iinfo(dtype)
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
-def assert_agrees(got, want):
-    """Floats differ by 1e-4 of the largest element at most, integers by one step on 99.9 % of the elements."""
+def picture(shape, rng):
+    """Something as smooth as a photograph, with a little noise, from 0 to 1: of noise alone, some outputs are what is
+    left of numbers a thousand times as large."""
+    batch, height, width, channels = shape
+    coarse = rng.random((batch, 6, 6, channels))
+    rows, columns = (np.linspace(0, 5, n)[:, None] - np.arange(6) for n in (height, width))
+    along, across = (np.maximum(1 - np.abs(t), 0) for t in (rows, columns))
+    return 0.95 * np.einsum("hi,wj,nijc->nhwc", along, across, coarse) + 0.05 * rng.random(shape)
+
+
+def assert_agrees(got, want, exact=None):
+    """Integers differ by one step on 99.9 % of the elements at most. Floats differ by 1e-4 of the largest element, or,
+    where LiteRT itself is off by that (exact: a function that gives what is right), are nearer to what is right."""
     assert got.shape == want.shape and got.dtype == want.dtype
-    if got.dtype.kind == "f":
-        assert np.abs(got - want).max() <= 1e-4 * max(np.abs(want).max(), 1e-30)
-    else:
+    if got.dtype.kind != "f":
         off = np.abs(got.astype(np.int64) - want.astype(np.int64))
         assert (off <= 1).mean() >= 0.999, np.bincount(off.reshape(-1))
+    elif np.abs(got - want).max() > 1e-4 * max(np.abs(want).max(), 1e-30):
+        right = want if exact is None else exact()
+        assert np.abs(got - right).max() < np.abs(want - right).max()
 
 
 def test_all_models_are_here():
@@ -117,16 +132,17 @@ def test_models_of_packages(path, tmp_path):
             continue
         compared += 1
         rng, states, after = np.random.default_rng(5), engine.initial_states(), engine.state_outputs
-        assigned = assigned_tensors(path)
+        assigned, names = assigned_tensors(path), [p.name for p in engine.inputs if p.name not in after]
         for _ in range(FRAMES if after else 1):
             feeds = [drawn(d, rng) for d in found.get_input_details()]
             want = outputs(found, feeds)
-            names = [p.name for p in engine.inputs if p.name not in after]
             got = engine.run({**dict(zip(names, feeds)), **states})
             states = {name: got.pop(output) for name, output in after.items()}
-            for g, w in zip(got.values(), want):
-                assert_agrees(g, w)
-            for name, state in states.items():
+            for name, w in zip(list(got), want):
+                given = dict(zip(names, feeds))
+                assert_agrees(got[name], w, lambda name=name, given=given: in_float64(path, given)[name])
+            # its reference kernels round twice, so that from layer to layer they are off from its own default ones
+            for name, state in states.items() if kernels is OpResolverType.AUTO else ():
                 assert_agrees(state, found.get_tensor(assigned[name]))
     assert compared or path.stem == "face_landmark_with_attention"
 
@@ -170,6 +186,11 @@ def run_part(main, operators, values):
     return dict(zip(made, outputs(interpreter(part.bytes(), OpResolverType.BUILTIN_REF), given))) if operators else {}
 
 
+def in_float64(path, given):
+    """What a model without state gives where nothing is rounded."""
+    return evaluate(imported(tflite.read(path)).graph, given, round=False)
+
+
 def assigned_tensors(path):
     """Variable → the tensor that is assigned to it."""
     main = opened(path).subgraph(0)
@@ -179,22 +200,23 @@ def assigned_tensors(path):
 
 def test_the_schema_is_that_of_the_package():
     """Fields, numbers and defaults of every table that is read, in what flatc made of schema.fbs."""
-    tflite = pytest.importorskip("tflite", reason="needs the package tflite")
-    folder = Path(tflite.__file__).parent
+    package = pytest.importorskip("tflite", reason="needs the package tflite")
+    folder = Path(package.__file__).parent
     names = dict(Quantization="QuantizationParameters", Sparsity="SparsityParameters", SparseAxis="DimensionMetadata")
-    types = {"bool": "Bool", "f32": "Float32"}
+    flags = {"bool": "Bool", "f32": "Float32", **{f"i{n}": f"Int{n}" for n in (8, 16, 32, 64)}}
+    flags |= {f"u{n}": f"Uint{n}" for n in (8, 16, 32, 64)}
     for kind, fields in SCHEMA.items():
-        text = (folder / f"{names.get(kind, kind)}.py").read_text()
+        text = (folder / f"{names.get(kind, kind)}.py").read_text().partition("(object):")[2]
+        getters = re.findall(r"    def \w+\(self(?:, j)?\):\n(?:        .*\n)+", text)
         for name, (number, of, default) in fields.items():
-            getters = re.findall(
-                rf"def (\w+)\(self(?:, j)?\):\n\s+o = .*Offset\({4 + 2 * number}\)\)(.*?)(?=\n    # )", text, re.S
-            )
-            assert getters, f"{kind}.{name}"
-            body = getters[0][1]
+            found = [g for g in getters if f"self._tab.Offset({4 + 2 * number})" in g]
+            assert found, f"{kind}.{name}"
+            element = of.strip("[]")
+            if element in SCALARS:
+                assert f"number_types.{flags[element]}Flags" in found[0], f"{kind}.{name}"
             if of in SCALARS:
-                flag = types.get(of) or {"i": "Int", "u": "Uint"}[of[0]] + of[1:]
-                assert f"{flag}Flags" in body, f"{kind}.{name}"
-                stated = re.findall(r"return ([-\w.]+)$", body.strip())[-1]
-                assert float({"False": 0, "True": 1}.get(stated, stated)) == default, f"{kind}.{name}"
-    codes = {k: v for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
+                stated = re.findall(r"return ([-.\w]+)\n", found[0])[-1]
+                number_of = {"False": 0, "True": 1, "o": 0}  # o: an enum that begins with 0
+                assert float(number_of.get(stated, stated)) == default, f"{kind}.{name}"
+    codes = {k: v for k, v in vars(package.BuiltinOperator).items() if isinstance(v, int)}
     assert {name: i for i, name in enumerate(OPERATORS)} == codes

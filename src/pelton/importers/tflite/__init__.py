@@ -7,12 +7,12 @@ from typing import Any
 
 from pelton.importers.network import register_network_format
 
-from .node import CUSTOM, READERS, Reading, reads
+from .node import CUSTOM, READERS, TFLiteReading, reads
 from .held import ChannelsFirst
-from .read import read
+from .load import read
 from .schema import IDENTIFIER
 
-__all__ = ["CUSTOM", "READERS", "ChannelsFirst", "Reading", "read", "reads"]
+__all__ = ["CUSTOM", "READERS", "ChannelsFirst", "TFLiteReading", "read", "reads"]
 
 
 def recognizes(source: Any) -> bool:

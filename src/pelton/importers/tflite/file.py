@@ -83,7 +83,7 @@ class SubgraphSpec:
 
 
 @dataclass(frozen=True)
-class Signature:
+class SignatureSpec:
     """Names of the inputs and outputs of a subgraph: tensor → name."""
 
     key: str
@@ -122,9 +122,9 @@ class ModelSpec:
         return found
 
     @cached_property
-    def signatures(self) -> tuple[Signature, ...]:
+    def signatures(self) -> tuple[SignatureSpec, ...]:
         return tuple(
-            Signature(
+            SignatureSpec(
                 t.get("key"),
                 t.get("subgraph"),
                 *({m.get("tensor"): m.get("name") for m in t.get(side)} for side in ("inputs", "outputs")),

@@ -21,7 +21,7 @@ from .held import ChannelsFirst, Held, parameters, to_first
 from .schema import ACTIVATIONS, DTYPES, PADDINGS, TYPE_NAMES
 
 Given = NetworkTensor | np.ndarray | ChannelsFirst | Held
-NodeReader = Callable[["Reading"], Given | tuple[Given, ...] | None]
+NodeReader = Callable[["TFLiteReading"], Given | tuple[Given, ...] | None]
 
 # ("", builtin operator) or ("custom", custom operator) → what writes its layers
 READERS: dict[tuple[str, str], NodeReader] = {}
@@ -43,7 +43,7 @@ def reads(*operators: str, domain: str = "") -> Callable[[NodeReader], NodeReade
     return declare
 
 
-class Scope(Protocol):
+class ModelScope(Protocol):
     """What readers of control flow and of variables need of the model."""
 
     def inline(self, subgraph: int, given: Sequence[Held]) -> list[Held]:
@@ -60,11 +60,11 @@ class Scope(Protocol):
 
 
 @dataclass
-class Reading:
+class TFLiteReading:
     """An operator with its inputs, and what its reader needs to translate it."""
 
     net: Network
-    scope: Scope
+    scope: ModelScope
     node: OperatorSpec
     held: tuple[Held | None, ...]
     outputs: tuple[TensorSpec, ...]

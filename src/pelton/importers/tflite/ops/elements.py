@@ -10,7 +10,7 @@ from pelton.ir.types import F32
 from pelton.network import NetworkTensor
 
 from ..held import QUANTIZED
-from ..node import Given, Reading, reads
+from ..node import Given, TFLiteReading, reads
 
 UNARY = {
     "ABS": "abs",
@@ -53,33 +53,33 @@ ACTIVATED = ("ADD", "SUB", "MUL", "DIV")
 
 
 @reads(*UNARY)
-def unary(n: Reading) -> Given:
+def unary(n: TFLiteReading) -> Given:
     x, first = n.either(0)
     return n.ordered(getattr(n.net, UNARY[n.op])(x), first)
 
 
 @reads(*BINARY)
-def binary(n: Reading) -> Given:
+def binary(n: TFLiteReading) -> Given:
     (a, b), first = n.together(0, 1)
     y = getattr(n.net, BINARY[n.op])(a, b)
     return n.ordered(n.activated(y) if n.op in ACTIVATED else y, first)
 
 
 @reads("NOT_EQUAL")
-def not_equal(n: Reading) -> Given:
+def not_equal(n: TFLiteReading) -> Given:
     (a, b), first = n.together(0, 1)
     return n.ordered(n.net.logical_not(n.net.equal(a, b)), first)
 
 
 @reads("SQUARED_DIFFERENCE")
-def squared_difference(n: Reading) -> Given:
+def squared_difference(n: TFLiteReading) -> Given:
     (a, b), first = n.together(0, 1)
     d = n.net.sub(a, b)
     return n.ordered(n.net.mul(d, d), first)
 
 
 @reads("FLOOR_DIV")
-def floor_div(n: Reading) -> Given:
+def floor_div(n: TFLiteReading) -> Given:
     (a, b), first = n.together(0, 1)
     if a.dtype.is_float:
         return n.ordered(n.net.floor(n.net.div(a, b)), first)
@@ -88,12 +88,12 @@ def floor_div(n: Reading) -> Given:
 
 
 @reads("ATAN2")
-def atan2(n: Reading) -> Given:
+def atan2(n: TFLiteReading) -> Given:
     (y, x), first = n.together(0, 1)
     return n.ordered(atan2_of(n, y, x), first)
 
 
-def atan2_of(n: Reading, y: NetworkTensor, x: NetworkTensor) -> NetworkTensor:
+def atan2_of(n: TFLiteReading, y: NetworkTensor, x: NetworkTensor) -> NetworkTensor:
     """The angle of the point (x, y), in (−π, π]; 0 for (0, 0)."""
     net, zero = n.net, np.zeros((), np.float32)
     up = net.where(net.less(y, zero), np.float32(-1), np.float32(1))
@@ -104,7 +104,7 @@ def atan2_of(n: Reading, y: NetworkTensor, x: NetworkTensor) -> NetworkTensor:
 
 
 @reads("ADD_N")
-def add_n(n: Reading) -> Given:
+def add_n(n: TFLiteReading) -> Given:
     terms, first = n.together(*range(n.count))
     total = terms[0]
     for term in terms[1:]:
@@ -113,38 +113,38 @@ def add_n(n: Reading) -> Given:
 
 
 @reads("SQUARE")
-def square(n: Reading) -> Given:
+def square(n: TFLiteReading) -> Given:
     x, first = n.either(0)
     return n.ordered(n.net.mul(x, x), first)
 
 
 @reads("RSQRT")
-def rsqrt(n: Reading) -> Given:
+def rsqrt(n: TFLiteReading) -> Given:
     x, first = n.either(0)
     return n.ordered(n.net.div(np.float32(1), n.net.sqrt(x)), first)
 
 
 @reads("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
-def clipped(n: Reading) -> Given:
+def clipped(n: TFLiteReading) -> Given:
     low, high = {"RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[n.op]
     x, first = n.either(0)
     return n.ordered(n.net.clip(x, low, high), first)
 
 
 @reads("LEAKY_RELU")
-def leaky_relu(n: Reading) -> Given:
+def leaky_relu(n: TFLiteReading) -> Given:
     x, first = n.either(0)
     return n.ordered(n.net.leaky_relu(x, alpha=n.option("alpha")), first)
 
 
 @reads("ELU")
-def elu(n: Reading) -> Given:
+def elu(n: TFLiteReading) -> Given:
     x, first = n.either(0)
     return n.ordered(n.net.elu(x, alpha=1.0), first)
 
 
 @reads("GELU")
-def gelu(n: Reading) -> Given:
+def gelu(n: TFLiteReading) -> Given:
     x, first = n.either(0)
     return n.ordered(n.net.gelu_tanh(x) if n.option("approximate") else n.net.gelu(x), first)
 
@@ -153,7 +153,7 @@ def gelu(n: Reading) -> Given:
 
 
 @reads("CAST")
-def cast(n: Reading) -> Given:
+def cast(n: TFLiteReading) -> Given:
     x = n.given(0)
     to = n.outputs[0].dtype
     if to is None:
@@ -163,14 +163,14 @@ def cast(n: Reading) -> Given:
 
 
 @reads("QUANTIZE")
-def quantize(n: Reading) -> Given:
+def quantize(n: TFLiteReading) -> Given:
     """Numbers, or integers of other parameters, as the output is stored."""
     x, first = n.either(0)
     return n.ordered(x, first)
 
 
 @reads("DEQUANTIZE")
-def dequantize(n: Reading) -> Given:
+def dequantize(n: TFLiteReading) -> Given:
     """Numbers of integers, or of f16."""
     x, first = n.either(0)
     if n.given(0).spec.dtype in QUANTIZED and not n.given(0).is_quantized:
@@ -179,13 +179,13 @@ def dequantize(n: Reading) -> Given:
 
 
 @reads("DENSIFY")
-def densify(n: Reading) -> Given:
+def densify(n: TFLiteReading) -> Given:
     """What is sparse has its zeros as soon as it is read."""
     return n.given(0)
 
 
 @reads("FAKE_QUANT")
-def fake_quant(n: Reading) -> Given:
+def fake_quant(n: TFLiteReading) -> Given:
     """Numbers rounded to those that some bits between a minimum and a maximum stand for, zero among them."""
     low, high, bits = n.option("min"), n.option("max"), n.option("bits")
     first_step, last_step = int(bool(n.option("narrow_range"))), (1 << bits) - 1
@@ -203,7 +203,7 @@ def fake_quant(n: Reading) -> Given:
 
 
 @reads("SELECT", "SELECT_V2")
-def select(n: Reading) -> Given:
+def select(n: TFLiteReading) -> Given:
     condition = n.given(0)
     if n.op == "SELECT" and condition.rank == 1 and n.given(1).rank > 1:  # one condition for each row
         rows = n.net.reshape(condition.raw(), (*condition.shape, *[1] * (n.given(1).rank - 1)))
@@ -213,12 +213,12 @@ def select(n: Reading) -> Given:
 
 
 @reads("ZEROS_LIKE")
-def zeros_like(n: Reading) -> Given:
+def zeros_like(n: TFLiteReading) -> Given:
     x = n.given(0).raw()
     zero = np.zeros((), x.dtype.numpy)
     return n.net.expand(zero, x.shape)
 
 
 @reads("COMPLEX_ABS", "REAL", "IMAG", "RFFT2D")
-def complex_numbers(n: Reading) -> Given:
+def complex_numbers(n: TFLiteReading) -> Given:
     raise n.refuse("works on complex numbers, which is not supported")

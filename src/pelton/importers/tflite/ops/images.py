@@ -12,10 +12,10 @@ from pelton.ir.types import DType
 from pelton.network import NetworkTensor
 
 from ..held import ChannelsFirst
-from ..node import Given, Reading, reads
+from ..node import Given, TFLiteReading, reads
 
 
-def bias_of(n: Reading, i: int, weight: int, axis: int, outputs: Any) -> Any:
+def bias_of(n: TFLiteReading, i: int, weight: int, axis: int, outputs: Any) -> Any:
     """A bias; one of integers is in units of the scales of the image and the weights, unless it says its own."""
     if not n.has(i):
         return np.zeros(outputs, np.float32)
@@ -38,14 +38,14 @@ def bias_of(n: Reading, i: int, weight: int, axis: int, outputs: Any) -> Any:
     return n.net.dequantize(elements, unit.reshape(()) if unit.size == 1 else unit, axis=0)
 
 
-def _image(n: Reading, rank: int) -> NetworkTensor:
+def _image(n: TFLiteReading, rank: int) -> NetworkTensor:
     x = n.given(0)
     if x.rank != rank:
         raise n.refuse(f"needs an input of {rank} axes, got {x.spec}")
     return n.image(0)
 
 
-def _weights(n: Reading, i: int, perm: Sequence[int]) -> NetworkTensor:
+def _weights(n: TFLiteReading, i: int, perm: Sequence[int]) -> NetworkTensor:
     w = n.given(i)
     if w.rank != len(perm):
         raise n.refuse(f"needs weights of {len(perm)} axes, got {w.spec}")
@@ -53,7 +53,7 @@ def _weights(n: Reading, i: int, perm: Sequence[int]) -> NetworkTensor:
 
 
 @reads("CONV_2D")
-def convolution(n: Reading) -> Given:
+def convolution(n: TFLiteReading) -> Given:
     """Filters are [outputs, height, width, channels of a group]."""
     x, w = _image(n, 4), _weights(n, 1, (0, 3, 1, 2))
     groups = _groups(n, x, w)
@@ -69,7 +69,7 @@ def convolution(n: Reading) -> Given:
     return ChannelsFirst(n.activated(y))
 
 
-def _groups(n: Reading, x: NetworkTensor, w: NetworkTensor) -> int:
+def _groups(n: TFLiteReading, x: NetworkTensor, w: NetworkTensor) -> int:
     channels, each = x.shape[1], w.shape[1]
     if not is_known(channels, each) or each == 0 or channels % each:
         raise n.refuse(f"has filters of {each} channels for an image of {channels}")
@@ -77,7 +77,7 @@ def _groups(n: Reading, x: NetworkTensor, w: NetworkTensor) -> int:
 
 
 @reads("DEPTHWISE_CONV_2D")
-def depthwise(n: Reading) -> Given:
+def depthwise(n: TFLiteReading) -> Given:
     """Filters are [1, height, width, outputs], of which each channel has as many as the multiplier says."""
     x, w = _image(n, 4), _weights(n, 1, (3, 0, 1, 2))
     channels, outputs = x.shape[1], w.shape[0]
@@ -96,7 +96,7 @@ def depthwise(n: Reading) -> Given:
 
 
 @reads("CONV_3D")
-def convolution_of_volumes(n: Reading) -> Given:
+def convolution_of_volumes(n: TFLiteReading) -> Given:
     """Filters are [depth, height, width, channels, outputs]."""
     x, w = _image(n, 5), _weights(n, 1, (4, 3, 0, 1, 2))
     strides, dilations = n.strides(axes="dhw"), n.strides("dilation", axes="dhw")
@@ -106,7 +106,7 @@ def convolution_of_volumes(n: Reading) -> Given:
 
 
 @reads("TRANSPOSE_CONV")
-def transposed_convolution(n: Reading) -> Given:
+def transposed_convolution(n: TFLiteReading) -> Given:
     """Inputs are the shape of the output, filters [outputs, height, width, channels], the image, and a bias."""
     shape, strides = n.known(0, "shape"), n.strides()
     image, w = n.given(2), _weights(n, 1, (3, 0, 1, 2))
@@ -122,7 +122,7 @@ def transposed_convolution(n: Reading) -> Given:
 
 
 def deconvolution(
-    n: Reading,
+    n: TFLiteReading,
     x: NetworkTensor,
     w: NetworkTensor,
     bias: Any,
@@ -146,7 +146,7 @@ def deconvolution(
 
 
 @reads("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
-def pool(n: Reading) -> Given:
+def pool(n: TFLiteReading) -> Given:
     given: dict[str, Any] = dict(stride=n.strides(), padding=n.padding)
     kernel = n.strides("filter")
     if n.op == "MAX_POOL_2D":
@@ -164,7 +164,7 @@ def pool(n: Reading) -> Given:
 
 
 @reads("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
-def resize(n: Reading) -> Given:
+def resize(n: TFLiteReading) -> Given:
     size, linear = n.known(1, "size"), n.op == "RESIZE_BILINEAR"
     if len(size) != 2 or any(d < 1 for d in size):
         raise n.refuse(f"needs a height and a width, got {list(size)}")
@@ -187,7 +187,7 @@ def resize(n: Reading) -> Given:
 
 
 @reads("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
-def blocks(n: Reading) -> Given:
+def blocks(n: TFLiteReading) -> Given:
     block, x = n.option("block"), n.moved(0, first=True)
     if block < 1:
         raise n.refuse(f"needs a block of 1 and more, got {block}")
@@ -197,14 +197,14 @@ def blocks(n: Reading) -> Given:
 
 
 @reads("LOCAL_RESPONSE_NORMALIZATION")
-def local_response_normalization(n: Reading) -> Given:
+def local_response_normalization(n: TFLiteReading) -> Given:
     radius, bias, alpha, beta = (n.option(k) for k in ("radius", "bias", "alpha", "beta"))
     size = 2 * radius + 1  # ONNX divides alpha by it, TFLite does not
     return ChannelsFirst(n.net.lrn(_image(n, 4), size=size, alpha=alpha * size, beta=beta, bias=bias))
 
 
 @reads("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
-def batches(n: Reading) -> Given:
+def batches(n: TFLiteReading) -> Given:
     """Blocks of space as elements of the batch, as dilated convolutions were once written, and back."""
     net, x = n.net, n.moved(0)
     block, edges = n.known(1, "block"), n.known(2, "edges")
@@ -229,7 +229,7 @@ def batches(n: Reading) -> Given:
     return n.net.index(y, (slice(None), *cut)) if any(edges) else y
 
 
-def stored_zero(n: Reading) -> np.ndarray:
+def stored_zero(n: TFLiteReading) -> np.ndarray:
     """The element that stands for 0, of the type of what `moved` gives."""
     x = n.given(0)
     if not n.moves(0) or not x.is_quantized:

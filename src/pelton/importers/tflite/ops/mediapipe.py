@@ -11,14 +11,14 @@ from pelton.ir.types import I64
 from pelton.network import NetworkTensor
 
 from ..held import ChannelsFirst
-from ..node import CUSTOM, Given, Reading, reads
+from ..node import CUSTOM, Given, TFLiteReading, reads
 from ..schema import PADDINGS
 from .elements import atan2_of
 from .images import deconvolution
 
 
 @reads("Convolution2DTransposeBias", domain=CUSTOM)
-def transposed_convolution_with_bias(n: Reading) -> Given:
+def transposed_convolution_with_bias(n: TFLiteReading) -> Given:
     """The image, filters [outputs, height, width, channels] and a bias; options are TfLiteTransposeConvParams, which
     begins with a padding (1: SAME, 2: VALID), a stride along the width and one along the height."""
     if len(n.node.custom_options) < 12:
@@ -37,12 +37,12 @@ def transposed_convolution_with_bias(n: Reading) -> Given:
     return ChannelsFirst(deconvolution(n, x, w, n.input(2), strides, [p // 2 for p in pads], sizes))
 
 
-def _second_version(n: Reading) -> None:
+def _second_version(n: TFLiteReading) -> None:
     if n.node.version != 2:
         raise n.refuse(f"of version {n.node.version} is not supported, of version 2 it is")
 
 
-def _options(n: Reading, *names: str) -> list[float]:
+def _options(n: TFLiteReading, *names: str) -> list[float]:
     found = [n.custom_options.get(name) for name in names]
     if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in found):
         raise n.refuse(f"needs numbers as its options {', '.join(names)}, got {found}")
@@ -50,7 +50,7 @@ def _options(n: Reading, *names: str) -> list[float]:
 
 
 @reads("TransformLandmarks", domain=CUSTOM)
-def transform_landmarks(n: Reading) -> Given:
+def transform_landmarks(n: TFLiteReading) -> Given:
     """Points [1, count, 2 or 3] by the first two rows of a matrix [1, 4, 4], as if z were 0; z itself stays."""
     _second_version(n)
     points, net = n.input(0), n.net
@@ -64,7 +64,7 @@ def transform_landmarks(n: Reading) -> Given:
 
 
 @reads("TransformTensorBilinear", domain=CUSTOM)
-def transform_tensor_bilinear(n: Reading) -> Given:
+def transform_tensor_bilinear(n: TFLiteReading) -> Given:
     """An image [1, height, width, channels] sampled, with two weights along each axis, where the first two rows of a
     matrix [1, 4, 4] map the centres of the output's elements; 0 outside of the image."""
     _second_version(n)
@@ -98,17 +98,17 @@ def transform_tensor_bilinear(n: Reading) -> Given:
     return ChannelsFirst(net.reshape(found, (1, channels, out_height, out_width)))
 
 
-def _between(n: Reading, x: NetworkTensor, last: int) -> NetworkTensor:
+def _between(n: TFLiteReading, x: NetworkTensor, last: int) -> NetworkTensor:
     net = n.net
     return net.logical_and(net.greater_equal(x, np.float32(0)), net.less_equal(x, np.float32(last)))
 
 
-def _share(n: Reading, part: NetworkTensor, second: int) -> NetworkTensor:
+def _share(n: TFLiteReading, part: NetworkTensor, second: int) -> NetworkTensor:
     return part if second else n.net.sub(np.float32(1), part)
 
 
 @reads("Landmarks2TransformMatrix", domain=CUSTOM)
-def landmarks_to_transform_matrix(n: Reading) -> Given:
+def landmarks_to_transform_matrix(n: TFLiteReading) -> Given:
     """The matrix [1, 4, 4] that maps pixels of a crop to the rotated rectangle around a subset of points [1, count, 3],
     in which the line between two of them has the target angle."""
     _second_version(n)

@@ -7,11 +7,11 @@ import numpy as np
 from pelton.ir.dims import is_known
 from pelton.ir.types import I64
 
-from ..node import Given, Reading, reads
+from ..node import Given, TFLiteReading, reads
 
 
 @reads("GATHER")
-def gather(n: Reading) -> Given:
+def gather(n: TFLiteReading) -> Given:
     x, indices, batch = n.moved(0), n.given(1).raw(), n.option("batch_dims")
     axis = n.axis(n.option("axis"), x.rank)
     batch = batch + indices.rank if batch < 0 else batch
@@ -35,18 +35,18 @@ def gather(n: Reading) -> Given:
 
 
 @reads("EMBEDDING_LOOKUP")
-def embedding_lookup(n: Reading) -> Given:
+def embedding_lookup(n: TFLiteReading) -> Given:
     table = n.given(1)
     return n.net.gather(table.real(), n.given(0).raw(), axis=0)
 
 
 @reads("GATHER_ND")
-def gather_nd(n: Reading) -> Given:
+def gather_nd(n: TFLiteReading) -> Given:
     return n.net.gather_nd(n.moved(0), n.net.cast(n.given(1).raw(), to=I64))
 
 
 @reads("SCATTER_ND")
-def scatter_nd(n: Reading) -> Given:
+def scatter_nd(n: TFLiteReading) -> Given:
     """Sums of the updates at their places, zeros elsewhere."""
     indices, updates, shape = n.given(0).raw(), n.given(1).raw(), n.known(2, "shape")
     zeros = n.net.expand(np.zeros((), updates.dtype.numpy), shape)
@@ -54,7 +54,7 @@ def scatter_nd(n: Reading) -> Given:
 
 
 @reads("ONE_HOT")
-def one_hot(n: Reading) -> Given:
+def one_hot(n: TFLiteReading) -> Given:
     indices, (depth, *_) = n.given(0).raw(), n.known(1, "depth")
     on, off = (n.net.reshape(n.given(i).raw(), ()) for i in (2, 3))
     axis = n.option("axis")
@@ -66,7 +66,7 @@ def one_hot(n: Reading) -> Given:
 
 
 @reads("DYNAMIC_UPDATE_SLICE")
-def dynamic_update_slice(n: Reading) -> Given:
+def dynamic_update_slice(n: TFLiteReading) -> Given:
     """x with another array at a place, which is moved inside where it reaches out."""
     x, update = n.moved(0, 1), n.moved(1, 0)
     if (

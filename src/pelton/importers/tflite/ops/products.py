@@ -7,12 +7,12 @@ import numpy as np
 
 from pelton.ir.dims import is_known
 
-from ..node import Given, Reading, reads
+from ..node import Given, TFLiteReading, reads
 from .images import bias_of
 
 
 @reads("FULLY_CONNECTED")
-def fully_connected(n: Reading) -> Given:
+def fully_connected(n: TFLiteReading) -> Given:
     """x · weightsᵀ + bias with weights [outputs, inputs]; x is flattened unless the model keeps its axes."""
     if n.option("weights_format"):
         raise n.refuse("has weights in a shuffled format, which is not supported; convert the model anew")
@@ -30,7 +30,7 @@ def fully_connected(n: Reading) -> Given:
 
 
 @reads("BATCH_MATMUL")
-def batch_matmul(n: Reading) -> Given:
+def batch_matmul(n: TFLiteReading) -> Given:
     net, factors = n.net, []
     for i, option in enumerate(("adj_x", "adj_y")):
         x = n.given(i)
@@ -40,7 +40,7 @@ def batch_matmul(n: Reading) -> Given:
 
 
 @reads("SOFTMAX")
-def softmax(n: Reading) -> Given:
+def softmax(n: TFLiteReading) -> Given:
     x, first = n.either(0)
     beta = n.option("beta")
     x = x if beta == 1 else n.net.mul(x, np.float32(beta))
@@ -48,13 +48,13 @@ def softmax(n: Reading) -> Given:
 
 
 @reads("LOG_SOFTMAX")
-def log_softmax(n: Reading) -> Given:
+def log_softmax(n: TFLiteReading) -> Given:
     x, first = n.either(0)
     return n.ordered(n.net.log_softmax(x, axis=1 if first else -1), first)
 
 
 @reads("L2_NORMALIZATION")
-def l2_normalization(n: Reading) -> Given:
+def l2_normalization(n: TFLiteReading) -> Given:
     """x / √max(Σ x², 10⁻⁶) along channels."""
     x, first = n.either(0)
     squares = n.net.reduce_sum(n.net.mul(x, x), axes=(1 if first else x.rank - 1,), keepdims=True)
@@ -62,14 +62,14 @@ def l2_normalization(n: Reading) -> Given:
 
 
 @reads("CUMSUM")
-def cumsum(n: Reading) -> Given:
+def cumsum(n: TFLiteReading) -> Given:
     x, axis = n.input(0), n.known(1, "axis")
     at = n.axis(axis[0], x.rank) if len(axis) == 1 else n.axis(x.rank, x.rank)
     return n.net.cumsum(x, axis=at, exclusive=bool(n.option("exclusive")), reverse=bool(n.option("reverse")))
 
 
 @reads("SVDF")
-def svdf(n: Reading) -> Given:
+def svdf(n: TFLiteReading) -> Given:
     """A layer of filters of some rank over time: inputs x [batch, inputs], features [filters, inputs], filters over
     time [filters, steps], a bias or none, and the state [batch, steps · filters]."""
     net, rank = n.net, n.option("rank")
@@ -88,7 +88,7 @@ def svdf(n: Reading) -> Given:
 
 
 @reads("UNIDIRECTIONAL_SEQUENCE_LSTM")
-def sequence_lstm(n: Reading) -> Given:
+def sequence_lstm(n: TFLiteReading) -> Given:
     """An LSTM over [batch, time, inputs] (or time first) with weights of the gates input, forget, cell and output.
 
     Peepholes, projections, normalizations of gates and coupled gates are refused.

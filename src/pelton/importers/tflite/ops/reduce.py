@@ -7,7 +7,7 @@ import numpy as np
 from pelton.ir.types import DType
 
 from ..held import to_first
-from ..node import Given, Reading, reads
+from ..node import Given, TFLiteReading, reads
 
 REDUCTIONS = {
     "MEAN": "reduce_mean",
@@ -19,7 +19,7 @@ REDUCTIONS = {
 
 
 @reads(*REDUCTIONS, "REDUCE_ANY", "REDUCE_ALL")
-def reduction(n: Reading) -> Given:
+def reduction(n: TFLiteReading) -> Given:
     x, keeps = n.given(0), bool(n.option("keep_dims"))
     axes = n.axes(n.known(1, "axes"), x.rank)
     first = n.prefers_first(0)
@@ -32,18 +32,18 @@ def reduction(n: Reading) -> Given:
     return _reduced(n, axes, keeps, False)
 
 
-def _reduced(n: Reading, axes: tuple[int, ...], keeps: bool, first: bool):
+def _reduced(n: TFLiteReading, axes: tuple[int, ...], keeps: bool, first: bool):
     net, x = n.net, n.given(0).real(first)
     attrs = dict(axes=axes, keepdims=keeps)
     if n.op in REDUCTIONS:
         return getattr(net, REDUCTIONS[n.op])(x, **attrs) if axes else x
-    ones = net.cast(x, to=DType.I32)
-    found = (net.reduce_max if n.op == "REDUCE_ANY" else net.reduce_min)(ones, **attrs) if axes else ones
+    found, reduce = net.cast(x, to=DType.I32), net.reduce_max if n.op == "REDUCE_ANY" else net.reduce_min
+    found = reduce(found, **attrs) if axes else found
     return net.greater(found, np.int32(0))
 
 
 @reads("ARG_MAX", "ARG_MIN")
-def extreme(n: Reading) -> Given:
+def extreme(n: TFLiteReading) -> Given:
     x, axis = n.given(0).raw(), n.known(1, "axis")
     if len(axis) != 1:
         raise n.refuse(f"needs one axis, got {list(axis)}")
@@ -52,7 +52,7 @@ def extreme(n: Reading) -> Given:
 
 
 @reads("TOPK_V2")
-def top_k(n: Reading) -> tuple[Given, ...]:
+def top_k(n: TFLiteReading) -> tuple[Given, ...]:
     x, k = n.moved(0), n.known(1, "count")
     if len(k) != 1:
         raise n.refuse(f"needs one count, got {list(k)}")

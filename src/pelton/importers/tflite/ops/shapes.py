@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +13,14 @@ from pelton.ir.types import I32
 from pelton.network import NetworkTensor
 
 from ..held import to_first
-from ..node import Given, Reading, reads
+from ..node import Given, TFLiteReading, reads
 from .images import stored_zero
 
 MAX_FILLED = 1 << 20  # elements of generated constants
 
 
 @reads("RESHAPE")
-def reshape(n: Reading) -> Given:
+def reshape(n: TFLiteReading) -> Given:
     shape: Sequence[Size]
     if n.has(1) and n.given(1).rank == 1:
         shape = n.integers(1, "shape")
@@ -29,7 +30,7 @@ def reshape(n: Reading) -> Given:
 
 
 @reads("SQUEEZE")
-def squeeze(n: Reading) -> Given:
+def squeeze(n: TFLiteReading) -> Given:
     x = n.moved(0)
     axes = n.axes(map(int, n.option("axes")), x.rank)
     axes = axes or tuple(i for i, d in enumerate(x.shape) if is_known(d) and d == 1)
@@ -39,13 +40,13 @@ def squeeze(n: Reading) -> Given:
 
 
 @reads("EXPAND_DIMS")
-def expand_dims(n: Reading) -> Given:
+def expand_dims(n: TFLiteReading) -> Given:
     x, (axis, *_) = n.moved(0), n.known(1, "axis")
     return n.net.unsqueeze(x, n.axis(axis, x.rank + 1))
 
 
 @reads("TRANSPOSE")
-def transpose(n: Reading) -> Given:
+def transpose(n: TFLiteReading) -> Given:
     x, perm = n.given(0), n.known(1, "order")
     if sorted(p % x.rank if x.rank else p for p in perm) != list(range(x.rank)):
         raise n.refuse(f"needs an order of the {x.rank} axes of {x.spec}, got {list(perm)}")
@@ -57,19 +58,20 @@ def transpose(n: Reading) -> Given:
 
 
 @reads("CONCATENATION")
-def concatenation(n: Reading) -> Given:
+def concatenation(n: TFLiteReading) -> Given:
     if not n.count:
         raise n.refuse("needs inputs")
     rank = n.given(0).rank
     axis, every = n.axis(n.option("axis"), rank), range(n.count)
     first = n.prefers_first(*every)
     parts = [n.moved(i, *every, first=first) for i in every]
-    joined = n.net.concat(parts, axis=to_first(rank).index(axis) if first else axis) if n.count > 1 else parts[0]
+    placed = to_first(rank).index(axis) if first else axis
+    joined = n.net.concat(parts, axis=placed) if n.count > 1 else parts[0]
     return n.ordered(n.activated(joined), first)
 
 
 @reads("SPLIT", "SPLIT_V")
-def split(n: Reading) -> tuple[Given, ...]:
+def split(n: TFLiteReading) -> tuple[Given, ...]:
     x = n.given(0 if n.op == "SPLIT_V" else 1)
     (axis, *_) = n.known(2 if n.op == "SPLIT_V" else 0, "axis")
     axis = n.axis(axis, x.rank)
@@ -93,7 +95,7 @@ def split(n: Reading) -> tuple[Given, ...]:
 
 
 @reads("PACK")
-def pack(n: Reading) -> Given:
+def pack(n: TFLiteReading) -> Given:
     every = range(n.count)
     parts = [n.moved(i, *every) for i in every]
     axis = n.axis(n.option("axis"), n.given(0).rank + 1)
@@ -101,7 +103,7 @@ def pack(n: Reading) -> Given:
 
 
 @reads("UNPACK")
-def unpack(n: Reading) -> tuple[Given, ...]:
+def unpack(n: TFLiteReading) -> tuple[Given, ...]:
     x = n.moved(0)
     axis = n.axis(n.option("axis"), x.rank)
     if x.shape[axis] != len(n.outputs):
@@ -110,7 +112,7 @@ def unpack(n: Reading) -> tuple[Given, ...]:
 
 
 @reads("PAD", "PADV2", "MIRROR_PAD")
-def pad(n: Reading) -> Given:
+def pad(n: TFLiteReading) -> Given:
     x, edges = n.given(0), n.known(1, "padding")
     pairs = list(zip(edges[::2], edges[1::2]))
     if len(edges) != 2 * x.rank or any(e < 0 for e in edges):
@@ -125,11 +127,14 @@ def pad(n: Reading) -> Given:
         return n.ordered(
             n.net.pad(moved, ordered, mode="reflect") if mode == 0 else _mirrored(n, moved, ordered), first
         )
-    value = stored_zero(n) if n.op == "PAD" else n.given(2).raw() if n.moves(0) else n.input(2)
+    if n.op == "PAD":
+        value: Any = stored_zero(n)
+    else:
+        value = n.given(2).raw() if n.moves(0) else n.input(2)
     return n.ordered(n.net.pad(moved, ordered, value), first)
 
 
-def _mirrored(n: Reading, x: NetworkTensor, pairs: Sequence[tuple[int, int]]) -> NetworkTensor:
+def _mirrored(n: TFLiteReading, x: NetworkTensor, pairs: Sequence[tuple[int, int]]) -> NetworkTensor:
     """x with its edges repeated in reverse, the outermost elements among them."""
     for axis, (before, after) in enumerate(pairs):
         size = x.shape[axis]
@@ -142,7 +147,7 @@ def _mirrored(n: Reading, x: NetworkTensor, pairs: Sequence[tuple[int, int]]) ->
 
 
 @reads("SLICE")
-def slice_(n: Reading) -> Given:
+def slice_(n: TFLiteReading) -> Given:
     x, begin, sizes = n.given(0), n.integers(1, "begin"), n.integers(2, "size")
     if not len(begin) == len(sizes) == x.rank:
         raise n.refuse(f"needs a begin and a size for {x.rank} axes, got {list(begin)} and {list(sizes)}")
@@ -151,7 +156,7 @@ def slice_(n: Reading) -> Given:
 
 
 @reads("STRIDED_SLICE")
-def strided_slice(n: Reading) -> Given:
+def strided_slice(n: TFLiteReading) -> Given:
     """x[begin:end:step, …], with bits of masks for ends that are left out, … and new or single axes."""
     x = n.given(0)
     begin, end, steps = n.integers(1, "begin"), n.integers(2, "end"), n.known(3, "steps")
@@ -199,17 +204,17 @@ def _range(
     begin: Size, end: Size, step: int, size: Size, from_edge: bool, to_edge: bool, offset: bool
 ) -> tuple[Size, Size, int]:
     """(start, end, step) with ends as Python has them; None is a place that `slice` of programs knows."""
+    last = begin + end if offset else end
     if is_known(size, begin, end):
-        last = begin + end if offset else end
         return tuple(slice(None if from_edge else begin, None if to_edge else last, step).indices(size))  # type: ignore
     start = 0 if from_edge else _at(begin, size)
-    stop = size if to_edge else _at(begin + end if offset else end, size)
+    stop = size if to_edge else _at(last, size)
     if step != 1:
         raise ValueError(f"steps of {step} along an axis of dynamic size, {size}; give numbers with shapes=")
     return start, stop, step
 
 
-def _cut(n: Reading, begin: Sequence[Size], end: Sequence[Size], steps: Sequence[int]) -> Given:
+def _cut(n: TFLiteReading, begin: Sequence[Size], end: Sequence[Size], steps: Sequence[int]) -> Given:
     """x cut along all axes, in the order that it has."""
     x, first = n.given(0), n.prefers_first(0)
     for d, b, e, s in zip(x.shape, begin, end, steps):
@@ -225,7 +230,7 @@ def _cut(n: Reading, begin: Sequence[Size], end: Sequence[Size], steps: Sequence
 
 
 @reads("REVERSE_V2")
-def reverse(n: Reading) -> Given:
+def reverse(n: TFLiteReading) -> Given:
     x = n.moved(0)
     axes = n.axes(n.known(1, "axes"), x.rank)
     ends, starts = (-1,) * len(axes), tuple(x.shape[a] - 1 for a in axes)
@@ -233,7 +238,7 @@ def reverse(n: Reading) -> Given:
 
 
 @reads("TILE")
-def tile(n: Reading) -> Given:
+def tile(n: TFLiteReading) -> Given:
     x, repeats = n.moved(0), n.known(1, "repeats")
     if len(repeats) != x.rank or any(r < 1 for r in repeats):
         raise n.refuse(f"needs a count of 1 and more for each of {x.rank} axes, got {list(repeats)}")
@@ -241,7 +246,7 @@ def tile(n: Reading) -> Given:
 
 
 @reads("BROADCAST_TO")
-def broadcast_to(n: Reading) -> Given:
+def broadcast_to(n: TFLiteReading) -> Given:
     return n.net.expand(n.moved(0), n.integers(1, "shape"))
 
 
@@ -249,17 +254,17 @@ def broadcast_to(n: Reading) -> Given:
 
 
 @reads("SHAPE")
-def shape(n: Reading) -> Given:
+def shape(n: TFLiteReading) -> Given:
     return n.sizes(n.given(0).shape, n.dtype(n.option("out_type")) if n.option("out_type") else I32)
 
 
 @reads("RANK")
-def rank(n: Reading) -> Given:
+def rank(n: TFLiteReading) -> Given:
     return np.asarray(n.given(0).rank, np.int32)
 
 
 @reads("FILL")
-def fill(n: Reading) -> Given:
+def fill(n: TFLiteReading) -> Given:
     sizes, value = n.integers(0, "shape"), n.moved(1)
     few = is_known(*sizes) and 0 <= math.prod(sizes) <= MAX_FILLED
     if few and value.array is not None and value.rank == 0:
@@ -268,7 +273,7 @@ def fill(n: Reading) -> Given:
 
 
 @reads("RANGE")
-def range_(n: Reading) -> Given:
+def range_(n: TFLiteReading) -> Given:
     start, limit, delta = (n.constant(i, what) for i, what in enumerate(("start", "limit", "delta")))
     if not start.size == limit.size == delta.size == 1 or not is_known(start.item(), limit.item(), delta.item()):
         raise n.refuse("needs a start, a limit and a delta that are numbers")

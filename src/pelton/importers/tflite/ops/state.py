@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..held import Held
-from ..node import Given, Reading, reads
+from ..node import Given, TFLiteReading, reads
 
 
 @reads("VAR_HANDLE")
-def var_handle(n: Reading) -> Given:
+def var_handle(n: TFLiteReading) -> Given:
     container, name = n.option("container") or "", n.option("shared_name") or ""
     full = f"{container}/{name}" if container else name
     if not full:
@@ -18,33 +18,33 @@ def var_handle(n: Reading) -> Given:
 
 
 @reads("READ_VARIABLE")
-def read_variable(n: Reading) -> Given:
+def read_variable(n: TFLiteReading) -> Given:
     return n.scope.read_variable(_variable(n), n.outputs[0])
 
 
 @reads("ASSIGN_VARIABLE")
-def assign_variable(n: Reading) -> None:
+def assign_variable(n: TFLiteReading) -> None:
     n.scope.assign_variable(_variable(n), n.given(1))
 
 
-def _variable(n: Reading) -> str:
+def _variable(n: TFLiteReading) -> str:
     if not n.given(0).variable:
         raise n.refuse("needs a handle of a variable as its first input")
     return n.given(0).variable
 
 
 @reads("CALL_ONCE")
-def call_once(n: Reading) -> None:
+def call_once(n: TFLiteReading) -> None:
     n.scope.initialize(n.option("subgraph"))
 
 
 @reads("CALL")
-def call(n: Reading) -> tuple[Given, ...]:
+def call(n: TFLiteReading) -> tuple[Given, ...]:
     return tuple(n.scope.inline(n.option("subgraph"), [n.given(i) for i in range(n.count)]))
 
 
 @reads("IF")
-def if_(n: Reading) -> tuple[Given, ...]:
+def if_(n: TFLiteReading) -> tuple[Given, ...]:
     """One of two subgraphs. Where the data decides, both are computed, and what they give is selected: branches have no
     effects but on variables, which are refused then."""
     condition = n.given(0)
@@ -64,5 +64,5 @@ def if_(n: Reading) -> tuple[Given, ...]:
 
 
 @reads("WHILE")
-def while_(n: Reading) -> tuple[Given, ...]:
+def while_(n: TFLiteReading) -> tuple[Given, ...]:
     raise n.refuse("is a loop, which is not supported; convert the model with its loops unrolled")

@@ -16,9 +16,9 @@ from pelton.ir.graph import unique
 from pelton.network import Network
 
 from . import ops  # noqa: F401  (declares the readers)
-from .file import ModelSpec, OperatorSpec, Signature, SubgraphSpec, TensorSpec, opened
+from .file import ModelSpec, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec, opened
 from .held import Held
-from .node import CUSTOM, READERS, Reading, type_of
+from .node import CUSTOM, READERS, TFLiteReading, type_of
 
 DEEPEST = 16  # subgraphs within subgraphs
 MOST = 1 << 17  # operators, those of subgraphs counted as often as they are called
@@ -38,7 +38,7 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None, signature: str 
 
 
 class _ModelReader:
-    """The state of reading one model; what `Scope` asks for."""
+    """The state of reading one model; what `ModelScope` asks for."""
 
     def __init__(self, model: ModelSpec):
         self.model = model
@@ -51,9 +51,9 @@ class _ModelReader:
         self.branches = 0  # that are computed whether they are taken or not
 
     def read(self, shapes: Mapping[str, Shape], key: str) -> Network:
-        found = self._signature(key)
-        subgraph = self.model.subgraph(found.subgraph if found else 0)
-        names = self._names(subgraph, subgraph.inputs, found.inputs if found else {})
+        found = self._signature(key) or SignatureSpec("", 0, {}, {})
+        subgraph = self.model.subgraph(found.subgraph)
+        names = self._names(subgraph, subgraph.inputs, found.inputs)
         for name in shapes:
             if name not in names.values():
                 raise InputError(
@@ -62,14 +62,14 @@ class _ModelReader:
                 )
         given = [self._input(names[i], subgraph.tensors[i], shapes) for i in subgraph.inputs]
         results = self._subgraph(subgraph, given)
-        out = self._names(subgraph, subgraph.outputs, found.outputs if found else {})
+        out = self._names(subgraph, subgraph.outputs, found.outputs)
         for i, held in dict(zip(subgraph.outputs, results)).items():
             self.net.output(held.raw(), out[i])
         for name, (output, _) in self.net.states.items():
             self.net.output(self.current[name].raw(), output)
         return self.net
 
-    def _signature(self, key: str) -> Signature | None:
+    def _signature(self, key: str) -> SignatureSpec | None:
         signatures = self.model.signatures
         keys = [s.key for s in signatures]
         if key and key not in keys:
@@ -171,10 +171,11 @@ class _ModelReader:
             raise ModelError(f"there is no reader for the {'custom ' * node.custom}operator {node.name}")
         held = tuple(None if i < 0 else self._tensor(subgraph, values, i) for i in node.inputs)
         outputs = tuple(subgraph.tensors[i] for i in node.outputs if i >= 0)
-        n = Reading(self.net, self, node, held, outputs, where)
+        n = TFLiteReading(self.net, self, node, held, outputs, where)
         with self.net.scope(outputs[0].name if outputs else node.name):
             given = reader(n)
-            results = given if isinstance(given, tuple) else () if given is None else (given,)
+            results = () if given is None else given
+            results = results if isinstance(results, tuple) else (results,)
             if len(results) < len(outputs):
                 raise ModelError(f"{node.name} gives {len(results)} tensors, the file has {len(outputs)}")
             return {i: n.finished(r, s) for i, r, s in zip((i for i in node.outputs if i >= 0), results, outputs)}
