@@ -58,6 +58,17 @@ def test_variables_are_ports_that_begin_as_the_model_says(initial):
         states = {name: found[output] for name, output in engine.state_outputs.items()}
 
 
+def test_absurd_sizes_of_variables_cost_nothing():
+    w = ModelWriter()
+    handle, y = w.main.tensor((), "resource"), w.main.output((1 << 30, 1 << 30), name="y")
+    w.main.op("VAR_HANDLE", [], [handle], "VarHandleOptions", shared_name="v")
+    w.main.op("READ_VARIABLE", [handle], [y])
+    found = imported(read(w.bytes()))
+    assert found.info.states == {"v": ("v.next", 0.0)} and found.graph.inputs[0].type.size == 1 << 60
+    with pytest.raises(pelton.Error, match="memory"):
+        pelton.build(w.bytes(), level=0, threads=1)
+
+
 def branches(condition_of, assigns=False):
     w = ModelWriter()
     x = w.main.input((3,), name="x")
