@@ -12,6 +12,7 @@ from .errors import BuildError, Cancelled, EngineError, Error, InputError, Model
 if TYPE_CHECKING:
     from .network import Network, NetworkTensor
     from .options import Options
+    from .plugins import Plugin, register
     from .runtime import Context, Engine, load
     from .runtime.tune import tune
     from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
@@ -32,15 +33,19 @@ __all__ = [
     "NetworkTensor",
     "Options",
     "OrtValue",
+    "Plugin",
     "RunOptions",
     "SessionOptions",
     "build",
     "load",
+    "register",
     "tune",
 ]
 
 # Imported on first use: a program that runs engines never imports the compiler.
 _HOMES = {
+    "Plugin": "plugins",
+    "register": "plugins",
     "Options": "options",
     "Network": "network",
     "NetworkTensor": "network",

@@ -133,6 +133,8 @@ class Network(ControlFlow, Layers):
         try:
             for key in {"axis", "axes"} & attrs.keys() if op.kind != "nested" else ():
                 attrs[key] = _from_front(attrs[key], values[0].type.rank)
+            if op.configure is not None:
+                values += tuple(map(self.builder.constant, op.configure(*(v.type for v in values), **attrs)))
             hints = chain([label], (f"{label}.{i}" for i in range(1, 64)))
             made = self.builder.emit(op, values, attrs, names=hints, node_name=label)
         except Undecided as e:

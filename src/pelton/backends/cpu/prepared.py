@@ -45,7 +45,8 @@ class CpuReady:
     ):
         self.plan, self.functions, self.values, self.resolved, self.arena = plan, functions, values, resolved, arena
         self.scratch, self.threads, self.available = scratch, threads, available
-        self.host = plan.host_steps(self.plain, values) if plan.host and values else plan.host
+        hosted = plan.host_steps(self.plain, values) if plan.host and values else plan.host
+        self.host = {i: step.own() for i, step in hosted.items()}
         # buffers outside of the arena, the constants and the ports
         self.detached = {**plan.texts, **plan.tables, **plan.computed_buffers(resolved)}
         self.ports = (ctypes.c_void_p * (len(resolved.inputs) + len(resolved.outputs)))()
