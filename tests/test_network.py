@@ -1,11 +1,14 @@
 """Networks written layer by layer: what they compute, their types and names, control flow, edits, refusals."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import pelton
 from pelton.importers.network import imported
 from pelton.ir.evaluate import evaluate
+from pelton.network import stubs
 
 RNG = np.random.default_rng(0)
 
@@ -232,6 +235,11 @@ def test_unknown_operators_name_similar_ones():
     with pytest.raises(TypeError, match="no elements yet"):
         bool(net.input("x", (1,)))
     assert {"relu", "convolution", "linear"} <= set(dir(net))
+
+
+def test_the_stubs_are_current():
+    """`make operators` writes them."""
+    assert stubs.page() == Path(stubs.__file__).with_name("operators.pyi").read_text()
 
 
 def test_a_second_file_is_refused_where_there_is_one(tmp_path):

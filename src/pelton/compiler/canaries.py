@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import mmap
 import os
 import signal
@@ -117,6 +118,7 @@ def _run(address: int, kernel: Kernel, pointers: Sequence[int], backwards: bool)
     child = os.fork()
     if not child:
         try:
+            faulthandler.disable()  # a crash is an answer here, not a report
             function, tiles = FUNCTION(address), int(kernel.tiles)
             if backwards:
                 for tile in range(tiles)[::-1]:
