@@ -37,32 +37,34 @@ def KERNEL(a):
 '''
 
 
-class ScaledRowSums(pelton.Plugin):
-    """scale · the sums of the rows of a matrix."""
+def scaled_row_sums():
+    @pelton.register
+    class ScaledRowSums(pelton.Plugin):
+        """scale · the sums of the rows of a matrix."""
 
-    scale: float = 1.0
-    kernels = (
-        TritonKernel(
-            SOURCE,
-            lambda inputs, outputs, BLOCK: inputs[0].shape[0],
-            tactics=({"BLOCK": 16, "WARPS": 2}, {"BLOCK": 64}),
-            strided=True,
-            dynamic=True,
-        ),
-    )
+        scale: float = 1.0
+        kernels = (
+            TritonKernel(
+                SOURCE,
+                lambda inputs, outputs, BLOCK: inputs[0].shape[0],
+                tactics=({"BLOCK": 16, "WARPS": 2}, {"BLOCK": 64}),
+                strided=True,
+                dynamic=True,
+            ),
+        )
 
-    def infer(self, x):
-        if x.rank != 2:
-            raise ValueError("needs a matrix")
-        return x.with_shape(x.shape[:1])
+        def infer(self, x):
+            if x.rank != 2:
+                raise ValueError("needs a matrix")
+            return x.with_shape(x.shape[:1])
 
-    def reference(self, x):
-        return x.sum(1) * self.scale
+        def reference(self, x):
+            return x.sum(1) * self.scale
 
 
 @pytest.mark.parametrize("shape", [(5, 19), (3, 130), (1, 1)])
 def test_against_the_reference(shape):
-    pelton.register(ScaledRowSums)
+    scaled_row_sums()
     declare_kernels()
     graph = program(("y", "scaled_row_sums", "x", dict(scale=-1.5)), x=f"f32{list(shape)}")
     arrays = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
@@ -70,7 +72,7 @@ def test_against_the_reference(shape):
 
 
 def test_an_engine_for_gpus_has_the_kernel(tmp_path):
-    pelton.register(ScaledRowSums)
+    scaled_row_sums()
     net = pelton.Network()
     x = net.input("x", "f32[n, 33]")
     net.output(net.scaled_row_sums(net.relu(x), scale=2.0), "y")
