@@ -206,6 +206,8 @@ NOT_THERE = {
     "lrn-1": "it takes the batch for channels",
     "lstm-2": "it ignores direction, activations and clip",
     "lstm-3": "it ignores input_forget",
+    "lstm-4": "it rounds no states",
+    "lstm-5": "it rounds no states",
     "gru-2": "it ignores direction, activations and clip",
     "rnn-1": "it knows two activations",
     "rnn-2": "it knows two activations",

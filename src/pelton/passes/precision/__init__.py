@@ -19,7 +19,9 @@ PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
 
 
 def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Products of quantized operands in integers, and bytes from one to the next."""
+    """Products of quantized operands in integers, also of the inputs of layers whose states are rounded to bytes, and
+    bytes from one to the next."""
+    graph = decompose(graph, lambda _, node: not (node.op.recurrent and node.attrs.get("round_state")), report)
     return rewrite(graph, rules("integers", "quantized_moves"), report)
 
 
