@@ -27,8 +27,8 @@ enum : idx { MR = 1, UV = 2, BB = 4, SPLIT = 1 };
 enum : idx { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV };
 // Weights of a block: of a byte, pairs of old units for every column, and scales before them.
 enum : idx { BLOCK = BYTES ? (H + 1) / 2 * 2 * NV * VL + 4 * NV * VL : H * NV * VL };
-// ROUND: products read each row of the states as DynamicQuantizeLinear rounds it: one i16 for each, or a copy in f32, of
-// which each part has its own.
+// ROUND: products read each row of the states as DynamicQuantizeLinear rounds it: one i16 for each, or a copy in f32,
+// of which each part has its own.
 enum : idx { COPY = ROUND && !BYTES ? BB * HP : 0, FEW = ROUND ? 1 : 2 };
 #define BBS ((BATCH + BB - 1) / BB)
 #define PHASES (1 + TIME)
