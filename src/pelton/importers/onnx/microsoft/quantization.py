@@ -258,9 +258,9 @@ def qattention(n: Reading) -> tuple[Binding, ...]:
 
 @reads("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
-    """An LSTM with weights in integers, which lie turned around. X is rounded to bytes over all of it, the state each
-    row of the batch by itself: what comes of a row then depends on no other. ONNX Runtime rounds states over the rows
-    that a thread has, which are the same for a batch of one."""
+    """An LSTM with weights in integers, which lie turned around. X is rounded to bytes over all of it, the state of each
+    step over each row of the batch by itself. ONNX Runtime rounds states over the rows that a thread has: the same for
+    a batch of one, but with others what comes of a row depends on the states of other rows, and on the threads."""
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     node.op_type, node.domain = "LSTM", ""
@@ -281,7 +281,7 @@ def _dequantize_gates(n: Reading, i: int, scale: int) -> Value:
     """Weights [direction, column, gate · unit], whose scale and zero point are one per direction or one per gate and
     unit, as [direction, gate · unit, column]: they stay bytes as a matrix of all directions, which products read."""
     w, factor, zero = n.input(i), n.input(scale), n.optional(scale + 1)
-    per = (w.type.shape[0],), (w.type.shape[0], w.type.shape[-1])
+    per = w.type.shape[:1], w.type.shape[::2]
     if w.type.rank != 3 or any(v is not None and v.type.shape not in per for v in (factor, zero)):
         raise n.refuse(
             "DynamicQuantizeLSTM needs weights of rank 3, a scale and a zero point for each direction or column, got"
@@ -290,8 +290,8 @@ def _dequantize_gates(n: Reading, i: int, scale: int) -> Value:
     directions, inner, width = w.type.shape
 
     def by_row(v: Value) -> Value:
-        each = n.reshape(v, (directions, v.type.size // directions))
-        return n.reshape(n.expand(each, (directions, width)), (directions * width,))
+        each = n.expand(n.reshape(v, (*v.type.shape, 1)[:2]), (directions, width))
+        return n.reshape(each, (directions * width,))
 
     rows = n.reshape(n.transpose(w, (0, 2, 1)), (directions * width, inner))
     rows = dequantize(n, rows, by_row(n.cast(factor, F32)), None if zero is None else by_row(zero), 0)
