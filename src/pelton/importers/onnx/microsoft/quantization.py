@@ -258,9 +258,9 @@ def qattention(n: Reading) -> tuple[Binding, ...]:
 
 @reads("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
-    """An LSTM with weights in integers, which lie turned around. X is rounded to bytes over all of it, the state of each
-    step over each row of the batch by itself. ONNX Runtime rounds states over the rows that a thread has: the same for
-    a batch of one, but with others what comes of a row depends on the states of other rows, and on the threads."""
+    """An LSTM with weights in integers, which lie turned around. X is rounded to bytes over all of it, the state of
+    each step over each row of the batch by itself. ONNX Runtime rounds states over the rows that a thread has: the same
+    for a batch of one, but with others what comes of a row depends on the states of other rows, and on the threads."""
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     node.op_type, node.domain = "LSTM", ""
