@@ -186,9 +186,10 @@ class Operators:
     def lstm_steps(self, gates: Operand, r: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, direction: str = 'forward', clip: float = 0.0, input_forget: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
         """lstm, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (i,
         o, f, c)]; sigmoid and tanh."""
-    def matmul(self, a: Operand, b: Operand, *, accumulate: Any = None, to: Any = None, name: str = "") -> NetworkTensor:
-        """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n], summed in the type `accumulate`, converted to the
-        type `to`."""
+    def matmul(self, a: Operand, b: Operand, *, accumulate: Any = None, to: Any = None, a_zero: int = 0, b_zero: int = 0, name: str = "") -> NetworkTensor:
+        """C[…, m, n] = Σₖ (A[…, m, k] − a_zero) · (B[…, k, n] − b_zero), summed in the type
+        `accumulate`, converted to the type `to`. Only sums of integers that name their type have zero
+        points; these are numbers of the operands' types."""
     def max_pool_places(self, x: Operand, *, kernel: Any, strides: Any, pads: Any, dilations: Any, ceil_mode: bool = False, column_major: bool = False, name: str = "") -> NetworkTensor:
         """The index into the elements of X of the largest element of each window (the first of
         equals)."""
