@@ -25,6 +25,11 @@ def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     return rewrite(graph, rules("integers", "quantized_moves"), report)
 
 
+def computed_in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """The same for products of which neither operand is constant."""
+    return rewrite(graph, rules("computed_integers"), report)
+
+
 def in_bytes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Weights of these products as i8, where some exceed it."""
     return rewrite(graph, rules("narrow_weights"), report)
@@ -72,6 +77,7 @@ def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 # Before all other rules, which then see f32 and sums of integers.
 FIRST: tuple[tuple[str, PrecisionPass], ...] = (
     ("integers", in_integers),
+    ("computed", computed_in_integers),
     ("bytes", in_bytes),
     ("float8", in_float8),
     ("quantized", quantized_in_f32),
