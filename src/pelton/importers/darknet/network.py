@@ -1,0 +1,123 @@
+"""Networks of Darknet, layer by layer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pelton.errors import InputError, ModelAbsent, ModelError, near
+from pelton.importers.imported import Range, Shape, parse_shape
+from pelton.importers.registry import ModelFiles
+from pelton.network import Network, NetworkTensor
+
+from . import detection, joins, layers, recurrent  # noqa: F401  (register their readers)
+from .cfg import MAX_NUMBER, Section, parse
+from .reading import READERS, LayerReader, LayerReading, check_size
+from .weights import RandomWeights, Weights, WeightsFile
+
+INPUT = "data"
+RECURRENT = ("rnn", "crnn", "gru", "lstm")
+HEADS = ("region", "yolo", "detection")
+
+
+def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
+    """A configuration (a path, or its bytes) as a network; weights are those of a `.weights` file.
+
+    Its input is `data`, f32[batch, channels, height, width], or f32[batch, inputs] where there is no picture; in
+    networks with recurrent layers f32[steps, batch, …]. Its outputs are what region, yolo and detection layers give,
+    else what the last layer does, by their names: `yolo_16` is a yolo layer with 16 layers before it. Tensors of these
+    names are what layers give, activation included.
+    """
+    model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
+    path, data = _contents(model)
+    options, sections, warnings = parse(data, path)
+    net = Network(os.path.splitext(os.path.basename(path))[0])
+    net.warnings += warnings
+    given = weights or _beside(model)
+    taken: Weights = RandomWeights() if given is None else WeightsFile(given)
+    if given is None:
+        net.warnings.append(f"{path} has no weights beside it, and none were given: they are random")
+    reading = _begin(net, options, sections, taken, shapes)
+    for s in sections:
+        reading.section = s
+        with net.scope(s.label):
+            try:
+                reading.x = _reader(s)(reading)
+            except InputError as e:
+                raise s.refuse(str(e)) from None
+        check_size(s, reading.x)
+        reading.made.append(reading.x)
+        net.alias(reading.x, s.label)
+    taken.finish()
+    found = [s for s in sections if s.name in HEADS] or sections[-1:]
+    for s in found:
+        net.output(_by_steps(reading, reading.made[s.index]), s.label)
+    return net
+
+
+def _reader(s: Section) -> LayerReader:
+    if s.name not in READERS:
+        raise s.refuse(f"layers [{s.name}] are unknown{near(s.name, READERS)}; there are {', '.join(sorted(READERS))}")
+    return READERS[s.name]
+
+
+def _contents(model: Any) -> tuple[str, bytes]:
+    """What messages call a configuration, and its text."""
+    if isinstance(model, bytes):
+        return "the configuration", model
+    path = os.fspath(model)
+    try:
+        with open(path, "rb") as file:
+            return path, file.read()
+    except FileNotFoundError:
+        raise ModelAbsent(f"there is no file {path}", path) from None
+    except OSError as e:
+        raise ModelError(f"{path} cannot be read: {e.strerror or e}") from None
+
+
+def _beside(model: Any) -> str | None:
+    """The file of weights of the same stem beside a configuration."""
+    if isinstance(model, bytes):
+        return None
+    path = os.path.splitext(os.fspath(model))[0] + ".weights"
+    return path if os.path.isfile(path) else None
+
+
+def _begin(
+    net: Network, options: Section, sections: list[Section], weights: Weights, shapes: Mapping[str, Shape] | None
+) -> LayerReading:
+    """A reading with the input of the network as the first x."""
+    height, width, channels = (options.integer(name, 0) for name in ("height", "width", "channels"))
+    inputs = options.integer("inputs", 0)
+    if not (height and width and channels or inputs):
+        raise options.refuse("it should have height, width and channels, or inputs, above 0")
+    sizes: tuple[int, ...] = (channels, height, width) if height and width and channels else (inputs,)
+    stepwise = any(s.name in RECURRENT for s in sections)
+    if shapes and INPUT in shapes:
+        sizes = _asked(shapes[INPUT], sizes, 1 + stepwise)
+    picture = (sizes[-2], sizes[-1]) if len(sizes) == 3 else (1, 1)
+    if not stepwise:
+        return LayerReading(net, options, weights, picture, net.input(INPUT, ("batch", *sizes)))
+    x = net.input(INPUT, (f"steps=1..{options.integer('time_steps', 1, 1)}..", "batch=1..1..", *sizes))
+    steps, batch, *_ = x.shape
+    return LayerReading(net, options, weights, picture, net.reshape(x, (steps * batch, *sizes)), batch=(steps, batch))
+
+
+def _asked(given: Shape, sizes: tuple[int, ...], before: int) -> tuple[int, ...]:
+    """The height and width that the caller asks for instead of those of the configuration."""
+    asked = parse_shape(INPUT, given)
+    if len(sizes) != 3 or len(asked) != before + 3:
+        return sizes  # the caller is told by whoever compares the shapes
+    height, width = asked[-2:]
+    if isinstance(height, Range) or isinstance(width, Range) or not 1 <= min(height, width) <= MAX_NUMBER:
+        raise InputError(
+            f"height and width of {INPUT!r} should be numbers, which the grids of its boxes are made for, got"
+            f" {height} and {width}; build an engine for each size"
+        )
+    return sizes[0], height, width
+
+
+def _by_steps(r: LayerReading, x: NetworkTensor) -> NetworkTensor:
+    """What a layer gives, in networks with recurrent layers [steps, batch, …]."""
+    return r.net.reshape(x, (*r.batch, *x.shape[1:])) if r.batch else x
