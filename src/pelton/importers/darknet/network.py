@@ -31,14 +31,19 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
     """
     model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
     path, data = _contents(model)
+    given = weights or _beside(model)
+    net = network_of(path, data, RandomWeights() if given is None else WeightsFile(given), shapes)
+    if given is None:
+        net.warnings.append(f"{path} has no weights beside it, and none were given: they are random")
+    return net
+
+
+def network_of(path: str, data: bytes, weights: Weights, shapes: Mapping[str, Shape] | None = None) -> Network:
+    """`read` for the text of a configuration, which messages call `path`, and any source of weights."""
     options, sections, warnings = parse(data, path)
     net = Network(os.path.splitext(os.path.basename(path))[0])
     net.warnings += warnings
-    given = weights or _beside(model)
-    taken: Weights = RandomWeights() if given is None else WeightsFile(given)
-    if given is None:
-        net.warnings.append(f"{path} has no weights beside it, and none were given: they are random")
-    reading = _begin(net, options, sections, taken, shapes)
+    reading = _begin(net, options, sections, weights, shapes)
     for s in sections:
         reading.section = s
         with net.scope(s.label):
@@ -49,7 +54,7 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
         check_size(s, reading.x)
         reading.made.append(reading.x)
         net.alias(reading.x, s.label)
-    taken.finish()
+    weights.finish()
     found = [s for s in sections if s.name in HEADS] or sections[-1:]
     for s in found:
         net.output(_by_steps(reading, reading.made[s.index]), s.label)
