@@ -17,6 +17,7 @@ from .reading import READERS, LayerReader, LayerReading, check_size
 from .weights import RandomWeights, Weights, WeightsFile
 
 INPUT = "data"
+UNNAMED = "the configuration"  # what messages call one that came as bytes
 RECURRENT = ("rnn", "crnn", "gru", "lstm")
 HEADS = ("region", "yolo", "detection")
 
@@ -41,7 +42,7 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
 def network_of(path: str, data: bytes, weights: Weights, shapes: Mapping[str, Shape] | None = None) -> Network:
     """`read` for the text of a configuration, which messages call `path`, and any source of weights."""
     options, sections, warnings = parse(data, path)
-    net = Network(os.path.splitext(os.path.basename(path))[0])
+    net = Network("darknet" if path == UNNAMED else os.path.splitext(os.path.basename(path))[0])
     net.warnings += warnings
     reading = _begin(net, options, sections, weights, shapes)
     for s in sections:
@@ -70,7 +71,7 @@ def _reader(s: Section) -> LayerReader:
 def _contents(model: Any) -> tuple[str, bytes]:
     """What messages call a configuration, and its text."""
     if isinstance(model, bytes):
-        return "the configuration", model
+        return UNNAMED, model
     path = os.fspath(model)
     try:
         with open(path, "rb") as file:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +14,8 @@ from pelton.errors import ModelError
 
 from .cfg import Section
 
-MAX_ELEMENTS = 1 << 29  # of a network's weights, 2 GB
+MAX_ELEMENTS = 1 << 29  # of a network's weights, 2 GB; the largest known have a quarter of that
+MAX_RANDOM = 1 << 28  # where no file bounds them
 
 
 class Weights(Protocol):
@@ -52,7 +55,7 @@ class WeightsFile:
         self.taken = 0
 
     def take(self, section: Section, what: str, *shape: int) -> np.ndarray:
-        count = _count(section, self.taken, *shape)
+        count = _count(section, self.taken, MAX_ELEMENTS, shape)
         expected, rest = 4 * count, max(self.bytes - self.at, 0)
         if expected > rest:
             raise ModelError(
@@ -82,23 +85,20 @@ class RandomWeights:
         self.taken = 0
 
     def take(self, section: Section, what: str, *shape: int) -> np.ndarray:
-        self.taken += _count(section, self.taken, *shape)
+        self.taken += _count(section, self.taken, MAX_RANDOM, shape)
         if what in ("scale", "variance"):
             return self.random.uniform(0.5, 1.5, shape).astype(np.float32)
         drawn = self.random.standard_normal(shape, np.float32)
-        return drawn * np.float32(np.sqrt(2 / np.prod(shape[1:])) if what == "weights" else 0.1)
+        drawn *= math.sqrt(2 / math.prod(shape[1:])) if what == "weights" else 0.1
+        return drawn
 
     def finish(self) -> None:
         pass
 
 
-def _count(section: Section, taken: int, *shape: int) -> int:
+def _count(section: Section, taken: int, limit: int, shape: Sequence[int]) -> int:
     """The number of elements of an array; ModelError where it is beyond all that is known."""
-    count = 1
-    for size in shape:
-        count *= size
-    if taken + count > MAX_ELEMENTS:
-        raise section.refuse(
-            f"weights of {' × '.join(map(str, shape))} numbers are too large: a network may have {MAX_ELEMENTS}"
-        )
+    count = math.prod(shape)
+    if taken + count > limit:
+        raise section.refuse(f"weights of {' × '.join(map(str, shape))} numbers are too large: {limit} may be in all")
     return count
