@@ -47,6 +47,7 @@ def load(text, weights=None):
         (NET + "[reorg]\nstride=2\n", "stride=2 should divide the image 3 × 8 × 8, and its square the channels"),
         (NET + "[softmax]\ntree=9k.tree\n", "line 6: softmax over a tree of classes is not supported"),
         (NET + CONV + YOLO, r"2 anchors · \(5 \+ 1 classes\) = 12 filters, got 4"),
+        (NET + CONV.replace("=4", "=12") + YOLO + CONV, r"line 15: it reads boxes, \[128, 6\]"),
         (NET + YOLO.replace("mask=0,1", "mask=0,2"), "mask should name anchors, 0 to 1, got 0,2"),
         (NET + YOLO.replace("3,4", "3"), "anchors should be 4 numbers above 0, two for each of num=2, got 3"),
         (NET + "[upsample]\nstride=1000\n[upsample]\nstride=1000\n", "product should be below 2³¹"),

@@ -10,10 +10,11 @@ from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
 from . import onnx, network, darknet  # noqa: F401  (register their formats)
+from .detections import select_detections
 from .imported import Shape
 from .registry import ModelFiles, format_of
 
-__all__ = ["ModelFiles", "examine", "load", "unread"]
+__all__ = ["ModelFiles", "examine", "load", "select_detections", "unread"]
 
 
 def load(

@@ -56,7 +56,9 @@ def imported(
     graph = _resized(graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, optimum or {})
     graph, described = _with_values(graph, values or {})
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None) for s in symbols(graph)}
-    return Imported(graph, Info(path, producer, symbols=sizes, values=described, warnings=tuple(net.warnings)))
+    boxes = tuple(name for name in net.box_outputs if name in {v.name for v in graph.outputs})
+    info = Info(path, producer, symbols=sizes, values=described, warnings=tuple(net.warnings), box_outputs=boxes)
+    return Imported(graph, info)
 
 
 def _resized(graph: Graph, shapes: Mapping[str, Sequence[int | Range]], optimum: Mapping[str, Sequence[int]]) -> Graph:

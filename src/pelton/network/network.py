@@ -45,6 +45,8 @@ class Network(ControlFlow, Layers):
         self.name = name
         self.builder = Builder(name, folds=True)
         self.warnings: list[str] = []  # what whoever builds this network should know
+        # outputs f32[batch, boxes, 5 + classes] of relative center, width, height, objectness and scores
+        self.box_outputs: list[str] = []
         self._outputs: dict[str, Value] = {}
         self._named: dict[str, Value] = {}
         self.declarations = Declarations()

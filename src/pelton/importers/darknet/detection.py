@@ -72,8 +72,7 @@ def detection(r: LayerReading) -> NetworkTensor:
     center = (box[..., :2] + grid.astype(np.float32)) * (1 / side)
     size = box[..., 2:] * box[..., 2:] if s.flag("sqrt") else box[..., 2:]
     joined = net.concat([center, size, objectness, scores * objectness], 3)
-    r.heads.append(net.reshape(joined, (batch, cells * num, 5 + classes)))
-    return r.heads[-1]
+    return net.reshape(joined, (batch, cells * num, 5 + classes))
 
 
 def _anchors(r: LayerReading, count: int) -> np.ndarray:
@@ -118,5 +117,4 @@ def _head(
     joined = net.concat([center, size, objectness, probabilities * objectness], 2)
     batch, anchors, numbers, height, width = joined.shape
     by_pixel = net.transpose(joined, perm=(0, 3, 4, 1, 2))
-    r.heads.append(net.reshape(by_pixel, (batch, height * width * anchors, numbers)))
-    return r.heads[-1]
+    return net.reshape(by_pixel, (batch, height * width * anchors, numbers))

@@ -59,6 +59,7 @@ def network_of(path: str, data: bytes, weights: Weights, shapes: Mapping[str, Sh
     found = [s for s in sections if s.name in HEADS] or sections[-1:]
     for s in found:
         net.output(_by_steps(reading, reading.made[s.index]), s.label)
+    net.box_outputs = [s.label for s in found if s.name in HEADS and not reading.batch]
     return net
 
 

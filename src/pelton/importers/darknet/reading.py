@@ -64,19 +64,23 @@ class LayerReading:
     x: NetworkTensor
     made: list[NetworkTensor] = field(default_factory=list)
     parameters: dict[int, Parameters] = field(default_factory=dict)  # of convolutions, by layer, for those that share
-    heads: list[NetworkTensor] = field(default_factory=list)  # boxes with scores
     batch: tuple = ()  # steps and sequences, in networks with recurrent layers
 
     # --- tensors
 
     def image(self, x: NetworkTensor | None = None) -> NetworkTensor:
         """x (by default what the layer before gave) as [batch, channels, height, width]."""
-        x = self.x if x is None else x
+        x = self._numbers(self.x if x is None else x)
         return x if x.rank == 4 else self.net.reshape(x, (*x.shape, 1, 1))
 
     def flat(self) -> NetworkTensor:
         """What the layer before gave as [batch, units]."""
-        return self.x if self.x.rank == 2 else self.net.flatten(self.x)
+        return self.x if self.x.rank == 2 else self.net.flatten(self._numbers(self.x))
+
+    def _numbers(self, x: NetworkTensor) -> NetworkTensor:
+        if x.rank == 3:
+            raise self.section.refuse(f"it reads boxes, {list(x.shape[1:])}; put a [route] to another layer before it")
+        return x
 
     def layer(self, index: float, option: str) -> NetworkTensor:
         """What another layer gave, by its number, or counted back from this one; ModelError if it is not before."""
