@@ -1,5 +1,9 @@
 """Boxes selected at the end of networks that give boxes: by an option, as engines do it and as loops do it."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -98,3 +102,18 @@ def test_networks_say_themselves_what_their_boxes_are():
     found = importers.select_detections(importers.load(net), "keep=3")
     assert [v.name for v in found.graph.outputs] == ["detections", "raw"]
     assert found.graph.outputs[0].type.shape == (1, 3, 6)
+
+
+def test_the_example_draws_boxes(tmp_path):
+    pillow = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    pixels = np.random.default_rng(2).integers(0, 256, (60, 80, 3), np.uint8)
+    pillow.fromarray(pixels).save(tmp_path / "picture.png")
+    (tmp_path / "net.cfg").write_bytes(NET)
+    (tmp_path / "names").write_text("one\ntwo\nthree\n")
+    example = Path(__file__).parents[1] / "examples" / "yolo.py"
+    command = [sys.executable, str(example), "picture.png", "--cfg", "net.cfg", "--names", "names", "--level", "0"]
+    done = subprocess.run([*command, "--size", "64"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    drawn = np.asarray(pillow.open(tmp_path / "boxes.png"))
+    assert drawn.shape == pixels.shape and (drawn != pixels).any()
+    assert all(line.split()[0] in ("one", "two", "three") for line in done.stdout.splitlines())
+    assert 0 < len(done.stdout.splitlines()) <= 100

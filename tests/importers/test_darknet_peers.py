@@ -75,6 +75,24 @@ def agree_where_selected(ours, theirs, where):
     agree(ours[..., 5:][kept], theirs[..., 5:][kept], where)
 
 
+def test_an_engine_selects_the_boxes_that_opencv_selects(tmp_path):
+    """Its region layer suppresses at 0.4, and leaves the scores of what it keeps."""
+    if not (DATA / "yolov2-voc.cfg").exists():
+        pytest.skip(f"needs yolov2-voc.cfg in {DATA}")
+    text = re.sub(r"thresh *= *\.6", "thresh=0.3", (DATA / "yolov2-voc.cfg").read_text())
+    cfg, weights = written(tmp_path, text, seed=3)
+    x = np.random.default_rng(4).random((1, 3, 224, 224), np.float32)
+    options = dict(shapes={"data": x.shape}, level=0, threads=2, detections="score=0.3,iou=0.4,keep=1000")
+    (ours,) = pelton.build(cfg, weights=weights, **options).run({"data": x})["detections"]
+    (rows,) = peer(cfg, weights, x).values()
+    places, labels = np.nonzero(rows[:, 5:])
+    boxes, scores = rows[places, :4], rows[places, 5 + labels]
+    corners = np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], 1)
+    theirs = np.concatenate([corners, scores[:, None], labels[:, None]], 1)[np.argsort(-scores, kind="stable")]
+    assert 20 < len(theirs) < 1000 and (ours[len(theirs) :, 5] == -1).all()
+    agree(ours[: len(theirs)], theirs, "detections")
+
+
 def conv(filters, size=1, activation="linear", **options):
     more = "".join(f"{k}={v}\n" for k, v in options.items())
     return f"[convolutional]\nfilters={filters}\nsize={size}\nactivation={activation}\n{more}"
