@@ -33,6 +33,7 @@ declare(
     case(3, 50, 7, dict(x=(0, 2, 1), s=(2, 1, 0), y=(2, 0, 1)), overlap=0.2, background=0, top_k=5),
     case(1, 300, 2, overlap=0.1, keep=200, score=-1.0),
     case(2, 33, 5, overlap=0.3, per_class=False),
+    case(2, 33, 5, ties=True, overlap=0.1, per_class=False),
     case(2, 33, 5, overlap=0.3, per_class=False, background=3, score=0.9, keep=1),
     case(1, 1, 1, keep=4),
     case(1, 20, 1, background=0),

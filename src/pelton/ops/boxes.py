@@ -24,7 +24,7 @@ class multiclass_nms:
     scores above `score` are taken from the best on, the first `top_k` of them (0: all), unless the intersection with a
     box that was taken is more than `overlap` of the union; of all taken, the best `keep` are left. Of equal scores the
     lower class is first, then the lower box. per_class: boxes of different classes leave each other alone; without it a
-    box has its best class alone.
+    box has its best class alone, and of equal scores the lower box is first.
     """
 
     def infer(
@@ -64,7 +64,7 @@ class multiclass_nms:
                 order = np.argsort(-given, kind="stable")
                 order = order[given[order] > score][: top_k or None]
                 found += [(-given[i], labels[i], i) for i in _suppressed(corners, order, overlap, keep)]
-            for i, (negative, label, box) in enumerate(sorted(found)[:keep]):
+            for i, (negative, label, box) in enumerate(sorted(found, key=lambda taken: taken[0])[:keep]):
                 y[b, i] = *corners[box], -negative, label
         return y
 

@@ -12,7 +12,7 @@ from pelton.importers.registry import ModelFiles
 from pelton.network import Network, NetworkTensor
 
 from . import detection, joins, layers, recurrent  # noqa: F401  (register their readers)
-from .cfg import MAX_NUMBER, Section, parse
+from .cfg import MAX_BYTES, MAX_NUMBER, Section, parse
 from .reading import READERS, LayerReader, LayerReading, check_size
 from .weights import RandomWeights, Weights, WeightsFile
 
@@ -76,7 +76,7 @@ def _contents(model: Any) -> tuple[str, bytes]:
     path = os.fspath(model)
     try:
         with open(path, "rb") as file:
-            return path, file.read()
+            return path, file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ModelAbsent(f"there is no file {path}", path) from None
     except OSError as e:
