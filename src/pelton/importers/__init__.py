@@ -9,9 +9,11 @@ from pelton.errors import ModelError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
-from . import onnx  # noqa: F401  (registers its format)
+from . import onnx, torch  # noqa: F401  (they register their formats)
 from .imported import Shape
-from .registry import format_of
+from .registry import Traceable, format_of
+
+__all__ = ["Traceable", "examine", "load", "unread"]
 
 
 def load(
@@ -21,7 +23,7 @@ def load(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Imported:
-    """Imports a model (a path, bytes, or an object of its format's package) as a graph.
+    """Imports a model (a path, bytes, an object of its format's package, or a Traceable) as a graph.
 
     `shapes` maps names of inputs to sizes, `outputs` names the values to compute, `values` makes inputs constants,
     `optimum` gives the sizes that unspecified dimensions are tuned for. Raises ModelError, which lists the problems of

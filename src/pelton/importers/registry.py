@@ -26,6 +26,19 @@ class Format:
     unread: Callable[..., Unread] | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Traceable:
+    """A model that its format reads by tracing a run on example inputs: Python code, such as a module of PyTorch.
+
+    `example_inputs`: the arguments of a call, in the types of the model's own framework: a tuple, a mapping by the
+    names of parameters, or a single one. `dynamic_shapes`: which of their sizes are dynamic, as the framework says it.
+    """
+
+    model: Any
+    example_inputs: Any = None
+    dynamic_shapes: Any = None
+
+
 FORMATS: list[Format] = []
 
 
