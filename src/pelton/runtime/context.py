@@ -163,9 +163,12 @@ class Context:
                 self._busy = False
 
     def output_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
-        """The shapes of all outputs for inputs of these shapes, both in order. InputError for shapes that do not fit."""
+        """The shapes of all outputs for inputs of these shapes, both in order. InputError for those that do not fit."""
         with self._alone():
-            return [port.shape for port in self._of(shapes).resolved.outputs]
+            resolved = self._of(shapes).resolved
+            for port, shape in zip(resolved.inputs, shapes):
+                check_shape(port, shape, f"input {port.name!r} needs {port}")
+            return [port.shape for port in resolved.outputs]
 
     def run_at(self, shapes: tuple[tuple[int, ...], ...], addresses: Sequence[int]) -> bool:
         """Runs on memory at these addresses: dense arrays of the types of the ports, inputs and then outputs, that

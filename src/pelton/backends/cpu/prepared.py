@@ -139,7 +139,7 @@ class CpuReady:
         """Runs on dense arrays at these addresses, inputs and then outputs; False, without a run, with host steps."""
         if self.natives is None:
             return False
-        self.ports[:] = addresses
+        self.ports[:] = addresses  # type: ignore[call-overload]  # any sequence of integers
         for function, program in self.natives:
             function(program, self.ports)
         return True

@@ -225,8 +225,8 @@ def _examples_of(
     unknown = [name for name in sizes if name not in names]
     if unknown:
         raise InputError(
-            f"shapes names {unknown[0]!r}, but forward of {model} has no such parameter{near(unknown[0], names)}; it has"
-            f" {', '.join(map(repr, names))}"
+            f"shapes names {unknown[0]!r}, but forward of {model} has no such parameter{near(unknown[0], names)};"
+            f" it has {', '.join(map(repr, names))}"
         )
     return {
         name: torch.zeros([size if isinstance(size, int) else max(size.optimum, 2) for size in shape])
