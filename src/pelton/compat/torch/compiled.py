@@ -6,7 +6,7 @@ import logging
 import operator
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from pelton.options import Options
 from pelton.runtime import Context, Engine
 from pelton.system.cache import open_cache
 
+from .agreement import check_agreement
 from .frozen import Argument, Fixed, Frozen, Result, Size, Unsupported, digest, hints, module_of
 
 log = logging.getLogger("pelton.torch")
@@ -111,13 +112,15 @@ class CompiledGraph:
             isinstance(o, Result) and o.place == i and o.order is None for i, o in enumerate(frozen.outputs)
         )
         self._lock = threading.Lock()
-        self._latest: Bound | None = self._build([example[i] for i in frozen.constants])
+        self._latest: Bound | None = self._build(
+            [given.node.hint if isinstance(given, torch.SymInt) else given for given in example]
+        )
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         constants = [args[i] for i in self._frozen.constants]
         bound = self._latest
         if bound is None or not _same(bound.constants, constants) or list(map(_version, constants)) != bound.versions:
-            bound = self._latest = self._bound_to(constants)
+            bound = self._latest = self._bound_to(constants, args)
         if bound is not None:
             try:
                 results = bound.run(args)
@@ -126,7 +129,7 @@ class CompiledGraph:
                 self._warn(f"for sizes that its engine does not take: {e}")
         return self._graph.forward(*args)
 
-    def _bound_to(self, constants: Sequence[torch.Tensor]) -> Bound | None:
+    def _bound_to(self, constants: Sequence[torch.Tensor], args: Sequence[Any]) -> Bound | None:
         """The engine for these parameters, built if there is none, or they have changed; None if they run eagerly."""
         key = tuple(map(id, constants))
         with self._lock:
@@ -141,16 +144,30 @@ class CompiledGraph:
                 self._warn("with the parameters of further modules")
             else:
                 try:
-                    return self._build(constants)
+                    return self._build(args)
                 except RuntimeError as e:
                     self._warn(f"with other parameters: {e}")
             return None
 
-    def _build(self, constants: Sequence[torch.Tensor]) -> Bound:
+    def _build(self, args: Sequence[Any]) -> Bound:
+        """The engine for the parameters among these arguments, from the cache or built. A new one has to agree with
+        torch on them: exporters make mistakes as well."""
+        frozen, constants = self._frozen, [args[i] for i in self._frozen.constants]
         versions = list(map(_version, constants))
-        args = dict(zip(self._frozen.constants, constants))
-        engine = _engine(self._graph, self._frozen, args, self._options)
-        bound = self._bound[tuple(map(id, constants))] = Bound(engine, self._frozen, constants, versions)
+        cache = EngineCache(open_cache(self._options))
+        examples = {frozen.names[i]: tuple(hints(frozen.fakes[i].shape)) for i in frozen.inputs}
+        key = key_of([digest(self._graph, frozen, args)], {}, self._options, examples)
+        with cache.lock(key), torch.no_grad():
+            engine = cache.engine(key)
+            bound = None if engine is None else Bound(engine, frozen, constants, versions)
+            if bound is None:
+                engine = build(_exported(module_of(self._graph, frozen, args), frozen), options=self._options)
+                bound = Bound(engine.start(), frozen, constants, versions)
+                if self._options.precision != "int8":
+                    check_agreement(self._outputs(args, bound.run(args)), self._graph.forward(*args))
+                cache.put(key, engine)
+        log.info("a graph of %d nodes is an engine of %d steps", len(self._graph.graph.nodes), len(bound.engine.steps))
+        self._bound[tuple(map(id, constants))] = bound
         return bound
 
     def _outputs(self, args: Sequence[Any], results: Sequence[torch.Tensor]) -> list[Any]:
@@ -185,23 +202,6 @@ def _same(known: tuple[torch.Tensor, ...], given: Sequence[torch.Tensor]) -> boo
         return known == tuple(given)
     except RuntimeError:  # tensors of several elements have no truth value
         return False
-
-
-def _engine(
-    graph_module: torch.fx.GraphModule, frozen: Frozen, constants: Mapping[int, torch.Tensor], options: Options
-) -> Engine:
-    """The engine of a graph with these constants, from the cache or built."""
-    cache = EngineCache(open_cache(options))
-    examples = {frozen.names[i]: tuple(hints(frozen.fakes[i].shape)) for i in frozen.inputs}
-    key = key_of([digest(graph_module, frozen, constants)], {}, options, examples)
-    with cache.lock(key):
-        found = cache.engine(key)
-        if found is None:
-            with torch.no_grad():
-                found = build(_exported(module_of(graph_module, frozen, constants), frozen), options=options)
-            found.start()
-            cache.put(key, found)
-    return found
 
 
 def _exported(module: torch.fx.GraphModule, frozen: Frozen) -> Any:

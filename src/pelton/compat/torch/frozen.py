@@ -71,8 +71,11 @@ class Frozen:
 
 
 def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: Sequence[int]) -> Frozen:
-    """Plans a graph; Unsupported if it computes with numbers that are no sizes, or nothing at all."""
+    """Plans a graph; Unsupported if it draws random numbers, computes with numbers that are no sizes, or nothing."""
     nodes = graph_module.graph.nodes
+    for node in nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise Unsupported(f"{node.target} draws random numbers, which torch's own generators have to give")
     places = {node: i for i, node in enumerate(n for n in nodes if n.op == "placeholder")}
     tensors = [i for i, fake in enumerate(fakes) if isinstance(fake, torch.Tensor)]
     inputs = tuple(i for i in tensors if i not in set(constants))
@@ -136,7 +139,7 @@ def _order(fake: torch.Tensor) -> tuple[int, ...] | None:
     return tuple(order) if varied != sorted(varied) else None
 
 
-def module_of(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Mapping[int, Any]) -> torch.fx.GraphModule:
+def module_of(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Sequence[Any]) -> torch.fx.GraphModule:
     """The graph as a module of the inputs of its engine, with constants as buffers, sizes read from inputs, and results
     in the order in which they lie in memory."""
     root, graph = torch.nn.Module(), torch.fx.Graph()
@@ -169,7 +172,7 @@ def module_of(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Mapping[
     return torch.fx.GraphModule(root, graph)
 
 
-def digest(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Mapping[int, Any]) -> str:
+def digest(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Sequence[Any]) -> str:
     """SHA-256 of all that an engine is made from: the graph, the types of its inputs and the bytes of its constants."""
     found = hashlib.sha256(torch.__version__.encode())
     for node in graph_module.graph.nodes:

@@ -60,7 +60,7 @@ def export(source: Any, shapes: Mapping[str, Shape]) -> Exported:
         import torch
     sizes = {name: parse_shape(name, shape) for name, shape in shapes.items()}
     name = path.name if path else type(model).__name__
-    with _quiet():
+    with _quiet(), torch.no_grad():  # what attention becomes depends on gradients: all of it has to see the same
         if isinstance(model, torch.jit.ScriptModule):
             with _in_evaluation(model):
                 return _export_script(model, given, sizes, Called(name, path))
@@ -92,8 +92,7 @@ def _trace(module: Any, given: Traceable, sizes: Mapping[str, tuple[int | Range,
     else:
         args, kwargs = _arguments(given.example_inputs)
     try:
-        with torch.no_grad():
-            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
+        return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
     except Exception as e:  # of many classes, some of them Python's own
         raise ModelError(
             f"{name} cannot be exported by torch.export, which says: {first_line(e)}; example_inputs have to be"
@@ -176,16 +175,15 @@ def _export_script(
     dynamic = {n: {axis: f"{n}_{axis}" for axis in axes[n]} for n in tensors if axes.get(n)}
     buffer = io.BytesIO()
     try:
-        with torch.no_grad():
-            torch.onnx.export(
-                module,
-                tuple(full.values()),
-                buffer,
-                dynamo=False,
-                input_names=tensors,
-                output_names=_names_of_results(schema.returns[0].type),
-                dynamic_axes=dynamic,
-            )
+        torch.onnx.export(
+            module,
+            tuple(full.values()),
+            buffer,
+            dynamo=False,
+            input_names=tensors,
+            output_names=_names_of_results(schema.returns[0].type),
+            dynamic_axes=dynamic,
+        )
     except Exception as e:
         raise ModelError(f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}") from e
     return called.exported(
