@@ -43,7 +43,7 @@ def relative_error(found, expected) -> float:
     assert len(found) == len(expected)
     worst = 0.0
     for a, b in zip(found, expected):
-        a, b = torch.as_tensor(a).double(), b.double()
+        a, b = torch.as_tensor(a).detach().double(), b.detach().double()
         assert a.shape == b.shape
         worst = max(worst, float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) if b.numel() else 0.0)
     return worst

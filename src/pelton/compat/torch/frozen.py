@@ -74,7 +74,7 @@ def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: 
     """Plans a graph; Unsupported if it draws random numbers, computes with numbers that are no sizes, or nothing."""
     nodes = graph_module.graph.nodes
     for node in nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not _keeps_all(node):
             raise Unsupported(f"{node.target} draws random numbers, which torch's own generators have to give")
     places = {node: i for i, node in enumerate(n for n in nodes if n.op == "placeholder")}
     tensors = [i for i, fake in enumerate(fakes) if isinstance(fake, torch.Tensor)]
@@ -93,6 +93,15 @@ def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: 
     if not any(n.op == "call_function" for n in nodes) or not results:
         raise Unsupported("it computes nothing")
     return Frozen(fakes, [n.name for n in places], tuple(constants), inputs, sizes, tuple(outputs), tuple(results))
+
+
+def _keeps_all(node: torch.fx.Node) -> bool:
+    """Whether an op that draws what it drops, such as attention, is asked to drop nothing."""
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.name == "dropout_p":
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return given == 0
+    return False
 
 
 def _returned(graph_module: torch.fx.GraphModule) -> Sequence[Any]:

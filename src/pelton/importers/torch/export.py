@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 
 from pelton.errors import InputError, ModelError, Needs, near
@@ -107,13 +108,6 @@ def _export_program(program: Any, called: Called) -> Exported:
 
     name = called.name
 
-    signature = program.graph_signature
-    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-    if changed:
-        raise ModelError(
-            f"{name} changes {', '.join(map(repr, changed[:4]))} in place while it runs; an engine has no state: take"
-            " what changes as an argument and return it, or use torch.compile(module, backend='pelton')"
-        )
     try:
         found = torch.onnx.export(program, dynamo=True, verbose=False, output_names=_output_names(program))
         assert found is not None
@@ -121,11 +115,19 @@ def _export_program(program: Any, called: Called) -> Exported:
         while e.__cause__ is not None:  # the first of them knows which operator it is
             e = e.__cause__  # type: ignore[assignment]
         raise ModelError(f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}") from e
+    assert found.exported_program is not None
+    signature = found.exported_program.graph_signature  # of a graph that says what it changes
+    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    if changed:
+        raise ModelError(
+            f"{name} changes {', '.join(map(repr, changed[:4]))} in place while it runs; an engine has no state: take"
+            " what changes as an argument and return it, or use torch.compile(module, backend='pelton')"
+        )
     inputs = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     examples = {
         name: tuple(size if isinstance(size, int) else size.node.hint for size in value.shape)
         for name, value in inputs.items()
-        if name in signature.user_inputs and isinstance(value, torch.Tensor)
+        if name in program.graph_signature.user_inputs and isinstance(value, torch.Tensor)
     }
     return called.exported(found.model_proto, examples)
 
@@ -186,9 +188,12 @@ def _export_script(
         )
     except Exception as e:
         raise ModelError(f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}") from e
-    return called.exported(
-        onnx.ModelProto.FromString(buffer.getvalue()), {n: tuple(full[n].shape) for n in tensors if n in dynamic}
-    )
+    model = onnx.ModelProto.FromString(buffer.getvalue())
+    for port, value in zip(list(model.graph.input), [value for value in full.values() if value is not None]):
+        if not isinstance(value, torch.Tensor):  # numbers and flags become inputs, but are what they are
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), port.name))
+            model.graph.input.remove(port)
+    return called.exported(model, {n: tuple(full[n].shape) for n in tensors if n in dynamic})
 
 
 def _names_of_results(type: Any) -> list[str] | None:
