@@ -63,7 +63,7 @@ test-importers: importers-venv
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest tests/test_docs.py -k formats
 
 formats-torch: importers-venv
-	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.torch --page docs/formats.md $(ARGS)
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime

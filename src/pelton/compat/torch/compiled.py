@@ -76,7 +76,7 @@ class Bound:
             outputs = self._outputs.get(shapes)
             if outputs is None:
                 outputs = self._outputs_for(context, inputs, shapes)
-            results = [torch.empty(shape, dtype=dtype) for shape, dtype in zip(outputs, self._dtypes)]
+            results = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in zip(outputs, self._dtypes)]
             if not context.run_at(shapes, [t.data_ptr() for t in inputs] + [t.data_ptr() for t in results]):
                 context.run(self._named(inputs), {p.name: t for p, t in zip(self.engine.outputs, results)})
             return results
@@ -175,10 +175,10 @@ class CompiledGraph:
         found: list[Any] = []
         for output in self._frozen.outputs:
             match output:
-                case Result(place, _, None):
-                    found.append(results[place])
-                case Result(place, _, order):
+                case Result(place, _, order) if order is not None:
                     found.append(results[place].permute([order.index(axis) for axis in range(len(order))]))
+                case Result(place):
+                    found.append(results[place])
                 case Argument(place):
                     found.append(args[place])
                 case Fixed(value):
@@ -206,7 +206,7 @@ def _same(known: tuple[torch.Tensor, ...], given: Sequence[torch.Tensor]) -> boo
 
 def _exported(module: torch.fx.GraphModule, frozen: Frozen) -> Any:
     fakes = [frozen.fakes[i] for i in frozen.inputs]
-    examples = tuple(torch.empty(hints(fake.shape), dtype=fake.dtype) for fake in fakes)
+    examples = tuple(torch.empty(hints(fake.shape), dtype=fake.dtype, device="cpu") for fake in fakes)
     dynamic = tuple(
         {axis: torch.export.Dim.AUTO for axis, size in enumerate(fake.shape) if isinstance(size, torch.SymInt)}
         for fake in fakes

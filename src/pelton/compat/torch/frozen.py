@@ -97,7 +97,7 @@ def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: 
 
 def _keeps_all(node: torch.fx.Node) -> bool:
     """Whether an op that draws what it drops, such as attention, is asked to drop nothing."""
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for place, argument in enumerate(node.target._schema.arguments):
         if argument.name == "dropout_p":
             given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
             return given == 0

@@ -1,6 +1,6 @@
 """Times networks of PyTorch on Pelton beside eager and inductor, and writes the table of docs/formats.md.
 
-python -m benchmarks.torch [--level 3] [--threads 2] [--rounds 40] [--page docs/formats.md] [NETWORK …]
+python -m benchmarks.pytorch [--level 3] [--threads 2] [--rounds 40] [--page docs/formats.md] [NETWORK …]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- python -m benchmarks.torch: begin -->", "<!-- python -m benchmarks.torch: end -->"
+BEGIN, END = "<!-- python -m benchmarks.pytorch: begin -->", "<!-- python -m benchmarks.pytorch: end -->"
 CALLS = 20_000  # of the smallest module, to time a call
 
 
@@ -148,7 +148,7 @@ def main() -> None:
     for name in given.networks or NETWORKS:  # each in a process of its own
         limits = ["--level", str(given.level), "--threads", str(given.threads), "--rounds", str(given.rounds)]
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.torch", "--one", name, *limits], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "benchmarks.pytorch", "--one", name, *limits], stdout=subprocess.PIPE, text=True
         )
         lines = done.stdout.splitlines()
         results.append(json.loads(lines[-1]) if done.returncode == 0 else {"name": name, "failed": "failed"})
