@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import operator
 import threading
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from .frozen import Argument, Fixed, Frozen, Result, Size, Unsupported, digest, 
 
 log = logging.getLogger("pelton.torch")
 
-MAX_REBUILDS = 4  # of engines whose parameters change; after these, a graph runs eagerly with them
+MAX_REBUILDS = 4  # of an engine whose parameters change; after these, the graph runs eagerly with them
 MAX_MODULES = 256  # sets of parameters that a graph is called with, each with an engine of its own
 MAX_SHAPES = 256  # sets of shapes whose outputs are remembered
 DTYPES = {
@@ -107,17 +107,18 @@ class CompiledGraph:
         self._graph, self._frozen, self._options = graph_module, frozen, options
         # by the ids of the parameters, which the engines keep; None: it runs eagerly with them
         self._bound: dict[tuple[int, ...], Bound | None] = {}
-        self._rebuilds = 0
+        self._rebuilds: Counter[tuple[int, ...]] = Counter()
         self._is_plain = all(
             isinstance(o, Result) and o.place == i and o.order is None for i, o in enumerate(frozen.outputs)
         )
+        self._constants_of = _getter(frozen.constants)
         self._lock = threading.Lock()
         self._latest: Bound | None = self._build(
             [given.node.hint if isinstance(given, torch.SymInt) else given for given in example]
         )
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
-        constants = [args[i] for i in self._frozen.constants]
+        constants = self._constants_of(args)
         bound = self._latest
         if bound is None or not _same(bound.constants, constants) or list(map(_version, constants)) != bound.versions:
             bound = self._latest = self._bound_to(constants, args)
@@ -136,9 +137,9 @@ class CompiledGraph:
             bound = self._bound.get(key)
             if key in self._bound and (bound is None or list(map(_version, constants)) == bound.versions):
                 return bound
-            self._rebuilds += bound is not None
+            self._rebuilds[key] += bound is not None
             self._bound[key] = None
-            if self._rebuilds > MAX_REBUILDS:
+            if self._rebuilds[key] > MAX_REBUILDS:
                 self._warn("as its parameters change again and again")
             elif len(self._bound) > MAX_MODULES:
                 self._warn("with the parameters of further modules")
@@ -152,7 +153,7 @@ class CompiledGraph:
     def _build(self, args: Sequence[Any]) -> Bound:
         """The engine for the parameters among these arguments, from the cache or built. A new one has to agree with
         torch on them: exporters make mistakes as well."""
-        frozen, constants = self._frozen, [args[i] for i in self._frozen.constants]
+        frozen, constants = self._frozen, self._constants_of(args)
         versions = list(map(_version, constants))
         cache = EngineCache(open_cache(self._options))
         examples = {frozen.names[i]: tuple(hints(frozen.fakes[i].shape)) for i in frozen.inputs}
@@ -195,11 +196,18 @@ class CompiledGraph:
             log.warning("%s", text)
 
 
-def _same(known: tuple[torch.Tensor, ...], given: Sequence[torch.Tensor]) -> bool:
+def _getter(places: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """A function that returns the elements at these places."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda args: tuple(args[i] for i in places)
+
+
+def _same(known: tuple[torch.Tensor, ...], given: tuple[torch.Tensor, ...]) -> bool:
     """Whether these are the same tensors. Comparing tuples looks at identities first, which is fast for hundreds;
     others are equal only if they have one element each, of the same value, which is as good."""
     try:
-        return known == tuple(given)
+        return known == given
     except RuntimeError:  # tensors of several elements have no truth value
         return False
 
