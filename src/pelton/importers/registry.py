@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pelton.errors import InputError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
@@ -48,5 +49,14 @@ def register(format: Format) -> None:
 
 
 def format_of(source: Any) -> Format:
-    """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected."""
-    return next((f for f in FORMATS if f.recognizes(source)), FORMATS[0])
+    """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected.
+
+    InputError for a Traceable of what no format traces.
+    """
+    found = next((f for f in FORMATS if f.recognizes(source)), None)
+    if found is None and isinstance(source, Traceable):
+        raise InputError(
+            "example_inputs and dynamic_shapes are for models that are read by tracing a run (modules of PyTorch,"
+            f" TorchScript), given {source.model!r:.100}; leave them out, or give such a model"
+        )
+    return found or FORMATS[0]
