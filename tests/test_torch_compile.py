@@ -92,7 +92,7 @@ def test_sizes_are_numbers_of_the_program(engines):
         return (x.reshape(rows * 2, -1) * rows + y.sum()) / (rows + y.shape[1]), rows, y.new_ones(rows + 1)
 
     fast = torch.compile(function, backend=compile_graph, options={"level": 0}, dynamic=True)
-    for rows, columns in ((4, 5), (6, 2), (9, 7)):
+    for rows, columns in ((3, 5), (6, 7), (9, 8)):  # dynamo takes sizes for equal that are
         x, y = torch.randn(rows, 4), torch.randn(2, columns)
         assert_same(fast(x, y), function(x, y))
     assert len(engines) == 1

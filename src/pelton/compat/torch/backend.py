@@ -39,9 +39,10 @@ def compile_graph(
     """
     if mode is not None:
         raise InputError(f"backend 'pelton' has no modes, given mode={mode!r}; use options={{'level': 0 to 5}}")
-    settings = Options().but(**{"threads": torch.get_num_threads(), **(options or {})})
+    settings = Options().but(**(options or {}))
     if not settings.on_cpu:
         raise InputError(f"backend 'pelton' runs engines on the CPU, given target={settings.target!r}; leave it out")
+    settings = settings.but(threads=settings.threads or torch.get_num_threads())
     reason = _reason_against(example_inputs)
     if reason is not None:
         log.warning("a graph of %d nodes runs eagerly: %s", len(module.graph.nodes), reason)
