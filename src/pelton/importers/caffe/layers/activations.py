@@ -79,8 +79,9 @@ def threshold(n: LayerReading) -> NetworkTensor:
 def power(n: LayerReading) -> NetworkTensor:
     """(shift + scale · x)^power"""
     p = n.param("power_param")
-    x = _scaled(n, p.scale, p.shift)
-    return x if p.power == 1 else n.net.pow(x, p.power, name=n.name)
+    if p.power == 1:
+        return _scaled(n, p.scale, p.shift, n.name)
+    return n.net.pow(_scaled(n, p.scale, p.shift), p.power, name=n.name)
 
 
 @reads("Exp")
@@ -107,6 +108,7 @@ def _logarithm(n: LayerReading, base: float) -> float:
     return math.log(base)
 
 
-def _scaled(n: LayerReading, scale: float, shift: float) -> NetworkTensor:
-    x = n.input() if scale == 1 else n.net.mul(n.input(), scale, name=n.name)
-    return x if shift == 0 else n.net.add(x, shift, name=n.name)
+def _scaled(n: LayerReading, scale: float, shift: float, name: str = "") -> NetworkTensor:
+    if shift == 0:
+        return n.input() if scale == 1 else n.net.mul(n.input(), scale, name=name)
+    return n.net.add(n.input() if scale == 1 else n.input() * scale, shift, name=name)

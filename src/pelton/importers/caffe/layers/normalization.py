@@ -65,7 +65,7 @@ def scale(n: LayerReading) -> NetworkTensor:
     if not p.bias_term:
         return y
     shape = [n.number(d, "the sizes of its bias") for d in factor.shape[: len(factor.shape) - start]]
-    return n.net.add(y, n.filled(shape, p, "bias_filler", 0).reshape(*shape, *[1] * start), name=n.name)
+    return n.net.add(y, n.filled(shape, p, "bias_filler", 0).reshape((*shape, *[1] * start)), name=n.name)
 
 
 @reads("Bias")
@@ -89,7 +89,7 @@ def _factor(n: LayerReading, p: Message, x: NetworkTensor, default: float) -> tu
         raise n.refuse(f"needs num_axes of -1 to {x.rank - axis}, got {p.num_axes}")
     shape = [n.number(d, "the sizes of its weights") for d in x.shape[axis:end]]
     behind = x.rank - end if shape else 0
-    return n.filled(shape, p, "filler", default).reshape(*shape, *[1] * behind), behind
+    return n.filled(shape, p, "filler", default).reshape((*shape, *[1] * behind)), behind
 
 
 @reads("MVN")
@@ -114,6 +114,6 @@ def normalize(n: LayerReading) -> NetworkTensor:
         raise n.refuse(f"needs an image, got {x!r}")
     channels = n.number(x.shape[1], "the number of channels")
     shape: Sequence[int] = () if p.channel_shared else (channels,)
-    factor = n.filled(shape, p, "scale_filler", 1).reshape(*shape, *[1] * (x.rank - 2 if shape else 0))
+    factor = n.filled(shape, p, "scale_filler", 1).reshape((*shape, *[1] * (x.rank - 2 if shape else 0)))
     power = n.net.reduce_sum(x * x, axes=tuple(range(1, x.rank)) if p.across_spatial else (1,))
     return n.net.mul(n.net.div(x, n.net.sqrt(power + max(p.eps, math.ulp(0)))), factor, name=n.name)

@@ -90,8 +90,10 @@ def inner_product(n: LayerReading) -> Sequence[NetworkTensor]:
     weight = n.filled((features, p.num_output) if p.transpose else (p.num_output, features), p, "weight_filler")
     bias = n.filled((p.num_output,), p, "bias_filler", 0) if p.bias_term else None
     columns = weight if p.transpose else np.ascontiguousarray(weight.T)
-    products = [n.net.matmul(n.net.reshape(x, (*x.shape[:axis], features)), columns, name=n.name) for x in n.inputs]
-    return products if bias is None else [n.net.add(x, bias, name=n.name) for x in products]
+    rows = [n.net.reshape(x, (*x.shape[:axis], features)) for x in n.inputs]
+    if bias is None:
+        return [n.net.matmul(x, columns, name=n.name) for x in rows]
+    return [n.net.add(n.net.matmul(x, columns), bias, name=n.name) for x in rows]
 
 
 @reads("Embed")
