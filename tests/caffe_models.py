@@ -1,15 +1,19 @@
-"""Caffemodels with random weights, for nets that come without."""
+"""Nets of Caffe in a few words, and caffemodels with random weights for nets that come without."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
+from pelton import importers
 from pelton.importers.caffe import parse
 from pelton.importers.caffe.blobs import Blobs
 from pelton.importers.caffe.schema import message_class
 from pelton.importers.caffe.translate import Translation
+from pelton.importers.registry import ModelFiles
+from pelton.ir.evaluate import evaluate
 
 
 def random_blobs(text: str | bytes, seed: int = 0, shapes=None) -> dict[str, tuple[str, list[np.ndarray]]]:
@@ -53,3 +57,28 @@ def legacy(blob, array: np.ndarray) -> None:
     sizes = (1,) * (4 - array.ndim) + array.shape
     blob.num, blob.channels, blob.height, blob.width = sizes
     blob.data.extend(array.ravel().tolist())
+
+
+def text(shape: tuple[int, ...], *layers: str) -> str:
+    """A net of an input "x", or of inputs by name, and layers."""
+    inputs = shape if isinstance(shape, dict) else {"x": shape}
+    dims = {name: " ".join(f"dim: {d}" for d in sizes) for name, sizes in inputs.items()}
+    return "\n".join((*(f'input: "{n}" input_shape {{ {d} }}' for n, d in dims.items()), *layers))
+
+
+def layer(kind: str, params: str = "", bottoms: tuple[str, ...] = ("x",), tops: tuple[str, ...] = ("y",)) -> str:
+    """A layer by the name of its first top."""
+    blobs = " ".join([*(f'bottom: "{b}"' for b in bottoms), *(f'top: "{t}"' for t in tops)])
+    return f'layer {{ name: "{tops[0] if tops else kind}" type: "{kind}" {blobs} {params} }}'
+
+
+def run(net: str | bytes, feeds: dict[str, np.ndarray] | None = None, path: Path | None = None, seed: int = 1):
+    """Inputs, blobs and outputs of a net by reference, with random weights in a file if it has any."""
+    net = net.encode() if isinstance(net, str) else net
+    blobs = random_blobs(net)
+    if blobs:
+        path.write_bytes(caffemodel(blobs))
+    graph = importers.load(ModelFiles(net, path) if blobs else net).graph
+    rng = np.random.default_rng(seed)
+    given = {v.name: rng.standard_normal(v.type.shape).astype(np.float32) for v in graph.inputs} | (feeds or {})
+    return given, {name: arrays for name, (_, arrays) in blobs.items()}, evaluate(graph, given)

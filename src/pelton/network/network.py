@@ -105,6 +105,11 @@ class Network(ControlFlow, Layers):
             raise InputError(f"network {self.name!r} has no tensor {name!r}{near(name, self._named)}")
         return self.wrap(self._named[name])
 
+    def alias(self, tensor: NetworkTensor, name: str) -> None:
+        """Lets `tensor` and the outputs of a build find a tensor by a further name."""
+        if self._named.setdefault(name, self.value(tensor)) is not tensor.value:
+            raise InputError(f"network {self.name!r} has a tensor {name!r} already; give this one another name")
+
     @property
     def tensors(self) -> dict[str, NetworkTensor]:
         """All named tensors, in the order in which they were made."""

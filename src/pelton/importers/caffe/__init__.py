@@ -64,7 +64,7 @@ def _files(source: Any) -> tuple[Any, str | os.PathLike[str] | None]:
     model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
     path = None if _is_bytes(model) else Path(os.fsdecode(model))
     if weights is not None and Path(weights).suffix == ".prototxt":
-        raise InputError(f"weights= names a prototxt, {os.fspath(weights)!r}; give that as the model, and the .caffemodel")
+        raise InputError(f"weights= names a prototxt, {os.fspath(weights)!r}; give it as the model, a .caffemodel here")
     if path is None or weights is not None:
         return model, weights
     text, beside = path.with_suffix(".prototxt"), path.with_suffix(".caffemodel")

@@ -75,7 +75,7 @@ class Blobs:
             self._shared[shared] = found
         return found
 
-    def missing(self, layers: list[str]) -> str:
+    def missing(self) -> str:
         """A sentence on layers whose weights are random, "" if there are none."""
         if not self.filled:
             return ""

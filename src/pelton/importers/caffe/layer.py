@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pelton.errors import InputError, ModelError
-from pelton.importers.imported import Shape, parse_shape
+from pelton.importers.imported import Range
 from pelton.ir import dims
 from pelton.ir.dims import Size, is_known
 from pelton.network import Network
@@ -24,14 +24,18 @@ from .schema import Message
 LARGEST = 2**31 - 1  # elements of a blob, as in Caffe
 
 
+class WrongShape(InputError):
+    """A shape that the caller gave to an input does not fit."""
+
+
 @dataclass(frozen=True)
-class Absent:
+class NotAtInference:
     """A blob that is not there at inference, such as a label, and what depends on it."""
 
     reason: str
 
 
-Blob = NetworkTensor | Absent
+Blob = NetworkTensor | NotAtInference
 Tops = NetworkTensor | Sequence[Blob]
 Reader = Callable[["LayerReading"], Tops]
 READERS: dict[str, Reader] = {}
@@ -41,7 +45,8 @@ WITHOUT_LABELS: set[str] = set()  # types whose readers take bottoms that are no
 def reads(*types: str, without_labels: bool = False) -> Callable[[Reader], Reader]:
     """Declares a function as the reader of types of layers; it adds to the network, and returns a tensor per top.
 
-    A layer one of whose bottoms is `Absent` is left out, its tops with it, unless the reader takes it `without_labels`.
+    A layer with a bottom that is `NotAtInference` is left out, its tops with it, unless its reader takes it
+    `without_labels`.
     """
 
     def declare(reader: Reader) -> Reader:
@@ -64,7 +69,7 @@ class LayerReading:
     layer: Message  # LayerParameter
     bottoms: tuple[Blob, ...]
     blobs: Blobs
-    shapes: dict[str, Shape]  # that the caller gave to inputs
+    shapes: dict[str, tuple[int | Range, ...]]  # that the caller gave to inputs
     read: int = field(default=0)  # blobs of weights that were read
 
     @property
@@ -99,7 +104,7 @@ class LayerReading:
         if i >= len(self.bottoms):
             raise self.refuse(f"needs {i + 1} bottoms, got {len(self.bottoms)}")
         bottom = self.bottoms[i]
-        if isinstance(bottom, Absent):
+        if isinstance(bottom, NotAtInference):
             raise self.refuse(f"reads {self.layer.bottom[i]!r}, {bottom.reason}")
         return bottom
 
@@ -141,11 +146,11 @@ class LayerReading:
         given = self.shapes.get(name)
         if given is None and shape is None:
             raise self.refuse(f"does not say what shape {name!r} has; give it with shapes={{{name!r}: (1, 3, …)}}")
-        sizes: Sequence[Any] = tuple(shape or ()) if given is None else parse_shape(name, given)
+        sizes: Sequence[Any] = tuple(shape or ()) if given is None else given
         if given is not None and shape and len(sizes) != len(shape):
-            raise InputError(f"input {name!r} has {len(shape)} axes in {self.file}, got {len(sizes)} sizes")
+            raise WrongShape(f"input {name!r} has {len(shape)} axes in {self.file}, got {len(sizes)} sizes")
         if not sizes or any((d if isinstance(d, int) else d.minimum) < 1 for d in sizes):
-            kind = self.refuse if given is None else InputError
+            kind = self.refuse if given is None else WrongShape
             raise kind(f"needs sizes of 1 and more for {name!r}, got {list(sizes)}")
         if math.prod(d for d in sizes if isinstance(d, int)) > LARGEST:
             raise self.refuse(f"needs blobs of at most {LARGEST} elements, got {name!r} of {list(sizes)}")
@@ -161,4 +166,5 @@ class LayerReading:
         if axis or declared.get(label, batch) != batch:
             label = f"{re.sub('[^0-9A-Za-z_]', '_', name)}_{axis}"
             label = label if label.isidentifier() else f"input_{label}"
-        return label if label in declared else f"{label}={low}..{best}..{'' if high >= dims.UNBOUNDED else high}"
+        bound = "" if high >= dims.UNBOUNDED else high
+        return label if label in declared else f"{label}={low}..{best}..{bound}"

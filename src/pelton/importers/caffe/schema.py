@@ -23,6 +23,11 @@ def message_class(name: str) -> Message:
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"caffe.{name}"))
 
 
+def enum_name(message: Message, enum: str, number: int) -> str:
+    """The name of a value of an enumeration that a message declares."""
+    return str(message.DESCRIPTOR.enum_types_by_name[enum].values_by_number[number].name)
+
+
 @functools.cache
 def _pool() -> Message:
     files = {f.name: f for f in descriptor_pb2.FileDescriptorSet.FromString(COMPILED.read_bytes()).file}

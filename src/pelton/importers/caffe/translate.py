@@ -6,19 +6,21 @@ import math
 from collections.abc import Mapping
 
 from pelton.errors import InputError, ModelError, near
-from pelton.importers.imported import Shape
+from pelton.importers.imported import Shape, parse_shape
 from pelton.ir.dims import is_known
 from pelton.network import Network
+from pelton.network.tensor import NetworkTensor
 
 from . import layers as library  # noqa: F401  (registers the readers)
 from .blobs import Blobs
-from .layer import LARGEST, READERS, WITHOUT_LABELS, Absent, Blob, LayerReading
+from .layer import LARGEST, READERS, WITHOUT_LABELS, NotAtInference, Blob, LayerReading, WrongShape
 from .prototxt import Prototxt
 from .schema import Message, message_class
 from .upgrade import layers
 from .weights import Caffemodel
 
 MAX_SHOWN = 4  # names in a message
+TEST = 1  # of the enumeration Phase
 
 
 def translate(text: Prototxt, trained: Caffemodel | None, shapes: Mapping[str, Shape]) -> Network:
@@ -27,10 +29,13 @@ def translate(text: Prototxt, trained: Caffemodel | None, shapes: Mapping[str, S
 
 
 class Translation:
+    """One net on its way to a network."""
+
     def __init__(self, text: Prototxt, trained: Caffemodel | None, shapes: Mapping[str, Shape]):
-        self.text, self.shapes = text, dict(shapes)
+        self.text, self.shapes = text, {name: parse_shape(name, s) for name, s in shapes.items()}
         self.net = Network(text.net.name or "main")
         self.blobs = Blobs(trained)
+        self.present: list[tuple[Message, int]] = []  # the layers that there are at inference, with their lines
         self.found: dict[str, Blob] = {}  # what each name stands for, as in-place layers go on
         self.makers: dict[str, int] = {}  # the line at which it was made
         self.unread: dict[str, None] = {}  # names of blobs that no layer has read
@@ -39,23 +44,26 @@ class Translation:
             self.net.warnings.append(text.unknown)
 
     def network(self) -> Network:
-        present = [(layer, line) for layer, line in layers(self.text) if self._is_included(layer, line)]
-        if not present:
+        self.present = [(layer, line) for layer, line in layers(self.text) if self._is_included(layer, line)]
+        if not self.present:
             raise ModelError(f"{self.text.file}: has no layers; expected a prototxt that describes a net")
         self._inputs()
-        for layer, line in present:
-            self._layer(layer, line, present)
-        outputs = [name for name in self.unread if not isinstance(self.found[name], Absent)]
+        for layer, line in self.present:
+            self._layer(layer, line)
+        outputs = [name for name in self.unread if not isinstance(self.found[name], NotAtInference)]
         if not outputs:
             raise ModelError(f"{self.text.file}: no layer gives anything at inference; {self._dropped()}")
         for name in outputs:
             self.net.output(self.found[name], name)
-        names = [layer.name for layer, _ in present]
+        for name, blob in self.found.items():
+            if isinstance(blob, NetworkTensor) and name not in self.net.tensors:
+                self.net.alias(blob, name)
+        names = [layer.name for layer, _ in self.present]
         if self.blobs.trained and not any(map(self.blobs.holds, names)) and self.blobs.filled:
             raise ModelError(
-                f"{self.blobs.trained.file}: has weights of none of the layers of {self.text.file}; it is of another net"
+                f"{self.blobs.trained.file}: has weights of no layer of {self.text.file}; it is of another net"
             )
-        self.net.warnings.extend(filter(None, (self.blobs.missing(names), self._dropped())))
+        self.net.warnings.extend(filter(None, (self.blobs.missing(), self._dropped())))
         return self.net
 
     def _dropped(self) -> str:
@@ -76,9 +84,8 @@ class Translation:
 
     def _is_met(self, rule: Message) -> bool:
         state = self.text.net.state
-        test = state.DESCRIPTOR.fields_by_name["phase"].enum_type.values_by_name["TEST"].number
         return (
-            (not rule.HasField("phase") or rule.phase == test)
+            (not rule.HasField("phase") or rule.phase == TEST)
             and (not rule.HasField("min_level") or state.level >= rule.min_level)
             and (not rule.HasField("max_level") or state.level <= rule.max_level)
             and set(rule.stage) <= set(state.stage)
@@ -102,22 +109,22 @@ class Translation:
                 )
             for i in range(0, len(net.input_dim), 4):
                 layer.input_param.shape.add(dim=net.input_dim[i : i + 4])
-        self._layer(layer, 1, ())
+        self._layer(layer, 1)
 
-    def _layer(self, layer: Message, line: int, every: tuple[tuple[Message, int], ...] | list) -> None:
+    def _layer(self, layer: Message, line: int) -> None:
         reading = LayerReading(
-            self.net, self.text.file, line, layer, self._bottoms(layer, line, every), self.blobs, self.shapes
+            self.net, self.text.file, line, layer, self._bottoms(layer, line), self.blobs, self.shapes
         )
         if layer.type not in READERS:
             raise reading.refuse(
                 f"is of a type that is not read{near(layer.type, READERS)}; read it with a plugin (pelton.Plugin)"
             )
-        absent = next((b for b in reading.bottoms if isinstance(b, Absent)), None)
+        absent = next((b for b in reading.bottoms if isinstance(b, NotAtInference)), None)
         if absent is not None and layer.type not in WITHOUT_LABELS:
             made: tuple[Blob, ...] = (absent,) * max(1, len(layer.top))
         else:
             made = self._read(reading)
-        if made and all(isinstance(b, Absent) for b in made):
+        if made and all(isinstance(b, NotAtInference) for b in made):
             self.dropped.append(layer.name)
         else:
             for name in layer.bottom:
@@ -127,7 +134,7 @@ class Translation:
     def _read(self, reading: LayerReading) -> tuple[Blob, ...]:
         try:
             found = READERS[reading.type](reading)
-        except ModelError:
+        except WrongShape:
             raise
         except InputError as e:
             raise reading.refuse(f"cannot be read: {e}") from None
@@ -139,14 +146,14 @@ class Translation:
             )
         return made
 
-    def _bottoms(self, layer: Message, line: int, every: tuple | list) -> tuple[Blob, ...]:
+    def _bottoms(self, layer: Message, line: int) -> tuple[Blob, ...]:
         for name in layer.bottom:
             if name not in self.found:
-                later = next((other.name for other, at in every if at > line and name in other.top), None)
+                later = next((o.name for o, _ in self.present if o is not layer and name in o.top), None)
                 reason = near(name, self.found) if later is None else f"; layer {later!r}, which makes it, comes later"
                 raise ModelError(
-                    f"{self.text.file}:{line}: layer {layer.name!r} ({layer.type}) reads {name!r}, which no layer before"
-                    f" it makes{reason}"
+                    f"{self.text.file}:{line}: layer {layer.name!r} ({layer.type}) reads {name!r}, which no layer"
+                    f" before it makes{reason}"
                 )
         return tuple(self.found[name] for name in layer.bottom)
 
@@ -156,7 +163,7 @@ class Translation:
         for name, blob in zip(reading.tops, made):
             if name in self.found and name not in reading.layer.bottom:
                 raise reading.refuse(f"makes {name!r}, which the layer in line {self.makers[name]} makes, too")
-            if not isinstance(blob, Absent):
+            if not isinstance(blob, NotAtInference):
                 elements = math.prod(d for d in blob.shape if is_known(d))
                 if elements > LARGEST:
                     raise reading.refuse(f"gives {blob!r}; blobs have at most {LARGEST} elements")

@@ -40,7 +40,7 @@ _FIELDS = {
 
 
 def layers(text: Prototxt) -> Iterator[tuple[Message, int]]:
-    """All layers of a net, as `LayerParameter`, and the line at which each begins; ModelError for what never was one."""
+    """All layers of a net, as `LayerParameter`, and the line at which each begins; ModelError for others."""
     net = text.net
     if net.layer and net.layers:
         raise ModelError(f"{text.file}: has layers of two versions of Caffe, `layer` and `layers`; use one of the two")
@@ -96,10 +96,10 @@ def _of_text(old: Message, padded: dict[str, tuple[str, int]], where: str) -> Me
 
 
 def _set(message: Message, field: str, given: Message) -> None:
-    """Sets a field to a value, repeated or not, whichever it is there."""
+    """Sets a field to a value; one that is repeated there alone gets the one value."""
     held = getattr(message, field)
     if hasattr(held, "extend"):
-        held.extend(given if hasattr(given, "__iter__") and not isinstance(given, str) else [given])
+        held.extend([given] if isinstance(given, int) else list(given))
     elif hasattr(held, "CopyFrom"):
         held.CopyFrom(given)
     else:

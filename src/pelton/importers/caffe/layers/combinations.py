@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from pelton.importers.caffe.layer import LayerReading, reads
+from pelton.importers.caffe.schema import enum_name
 from pelton.ir.types import F32
 from pelton.network.tensor import NetworkTensor
 
@@ -14,14 +15,14 @@ from pelton.network.tensor import NetworkTensor
 @reads("Eltwise")
 def eltwise(n: LayerReading) -> NetworkTensor:
     p, inputs = n.param("eltwise_param"), n.inputs
-    operation = p.DESCRIPTOR.enum_types_by_name["EltwiseOp"].values_by_number[p.operation].name
+    operation = enum_name(p, "EltwiseOp", p.operation)
     if len(inputs) < 2:
         raise n.refuse(f"needs two bottoms and more, got {len(inputs)}")
     if any(x.shape != inputs[0].shape for x in inputs):
         raise n.refuse(f"needs bottoms of one shape, got {', '.join(map(repr, inputs))}")
     if p.coeff and (operation != "SUM" or len(p.coeff) != len(inputs)):
         raise n.refuse(f"needs a coeff for each of {len(inputs)} bottoms of a SUM, got {list(p.coeff)} of {operation}")
-    terms = [x if c == 1 else x * c for x, c in zip(inputs, p.coeff)] if p.coeff else list(inputs)
+    terms = [x if c == 1 else x * c for x, c in zip(inputs, p.coeff or [1] * len(inputs))]
     op = {"PROD": n.net.mul, "SUM": n.net.add, "MAX": n.net.maximum}[operation]
     return op(functools.reduce(op, terms[:-1]), terms[-1], name=n.name)
 
@@ -39,7 +40,7 @@ def axpy(n: LayerReading) -> NetworkTensor:
 def reduction(n: LayerReading) -> NetworkTensor:
     """Over all axes from one on."""
     p, x = n.param("reduction_param"), n.input()
-    operation = p.DESCRIPTOR.enum_types_by_name["ReductionOp"].values_by_number[p.operation].name
+    operation = enum_name(p, "ReductionOp", p.operation)
     axis = n.axis(p.axis, x.rank)
     rows = n.net.reshape(x, (*x.shape[:axis], math.prod(x.shape[axis:])))
     op = {

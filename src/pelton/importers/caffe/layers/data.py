@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pelton.importers.caffe.layer import Absent, LayerReading, Tops, reads
+from pelton.importers.caffe.layer import NotAtInference, LayerReading, Tops, reads
 from pelton.network.tensor import NetworkTensor
 
 
@@ -22,8 +22,8 @@ def dummy_data(n: LayerReading) -> Sequence[NetworkTensor]:
 def _declared(n: LayerReading, shapes: list[tuple[int, ...]]) -> Sequence[NetworkTensor]:
     if len(shapes) not in (0, 1, len(n.tops)):
         raise n.refuse(f"needs one shape, or one for each of {len(n.tops)} inputs, got {len(shapes)}")
-    each = shapes * len(n.tops) if len(shapes) == 1 else shapes or [None] * len(n.tops)
-    return [n.declare(top, shape) for top, shape in zip(n.tops, each)]
+    each: list[tuple[int, ...] | None] = [*shapes] or [None]
+    return [n.declare(top, each[i % len(each)]) for i, top in enumerate(n.tops)]
 
 
 @reads("MemoryData")
@@ -49,7 +49,7 @@ def data(n: LayerReading) -> Tops:
 
 def _first(n: LayerReading, shape: Sequence[int] | None) -> Tops:
     """The first top as an input; the others are labels."""
-    labels = Absent(f"a label of layer {n.name!r}, which is not there at inference")
+    labels = NotAtInference(f"a label of layer {n.name!r}, which is not there at inference")
     return [n.declare(n.tops[0], shape), *[labels] * (len(n.tops) - 1)] if n.tops else ()
 
 
@@ -78,4 +78,4 @@ def sigmoid_with_loss(n: LayerReading) -> Sequence[NetworkTensor]:
     without_labels=True,
 )
 def left_out(n: LayerReading) -> Tops:
-    return [Absent(f"which layer {n.name!r} ({n.type}) gives in training only")] * max(1, len(n.tops))
+    return [NotAtInference(f"which layer {n.name!r} ({n.type}) gives in training only")] * max(1, len(n.tops))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pelton.importers.caffe.layer import LayerReading, reads
-from pelton.importers.caffe.schema import Message
+from pelton.importers.caffe.schema import Message, enum_name
 from pelton.network.tensor import NetworkTensor
 
 MOST = 1 << 24  # boxes that one layer makes
@@ -31,9 +31,11 @@ def prior_box(n: LayerReading) -> NetworkTensor:
     centres = np.zeros((height, width, 1, 2), np.float32)
     centres[..., 0] = ((np.arange(width, dtype=np.float32) + p.offset) * np.float32(step[1]))[None, :, None]
     centres[..., 1] = ((np.arange(height, dtype=np.float32) + p.offset) * np.float32(step[0]))[:, None, None]
-    boxes = np.concatenate([centres - sides / 2, centres + sides / 2], -1) / np.float32([*image[::-1], *image[::-1]])
+    boxes = np.concatenate([centres - sides / 2, centres + sides / 2], -1) / np.array(
+        [*image[::-1], *image[::-1]], np.float32
+    )
     boxes = boxes.clip(0, 1) if p.clip else boxes
-    variance = np.broadcast_to(np.float32(_variance(n, p)), boxes.shape)
+    variance = np.broadcast_to(np.array(_variance(n, p), np.float32), boxes.shape)
     return n.net.constant(np.stack([boxes.ravel(), variance.ravel()]).astype(np.float32)[None], n.name)
 
 
@@ -100,7 +102,7 @@ def detection_output(n: LayerReading) -> NetworkTensor:
 def _decoded(n: LayerReading, p: Message, encoded: NetworkTensor, priors: NetworkTensor, count: int) -> NetworkTensor:
     """Corners of boxes [batch, boxes, sets, 4] from what the network says of prior boxes."""
     net = n.net
-    kind = p.DESCRIPTOR.enum_types_by_name["CodeType"].values_by_number[p.code_type].name
+    kind = enum_name(p, "CodeType", p.code_type)
     ends = net.reshape(net.slice(priors, starts=(0,), ends=(1,), axes=(1,), steps=(1,)), (1, count, 1, 4))
     low, high = net.split(ends, 2, 3)
     scaled = encoded

@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.importers.caffe.fillers import default
 from pelton.importers.caffe.layer import LayerReading, reads
-from pelton.importers.caffe.schema import Message
+from pelton.importers.caffe.schema import Message, enum_name
 from pelton.network.tensor import NetworkTensor
 
 
@@ -26,7 +26,7 @@ def local_response(n: LayerReading) -> NetworkTensor:
         raise n.refuse(f"needs an odd local_size, got {p.local_size}")
     if x.rank != 4:
         raise n.refuse(f"needs an image [batch, channels, height, width], got {x!r}")
-    if p.norm_region == p.DESCRIPTOR.enum_types_by_name["NormRegion"].values_by_name["ACROSS_CHANNELS"].number:
+    if enum_name(p, "NormRegion", p.norm_region) == "ACROSS_CHANNELS":
         return n.net.lrn(x, size=p.local_size, alpha=p.alpha, beta=p.beta, bias=p.k, name=n.name)
     squares = n.net.average_pool(x * x, p.local_size, stride=1, padding=p.local_size // 2, count_include_pad=True)
     return n.net.mul(x, n.net.pow(squares * p.alpha + 1.0, -p.beta), name=n.name)

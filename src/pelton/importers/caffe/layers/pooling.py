@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from pelton.importers.caffe.layer import LayerReading, reads
-from pelton.importers.caffe.schema import Message
-from pelton.ir.dims import is_known
+from pelton.importers.caffe.schema import Message, enum_name
+from pelton.ir.dims import Size, is_known
 from pelton.ir.types import F32
 from pelton.network.tensor import NetworkTensor
 
@@ -19,7 +20,7 @@ TINY = float(np.finfo(np.float32).tiny)  # keeps stochastic pooling from dividin
 @reads("Pooling")
 def pooling(n: LayerReading) -> Sequence[NetworkTensor]:
     p, x = n.param("pooling_param"), _image(n)
-    method = p.DESCRIPTOR.enum_types_by_name["PoolMethod"].values_by_number[p.pool].name
+    method = enum_name(p, "PoolMethod", p.pool)
     with_mask = len(n.tops) > 1
     if p.global_pooling:
         if with_mask:
@@ -31,7 +32,11 @@ def pooling(n: LayerReading) -> Sequence[NetworkTensor]:
             f"needs a kernel and strides of 1 and more, and less padding than the kernel, got kernel {kernel}, strides"
             f" {stride}, padding {padding}"
         )
-    rounds_up = p.ceil_mode and p.round_mode == p.DESCRIPTOR.enum_types_by_name["RoundMode"].values_by_name["CEIL"].number
+    rounds_up = (
+        p.ceil_mode and p.round_mode == p.DESCRIPTOR.enum_types_by_name["RoundMode"].values_by_name["CEIL"].number
+    )
+    if rounds_up:
+        kernel = [_within(*sizes) for sizes in zip(x.shape[2:], kernel, stride, padding)]
     y = pool(n, x, method, kernel, stride, padding, rounds_up)
     return [y, _mask(n, x, kernel, stride, padding, rounds_up)] if with_mask else [y]
 
@@ -52,6 +57,12 @@ def _pair(n: LayerReading, p: Message, field: str, pair: str = "") -> list[int]:
     return [getattr(p, field)] * 2
 
 
+def _within(size: Size, kernel: int, stride: int, padding: int) -> int:
+    """A kernel that is larger than the image, but has one window, as the one that covers it."""
+    reach = size + 2 * padding
+    return int(reach) if is_known(reach) and 0 < kernel - reach < stride else kernel
+
+
 def _over_all(n: LayerReading, x: NetworkTensor, method: str) -> NetworkTensor:
     if method == "MAX":
         return n.net.reduce_max(x, axes=(2, 3), keepdims=True, name=n.name)
@@ -64,7 +75,7 @@ def pool(
 ) -> NetworkTensor:
     """Pooling with ⌈(size + 2 · padding − kernel) / stride⌉ + 1 windows, without one that would start in the padding
     behind, as in `ceil_mode`. Without any padding, Caffe keeps that one, which has no elements."""
-    window = dict(stride=stride, padding=padding, ceil_mode=rounds_up)
+    window: dict[str, Any] = dict(stride=stride, padding=padding, ceil_mode=rounds_up)
     beyond = _empty_windows(x, kernel, stride) if rounds_up and not any(padding) else [0, 0]
     name = "" if any(beyond) else n.name
     if method == "MAX":
@@ -94,7 +105,7 @@ def _mask(
     """Where the largest elements are, as indices into each channel."""
     height, width = (n.number(d, "the size of the image") for d in x.shape[2:])
     if rounds_up and not any(padding) and any(_empty_windows(x, kernel, stride)):
-        raise n.refuse(f"gives no mask where its last window starts behind the image (kernel {kernel}, stride {stride})")
+        raise n.refuse(f"gives no mask where a window starts behind the image (kernel {kernel}, stride {stride})")
     places = n.net.max_pool_places(
         x,
         kernel=tuple(kernel),
@@ -111,7 +122,7 @@ def spatial_pyramid(n: LayerReading) -> NetworkTensor:
     """He et al. 2014: pooling into 1, 2², 4², … bins, joined."""
     p, x = n.param("spp_param"), _image(n)
     height, width = (n.number(d, "the size of the image") for d in x.shape[2:])
-    method = p.DESCRIPTOR.enum_types_by_name["PoolMethod"].values_by_number[p.pool].name
+    method = enum_name(p, "PoolMethod", p.pool)
     if not 1 <= p.pyramid_height <= 16 or 2 ** (p.pyramid_height - 1) > min(height, width):
         raise n.refuse(f"needs a pyramid_height of 1 to what {height} × {width} elements allow, got {p.pyramid_height}")
     parts = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from pelton.importers.caffe.layer import LayerReading, reads
 from pelton.network.tensor import NetworkTensor
 
@@ -17,8 +19,7 @@ def rnn(n: LayerReading) -> Sequence[NetworkTensor]:
     """h = tanh(W·x + b + U·h′), o = tanh(V·h + c)"""
     p = n.param("recurrent_param")
     size = p.num_output
-
-    x = _projected(n, size)
+    x = _projected(n, size, 1)
     recurrent = n.filled((size, size), p, "weight_filler")
     weight, bias = n.filled((size, size), p, "weight_filler"), n.filled((size,), p, "bias_filler", 0)
 
@@ -34,7 +35,7 @@ def lstm(n: LayerReading) -> Sequence[NetworkTensor]:
     """i, f, o, g = W·x + b + U·h′, c = σ(f)·c′ + σ(i)·tanh(g), h = σ(o)·tanh(c)"""
     p = n.param("recurrent_param")
     size = p.num_output
-    x = _projected(n, 4 * size)
+    x = _projected(n, 4 * size, 2)
     recurrent = n.filled((4 * size, size), p, "weight_filler")
 
     def step(x: NetworkTensor, going: NetworkTensor, states: States) -> tuple[NetworkTensor, States]:
@@ -47,15 +48,14 @@ def lstm(n: LayerReading) -> Sequence[NetworkTensor]:
     return _unrolled(n, x, step, 2)
 
 
-def _projected(n: LayerReading, outputs: int) -> NetworkTensor:
+def _projected(n: LayerReading, outputs: int, states: int) -> NetworkTensor:
     """W·x + b of all steps at once: [time, batch, outputs]."""
     p, x = n.param("recurrent_param"), n.input()
     if p.num_output < 1 or x.rank < 2:
         raise n.refuse(f"needs num_output, and sequences [time, batch, …], got {x!r}")
-    if len(n.bottoms) != (4 if n.type == "LSTM" else 3) - 1 * (not p.expose_hidden) - (n.type == "LSTM") * (
-        not p.expose_hidden
-    ):
-        raise n.refuse(f"needs sequences and where they go on (a static input is not read), got {len(n.bottoms)} bottoms")
+    expected = 2 + (states if p.expose_hidden else 0)
+    if len(n.bottoms) != expected:  # a further one is an input that all steps read
+        raise n.refuse(f"needs sequences, where they go on, and its states, {expected} bottoms, got {len(n.bottoms)}")
     features = n.number(math.prod(x.shape[2:]), "the number of features")
     weight = n.filled((outputs, features), p, "weight_filler")
     bias = n.filled((outputs,), p, "bias_filler", 0)
@@ -76,7 +76,7 @@ def _unrolled(
     if p.expose_hidden:
         states: States = tuple(n.net.reshape(n.input(2 + i), (batch, size)) for i in range(count))
     else:
-        zero = x[0][:, :size] * 0.0
+        zero = n.net.expand(np.zeros((), x.dtype.numpy), (batch, size))
         states = (zero,) * count
     outputs = []
     for t in range(steps):
