@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu test-runtime fuzz fuzz-gpu test-importers caffe-schema lint operators conformance real clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -14,6 +14,8 @@ help:
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
+	@echo "make test-importers  models of other frameworks beside these frameworks' own readers, in a venv of its own"
+	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
@@ -60,6 +62,18 @@ test-runtime: $(STAMP)
 
 fuzz: $(STAMP)
 	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
+
+test-importers:
+	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
+	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]" opencv-python-headless==4.14.0.94
+	build/importers/bin/python -m pytest tests/importers
+
+CAFFE = src/pelton/importers/caffe
+
+caffe-schema:
+	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
+	build/protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools
+	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -199,7 +199,7 @@ def test_blobs_whose_sizes_lie(tmp_path):
         (dict(shape=[4, 3, 3, 3], raw_data=b"1" * 108, raw_data_type=3), "holds integers"),
     ):
         net = message_class("weights.NetParameter")()
-        blob = net.layer.add(name="conv").blobs.add()
+        blob = net.layer.add(name=b"conv").blobs.add()
         blob.shape.dim.extend(fields.pop("shape", []))
         blob.data.extend([fields.pop("data")] if "data" in fields else [])
         for name, given in fields.items():

@@ -79,7 +79,7 @@ def double(blob, a):
 def half(blobs, kind=2, dtype="<f2") -> bytes:
     net = message_class("weights.NetParameter")()
     for name, (of, arrays) in blobs.items():
-        made = net.layer.add(name=name, type=of)
+        made = net.layer.add(name=name.encode(), type=of.encode())
         for a in arrays:
             made.blobs.add(raw_data_type=kind, raw_data=a.astype(dtype).tobytes()).shape.dim.extend(a.shape)
     return net.SerializeToString()

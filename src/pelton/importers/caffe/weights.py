@@ -60,13 +60,10 @@ class Caffemodel:
 
 
 def _layers(net: Message) -> Iterator[tuple[str, list[Message]]]:
-    for layer in net.layer:
-        yield layer.name, list(layer.blobs)
-    for layer in net.layers:
-        if layer.HasField("layer"):
-            yield layer.layer.name, list(layer.layer.blobs or layer.blobs)
-        else:
-            yield layer.name, list(layer.blobs)
+    oldest = [(old.layer.name, old.layer.blobs or old.blobs) for old in net.layers if old.HasField("layer")]
+    newer = [(layer.name, layer.blobs) for layer in (*net.layer, *net.layers)]
+    for name, blobs in (*newer, *oldest):
+        yield name.decode("utf-8", "replace"), list(blobs)
 
 
 def _elements(blob: Message, where: str) -> np.ndarray:
