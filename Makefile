@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats-torch test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-importers  models of other formats and frameworks beside these (2 GB), in a venv of its own"
 	@echo "make formats-torch the table of docs/formats.md on PyTorch, again: beside eager and inductor, in hours [ARGS='--level 0 resnet50']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
+	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
@@ -82,6 +83,13 @@ test-runtime: $(STAMP)
 
 fuzz: $(STAMP)
 	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
+
+CAFFE = src/pelton/importers/caffe
+
+caffe-schema:
+	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
+	build/protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools
+	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
 
 lint: $(STAMP)
 	$(BIN)/ruff check

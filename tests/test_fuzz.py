@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from compare import assert_close
-from fuzz import cases, engines, graphs, pool, seeds, tflite
+from fuzz import caffe, cases, engines, graphs, pool, seeds, tflite
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_operands import i64
@@ -70,6 +70,11 @@ def test_random_graphs_in_int8(cache):
 def test_damaged_engines(cache):
     ended = assert_all_well("engine", engines.engine_case(engines.originals(cache)), 300)
     assert ended["refused"] > 100 and ended["run"] + ended["script run"] > 10, ended
+
+
+def test_damaged_nets_of_caffe():
+    ended = assert_all_well("caffe", caffe.case, 300)
+    assert ended["refused"] > 50 and ended["planned"] > 20, ended
 
 
 def test_damaged_tflite_files():

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import cases, darknet, engines, gpu, pool, tflite
+from . import caffe, cases, darknet, engines, gpu, pool, tflite
 
 # of so many damaged models, one case of the kind
 SHARE = {
@@ -18,6 +18,7 @@ SHARE = {
     "graph": 10,
     "int8": 40,
     "engine": 4,
+    "caffe": 4,
     "darknet": 10,
     "tflite": 4,
     "cuda": 40,
@@ -54,6 +55,7 @@ def main() -> int:
             "cubin": cases.graph_case(gpu.compiled(Path(cache))),
             "darknet": darknet.case,
             "tflite": tflite.case,
+            "caffe": caffe.case,
             "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else []),
         }
         asked = [

@@ -9,6 +9,7 @@ from . import (  # noqa: F401  (declares)
     conv,
     conv_transpose,
     deform,
+    detection,
     memory,
     pool,
     norm,

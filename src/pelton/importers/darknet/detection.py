@@ -10,11 +10,11 @@ import numpy as np
 
 from pelton.network import NetworkTensor
 
-from .reading import LayerReading, channels, reads, units
+from .reading import SectionReading, channels, reads, units
 
 
 @reads("region")
-def region(r: LayerReading) -> NetworkTensor:
+def region(r: SectionReading) -> NetworkTensor:
     """That of YOLOv2: anchors in pixels of the feature map."""
     s = r.section
     if "tree" in s.options:
@@ -31,7 +31,7 @@ def region(r: LayerReading) -> NetworkTensor:
 
 
 @reads("yolo")
-def yolo(r: LayerReading) -> NetworkTensor:
+def yolo(r: SectionReading) -> NetworkTensor:
     """That of YOLOv3 and later: anchors in pixels of the network's input, of which `mask` names those that count."""
     s, net, x = r.section, r.net, r.image()
     anchors = _anchors(r, s.integer("num", 1, 1))
@@ -53,7 +53,7 @@ def yolo(r: LayerReading) -> NetworkTensor:
 
 
 @reads("detection")
-def detection(r: LayerReading) -> NetworkTensor:
+def detection(r: SectionReading) -> NetworkTensor:
     """That of YOLOv1: `side` × `side` cells with one set of class probabilities and `num` boxes each."""
     s, net, x = r.section, r.net, r.flat()
     side, num, classes = (s.integer(name, d, 1, 4096) for name, d in (("side", 7), ("num", 1), ("classes", 1)))
@@ -75,7 +75,7 @@ def detection(r: LayerReading) -> NetworkTensor:
     return net.reshape(joined, (batch, cells * num, 5 + classes))
 
 
-def _anchors(r: LayerReading, count: int) -> np.ndarray:
+def _anchors(r: SectionReading, count: int) -> np.ndarray:
     """[count, 2] widths and heights."""
     given = r.section.numbers("anchors")
     if len(given) != 2 * count or min(given) <= 0:
@@ -85,7 +85,7 @@ def _anchors(r: LayerReading, count: int) -> np.ndarray:
     return np.array(given, np.float64).reshape(count, 2)
 
 
-def _parts(r: LayerReading, x: NetworkTensor, anchors: int) -> tuple[NetworkTensor, NetworkTensor, NetworkTensor]:
+def _parts(r: SectionReading, x: NetworkTensor, anchors: int) -> tuple[NetworkTensor, NetworkTensor, NetworkTensor]:
     """Boxes, objectness and classes, each [batch, anchors, ., height, width]."""
     classes = r.section.integer("classes", 20, 1)
     if channels(x) != anchors * (5 + classes):
@@ -98,7 +98,7 @@ def _parts(r: LayerReading, x: NetworkTensor, anchors: int) -> tuple[NetworkTens
     return split[:, :, :4], split[:, :, 4:5], split[:, :, 5:]
 
 
-def _center(r: LayerReading, within: NetworkTensor, height: int, width: int) -> NetworkTensor:
+def _center(r: SectionReading, within: NetworkTensor, height: int, width: int) -> NetworkTensor:
     """Centers [batch, anchors, 2, height, width], relative to the picture, of those within each pixel."""
     columns, rows = np.meshgrid(np.arange(width), np.arange(height))
     size = np.array([width, height], np.float32).reshape(2, 1, 1)
@@ -111,7 +111,11 @@ def _per_anchor(anchors: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def _head(
-    r: LayerReading, center: NetworkTensor, size: NetworkTensor, objectness: NetworkTensor, probabilities: NetworkTensor
+    r: SectionReading,
+    center: NetworkTensor,
+    size: NetworkTensor,
+    objectness: NetworkTensor,
+    probabilities: NetworkTensor,
 ) -> NetworkTensor:
     net = r.net
     joined = net.concat([center, size, objectness, probabilities * objectness], 2)

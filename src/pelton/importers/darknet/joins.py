@@ -6,11 +6,11 @@ import numpy as np
 
 from pelton.network import NetworkTensor
 
-from .reading import LayerReading, channels, reads
+from .reading import SectionReading, channels, reads
 
 
 @reads("route")
-def route(r: LayerReading) -> NetworkTensor:
+def route(r: SectionReading) -> NetworkTensor:
     """Channels of several layers one after the other; with groups, one part of each layer's."""
     s = r.section
     layers = [r.layer(index, "layers") for index in s.numbers("layers")]
@@ -34,7 +34,7 @@ def route(r: LayerReading) -> NetworkTensor:
 
 
 @reads("shortcut")
-def shortcut(r: LayerReading) -> NetworkTensor:
+def shortcut(r: SectionReading) -> NetworkTensor:
     """The layer before plus others, of as many channels as both have; weighted in AlexeyAB's Darknet."""
     s, x = r.section, r.image()
     given = s.numbers("from")
@@ -52,7 +52,7 @@ def shortcut(r: LayerReading) -> NetworkTensor:
     return r.activated(total, "linear")
 
 
-def _spread(r: LayerReading, other: NetworkTensor, x: NetworkTensor) -> NetworkTensor:
+def _spread(r: SectionReading, other: NetworkTensor, x: NetworkTensor) -> NetworkTensor:
     """Every so many-th pixel of a larger image, and the channels that x has, too."""
     common = min(channels(x), channels(other))
     other = other[:, :common]
@@ -67,12 +67,12 @@ def _spread(r: LayerReading, other: NetworkTensor, x: NetworkTensor) -> NetworkT
     return other[:, :, ::step, ::step]
 
 
-def _added(r: LayerReading, x: NetworkTensor, other: NetworkTensor) -> NetworkTensor:
+def _added(r: SectionReading, x: NetworkTensor, other: NetworkTensor) -> NetworkTensor:
     missing = channels(x) - channels(other)
     return x + (r.net.pad(other, ((0, 0), (0, missing), (0, 0), (0, 0))) if missing else other)
 
 
-def _shortcut_weights(r: LayerReading, layers: int, count: int) -> list[np.ndarray] | None:
+def _shortcut_weights(r: SectionReading, layers: int, count: int) -> list[np.ndarray] | None:
     """The factor of each layer, one or [channels, 1, 1], normalized; None where there are none."""
     s = r.section
     kind, norm = s.text("weights_type", "none"), s.text("weights_normalization", "none")
@@ -92,7 +92,7 @@ def _shortcut_weights(r: LayerReading, layers: int, count: int) -> list[np.ndarr
 
 
 @reads("scale_channels")
-def scale_channels(r: LayerReading) -> NetworkTensor:
+def scale_channels(r: SectionReading) -> NetworkTensor:
     """Another layer times one factor for each channel, or with `scale_wh` for each pixel."""
     s, x, other = r.section, r.image(), r.source()
     expected = (1, *other.shape[2:]) if s.flag("scale_wh") else (channels(other), 1, 1)
@@ -102,7 +102,7 @@ def scale_channels(r: LayerReading) -> NetworkTensor:
 
 
 @reads("sam")
-def sam(r: LayerReading) -> NetworkTensor:
+def sam(r: SectionReading) -> NetworkTensor:
     """Another layer times the one before."""
     x, other = r.image(), r.source()
     if x.shape != other.shape:

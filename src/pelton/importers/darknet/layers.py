@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pelton.network import NetworkTensor
 
 from .cfg import MAX_NUMBER
-from .reading import Parameters, LayerReading, channels, normalized, reads, units
+from .reading import Parameters, SectionReading, channels, normalized, reads, units
 
 
 @reads("convolutional", "conv")
-def convolutional(r: LayerReading) -> NetworkTensor:
+def convolutional(r: SectionReading) -> NetworkTensor:
     s, x = r.section, r.image()
     s.refuse_options("antialiasing", "binary", "xnor", "sway", "rotate", "stretch", "stretch_sway", "dontload")
     s.refuse_options("dontloadscales")
@@ -38,7 +38,7 @@ def convolutional(r: LayerReading) -> NetworkTensor:
     return r.activated(normalized(r.net, y, p), "logistic")
 
 
-def _shared(r: LayerReading, shape: tuple[int, ...]) -> Parameters:
+def _shared(r: SectionReading, shape: tuple[int, ...]) -> Parameters:
     """The parameters of the convolution that `share_index` names, which has its own in the file."""
     given = r.section.integer("share_index", 0, -MAX_NUMBER)
     p = r.parameters.get(given + (r.section.index if given < 0 else 0))
@@ -52,7 +52,7 @@ def _shared(r: LayerReading, shape: tuple[int, ...]) -> Parameters:
 
 
 @reads("connected", "conn")
-def connected(r: LayerReading) -> NetworkTensor:
+def connected(r: SectionReading) -> NetworkTensor:
     r.section.refuse_options("dontload", "dontloadscales")
     x = r.flat()
     p = r.take_matrix(r.section.integer("output", 1, 1), units(x))
@@ -61,7 +61,7 @@ def connected(r: LayerReading) -> NetworkTensor:
 
 
 @reads("local")
-def local(r: LayerReading) -> NetworkTensor:
+def local(r: SectionReading) -> NetworkTensor:
     """A convolution with weights [place, filters, channels · size²] of their own at each place."""
     s, net, x = r.section, r.net, r.image()
     outputs, size, stride = s.integer("filters", 1, 1), s.integer("size", 1, 1, 64), s.integer("stride", 1, 1)
@@ -94,7 +94,7 @@ def local(r: LayerReading) -> NetworkTensor:
 
 
 @reads("maxpool", "max")
-def maxpool(r: LayerReading) -> NetworkTensor:
+def maxpool(r: SectionReading) -> NetworkTensor:
     r.section.refuse_options("antialiasing", "maxpool_zero_nonmax")
     if not r.section.flag("maxpool_depth"):
         return _pooled(r, r.net.max_pool)
@@ -107,11 +107,11 @@ def maxpool(r: LayerReading) -> NetworkTensor:
 
 
 @reads("local_avgpool", "local_avg")
-def local_avgpool(r: LayerReading) -> NetworkTensor:
+def local_avgpool(r: SectionReading) -> NetworkTensor:
     return _pooled(r, r.net.average_pool)
 
 
-def _pooled(r: LayerReading, pool: Callable[..., NetworkTensor]) -> NetworkTensor:
+def _pooled(r: SectionReading, pool: Callable[..., NetworkTensor]) -> NetworkTensor:
     """A pool with `padding` elements (size − 1 unless given) along each axis, the odd one behind."""
     s, x = r.section, r.image()
     stride = s.integer("stride", 1, 1)
@@ -125,12 +125,12 @@ def _pooled(r: LayerReading, pool: Callable[..., NetworkTensor]) -> NetworkTenso
 
 
 @reads("avgpool", "avg")
-def avgpool(r: LayerReading) -> NetworkTensor:
+def avgpool(r: SectionReading) -> NetworkTensor:
     return r.net.global_average_pool(r.image())
 
 
 @reads("batchnorm")
-def batchnorm(r: LayerReading) -> NetworkTensor:
+def batchnorm(r: SectionReading) -> NetworkTensor:
     """Its bias is in files of AlexeyAB's Darknet alone."""
     x = r.image()
     c = channels(x)
@@ -141,17 +141,17 @@ def batchnorm(r: LayerReading) -> NetworkTensor:
 
 
 @reads("activation")
-def activation(r: LayerReading) -> NetworkTensor:
+def activation(r: SectionReading) -> NetworkTensor:
     return r.activated(r.x, "linear")
 
 
 @reads("logistic")
-def logistic(r: LayerReading) -> NetworkTensor:
+def logistic(r: SectionReading) -> NetworkTensor:
     return r.net.sigmoid(r.x)
 
 
 @reads("softmax", "soft")
-def softmax(r: LayerReading) -> NetworkTensor:
+def softmax(r: SectionReading) -> NetworkTensor:
     s, net, x = r.section, r.net, r.flat()
     if "tree" in s.options:
         raise s.refuse("softmax over a tree of classes is not supported", "tree")
@@ -166,7 +166,7 @@ def softmax(r: LayerReading) -> NetworkTensor:
 
 
 @reads("crop")
-def crop(r: LayerReading) -> NetworkTensor:
+def crop(r: SectionReading) -> NetworkTensor:
     """The middle, and 0 to 1 brought to −1 to 1 unless `noadjust`."""
     s, x = r.section, r.image()
     height, width = (s.integer(name, 1, 1) for name in ("crop_height", "crop_width"))
@@ -178,12 +178,12 @@ def crop(r: LayerReading) -> NetworkTensor:
 
 
 @reads("dropout", "cost", "empty", "silence")
-def passed(r: LayerReading) -> NetworkTensor:
+def passed(r: SectionReading) -> NetworkTensor:
     return r.x
 
 
 @reads("upsample")
-def upsample(r: LayerReading) -> NetworkTensor:
+def upsample(r: SectionReading) -> NetworkTensor:
     """Pixels repeated, or summed where the stride is below 0."""
     s, net, x = r.section, r.net, r.image()
     stride, scale = s.integer("stride", 2, -1024, 1024), s.number("scale", 1)
@@ -197,7 +197,7 @@ def upsample(r: LayerReading) -> NetworkTensor:
 
 
 @reads("reorg")
-def reorg(r: LayerReading) -> NetworkTensor:
+def reorg(r: SectionReading) -> NetworkTensor:
     """Space to channels, of the elements as if they were [channels / stride², height · stride, width · stride], not of
     the image that they are: Darknet has the two sizes exchanged, and networks were trained with that."""
     s, net, x = r.section, r.net, r.image()
@@ -215,7 +215,7 @@ def reorg(r: LayerReading) -> NetworkTensor:
 
 
 @reads("reorg3d")
-def reorg3d(r: LayerReading) -> NetworkTensor:
+def reorg3d(r: SectionReading) -> NetworkTensor:
     """Space to channels, as in other frameworks."""
     s, x = r.section, r.image()
     s.refuse_options("reverse")

@@ -13,7 +13,7 @@ from pelton.network import Network, NetworkTensor
 
 from . import detection, joins, layers, recurrent  # noqa: F401  (register their readers)
 from .cfg import MAX_BYTES, MAX_NUMBER, Section, parse
-from .reading import READERS, LayerReader, LayerReading, check_size
+from .reading import READERS, LayerReader, SectionReading, check_size
 from .weights import RandomWeights, Weights, WeightsFile
 
 INPUT = "data"
@@ -93,7 +93,7 @@ def _beside(model: Any) -> str | None:
 
 def _begin(
     net: Network, options: Section, sections: list[Section], weights: Weights, shapes: Mapping[str, Shape] | None
-) -> LayerReading:
+) -> SectionReading:
     """A reading with the input of the network as the first x."""
     height, width, channels = (options.integer(name, 0) for name in ("height", "width", "channels"))
     inputs = options.integer("inputs", 0)
@@ -105,10 +105,10 @@ def _begin(
         sizes = _asked(shapes[INPUT], sizes, 1 + stepwise)
     picture = (sizes[-2], sizes[-1]) if len(sizes) == 3 else (1, 1)
     if not stepwise:
-        return LayerReading(net, options, weights, picture, net.input(INPUT, ("batch", *sizes)))
+        return SectionReading(net, options, weights, picture, net.input(INPUT, ("batch", *sizes)))
     x = net.input(INPUT, (f"steps=1..{options.integer('time_steps', 1, 1)}..", "batch=1..1..", *sizes))
     steps, batch, *_ = x.shape
-    return LayerReading(net, options, weights, picture, net.reshape(x, (steps * batch, *sizes)), batch=(steps, batch))
+    return SectionReading(net, options, weights, picture, net.reshape(x, (steps * batch, *sizes)), batch=(steps, batch))
 
 
 def _asked(given: Shape, sizes: tuple[int, ...], before: int) -> tuple[int, ...]:
@@ -125,6 +125,6 @@ def _asked(given: Shape, sizes: tuple[int, ...], before: int) -> tuple[int, ...]
     return sizes[0], height, width
 
 
-def _by_steps(r: LayerReading, x: NetworkTensor) -> NetworkTensor:
+def _by_steps(r: SectionReading, x: NetworkTensor) -> NetworkTensor:
     """What a layer gives, in networks with recurrent layers [steps, batch, …]."""
     return r.net.reshape(x, (*r.batch, *x.shape[1:])) if r.batch else x

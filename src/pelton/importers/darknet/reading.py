@@ -18,7 +18,7 @@ from .weights import Weights
 EPSILON = 1e-6  # added to variances, as Darknet does on CPUs; its kernels for GPUs add 1e-5
 MAX_ELEMENTS = 1 << 31  # of what a layer gives for one picture
 
-LayerReader = Callable[["LayerReading"], NetworkTensor]  # what a layer gives
+LayerReader = Callable[["SectionReading"], NetworkTensor]  # what a layer gives
 
 READERS: dict[str, LayerReader] = {}  # by the names of sections
 
@@ -52,7 +52,7 @@ class Parameters:
 
 
 @dataclass
-class LayerReading:
+class SectionReading:
     """A section and what comes before it. x: what the layer before gave, [batch, channels, height, width] or
     [batch, units]; made: what all layers before gave; steps: the length of sequences, whose steps are along the batch,
     slowest."""

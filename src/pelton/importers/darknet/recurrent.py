@@ -9,11 +9,11 @@ import numpy as np
 from pelton.network import Network, NetworkTensor
 from pelton.network.tensor import Operand
 
-from .reading import Parameters, LayerReading, channels, normalized, reads, units
+from .reading import Parameters, SectionReading, channels, normalized, reads, units
 
 
 @reads("lstm")
-def lstm(r: LayerReading) -> NetworkTensor:
+def lstm(r: SectionReading) -> NetworkTensor:
     """Gates i, o, f, g; their order in the file is that of the Darknet that wrote it."""
     hidden, x = r.section.integer("output", 1, 1), r.flat()
     order = "figo" if r.weights.forked else "ifog"
@@ -26,7 +26,7 @@ def lstm(r: LayerReading) -> NetworkTensor:
 
 
 @reads("gru")
-def gru(r: LayerReading) -> NetworkTensor:
+def gru(r: SectionReading) -> NetworkTensor:
     """Gates z, r, h. The candidate h is a logistic function unless `tanh` is on."""
     hidden, x = r.section.integer("output", 1, 1), r.flat()
     first, second = (hidden, units(x)) if not r.weights.forked else (units(x), hidden)
@@ -52,16 +52,16 @@ def _gates(own: Sequence[tuple[np.ndarray, np.ndarray]], recurrent: Sequence[tup
     return w, state, np.concatenate([bias for _, bias in (*own, *recurrent)])[None]
 
 
-def _steps(r: LayerReading, x: NetworkTensor) -> NetworkTensor:
+def _steps(r: SectionReading, x: NetworkTensor) -> NetworkTensor:
     return r.net.reshape(x, (*r.batch, *x.shape[1:]))
 
 
-def _zeros(r: LayerReading, *shape) -> NetworkTensor:
+def _zeros(r: SectionReading, *shape) -> NetworkTensor:
     return r.net.expand(np.float32(0), shape=shape)
 
 
 @reads("rnn")
-def rnn(r: LayerReading) -> NetworkTensor:
+def rnn(r: SectionReading) -> NetworkTensor:
     """H′ = f(x) + g(H), and H with `shortcut`; it gives h(H′)."""
     s, x = r.section, r.flat()
     s.refuse_options("logistic")
@@ -76,7 +76,7 @@ def rnn(r: LayerReading) -> NetworkTensor:
 
 
 @reads("crnn")
-def crnn(r: LayerReading) -> NetworkTensor:
+def crnn(r: SectionReading) -> NetworkTensor:
     """`rnn` whose products are convolutions of 3 × 3."""
     s, x = r.section, r.image()
     s.refuse_options("xnor")
@@ -92,7 +92,7 @@ def crnn(r: LayerReading) -> NetworkTensor:
     return _simple(r, x, (f, g, h), apply, (hidden, *x.shape[2:]), (outputs, *x.shape[2:]))
 
 
-def _simple(r: LayerReading, x: NetworkTensor, parameters, apply, hidden: tuple, outputs: tuple) -> NetworkTensor:
+def _simple(r: SectionReading, x: NetworkTensor, parameters, apply, hidden: tuple, outputs: tuple) -> NetworkTensor:
     """A recurrent layer of three linear ones, of which only that of the state is computed step by step."""
     net, activation, (f, g, h) = r.net, r.activation("logistic"), parameters
     keeps = r.section.flag("shortcut")
