@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from functools import partial
 
 from pelton.errors import InputError, ModelError, near
 from pelton.importers.imported import Shape, parse_shape
 from pelton.ir.dims import is_known
+from pelton.ir.op import Op
 from pelton.network import Network
 from pelton.network.tensor import NetworkTensor
+from pelton.plugins import plugin_for
+from pelton.plugins.plugin import attributes_of
 
 from . import layers as library  # noqa: F401  (registers the readers)
 from .blobs import Blobs
-from .layer import LARGEST, READERS, WITHOUT_LABELS, NotAtInference, Blob, LayerReading, WrongShape
+from .layer import LARGEST, READERS, WITHOUT_LABELS, NotAtInference, Blob, LayerReading, Reader, WrongShape
 from .prototxt import Prototxt
 from .schema import Message, message_class
 from .upgrade import layers
@@ -115,7 +120,8 @@ class Translation:
         reading = LayerReading(
             self.net, self.text.file, line, layer, self._bottoms(layer, line), self.blobs, self.shapes
         )
-        if layer.type not in READERS:
+        op = plugin_for("caffe", layer.python_param.layer if layer.type == "Python" else layer.type)
+        if op is None and layer.type not in READERS:
             raise reading.refuse(
                 f"is of a type that is not read{near(layer.type, READERS)}; read it with a plugin (pelton.Plugin)"
             )
@@ -123,7 +129,7 @@ class Translation:
         if absent is not None and layer.type not in WITHOUT_LABELS:
             made: tuple[Blob, ...] = (absent,) * max(1, len(layer.top))
         else:
-            made = self._read(reading)
+            made = self._read(reading, READERS[layer.type] if op is None else partial(_apply, op))
         if made and all(isinstance(b, NotAtInference) for b in made):
             self.dropped.append(layer.name)
         else:
@@ -131,9 +137,9 @@ class Translation:
                 self.unread.pop(name, None)
         self._tops(reading, made)
 
-    def _read(self, reading: LayerReading) -> tuple[Blob, ...]:
+    def _read(self, reading: LayerReading, reader: Reader) -> tuple[Blob, ...]:
         try:
-            found = READERS[reading.type](reading)
+            found = reader(reading)
         except WrongShape:
             raise
         except InputError as e:
@@ -170,3 +176,18 @@ class Translation:
             self.found[name] = blob
             self.makers[name] = reading.line
             self.unread[name] = None
+
+
+def _apply(op: Op, reading: LayerReading) -> tuple[NetworkTensor, ...]:
+    """A layer that is a plugin. Its attributes are those of `python_param.param_str`, in JSON; its operands are the
+    bottoms, then the blobs of weights that the file has for it."""
+    text = reading.layer.python_param.param_str
+    try:
+        given = json.loads(text) if text else {}
+    except ValueError as e:
+        raise reading.refuse(f"has a param_str that is no JSON: {e}") from None
+    if not isinstance(given, dict):
+        raise reading.refuse(f"has a param_str that should be a JSON object, got {text!r:.99}")
+    blobs = reading.blobs
+    weights = [reading.blob(blobs.shape(reading.name, i)) for i in range(blobs.count(reading.name))]
+    return reading.net.apply(op, (*reading.inputs, *weights), attributes_of(op, given, reading.name), reading.name)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pelton.errors import InputError, ModelAbsent, ModelError, near
 from pelton.importers.imported import Range, Shape, parse_shape
 from pelton.importers.registry import ModelFiles
+from pelton.ir.op import Op
 from pelton.network import Network, NetworkTensor
+from pelton.plugins import plugin_for
+from pelton.plugins.plugin import attributes_of_text
 
 from . import detection, joins, layers, recurrent  # noqa: F401  (register their readers)
 from .cfg import MAX_BYTES, MAX_NUMBER, Section, parse
@@ -64,9 +68,19 @@ def network_of(path: str, data: bytes, weights: Weights, shapes: Mapping[str, Sh
 
 
 def _reader(s: Section) -> LayerReader:
+    op = plugin_for("darknet", s.name)
+    if op is not None:
+        return partial(_apply, op)
     if s.name not in READERS:
         raise s.refuse(f"layers [{s.name}] are unknown{near(s.name, READERS)}; there are {', '.join(sorted(READERS))}")
     return READERS[s.name]
+
+
+def _apply(op: Op, r: SectionReading) -> NetworkTensor:
+    """A layer that is a plugin, whose attributes are the options of the section."""
+    given = {name: text for name, (text, _) in r.section.options.items()}
+    found, *_ = r.net.apply(op, (r.x,), attributes_of_text(op, given, r.section.label), op.name)
+    return found
 
 
 def _contents(model: Any) -> tuple[str, bytes]:
