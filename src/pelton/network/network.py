@@ -316,9 +316,9 @@ def _between(net: Network, cut: Mapping[Value, Value], outputs: Mapping[str, Val
 
 
 def _from_front(axes: Any, rank: int) -> Any:
-    """Axes that may count from the end, counted from the front; ValueError for others."""
+    """Axes that may count from the end, counted from the front; ValueError for those before the first."""
     if isinstance(axes, (tuple, list)):
         return tuple(_from_front(a, rank) for a in axes)
-    if not -rank <= axes < rank:
+    if axes < -rank:
         raise ValueError(f"needs an axis between {-rank} and {rank - 1}, got {axes}")
-    return axes % rank
+    return axes + rank if axes < 0 else axes

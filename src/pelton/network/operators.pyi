@@ -225,9 +225,6 @@ class Operators:
         without it a box has its best class alone, and of equal scores the lower box is first."""
     def neg(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """neg, element by element."""
-    def one_hot(self, indices: Operand, values: Operand, *, depth: Any, axis: Any, name: str = "") -> NetworkTensor:
-        """Y[…, d, …] = values[1] where the index is d (or d − depth), else values[0]; d runs along a
-        new axis."""
     def pow(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
         """pow, element by element."""
     def prelu(self, x: Operand, slope: Operand, *, name: str = "") -> NetworkTensor:
