@@ -145,7 +145,7 @@ class LayerReading:
         """An input of the network, of the shape that the caller gave, else the one in the file."""
         given = self.shapes.get(name)
         if given is None and shape is None:
-            raise self.refuse(f"does not say what shape {name!r} has; give it with shapes={{{name!r}: (1, 3, …)}}")
+            raise self.refuse(f"does not say what shape {name!r} has; give it with shapes={{{name!r}: ...}}")
         sizes: Sequence[Any] = tuple(shape or ()) if given is None else given
         if given is not None and shape and len(sizes) != len(shape):
             raise WrongShape(f"input {name!r} has {len(shape)} axes in {self.file}, got {len(sizes)} sizes")

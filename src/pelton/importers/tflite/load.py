@@ -170,8 +170,9 @@ class _ModelReader:
     def _operator(
         self, node: OperatorSpec, subgraph: SubgraphSpec, values: dict[int, Held], where: str
     ) -> dict[int, Held]:
-        op = plugin_for("tflite", node.name) if node.custom else None
-        reader = READERS.get((CUSTOM if node.custom else "", node.name)) if op is None else partial(_apply, op)
+        reader = READERS.get((CUSTOM if node.custom else "", node.name))
+        if node.custom and (op := plugin_for("tflite", node.name)) is not None:
+            reader = partial(_apply, op)
         if reader is None:
             raise ModelError(f"there is no reader for the {'custom ' * node.custom}operator {node.name}")
         held = tuple(None if i < 0 else self._tensor(subgraph, values, i) for i in node.inputs)
