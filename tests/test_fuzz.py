@@ -133,6 +133,12 @@ def test_what_was_found_stays_found(what, cache):
         assert_close(got[name], want)
 
 
+def test_a_size_below_zero_that_onnx_infers_is_refused():
+    cases.assert_check_agrees(
+        one_node("DFT", "f32[2, 3, 97, 2]", np.int64(-(1 << 63)), np.int64(2), opset=20).SerializeToString()
+    )
+
+
 def test_a_copy_that_is_a_turned_one_at_the_usual_sizes_alone(cache):
     sizes = np.array([1, 1, 2, 2], np.float32)
     m = model(
