@@ -353,6 +353,15 @@ def test_outputs_are_what_no_layer_reads():
     assert name.name == "b"
 
 
+def test_lists_of_layers_and_other_brackets_are_text_of_protobuf_too():
+    net = """input: "x" input_shape: < dim: [2, 3] > # layer {
+    layer: [{ name: "a" type: "ReLU" bottom: "x" top: "a" }, < name: 'b' type: 'Exp' bottom: "a" top: "b" >]
+    layer # a comment
+    { name: "c" type: "Power" bottom: "b" top: "y" power_param { shift: 1 } }"""
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    np.testing.assert_allclose(computed(net, x=x)["y"], np.exp(np.maximum(x, 0)) + 1, rtol=1e-6)
+
+
 def test_formats_are_told_apart(tmp_path):
     for name, data, expected in (
         ("a.prototxt", b"", "Caffe"),

@@ -57,7 +57,7 @@ def originals() -> tuple[tuple[bytes, bytes], ...]:
         text({"x": (3, 1, 2), "go": (3, 1)}, layer("LSTM", "recurrent_param { num_output: 2 }", ("x", "go"))),
         """input: "data" input_dim: 1 input_dim: 2 input_dim: 6 input_dim: 6
         layers { name: "c" type: CONVOLUTION bottom: "data" top: "c"
-                 convolution_param { num_output: 3 kernel_size: 3 } }
+          convolution_param { num_output: 3 kernel_size: 3 } }
         layers { layer { name: "p" type: "pool" pool: MAX kernelsize: 2 stride: 2 } bottom: "c" top: "p" }
         layers { name: "s" type: SOFTMAX_LOSS bottom: "p" bottom: "label" top: "s" include { phase: TRAIN } }""",
     )

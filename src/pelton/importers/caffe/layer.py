@@ -108,6 +108,13 @@ class LayerReading:
             raise self.refuse(f"reads {self.layer.bottom[i]!r}, {bottom.reason}")
         return bottom
 
+    def image(self, i: int = 0) -> NetworkTensor:
+        """The i-th bottom, which has to be [batch, channels, height, width]."""
+        x = self.input(i)
+        if x.rank != 4:
+            raise self.refuse(f"needs an image [batch, channels, height, width], got {x!r}")
+        return x
+
     def axis(self, axis: int, rank: int, what: str = "axis") -> int:
         """An axis counted from the front; ModelError for one that there is not."""
         if not -rank <= axis < rank:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from google.protobuf import text_format
 
@@ -31,6 +33,11 @@ class Prototxt:
     net: Message  # NetParameter
     lines: dict[str, list[int]]  # the lines that its fields `layer` and `layers` begin at
     unknown: str = ""  # what the schema does not know, in words
+
+    def lines_of(self, field: str) -> Iterator[int]:
+        """The lines of the layers in a field; those of a list, `layer: [{…}, {…}]`, are where others end."""
+        found = self.lines[field] or [1]
+        return chain(found, repeat(found[-1]))
 
 
 def parse(data: bytes, file: str) -> Prototxt:

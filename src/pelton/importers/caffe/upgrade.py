@@ -45,10 +45,10 @@ def layers(text: Prototxt) -> Iterator[tuple[Message, int]]:
     if net.layer and net.layers:
         raise ModelError(f"{text.file}: has layers of two versions of Caffe, `layer` and `layers`; use one of the two")
     if net.layer:
-        yield from zip(net.layer, text.lines["layer"])
+        yield from zip(net.layer, text.lines_of("layer"))
         return
     padded: dict[str, tuple[str, int]] = {}  # V0 padded an image in a layer of its own: its top → its bottom, padding
-    for old, line in zip(net.layers, text.lines["layers"]):
+    for old, line in zip(net.layers, text.lines_of("layers")):
         if not old.HasField("layer"):
             yield _of_enumeration(old), line
         elif old.layer.type == "padding":

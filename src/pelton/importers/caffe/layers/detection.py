@@ -20,9 +20,9 @@ def prior_box(n: LayerReading) -> NetworkTensor:
     """Boxes around each element of a feature map, and their variances: [1, 2, boxes · 4]. Only sizes count: a
     constant."""
     p = n.param("prior_box_param")
-    height, width = (n.number(d, "the size of the feature map") for d in n.input().shape[2:])
+    height, width = (n.number(d, "the size of the feature map") for d in n.image().shape[2:])
     image = _pair(n, p, "img_h", "img_w", "img_size") or [
-        n.number(d, "the size of the image") for d in n.input(1).shape[2:]
+        n.number(d, "the size of the image") for d in n.image(1).shape[2:]
     ]
     step = _pair(n, p, "step_h", "step_w", "step") or [image[0] / height, image[1] / width]
     sides = np.array(_sides(n, p), np.float32)  # (width, height) each

@@ -14,16 +14,14 @@ from pelton.network.tensor import NetworkTensor
 @reads("Interp")
 def interpolate(n: LayerReading) -> NetworkTensor:
     """Of DeepLab: linear between the corners, to a size, or by factors; negative padding crops beforehand."""
-    p, x = n.param("interp_param"), n.input()
-    if x.rank != 4:
-        raise n.refuse(f"needs an image [batch, channels, height, width], got {x!r}")
+    p, x = n.param("interp_param"), n.image()
     if max(p.pad_beg, p.pad_end) > 0:
         raise n.refuse(f"needs padding of 0 and less, which crops, got {p.pad_beg} and {p.pad_end}")
     if p.pad_beg or p.pad_end:
         x = n.net.pad(x, [(0, 0), (0, 0), *[(p.pad_beg, p.pad_end)] * 2])
     sizes = [n.number(d, "the size of the image") for d in x.shape[2:]]
     if len(n.bottoms) > 1:
-        to = [n.number(d, "the size of the second bottom") for d in n.input(1).shape[2:]]
+        to = [n.number(d, "the size of the second bottom") for d in n.image(1).shape[2:]]
     elif p.height or p.width:
         to = [p.height, p.width]
     elif p.shrink_factor < 1 or p.zoom_factor < 1:
@@ -41,9 +39,7 @@ def interpolate(n: LayerReading) -> NetworkTensor:
 def upsample(n: LayerReading) -> NetworkTensor:
     """With the mask of a pooling, of SegNet: elements go back to where they were, zeros around them. Else, each is
     repeated."""
-    p, x = n.param("upsample_param"), n.input()
-    if x.rank != 4:
-        raise n.refuse(f"needs an image [batch, channels, height, width], got {x!r}")
+    p, x = n.param("upsample_param"), n.image()
     factors = (p.scale_h or p.scale, p.scale_w or p.scale)
     if min(factors) < 1:
         raise n.refuse(f"needs a scale of 1 and more, got {factors}")
@@ -73,7 +69,9 @@ def _check(n: LayerReading, x: NetworkTensor, to: list[int]) -> None:
 @reads("ROIPooling")
 def regions(n: LayerReading) -> NetworkTensor:
     """Of Fast R-CNN: the largest elements of the bins of each region [image, x₁, y₁, x₂, y₂]."""
-    p, x = n.param("roi_pooling_param"), n.input()
+    p, x = n.param("roi_pooling_param"), n.image()
+    if n.input(1).rank < 2:
+        raise n.refuse(f"needs regions [regions, 5] as its second bottom, got {n.input(1)!r}")
     rois = n.net.reshape(n.input(1), (n.input(1).shape[0], 5))
     if min(p.pooled_h, p.pooled_w) < 1:
         raise n.refuse(f"needs pooled_h and pooled_w of 1 and more, got {p.pooled_h} and {p.pooled_w}")

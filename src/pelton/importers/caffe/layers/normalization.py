@@ -21,11 +21,9 @@ def softmax(n: LayerReading) -> NetworkTensor:
 
 @reads("LRN")
 def local_response(n: LayerReading) -> NetworkTensor:
-    p, x = n.param("lrn_param"), n.input()
+    p, x = n.param("lrn_param"), n.image()
     if p.local_size % 2 == 0:
         raise n.refuse(f"needs an odd local_size, got {p.local_size}")
-    if x.rank != 4:
-        raise n.refuse(f"needs an image [batch, channels, height, width], got {x!r}")
     if enum_name(p, "NormRegion", p.norm_region) == "ACROSS_CHANNELS":
         return n.net.lrn(x, size=p.local_size, alpha=p.alpha, beta=p.beta, bias=p.k, name=n.name)
     squares = n.net.average_pool(x * x, p.local_size, stride=1, padding=p.local_size // 2, count_include_pad=True)

@@ -19,7 +19,7 @@ TINY = float(np.finfo(np.float32).tiny)  # keeps stochastic pooling from dividin
 
 @reads("Pooling")
 def pooling(n: LayerReading) -> Sequence[NetworkTensor]:
-    p, x = n.param("pooling_param"), _image(n)
+    p, x = n.param("pooling_param"), n.image()
     method = enum_name(p, "PoolMethod", p.pool)
     with_mask = len(n.tops) > 1
     if p.global_pooling:
@@ -39,13 +39,6 @@ def pooling(n: LayerReading) -> Sequence[NetworkTensor]:
         kernel = [_within(*sizes) for sizes in zip(x.shape[2:], kernel, stride, padding)]
     y = pool(n, x, method, kernel, stride, padding, rounds_up)
     return [y, _mask(n, x, kernel, stride, padding, rounds_up)] if with_mask else [y]
-
-
-def _image(n: LayerReading) -> NetworkTensor:
-    x = n.input()
-    if x.rank != 4:
-        raise n.refuse(f"needs an image [batch, channels, height, width], got {x!r}")
-    return x
 
 
 def _pair(n: LayerReading, p: Message, field: str, pair: str = "") -> list[int]:
@@ -120,7 +113,7 @@ def _mask(
 @reads("SPP")
 def spatial_pyramid(n: LayerReading) -> NetworkTensor:
     """He et al. 2014: pooling into 1, 2², 4², … bins, joined."""
-    p, x = n.param("spp_param"), _image(n)
+    p, x = n.param("spp_param"), n.image()
     height, width = (n.number(d, "the size of the image") for d in x.shape[2:])
     method = enum_name(p, "PoolMethod", p.pool)
     if not 1 <= p.pyramid_height <= 16 or 2 ** (p.pyramid_height - 1) > min(height, width):
