@@ -9,6 +9,7 @@ from caffe_models import layer, run, text
 import pelton
 from pelton.errors import ModelError
 from pelton.importers import load
+from pelton.ir.evaluate import evaluate
 from pelton.ops.detection import suppress
 
 PRIORS, CLASSES = 23, 4
@@ -180,7 +181,8 @@ def test_boxes_that_are_none_and_equal_ones():
     assert suppress(boxes[:0], 0.4) == []
 
 
-def test_an_engine_detects_on_the_host_and_says_so(tmp_path):
+@pytest.mark.parametrize("eta, host", [(1, 0), (0.9, 1)])
+def test_an_engine_detects_by_kernels_or_says_that_it_does_not(tmp_path, eta, host):
     path = tmp_path / "net.prototxt"
     path.write_text(
         text(
@@ -199,17 +201,20 @@ def test_an_engine_detects_on_the_host_and_says_so(tmp_path):
             layer("Flatten", "", ("s",), ("f",)),
             layer(
                 "DetectionOutput",
-                "detection_output_param { num_classes: 3 keep_top_k: 20 nms_param { top_k: 50 } code_type: CENTER_SIZE"
-                " confidence_threshold: 0.4 }",
+                "detection_output_param { num_classes: 3 keep_top_k: 20 code_type: CENTER_SIZE"
+                f" confidence_threshold: 0.4 nms_param {{ top_k: 50 eta: {eta} }} }}",
                 ("loc_f", "f", "prior"),
                 ("out",),
             ),
         )
     )
     engine = pelton.build(path, shapes={"data": "1..1..2x3x32x32"}, level=0, threads=1)
+    assert sum(bool(step.host) for step in engine.steps) == host
     for batch in (1, 2):
         x = np.random.default_rng(0).standard_normal((batch, 3, 32, 32)).astype(np.float32)
         found = engine.run({"data": x})["out"]
+        exact = evaluate(load(path, {"data": x.shape}).graph, {"data": x})["out"]
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5)
         assert found.shape == (1, 1, 20 * batch, 7)
         of = found[0, 0, found[0, 0, :, 0] >= 0]
         assert len(of) and set(of[:, 0]) == set(range(batch)) and np.all(of[:, 2] > 0.4)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from pelton.importers.caffe.layer import LayerReading, reads
 from pelton.importers.caffe.schema import Message, enum_name
 from pelton.network.tensor import NetworkTensor
+from pelton.ops.detection import rows
 
 MOST = 1 << 24  # boxes that one layer makes
 VARIANCE = 0.1
@@ -89,14 +91,41 @@ def detection_output(n: LayerReading) -> NetworkTensor:
     boxes = n.net.transpose(_decoded(n, p, encoded, priors, count), (0, 2, 1, 3))
     by_class = n.net.transpose(n.net.reshape(scores, (batch, count, p.num_classes)), (0, 2, 1))
     how = dict(
-        threshold=p.confidence_threshold if p.HasField("confidence_threshold") else -math.inf,
+        threshold=p.confidence_threshold if p.HasField("confidence_threshold") else float(np.finfo(np.float32).min),
         overlap=p.nms_param.nms_threshold,
         background=p.background_label_id,
         top_k=p.nms_param.top_k,
         keep=p.keep_top_k,
         eta=p.nms_param.eta,
     )
+    simple = sets == 1 and p.nms_param.eta >= 1 and 0 <= p.nms_param.nms_threshold <= 1
+    keep = rows(count, p.num_classes, p.background_label_id, p.nms_param.top_k, p.keep_top_k)
+    if simple and keep > 0:
+        return _selected(n, n.net.reshape(boxes, (batch, count, 4)), by_class, how, keep)
     return n.net.detections(boxes, by_class, **how, name=n.name)
+
+
+def _selected(
+    n: LayerReading, boxes: NetworkTensor, scores: NetworkTensor, how: dict[str, Any], keep: int
+) -> NetworkTensor:
+    """As the op `detections` of one set of boxes, by `multiclass_nms`, which has kernels, and a sort by labels."""
+    net, batch = n.net, scores.shape[0]
+    best = net.multiclass_nms(
+        boxes,
+        scores,
+        keep=keep,
+        score=how["threshold"],
+        overlap=how["overlap"],
+        top_k=max(how["top_k"], 0),
+        background=how["background"],
+    )
+    label = best[:, :, 5:]  # −1 where no box is left
+    _, order = net.top_k(net.where(label < 0, float(scores.shape[1]), label), k=keep, axis=1, largest=False)
+    best = net.gather_elements(best, net.expand(order, (batch, keep, 6)), axis=1)
+    label = best[:, :, 5:]
+    image = net.reshape(net.cast(net.iota(size=batch), to=label.dtype), (batch, 1, 1))
+    row = [net.where(label < 0, -1.0, image), net.maximum(label, 0.0), best[:, :, 4:5], best[:, :, :4]]
+    return net.reshape(net.concat(row, 2), (1, 1, batch * keep, 7), name=n.name)
 
 
 def _decoded(n: LayerReading, p: Message, encoded: NetworkTensor, priors: NetworkTensor, count: int) -> NetworkTensor:
