@@ -267,6 +267,17 @@ def test_faults_of_kernels_are_found(line, reason):
         pelton.build(single("row_sums", "f32[7, 5]"), level=0, check=True)
 
 
+def test_operands_that_are_read_backwards_are_checked():
+    """More elements than a canary is long."""
+    row_sums(strided=True)
+    net = pelton.Network()
+    x = net.input("x", "f32[2000, 3]")
+    net.output(net.row_sums(x[::-1], scale=2.0), "y")
+    a = normal(2000, 3)
+    found = pelton.build(net, level=0, check=True).run({"x": a})["y"]
+    np.testing.assert_allclose(found, 2 * a[::-1].sum(1) + 2, rtol=1e-4, atol=1e-4)
+
+
 def test_attributes_have_the_types_of_their_defaults():
     @pelton.register
     class Typed(pelton.Plugin):
