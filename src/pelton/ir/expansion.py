@@ -9,7 +9,7 @@ import numpy as np
 
 from .graph import Graph, Node, Value
 from .op import Op
-from .types import DType, TensorType
+from .types import BOOL, DType, TensorType
 
 
 def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Graph:
@@ -35,7 +35,7 @@ def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Gr
             return constant(np.asarray(thing, dtype and dtype.numpy))
         if id(thing) not in made:
             values = [None if _is_number(a) else value(a, None) for a in thing.args]
-            beside = next((v.type.dtype for v in values if v is not None), None)
+            beside = next((v.type.dtype for v in values if v is not None and v.type.dtype is not BOOL), None)
             operands = [value(a, beside) if v is None else v for v, a in zip(values, thing.args)]
             made[id(thing)] = emit(thing.op, operands, thing.attrs)
         return made[id(thing)]

@@ -256,6 +256,18 @@ class Network(ControlFlow, Layers):
         importers = import_module("pelton.importers")  # which is built on this room
         return cls.from_graph(importers.load(model, shapes).graph)
 
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, opset: int | None = None, external: bool | None = None
+    ) -> Any:
+        """The network as an `onnx.ModelProto`, which is written to a file if a path is given.
+
+        opset: 18 and up; 23, or the first one that has all that the network needs, by default. external: whether
+        weights are in a file of their own, PATH.data; by default they are above 2 GB. ModelError, which names the
+        layer, for what ONNX has no form for. Bounds of dynamic dimensions are not kept: ONNX has names for sizes alone.
+        """
+        exporters = import_module("pelton.exporters")  # which is built on this room
+        return exporters.to_onnx(self.graph(), path, opset=opset, external=external)
+
     def __repr__(self) -> str:
         """The text of the program; without outputs, its inputs."""
         if self._outputs:

@@ -1,0 +1,69 @@
+"""Foreign ops, which hold a node of ONNX, as that node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx
+
+from pelton.ops.foreign import unpacked
+
+from .schemas import NeedsOpset, Unwritable, schema_of
+from .writing import Writing
+
+
+def foreign(w: Writing) -> Sequence[str]:
+    """The node that a foreign op holds, with the names that its operands have here."""
+    held, model = unpacked(w.attrs["model"]), w.model
+    for given in held.opset_import:
+        _check_opset(w, held, given.domain if given.domain != "ai.onnx" else "", given.version)
+    model.functions.extend(f for f in held.functions if f not in model.functions)
+    names = dict(zip((v.name for v in held.graph.input), w.inputs, strict=True))
+    for tensor in held.graph.initializer:
+        names[tensor.name] = model.constant(onnx.numpy_helper.to_array(tensor))
+    for v, out in zip(held.graph.output, w.node.outputs, strict=True):
+        names[v.name] = model.fresh(f"{out.name}.foreign")
+    for node in held.graph.node:
+        model.append(_renamed(node, names))
+    model.untyped.update((v, None) for v in w.node.outputs)
+    return [names[v.name] for v in held.graph.output]
+
+
+def _check_opset(w: Writing, held: onnx.ModelProto, domain: str, version: int) -> None:
+    """Raises Unwritable where the model's opset has other operators of these names than the node was made for."""
+    used = {n.op_type for n in _nodes(held.graph.node) if (n.domain or "") in (domain, "ai.onnx"[: 7 * (not domain)])}
+    if not used:
+        return
+    ours = w.model.opsets.setdefault(domain, version)
+    for kind in sorted(used) if ours != version else ():
+        then, now = schema_of(kind, version, domain), schema_of(kind, ours, domain)
+        if then is None or now is None or then.since_version != now.since_version:
+            if version > ours and not domain:
+                raise NeedsOpset(f"{kind} of opset {version}", version)
+            raise Unwritable(f"{kind} is of opset {version}, and another one at opset {ours}")
+
+
+def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for n in nodes:
+        yield n
+        for a in n.attribute:
+            for g in (*([a.g] if a.type == a.GRAPH else []), *a.graphs):
+                yield from _nodes(g.node)
+
+
+def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """A copy of a node with other names, in nested graphs, too, as far as these do not define them."""
+    made = onnx.NodeProto()
+    made.CopyFrom(node)
+    for of in (made.input, made.output):
+        of[:] = [names.get(name, name) for name in of]
+    for a in made.attribute:
+        for g in (*([a.g] if a.type == a.GRAPH else []), *a.graphs):
+            own = {v.name for v in g.input} | {t.name for t in g.initializer} | {o for n in g.node for o in n.output}
+            outer = {k: v for k, v in names.items() if k not in own}
+            nodes = [_renamed(n, outer) for n in g.node]
+            del g.node[:]
+            g.node.extend(nodes)
+            for v in g.output:
+                v.name = outer.get(v.name, v.name)
+    return made

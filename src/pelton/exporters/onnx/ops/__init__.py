@@ -1,0 +1,3 @@
+"""Writers of ops, by family."""
+
+from . import control, elements, images, norms, recurrent, reductions, shapes, windows  # noqa: F401  (register them)
