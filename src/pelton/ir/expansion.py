@@ -13,8 +13,8 @@ from .types import BOOL, DType, TensorType
 
 
 def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Graph:
-    """The expansion of an op on these values, with attributes that are complete. Numbers take the element type of the
-    operands beside them. Raises what the expansion and the `infer` of its ops raise."""
+    """The expansion of an op on these values, with attributes that are complete. Numbers and float64 arrays take the
+    element type of the operands beside them. Raises what the expansion and the `infer` of its ops raise."""
     nodes, constants, made = list[Node](), dict[Value, np.ndarray](), dict[int, Value]()
 
     def constant(array: np.ndarray) -> Value:
@@ -32,7 +32,8 @@ def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Gr
         if isinstance(thing, Value):
             return thing
         if _is_number(thing):
-            return constant(np.asarray(thing, dtype and dtype.numpy))
+            typed = isinstance(thing, np.ndarray) and thing.dtype != np.float64
+            return constant(np.asarray(thing, None if typed or dtype is None else dtype.numpy))
         if id(thing) not in made:
             values = [None if _is_number(a) else value(a, None) for a in thing.args]
             beside = next((v.type.dtype for v in values if v is not None and v.type.dtype is not BOOL), None)

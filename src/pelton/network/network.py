@@ -261,9 +261,12 @@ class Network(ControlFlow, Layers):
     ) -> Any:
         """The network as an `onnx.ModelProto`, which is written to a file if a path is given.
 
-        opset: 18 and up; 23, or the first one that has all that the network needs, by default. external: whether
-        weights are in a file of their own, PATH.data; by default they are above 2 GB. ModelError, which names the
-        layer, for what ONNX has no form for. Bounds of dynamic dimensions are not kept: ONNX has names for sizes alone.
+        opset: 18 and up; by default 21, or another one that has all that the network needs. From 23 on, attention, RMS
+            normalizations and rotary embeddings are one operator each; before, they are written out.
+        external: whether weights are in a file of their own, PATH.data; by default they are above 2 GB.
+
+        Raises ModelError, which names the layer, for what ONNX has no form for. Bounds of dynamic dimensions are not
+        kept: ONNX has names for sizes alone.
         """
         exporters = import_module("pelton.exporters")  # which is built on this room
         return exporters.to_onnx(self.graph(), path, opset=opset, external=external)

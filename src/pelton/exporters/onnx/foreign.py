@@ -16,7 +16,7 @@ def foreign(w: Writing) -> Sequence[str]:
     """The node that a foreign op holds, with the names that its operands have here."""
     held, model = unpacked(w.attrs["model"]), w.model
     for given in held.opset_import:
-        _check_opset(w, held, given.domain if given.domain != "ai.onnx" else "", given.version)
+        _check_opset(w, held, _domain(given.domain), given.version)
     model.functions.extend(f for f in held.functions if f not in model.functions)
     names = dict(zip((v.name for v in held.graph.input), w.inputs, strict=True))
     for tensor in held.graph.initializer:
@@ -31,16 +31,20 @@ def foreign(w: Writing) -> Sequence[str]:
 
 def _check_opset(w: Writing, held: onnx.ModelProto, domain: str, version: int) -> None:
     """Raises Unwritable where the model's opset has other operators of these names than the node was made for."""
-    used = {n.op_type for n in _nodes(held.graph.node) if (n.domain or "") in (domain, "ai.onnx"[: 7 * (not domain)])}
+    used = {n.op_type for n in _nodes(held.graph.node) if _domain(n.domain) == domain}
     if not used:
         return
     ours = w.model.opsets.setdefault(domain, version)
     for kind in sorted(used) if ours != version else ():
         then, now = schema_of(kind, version, domain), schema_of(kind, ours, domain)
         if then is None or now is None or then.since_version != now.since_version:
-            if version > ours and not domain:
-                raise NeedsOpset(f"{kind} of opset {version}", version)
-            raise Unwritable(f"{kind} is of opset {version}, and another one at opset {ours}")
+            if not domain:
+                raise NeedsOpset(f"{kind} of opset {version}, which is another one at opset {ours},", version)
+            raise Unwritable(f"{kind} is of opset {version} of {domain}, and another one at opset {ours}")
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
 
 
 def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

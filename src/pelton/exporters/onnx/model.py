@@ -33,6 +33,7 @@ class ModelWriter:
         self.opsets = {"": opset}  # domain → version
         self.functions: list[onnx.FunctionProto] = []
         self.arrays: dict[str, np.ndarray] = {}  # initializer → its elements
+        self.front: list[onnx.NodeProto] = []  # nodes that compute sizes, from inputs alone
         self.stack: list[list[onnx.NodeProto]] = [[]]  # nodes of the main graph, and of those nested in it
         self.untyped: dict[Value, None] = {}  # values whose types onnx cannot infer
         self._dtypes: dict[str, DType] = {}
@@ -132,8 +133,8 @@ class ModelWriter:
 
     @contextmanager
     def outside(self, hint: str) -> Iterator[None]:
-        """What is emitted within goes to the main graph, in front of the node that is being written."""
-        kept, self.stack = self.stack, self.stack[:1]
+        """What is emitted within goes to the beginning of the main graph."""
+        kept, self.stack = self.stack, [self.front]
         label, self._label = self._label, ""
         hint, self._hint = self._hint, hint
         try:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from pelton.ir.dims import Undecided
 from pelton.ir.expansion import expand_op
 from pelton.ir.graph import Graph, Node
 
@@ -47,7 +48,10 @@ def expansion(w: Writing) -> Sequence[str]:
     node, model = w.node, w.model
     if node.op.expand is None:
         raise Unwritable("ONNX has no operator for it")
-    body = expand_op(node.op, node.inputs, node.attrs)
+    try:
+        body = expand_op(node.op, node.inputs, node.attrs)
+    except Undecided as e:
+        raise Unwritable(str(e)) from None
     if body.nodes and body.nodes[0].op is node.op and body.nodes[0].inputs == node.inputs:
         raise Unwritable("ONNX has no operator for it")
     for v, array in body.constants.items():
@@ -70,7 +74,7 @@ def to_model(graph: Graph, opset: int) -> tuple[onnx.ModelProto, dict[str, np.nd
                 source = w.fresh(f"{v.name}.constant")
                 w.arrays[source] = w.arrays.pop(v.name)
             w.append(helper.make_node("Identity", [source], [v.name]))
-    nodes, read = _needed(w.stack[0], {v.name for v in graph.outputs})
+    nodes, read = _needed([*w.front, *w.stack[0]], {v.name for v in graph.outputs})
     inputs, outputs = ([value_info(v.name, v.type) for v in values] for values in (graph.inputs, graph.outputs))
     described = [value_info(v.name, v.type) for v in w.untyped if v.name in produced and v not in graph.outputs]
     made = helper.make_graph(nodes, graph.name, inputs, outputs, value_info=described)

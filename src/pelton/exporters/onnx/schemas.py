@@ -26,7 +26,7 @@ class Unwritable(ValueError):
 
 
 class NeedsOpset(Unwritable):
-    """A node that a later opset has."""
+    """A node that another opset has."""
 
     def __init__(self, what: str, opset: int):
         super().__init__(f"{what} needs opset {opset} of ONNX")
@@ -91,12 +91,14 @@ def given_type(schema: OpSchema, inputs: Sequence[DType | None], output: int) ->
     return _DTYPES.get(next(iter(formal.types))) if len(formal.types) == 1 else None
 
 
-def first_opset(lowest: int, attempt: Callable[[int], Any]) -> Any:
-    """What an attempt gives at the lowest opset from there on that has all that it needs."""
+def with_opset(opset: int, oldest: int, attempt: Callable[[int], Any]) -> Any:
+    """What an attempt gives at an opset, else at one that it asks for."""
+    tried = set[int]()
     while True:
         try:
-            return attempt(lowest)
+            return attempt(opset)
         except NeedsOpset as e:
-            if e.opset <= lowest:
+            tried.add(opset)
+            if e.opset in tried or e.opset < oldest:
                 raise
-            lowest = e.opset
+            opset = e.opset

@@ -11,9 +11,9 @@ from pelton.ir.graph import Graph
 
 from .file import put_arrays, save
 from .program import OLDEST, to_model
-from .schemas import Unwritable, first_opset
+from .schemas import Unwritable, with_opset
 
-DEFAULT = 23  # the opset unless a program needs a later one
+DEFAULT = 21  # the opset unless a program needs another one: most runtimes have all of its operators
 
 
 def to_onnx(
@@ -25,7 +25,8 @@ def to_onnx(
 ) -> onnx.ModelProto:
     """The program as an ONNX model, which is written to a file if a path is given.
 
-    opset: 18 and up; 23, or the first one that has all that the program needs, by default.
+    opset: 18 and up; by default 21, or another one that has all that the program needs. From 23 on, attention, RMS
+        normalizations and rotary embeddings are one operator each; before, they are written out.
     external: whether weights are in a file of their own, PATH.data, as they are by default above 2 GB. The model that
         is returned then refers to that file.
 
@@ -38,7 +39,7 @@ def to_onnx(
         raise InputError("weights in a file of their own need a path for the model")
     try:
         model, arrays = (
-            first_opset(min(DEFAULT, newest), lambda tried: to_model(graph, tried))
+            with_opset(min(DEFAULT, newest), OLDEST, lambda tried: to_model(graph, tried))
             if opset is None
             else to_model(graph, opset)
         )

@@ -1,3 +1,3 @@
 """Writers of ops, by family."""
 
-from . import control, elements, images, norms, recurrent, reductions, shapes, windows  # noqa: F401  (register them)
+from . import control, elements, images, norms, recurrent, reductions, shapes, trees, windows  # noqa: F401  (register them)

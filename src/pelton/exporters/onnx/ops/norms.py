@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.dims import equal, is_known
+from pelton.ir.dims import is_known
 from pelton.ir.types import F64
 
 from ..writing import Writing, writes
@@ -43,7 +43,13 @@ def attention(w: Writing) -> str:
         raise w.refuse("Attention needs queries, keys and values of one batch, and a column of the mask for each key")
     if k.shape[1] not in (1, q.shape[1]) or w.type(0).dtype is F64:
         raise w.refuse("heads of keys are as many as those of queries, or one")
-    operands = w.inputs[:3] if none else w.inputs
+    operands = list(w.inputs[:3])
+    if not none:  # runtimes want a row for each query, too
+        rows, columns = q.shape[2], k.shape[2]
+        whole = _same(mask.shape[-2], rows)
+        operands.append(
+            w.input(3) if whole else w.emit("Expand", w.input(3), w.ints((*mask.shape[:-2], rows, columns)))
+        )
     scale, causal = float(w.attrs["scale"]), w.attrs["causal"]
     return w.emit("Attention", *operands, scale=scale, is_causal=1 if causal else None)
 
@@ -55,13 +61,13 @@ def rotary(w: Writing) -> str:
     if not (len(x) == len(cos) == 4 and cos == sin and cos[1] == 1 and cos[:1] == x[:1] and cos[2] == x[2]):
         raise w.refuse("RotaryEmbedding needs angles for each row of each batch element")
     pairs = cos[3]
-    if not is_known(pairs, x[3]):
-        raise w.refuse("RotaryEmbedding needs a depth that is a number")
+    if not is_known(pairs):
+        raise w.refuse("RotaryEmbedding needs a number of pairs that is known")
     beside = [w.emit("Squeeze", name, w.constant([1])) for name in w.inputs[1:]]
     return w.emit(
         "RotaryEmbedding",
         w.input(0),
         *beside,
         interleaved=1 if w.attrs["interleaved"] else None,
-        rotary_embedding_dim=None if equal(2 * pairs, x[3]) else 2 * pairs,
+        rotary_embedding_dim=None if 2 * pairs == x[3] else 2 * pairs,
     )

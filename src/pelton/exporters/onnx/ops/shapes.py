@@ -50,27 +50,17 @@ def pad(w: Writing) -> str:
     return w.emit("Pad", w.input(0), w.ints(w.attrs["pads"]), value, mode=mode if mode != "constant" else None)
 
 
-def _end(end: Size, step: int) -> Size:
-    """An end of −1 with a negative step is in front of the first element, which ONNX writes as a number far below."""
-    if step > 0:
-        return end
-    if isinstance(end, Dim):
-        if dims.bounds(end)[0] < 0:
-            raise ValueError(f"{end} may be below 0")
-        return end
-    return end if end >= 0 else -_FAR
-
-
 @writes("slice")
 def slice_(w: Writing) -> str:
+    """An end of −1 with a negative step is in front of the first element, which ONNX writes as a number far below."""
     a = w.attrs
-    try:
-        ends = [_end(e, s) for e, s in zip(a["ends"], a["steps"])]
-    except ValueError as e:
-        raise w.refuse(f"Slice backwards to an end that is not known to be inside: {e}") from None
     if any(dims.bounds(s)[0] < 0 for s in a["starts"]):
         raise w.refuse("Slice from a start that is not known to be inside")
-    operands = (w.ints(a["starts"]), w.ints(ends), w.constant(a["axes"], I64), w.constant(a["steps"], I64))
+    ends = [-_FAR if s < 0 and is_known(e) and e < 0 else e for e, s in zip(a["ends"], a["steps"])]
+    to = w.ints(ends)
+    if any(s < 0 and dims.bounds(e)[0] < 0 for e, s in zip(ends, a["steps"]) if not is_known(e)):
+        to = w.emit("Where", w.emit("Less", to, w.constant(0, I64)), w.constant(-_FAR, I64), to)
+    operands = (w.ints(a["starts"]), to, w.constant(a["axes"], I64), w.constant(a["steps"], I64))
     return w.emit("Slice", w.input(0), *operands)
 
 
