@@ -103,7 +103,7 @@ class ModelWriter:
         while inputs and not inputs[-1]:
             inputs.pop()
         dtypes = [self._dtypes[name] if name else None for name in inputs]
-        schema = check(kind, self.opsets.setdefault(domain, 1), dtypes, attrs, domain)
+        schema = check(kind, self.opsets.setdefault(domain, 1), dtypes, gives, attrs, domain)
         names = [self.fresh(f"{hint or self._hint}.{kind}") for _ in gives]
         for i, (name, dtype) in enumerate(zip(names, gives)):
             found = given_type(schema, dtypes, i) if dtype is None else dtype

@@ -46,9 +46,9 @@ def write_node(model: ModelWriter, node: Node) -> None:
 def expansion(w: Writing) -> Sequence[str]:
     """Writes what the op stands for in terms of others."""
     node, model = w.node, w.model
-    if node.op.expand is None:
-        raise Unwritable("ONNX has no operator for it")
     try:
+        if node.op.expand is None or node.op.expand(*node.inputs, **node.attrs) is None:
+            raise Unwritable("ONNX has no operator for it")
         body = expand_op(node.op, node.inputs, node.attrs)
     except Undecided as e:
         raise Unwritable(str(e)) from None

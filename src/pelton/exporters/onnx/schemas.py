@@ -43,15 +43,16 @@ def schema_of(kind: str, opset: int, domain: str = "") -> OpSchema | None:
     return None if found.deprecated else found
 
 
-def check(
-    kind: str, opset: int, inputs: Sequence[DType | None], attrs: Mapping[str, Any], domain: str = ""
-) -> OpSchema:
-    """The schema of an operator that takes these element types (None: absent) and attributes; raises NeedsOpset if a
-    later one does, else Unwritable."""
-    found = _problem(kind, opset, inputs, attrs, domain)
+Types = Sequence[DType | None]
+
+
+def check(kind: str, opset: int, inputs: Types, gives: Types, attrs: Mapping[str, Any], domain: str = "") -> OpSchema:
+    """The schema of an operator that takes these element types (None: absent) and attributes and gives those types
+    (None: any); raises NeedsOpset if a later one does, else Unwritable."""
+    found = _problem(kind, opset, inputs, gives, attrs, domain)
     if found is not None and not domain:
         for later in range(opset + 1, onnx.defs.onnx_opset_version() + 1):
-            if _problem(kind, later, inputs, attrs, domain) is None:
+            if _problem(kind, later, inputs, gives, attrs, domain) is None:
                 raise NeedsOpset(f"{kind} ({found})", later)
     if found is not None:
         raise Unwritable(f"ONNX's {kind}: {found}")
@@ -60,29 +61,29 @@ def check(
     return schema
 
 
-def _problem(
-    kind: str, opset: int, inputs: Sequence[DType | None], attrs: Mapping[str, Any], domain: str
-) -> str | None:
+def _problem(kind: str, opset: int, inputs: Types, gives: Types, attrs: Mapping[str, Any], domain: str) -> str | None:
     schema = schema_of(kind, opset, domain)
     if schema is None:
         return f"there is none at opset {opset}"
     for name, value in attrs.items():
         if name not in schema.attributes:
             return f"it has no attribute {name!r} at opset {opset}"
-        if isinstance(value, float) and F64 in inputs and float(np.float32(value)) != value:
+        numbers = [v for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, float)]
+        if F64 in inputs and any(float(np.float32(v)) != v for v in numbers):
             return f"its attribute {name!r} is a float32, which is not exactly {value}"
     if missing := [k for k, a in schema.attributes.items() if a.required and k not in attrs]:
         return f"it needs attributes {missing}"
     if len(inputs) > schema.max_input:
         return f"it takes at most {schema.max_input} inputs at opset {opset}"
-    for i, dtype in enumerate(inputs):
-        formal = schema.inputs[min(i, len(schema.inputs) - 1)]
-        if dtype is not None and TYPES[dtype] not in formal.types:
-            return f"its input {formal.name} cannot be {dtype.value}"
+    for formals, dtypes in ((schema.inputs, inputs), (schema.outputs, gives)):
+        for i, dtype in enumerate(dtypes):
+            formal = formals[min(i, len(formals) - 1)]
+            if dtype is not None and TYPES[dtype] not in formal.types:
+                return f"its operand {formal.name} cannot be {dtype.value} at opset {opset}"
     return None
 
 
-def given_type(schema: OpSchema, inputs: Sequence[DType | None], output: int) -> DType | None:
+def given_type(schema: OpSchema, inputs: Types, output: int) -> DType | None:
     """The element type of an output, as far as the operator and its inputs say it."""
     formal = schema.outputs[min(output, len(schema.outputs) - 1)]
     for i, dtype in enumerate(inputs):

@@ -43,6 +43,8 @@ def resize(w: Writing) -> str:
     how = {k: a[k] for k in ("mode", "coordinates", "nearest", "cubic_a", "exclude_outside", "antialias")}
     if a["coordinates"] == "tf_half_pixel_for_nn" or not w.result.known and a["roi"]:
         raise w.refuse(f"Resize does not have coordinates {a['coordinates']!r} here")
+    if w.type(0).dtype is F64 and any(float(np.float32(r)) != r for r in a["roi"]):
+        raise w.refuse("Resize keeps its roi as float32")
     by_sizes = all(
         s == 0 or (s == 1 if d == out else is_known(d, out) and d and s == out / d)
         for d, out, s in zip(x, a["shape"], a["scales"])

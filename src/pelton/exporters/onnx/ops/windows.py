@@ -6,7 +6,9 @@ from typing import Any
 
 from pelton.ir.dims import is_known
 from pelton.ir.types import F64, I8, I32, U8
+from pelton.ops.windows import window_sizes
 
+from ..schemas import NeedsOpset
 from ..writing import Writing, writes
 
 _BYTES = (I8, U8)
@@ -71,8 +73,26 @@ def deform_convolution(w: Writing) -> str:
     return w.emit("DeformConv", x, weight, offset, bias, mask, **window)
 
 
+def _is_ceil(w: Writing) -> bool:
+    """Whether a pool needs ceil_mode. Before opset 22, ONNX counts a last window that starts behind the input, which
+    ours do not have."""
+    a, x = w.attrs, w.type(0).shape[2:]
+    if not a["ceil_mode"] or not is_known(*x):
+        return a["ceil_mode"]
+    sizes = [window_sizes(x, a["kernel"], a["strides"], a["pads"], a["dilations"], ceil) for ceil in (False, True)]
+    counted = [
+        -(-(n + before + after - d * (k - 1) - 1) // s) + 1
+        for n, before, after, k, s, d in zip(
+            x, a["pads"], a["pads"][len(x) :], a["kernel"], a["strides"], a["dilations"]
+        )
+    ]
+    if sizes[0] != sizes[1] and list(sizes[1]) != counted and w.model.opset < 22:
+        raise NeedsOpset("a pool whose last window would start behind its input", 22)
+    return sizes[0] != sizes[1]
+
+
 def _pool(w: Writing, x: str, window: dict[str, Any]) -> dict[str, Any]:
-    ceil, dilations = w.attrs["ceil_mode"], window["dilations"]
+    ceil, dilations = _is_ceil(w), window["dilations"]
     return dict(
         window,
         kernel_shape=w.attrs["kernel"],
