@@ -11,8 +11,7 @@ import pytest
 from onnx import helper
 
 import pelton
-from pelton.ir.op import REGISTRY
-from pelton.plugins import CKernel, plugin_for, registry
+from pelton.plugins import CKernel, plugin_for
 from pelton.plugins import scalar as sc
 
 RNG = np.random.default_rng(0)
@@ -22,14 +21,7 @@ def normal(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def forget():
-    """Plugins of a test are gone after it."""
-    ops, by_op, by_format = dict(REGISTRY), dict(registry._BY_OP), dict(registry._BY_FORMAT)
-    yield
-    for registered, before in ((REGISTRY, ops), (registry._BY_OP, by_op), (registry._BY_FORMAT, by_format)):
-        registered.clear()
-        registered.update(before)
+pytestmark = pytest.mark.usefixtures("own_plugins")
 
 
 def single(plugin, *types, **attrs):

@@ -45,6 +45,10 @@ class Network(ControlFlow, Layers):
         self.name = name
         self.builder = Builder(name, folds=True)
         self.warnings: list[str] = []  # what whoever builds this network should know
+        # outputs f32[batch, boxes, 5 + classes] of relative center, width, height, objectness and scores
+        self.box_outputs: list[str] = []
+        # inputs that keep state from run to run: the output with their next values, and their first ones
+        self.states: dict[str, tuple[str, np.ndarray]] = {}
         self._outputs: dict[str, Value] = {}
         self._named: dict[str, Value] = {}
         self.declarations = Declarations()
@@ -104,6 +108,11 @@ class Network(ControlFlow, Layers):
         if name not in self._named:
             raise InputError(f"network {self.name!r} has no tensor {name!r}{near(name, self._named)}")
         return self.wrap(self._named[name])
+
+    def alias(self, tensor: NetworkTensor, name: str) -> None:
+        """Lets `tensor` and the outputs of a build find a tensor by a further name."""
+        if self._named.setdefault(name, self.value(tensor)) is not tensor.value:
+            raise InputError(f"network {self.name!r} has a tensor {name!r} already; give this one another name")
 
     @property
     def tensors(self) -> dict[str, NetworkTensor]:
@@ -322,9 +331,9 @@ def _between(net: Network, cut: Mapping[Value, Value], outputs: Mapping[str, Val
 
 
 def _from_front(axes: Any, rank: int) -> Any:
-    """Axes that may count from the end, counted from the front; ValueError for others."""
+    """Axes that may count from the end, counted from the front; ValueError for those before the first."""
     if isinstance(axes, (tuple, list)):
         return tuple(_from_front(a, rank) for a in axes)
-    if not -rank <= axes < rank:
+    if axes < -rank:
         raise ValueError(f"needs an axis between {-rank} and {rank - 1}, got {axes}")
-    return axes % rank
+    return axes + rank if axes < 0 else axes

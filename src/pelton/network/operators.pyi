@@ -105,6 +105,13 @@ class Operators:
         every `block` elements along it; without a zero point it is 0."""
     def det(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """Y[…] = |X[…, :, :]|, the determinants of matrices."""
+    def detections(self, boxes: Operand, scores: Operand, *, threshold: Any, overlap: Any, background: int = -1, top_k: int = -1, keep: int = -1, eta: float = 1.0, name: str = "") -> NetworkTensor:
+        """Rows [1, 1, batch · keep, 7] of (image, label, score, x₁, y₁, x₂, y₂), by labels, the best
+        first. boxes [batch, 1 or classes, n, 4] are corners, scores [batch, classes, n]. Of each class
+        but the `background`, the `top_k` boxes that score above the threshold are taken, and of these,
+        those that overlap with no better one by more than `overlap` (intersection over union); of all
+        classes of an image, the best `keep`. −1 is no limit. Rows without a box are at the end of an
+        image's, with image −1 and zeros. As DetectionOutput of SSD (Liu et al. 2016)."""
     def div(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
         """a / b; integers divide towards zero."""
     def elu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:
@@ -180,15 +187,18 @@ class Operators:
     def lrn(self, x: Operand, *, size: Any, alpha: Any, beta: Any, bias: Any, name: str = "") -> NetworkTensor:
         """Y[n, c] = X[n, c] / (bias + alpha / size · Σ X[n, c′]²)^beta, c′ in the `size` channels
         around c."""
-    def lstm(self, x: Operand, w: Operand, r: Operand, b: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, hidden: Any, direction: str = 'forward', activations: Sequence[Any] = ..., activation_alpha: Sequence[Any] = ..., activation_beta: Sequence[Any] = ..., clip: float = 0.0, input_forget: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
+    def lstm(self, x: Operand, w: Operand, r: Operand, b: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, hidden: Any, direction: str = 'forward', activations: Sequence[Any] = ..., activation_alpha: Sequence[Any] = ..., activation_beta: Sequence[Any] = ..., clip: float = 0.0, input_forget: bool = False, round_state: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
         """i, o, f = f(X·Wᵀ + H·Rᵀ + b + P⊙C), C′ = f⊙C + i⊙g(X·Wcᵀ + H·Rcᵀ + bc), H′ = o⊙h(C′): gates
-        i, o, f, c; peepholes i, o, f (o reads C′)."""
-    def lstm_steps(self, gates: Operand, r: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, direction: str = 'forward', clip: float = 0.0, input_forget: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
+        i, o, f, c; peepholes i, o, f (o reads C′). round_state: the products read each row of H as
+        DynamicQuantizeLinear rounds it."""
+    def lstm_steps(self, gates: Operand, r: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, direction: str = 'forward', clip: float = 0.0, input_forget: bool = False, round_state: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
         """lstm, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (i,
-        o, f, c)]; sigmoid and tanh."""
-    def matmul(self, a: Operand, b: Operand, *, accumulate: Any = None, to: Any = None, name: str = "") -> NetworkTensor:
-        """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n], summed in the type `accumulate`, converted to the
-        type `to`."""
+        o, f, c)]; sigmoid and tanh. round_state: the products read each row of the state as
+        DynamicQuantizeLinear rounds it."""
+    def matmul(self, a: Operand, b: Operand, *, accumulate: Any = None, to: Any = None, a_zero: int = 0, b_zero: int = 0, name: str = "") -> NetworkTensor:
+        """C[…, m, n] = Σₖ (A[…, m, k] − a_zero) · (B[…, k, n] − b_zero), summed in the type
+        `accumulate`, converted to the type `to`. Only sums of integers that name their type have zero
+        points; these are numbers of the operands' types."""
     def max_pool_places(self, x: Operand, *, kernel: Any, strides: Any, pads: Any, dilations: Any, ceil_mode: bool = False, column_major: bool = False, name: str = "") -> NetworkTensor:
         """The index into the elements of X of the largest element of each window (the first of
         equals)."""
@@ -205,11 +215,16 @@ class Operators:
         """The remainder with the sign of the divisor (Python's)."""
     def mul(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
         """mul, element by element."""
+    def multiclass_nms(self, boxes: Operand, scores: Operand, *, keep: Any, score: float = 0.0, overlap: float = 0.5, top_k: int = 0, background: int = -1, per_class: bool = True, name: str = "") -> NetworkTensor:
+        """Y[b, i] = x₁, y₁, x₂, y₂, score and class of the box that is best after i others; with none
+        left, 0 and class −1. boxes [batch, n, 4] are x₁, y₁, x₂, y₂, scores [batch, class, n]. Of each
+        class but `background`, the boxes with scores above `score` are taken from the best on, the
+        first `top_k` of them (0: all), unless the intersection with a box that was taken is more than
+        `overlap` of the union; of all taken, the best `keep` are left. Of equal scores the lower class
+        is first, then the lower box. per_class: boxes of different classes leave each other alone;
+        without it a box has its best class alone, and of equal scores the lower box is first."""
     def neg(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """neg, element by element."""
-    def one_hot(self, indices: Operand, values: Operand, *, depth: Any, axis: Any, name: str = "") -> NetworkTensor:
-        """Y[…, d, …] = values[1] where the index is d (or d − depth), else values[0]; d runs along a
-        new axis."""
     def pow(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
         """pow, element by element."""
     def prelu(self, x: Operand, slope: Operand, *, name: str = "") -> NetworkTensor:
