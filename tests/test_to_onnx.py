@@ -23,7 +23,7 @@ from pelton.plugins import scalar as sc
 RNG = np.random.default_rng(0)
 ALL = list(examples())
 CONSTANT = {"lookup": (1,), "trees": range(1, 9), "loop": (0, 1)}  # operands that are attributes in ONNX, or decide
-REFUSED = {"coupled"}
+REFUSED = {"coupled", "detections", "multiclass_nms"}
 
 
 def normal(*shape):
@@ -53,8 +53,8 @@ def back(model, feeds=None):
 @pytest.mark.parametrize("name, op, types, attrs", ALL, ids=[e[0] for e in ALL])
 def test_every_op_goes_there_and_back(name, op, types, attrs):
     graph, feeds = single(op, types, attrs)
-    if op.name in REFUSED:
-        with pytest.raises(pelton.ModelError, match=rf"^{op.name} \(layer 'layer'\) cannot be written"):
+    if op.name in REFUSED or attrs.get("round_state"):
+        with pytest.raises(pelton.ModelError, match=rf"^{op.name}\w* \(layer 'layer'\) cannot be written"):
             to_onnx(graph)
         return
     model = to_onnx(graph)

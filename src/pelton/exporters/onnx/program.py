@@ -27,9 +27,13 @@ def write_node(model: ModelWriter, node: Node) -> None:
     try:
         for write in (WRITERS.get(node.op, generic.write), expansion, generic.by_scalar):
             try:
-                found = write(Writing(node, model))
+                w = Writing(node, model)
+                found = write(w)
+                if write not in (expansion, generic.by_scalar):
+                    w.attrs.verify()
                 break
             except Unwritable as e:
+                found = None
                 reasons.append(e)
                 del model.stack[-1][mark:]
     finally:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,16 +33,35 @@ def writes(*names: str) -> Callable[[NodeWriter], NodeWriter]:
     return register
 
 
-@dataclass(frozen=True)
+class Attributes(Mapping[str, Any]):
+    """The attributes of a node, which know those that were read: a writer that ignores one would write another op."""
+
+    def __init__(self, node: Node):
+        self._node, self._read = node, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._node.attrs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._node.attrs)
+
+    def __len__(self) -> int:
+        return len(self._node.attrs)
+
+    def verify(self) -> None:
+        """Raises Unwritable if an attribute that is not the default was not read."""
+        defaults = self._node.op.attrs
+        for name, value in self._node.attrs.items():
+            if name not in self._read and value != defaults.get(name):
+                raise Unwritable(f"ONNX has nothing for its attribute {name} = {value}")
+
+
 class Writing:
     """A node that is being written."""
 
-    node: Node
-    model: ModelWriter
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        return dict(self.node.attrs)
+    def __init__(self, node: Node, model: ModelWriter):
+        self.node, self.model, self.attrs = node, model, Attributes(node)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from pelton.ir.types import DType
 from ..writing import Writing, writes
 
 
-def _attrs(a: dict[str, Any]) -> dict[str, Any]:
+def _attrs(a: Mapping[str, Any]) -> dict[str, Any]:
     return dict(
         hidden_size=a["hidden"],
         direction=a["direction"],

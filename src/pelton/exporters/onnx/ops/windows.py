@@ -49,7 +49,9 @@ def convolution(w: Writing) -> str:
 def matmul(w: Writing) -> str:
     a = w.attrs
     if a["accumulate"] is I32 and all(w.type(i).dtype in _BYTES for i in (0, 1)):
-        return w.cast(w.emit("MatMulInteger", *w.inputs), a["to"] or I32)
+        zeros = [a["a_zero"], a["b_zero"]]
+        operands = [w.constant(zero, w.type(i).dtype) for i, zero in enumerate(zeros)] if any(zeros) else []
+        return w.cast(w.emit("MatMulInteger", *w.inputs, *operands), a["to"] or I32)
     if a["accumulate"] is not None or a["to"] is not None:
         raise w.refuse("MatMul sums in the type of its operands")
     return w.emit("MatMul", *w.inputs)
