@@ -10,6 +10,7 @@ import numpy as np
 from pelton.ir.types import DType
 
 from ..writing import Writing, writes
+from .rounded import rounded_steps
 
 
 def _attrs(a: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,6 +64,8 @@ def _steps(w: Writing) -> tuple[int, int, DType, dict[str, Any]]:
 
 @writes("lstm_steps")
 def lstm_steps(w: Writing) -> tuple[str, ...]:
+    if w.attrs["round_state"]:
+        return rounded_steps(w)
     gates, recurrent, h, c, peepholes = w.inputs
     directions, width, _, attrs = _steps(w)
     weight = _passing(w, directions, width)
