@@ -20,13 +20,13 @@ from pelton.ir.op import Op, get
 from pelton.ir.text import to_text
 from pelton.ir.types import DType, TensorType
 
+from .composed import ComposedLayers
 from .control import ControlFlow
 from .declarations import Declarations, element_type
-from .layers import Layers
 from .tensor import Operand, NetworkTensor
 
 
-class Network(ControlFlow, Layers):
+class Network(ControlFlow, ComposedLayers):
     """A network under construction, to be built by `pelton.build(net)`.
 
     >>> net = pelton.Network("mlp")
