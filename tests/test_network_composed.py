@@ -25,11 +25,10 @@ def outputs(net, **feeds):
 def one(layer, *arrays, dynamic=True):
     """What a layer gives for arrays, whose first sizes are dynamic."""
     net = pelton.Network()
-    types = [(f"n{i}" if dynamic and a.ndim else None, *a.shape[1:]) if a.ndim else () for i, a in enumerate(arrays)]
-    given = [
-        net.input(f"x{i}", tuple(a.shape[0] if d is None else d for d in t), pelton.plugins.DType.of(a))
-        for i, (t, a) in enumerate(zip(types, arrays))
-    ]
+    given = []
+    for i, a in enumerate(arrays):
+        shape = (f"n{i}", *a.shape[1:]) if dynamic and a.ndim else a.shape
+        given.append(net.input(f"x{i}", shape, pelton.plugins.DType.of(a)))
     found = layer(net, *given)
     for i, y in enumerate(found if isinstance(found, tuple) else (found,)):
         net.output(y, f"y{i}")

@@ -121,7 +121,9 @@ class ComposedLayers(Layers):
 
     def _reduced(self, op: str, x: Operand, axes: Ints | None, keepdims: bool, name: str) -> NetworkTensor:
         x = self.tensor_of(x)
-        along = tuple(range(x.rank)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+        if axes is None:
+            axes = range(x.rank)
+        along = (axes,) if isinstance(axes, int) else tuple(axes)
         return self._one(op, (x,), dict(axes=along, keepdims=keepdims), name)
 
     def reduce_sum(
