@@ -42,9 +42,18 @@ def single(op, types, attrs):
     return graph, {v.name: a for v, a in arrays.items() if v not in kept}
 
 
+def every_node(nodes):
+    for n in nodes:
+        yield n
+        for a in n.attribute:
+            yield from every_node(a.g.node)
+
+
 def back(model, feeds=None):
     """What an ONNX model means to the importer, by reference; without feeds, its program."""
     onnx.checker.check_model(model, full_check=True)
+    called = [n.name for n in every_node(model.graph.node) if n.name]
+    assert len(set(called)) == len(called), "nodes of one name, which runtimes refuse"
     shapes = None if feeds is None else {k: np.shape(a) for k, a in feeds.items()}
     graph = importers.load(model, shapes).graph
     return graph if feeds is None else evaluate(graph, feeds)

@@ -50,9 +50,14 @@ def _domain(name: str) -> str:
 def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for n in nodes:
         yield n
-        for a in n.attribute:
-            for g in (*([a.g] if a.type == a.GRAPH else []), *a.graphs):
-                yield from _nodes(g.node)
+        for g in graphs_in(n):
+            yield from _nodes(g.node)
+
+
+def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs within a node."""
+    for a in node.attribute:
+        yield from (a.g,) if a.type == a.GRAPH else a.graphs
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
@@ -61,13 +66,12 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     made.CopyFrom(node)
     for of in (made.input, made.output):
         of[:] = [names.get(name, name) for name in of]
-    for a in made.attribute:
-        for g in (*([a.g] if a.type == a.GRAPH else []), *a.graphs):
-            own = {v.name for v in g.input} | {t.name for t in g.initializer} | {o for n in g.node for o in n.output}
-            outer = {k: v for k, v in names.items() if k not in own}
-            nodes = [_renamed(n, outer) for n in g.node]
-            del g.node[:]
-            g.node.extend(nodes)
-            for v in g.output:
-                v.name = outer.get(v.name, v.name)
+    for g in graphs_in(made):
+        own = {v.name for v in g.input} | {t.name for t in g.initializer} | {o for n in g.node for o in n.output}
+        outer = {k: v for k, v in names.items() if k not in own}
+        nodes = [_renamed(n, outer) for n in g.node]
+        del g.node[:]
+        g.node.extend(nodes)
+        for v in g.output:
+            v.name = outer.get(v.name, v.name)
     return made

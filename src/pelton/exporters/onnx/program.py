@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -10,9 +10,10 @@ from onnx import helper
 
 from pelton.ir.dims import Undecided
 from pelton.ir.expansion import expand_op
-from pelton.ir.graph import Graph, Node
+from pelton.ir.graph import Graph, Node, unique
 
 from . import generic
+from .foreign import graphs_in
 from .model import ModelWriter, value_info
 from .schemas import NeedsOpset, Unwritable
 from .writing import WRITERS, Writing
@@ -79,6 +80,7 @@ def to_model(graph: Graph, opset: int) -> tuple[onnx.ModelProto, dict[str, np.nd
                 w.arrays[source] = w.arrays.pop(v.name)
             w.append(helper.make_node("Identity", [source], [v.name]))
     nodes, read = _needed([*w.front, *w.stack[0]], {v.name for v in graph.outputs})
+    _name_apart(nodes, set())
     inputs, outputs = ([value_info(v.name, v.type) for v in values] for values in (graph.inputs, graph.outputs))
     described = [value_info(v.name, v.type) for v in w.untyped if v.name in produced and v not in graph.outputs]
     made = helper.make_graph(nodes, graph.name, inputs, outputs, value_info=described)
@@ -101,11 +103,20 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: set[str]) -> tuple[list[on
     return kept[::-1], read
 
 
+def _name_apart(nodes: Iterable[onnx.NodeProto], taken: set[str]) -> None:
+    """Gives nodes of one name, which stand for one layer, different ones, as runtimes want it."""
+    for n in nodes:
+        if n.name:
+            n.name = unique(n.name, taken)
+            taken.add(n.name)
+        for g in graphs_in(n):
+            _name_apart(g.node, taken)
+
+
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
     """The names that a node reads, those of nested graphs included."""
     yield from node.input
-    for a in node.attribute:
-        for inner in (*([a.g] if a.type == a.GRAPH else []), *a.graphs):
-            yield from (v.name for v in inner.output)
-            for n in inner.node:
-                yield from names_read(n)
+    for inner in graphs_in(node):
+        yield from (v.name for v in inner.output)
+        for n in inner.node:
+            yield from names_read(n)
