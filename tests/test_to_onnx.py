@@ -17,6 +17,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph, Node, Value, symbols
 from pelton.ir.op import REGISTRY
 from pelton.ir.types import F16, F32, F64
+from pelton.ops import words
 from pelton.plugins import registry
 from pelton.plugins import scalar as sc
 
@@ -268,8 +269,21 @@ def test_plugins_are_nodes_of_their_domain(forget):
         def reference(self, x):
             return x
 
+    @pelton.register
+    class Both(pelton.Plugin):
+        """One that gives the same tensor twice."""
+
+        def infer(self, x):
+            return x, x
+
+        def expand(self, x):
+            y = words.relu(x)
+            return y, y
+
     net = pelton.Network()
     x = net.input("x", "f32[n, 4]")
+    for i, y in enumerate(net.both(x)):
+        net.output(y, f"both{i}")
     net.output(net.row_scale(x, offset=0.25, names=("a", "b")), "y")
     net.output(net.shifted(x), "z")
     model = net.to_onnx()

@@ -36,7 +36,11 @@ def plugin(w: Writing) -> Sequence[str]:
         raise Unwritable(f"the plugin {op.name} has no `onnx`, the domain and type of its operator there")
     count = len(types)
     if op.configure is not None:
-        count = next(k for k in range(count + 1) if _configured(op.configure, types[:k], w.attrs) == count - k)
+        fitting = (k for k in range(count + 1) if _configured(op.configure, types[:k], w.attrs) == count - k)
+        found = next(fitting, None)
+        if found is None:
+            raise Unwritable(f"the plugin {op.name} does not say what it configures for {', '.join(map(str, types))}")
+        count = found
     return w.model.emit_custom(named, w.inputs[:count], w.node)
 
 

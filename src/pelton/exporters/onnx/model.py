@@ -151,18 +151,22 @@ class ModelWriter:
     def leave(self, before: tuple[str, str]) -> None:
         self._hint, self._label = before
 
-    def settle(self, value: Value, name: str, mark: int) -> None:
-        """Gives a value what the nodes from `mark` on have made as `name`, renamed where it is the value's alone."""
+    def settle(self, value: Value, name: str, mark: int) -> str:
+        """Gives a value what the nodes from `mark` on have made as `name`, by its own name if it has one; returns that.
+
+        What others have made is copied: with a mark behind all nodes, anything is."""
         made = self.stack[-1][mark:]
         own = self._names.get(value)
         if own is None:
             self.bind(value, name)
-        elif not any(name in n.output for n in made):
+            return name
+        if not any(name in n.output for n in made):
             self.stack[-1].append(helper.make_node("Identity", [name], [own]))
         else:
             for n in made:
                 for names in (n.input, n.output):
                     names[:] = [own if given == name else given for given in names]
+        return own
 
     def declared(self, hint: str, type: TensorType) -> onnx.ValueInfoProto:
         """An input of a nested graph that no value is."""

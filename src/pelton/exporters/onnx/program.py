@@ -44,8 +44,12 @@ def write_node(model: ModelWriter, node: Node) -> None:
         reason = next((r for r in reasons if isinstance(r, NeedsOpset)), reasons[0])
         reason.node = reason.node or node
         raise reason
+    settled: dict[str, str] = {}
     for value, name in zip(node.outputs, (found,) if isinstance(found, str) else tuple(found), strict=True):
-        model.settle(value, name, mark)
+        if name in settled:  # given twice
+            model.settle(value, settled[name], len(model.stack[-1]))
+        else:
+            settled[name] = model.settle(value, name, mark)
 
 
 def expansion(w: Writing) -> Sequence[str]:
