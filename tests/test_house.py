@@ -33,6 +33,7 @@ BELOW = {
     "plugins": ("ops",),
     "network": ("plugins",),
     "importers": ("network", "system"),
+    "exporters": ("network", "system"),
     "passes": ("ops",),
     "reference": ("plugins",),
     "engine": ("system",),
@@ -47,13 +48,14 @@ BELOW = {
     "calibration": ("compiler",),
     "diagnose": ("calibration", "reference"),
     "compat": ("runtime", "public"),
-    "cli": ("diagnose", "compat"),
+    "cli": ("diagnose", "compat", "exporters"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {
     ("runtime", "reference"),
     ("reference", "importers"),
     ("network", "importers"),
+    ("network", "exporters"),
     ("backends", "reference"),
     ("compat", "compiler"),
     ("compiler", "calibration"),

@@ -20,13 +20,13 @@ from pelton.ir.op import Op, get
 from pelton.ir.text import to_text
 from pelton.ir.types import DType, TensorType
 
+from .composed import ComposedLayers
 from .control import ControlFlow
 from .declarations import Declarations, element_type
-from .layers import Layers
 from .tensor import Operand, NetworkTensor
 
 
-class Network(ControlFlow, Layers):
+class Network(ControlFlow, ComposedLayers):
     """A network under construction, to be built by `pelton.build(net)`.
 
     >>> net = pelton.Network("mlp")
@@ -264,6 +264,21 @@ class Network(ControlFlow, Layers):
         """A network of an ONNX model (a path, bytes or a ModelProto), to edit; errors are those of `pelton.build`."""
         importers = import_module("pelton.importers")  # which is built on this room
         return cls.from_graph(importers.load(model, shapes).graph)
+
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, opset: int | None = None, external: bool | None = None
+    ) -> Any:
+        """The network as an `onnx.ModelProto`, which is written to a file if a path is given.
+
+        opset: 18 and up; by default 21, or another one that has all that the network needs. From 23 on, attention, RMS
+            normalizations and rotary embeddings are one operator each; before, they are written out.
+        external: whether weights are in a file of their own, PATH.data; by default they are above 2 GB.
+
+        Raises ModelError, which names the layer, for what ONNX has no form for. Bounds of dynamic dimensions are not
+        kept: ONNX has names for sizes alone.
+        """
+        exporters = import_module("pelton.exporters")  # which is built on this room
+        return exporters.to_onnx(self.graph(), path, opset=opset, external=external)
 
     def __repr__(self) -> str:
         """The text of the program; without outputs, its inputs."""

@@ -46,9 +46,6 @@ class Operators:
         """atan, element by element."""
     def atanh(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """atanh, element by element."""
-    def attention(self, q: Operand, k: Operand, v: Operand, mask: Operand, *, scale: Any, causal: bool = False, name: str = "") -> NetworkTensor:
-        """Y = softmax(scale · Q·Kᵀ + mask) · V over the last two axes; `causal` lets row i read columns
-        0 to i. A row whose mask is −∞ everywhere is 0, as in ONNX since opset 23 and in PyTorch."""
     def bit_cast(self, x: Operand, *, to: Any, name: str = "") -> NetworkTensor:
         """The bits of x as another element type of the same width."""
     def bitwise_and(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
@@ -62,16 +59,10 @@ class Operators:
     def blend(self, x: Operand, indices: Operand, weights: Operand, *, axis: Any, batch_dims: int = 0, name: str = "") -> NetworkTensor:
         """Y[b…, m…, p…, r…] = Σₜ weights[b…, p…, t] · X[b…, m…, indices[b…, p…, t], r…], the axis
         replaced by points p. A weight of 0 contributes nothing, whatever the element."""
-    def cast(self, x: Operand, *, to: Any, saturate: bool = True, round_mode: str = 'up', name: str = "") -> NetworkTensor:
-        """x in another element type: floats to integers towards zero, anything to bool by `!= 0`.
-        saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu
-        makes of a fraction, "up", "down" or "nearest"."""
     def ceil(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """ceil, element by element."""
     def celu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:
         """celu, element by element."""
-    def clip(self, x: Operand, low: Operand, high: Operand, *, name: str = "") -> NetworkTensor:
-        """x clipped to [low, high]; `high` if low > high."""
     def conv_transpose(self, x: Operand, w: Operand, b: Operand, *, strides: Any, pads: Any, dilations: Any, group: int = 1, output_padding: Any, name: str = "") -> NetworkTensor:
         """Y[n, m, i·stride + k·dilation − pad] += X[n, c, i] · W[c, m, k], plus B[m]. This is the
         gradient of a convolution with respect to its input."""
@@ -141,12 +132,6 @@ class Operators:
     def grid_sample(self, x: Operand, grid: Operand, *, mode: str = 'linear', padding: str = 'zeros', align_corners: bool = False, name: str = "") -> NetworkTensor:
         """Y[n, c, p…] = X[n, c] at grid[n, p…], whose last axis has a coordinate per spatial axis, the
         last one first. Coordinates are −1 at the start of an axis, 1 at its end."""
-    def group_norm(self, x: Operand, scale: Operand, bias: Operand, *, groups: Any, epsilon: float = 1e-05, name: str = "") -> NetworkTensor:
-        """Y = (X − mean X) / √(var X + ε) · scale + bias, for each batch element over a group of
-        channels and their space; scale and bias per channel."""
-    def gru(self, x: Operand, w: Operand, r: Operand, b: Operand, initial_h: Operand, *, hidden: Any, direction: str = 'forward', activations: Sequence[Any] = ..., activation_alpha: Sequence[Any] = ..., activation_beta: Sequence[Any] = ..., clip: float = 0.0, linear_before_reset: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
-        """z, r = f(X·Wᵀ + H·Rᵀ + b), n = g(X·Wnᵀ + (r⊙H)·Rnᵀ + b), H′ = (1 − z)⊙n + z⊙H;
-        linear_before_reset: r⊙(H·Rnᵀ + b) instead."""
     def gru_steps(self, gates: Operand, r: Operand, b: Operand, initial_h: Operand, *, direction: str = 'forward', clip: float = 0.0, linear_before_reset: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
         """gru, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (z,
         r, n)]; b is the recurrent bias of n; sigmoid and tanh."""
@@ -154,17 +139,10 @@ class Operators:
         """hard_sigmoid, element by element."""
     def hard_swish(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """hard_swish, element by element."""
-    def instance_norm(self, x: Operand, scale: Operand, bias: Operand, *, epsilon: float = 1e-05, name: str = "") -> NetworkTensor:
-        """Y = (X − mean X) / √(var X + ε) · scale + bias, for each batch element and channel over its
-        space."""
-    def iota(self, *, size: Any, dtype: DType = ..., name: str = "") -> NetworkTensor:
-        """0, 1, … size − 1."""
     def is_inf(self, x: Operand, *, positive: bool = True, negative: bool = True, name: str = "") -> NetworkTensor:
         """Whether x is infinite, of the signs asked for."""
     def is_nan(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """is_nan, element by element."""
-    def layer_norm(self, x: Operand, scale: Operand, bias: Operand, *, axis: Any, epsilon: float = 1e-05, name: str = "") -> NetworkTensor:
-        """Y = (X − mean X) / √(var X + ε) · scale + bias over the axes from `axis` on."""
     def leaky_relu(self, x: Operand, *, alpha: float = 0.01, name: str = "") -> NetworkTensor:
         """leaky_relu, element by element."""
     def less(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
@@ -187,10 +165,6 @@ class Operators:
     def lrn(self, x: Operand, *, size: Any, alpha: Any, beta: Any, bias: Any, name: str = "") -> NetworkTensor:
         """Y[n, c] = X[n, c] / (bias + alpha / size · Σ X[n, c′]²)^beta, c′ in the `size` channels
         around c."""
-    def lstm(self, x: Operand, w: Operand, r: Operand, b: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, hidden: Any, direction: str = 'forward', activations: Sequence[Any] = ..., activation_alpha: Sequence[Any] = ..., activation_beta: Sequence[Any] = ..., clip: float = 0.0, input_forget: bool = False, round_state: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
-        """i, o, f = f(X·Wᵀ + H·Rᵀ + b + P⊙C), C′ = f⊙C + i⊙g(X·Wcᵀ + H·Rcᵀ + bc), H′ = o⊙h(C′): gates
-        i, o, f, c; peepholes i, o, f (o reads C′). round_state: the products read each row of H as
-        DynamicQuantizeLinear rounds it."""
     def lstm_steps(self, gates: Operand, r: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, direction: str = 'forward', clip: float = 0.0, input_forget: bool = False, round_state: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
         """lstm, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (i,
         o, f, c)]; sigmoid and tanh. round_state: the products read each row of the state as
@@ -234,32 +208,8 @@ class Operators:
         their zero is 0. Scale and zero point as those of `dequantize`."""
     def reciprocal(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """reciprocal, element by element."""
-    def reduce_l1(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Σ |X| over the axes."""
-    def reduce_l2(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = √Σ X² over the axes."""
-    def reduce_log_sum(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = log Σ X over the axes."""
-    def reduce_log_sum_exp(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = max X + log Σ e^(X − max X) over the axes."""
-    def reduce_max(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = max X over the axes; without elements, the lowest value of the type."""
-    def reduce_mean(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Σ X / n over the axes; integers round towards zero."""
-    def reduce_min(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = min X over the axes; without elements, the highest value of the type."""
-    def reduce_prod(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Π X over the axes."""
-    def reduce_sum(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Σ X over the axes."""
-    def reduce_sum_square(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Σ X² over the axes."""
     def relu(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """relu, element by element."""
-    def rms_norm(self, x: Operand, scale: Operand, *, axis: Any, epsilon: float = 1e-05, name: str = "") -> NetworkTensor:
-        """Y = X / √(mean X² + ε) · scale over the axes from `axis` on."""
-    def rnn(self, x: Operand, w: Operand, r: Operand, b: Operand, initial_h: Operand, *, hidden: Any, direction: str = 'forward', activations: Sequence[Any] = ..., activation_alpha: Sequence[Any] = ..., activation_beta: Sequence[Any] = ..., clip: float = 0.0, name: str = "") -> tuple[NetworkTensor, ...]:
-        """H′ = f(X·Wᵀ + H·Rᵀ + b)."""
     def rnn_steps(self, gates: Operand, r: Operand, initial_h: Operand, *, direction: str = 'forward', clip: float = 0.0, activation: str = 'Tanh', name: str = "") -> tuple[NetworkTensor, ...]:
         """rnn, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction ·
         unit]; activation Tanh or Relu."""
@@ -314,11 +264,6 @@ class Operators:
         """tanh, element by element."""
     def thresholded_relu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:
         """thresholded_relu, element by element."""
-    def tile(self, x: Operand, *, repeats: Any, name: str = "") -> NetworkTensor:
-        """X repeated along each axis."""
-    def top_k(self, x: Operand, *, k: Any, axis: Any, largest: bool = True, sorted: bool = True, name: str = "") -> tuple[NetworkTensor, ...]:
-        """The k largest (or smallest) elements along an axis and their indices, in order; the first
-        ones of equals."""
     def trees(self, x: Operand, threshold: Operand, feature: Operand, child: Operand, depth: Operand, leaf: Operand, start: Operand, target: Operand, weight: Operand, *, targets: Any, parts: int = 1, join: str = 'sum', name: str = "") -> NetworkTensor:
         """Y[part, row, target] = the weights for a target of the leaves that a row of X reaches,
         combined by `join`. A part is a run of ⌈trees / parts⌉ trees. Nodes have slots, the roots of the
