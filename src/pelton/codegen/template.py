@@ -234,6 +234,11 @@ def _declare(cls: type[Template], registry: dict[str, Template]) -> type[Templat
     return cls
 
 
+def add_source(file: str, text: str) -> None:
+    """Makes a text known as a kernel file, for kernels of plugins."""
+    _sources[file] = text
+
+
 def source(file: str) -> str:
     """The text of a kernel file."""
     if file not in _sources:

@@ -26,6 +26,9 @@ from pelton.backends.host import view
 from pelton.backends.device import Ready
 
 from . import ties
+from .canaries import check_plugins
+
+FAULT = "this is a fault of Pelton: please report the model, the CPU and this line"
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,13 +209,17 @@ def check_accuracy(
         if isinstance(what, Region):
             label, error = "+".join(what.layers) or what.title(), seen.own_error()
             found.append((label, error))
+            plugin = what.anchor is not None and what.anchor.op.instance is not None
+            whose = "it is a plugin's" if plugin else FAULT
             if not error <= seen.tolerance:
                 raise BuildError(
                     f"the kernel of {label} ({what.title()}) differs from its reference by {error:.2g} of the largest"
-                    " value; this is a fault of Pelton: please report the model, the CPU and this line"
+                    f" value; {whose}"
                 )
 
-    run_stepwise(engine, resolve_sizes(engine, placed, chosen, inputs)[1], inputs, see)
+    _, sized = resolve_sizes(engine, placed, chosen, inputs)
+    check_plugins(engine.plain.code, sized, seed)
+    run_stepwise(engine, sized, inputs, see)
     return found
 
 

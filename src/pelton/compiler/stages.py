@@ -25,6 +25,7 @@ from pelton.tune import candidates, chains, layout_costs, replay, search
 
 from . import about, half_weights, targets
 from .compilation import Compilation, Lowered
+from .plugin_kernels import declare_kernels
 
 log = logging.getLogger("pelton.build")
 
@@ -78,7 +79,10 @@ def _import_options(options: Options) -> dict[str, Any]:
 
 
 def _import(c: Compilation) -> Compilation:
+    declare_kernels()
     imported = importers.load(_source(c.model, c.options), **_import_options(c.options))
+    if c.options.detections not in (None, False):
+        imported = importers.select_detections(imported, c.options.detections)
     return replace(c, imported=imported, graph=imported.graph)
 
 

@@ -56,9 +56,17 @@ def imported(
     graph = _resized(graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, optimum or {})
     graph, described = _with_values(graph, values or {})
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None) for s in symbols(graph)}
-    states = {name: (output, _first_values(a)) for name, (output, a) in net.states.items()}
-    warnings = tuple(net.warnings)
-    return Imported(graph, Info(path, producer, symbols=sizes, values=described, warnings=warnings, states=states))
+    found = {v.name for v in graph.outputs}
+    info = Info(
+        path,
+        producer,
+        symbols=sizes,
+        values=described,
+        warnings=tuple(net.warnings),
+        box_outputs=tuple(name for name in net.box_outputs if name in found),
+        states={name: (output, _first_values(a)) for name, (output, a) in net.states.items()},
+    )
+    return Imported(graph, info)
 
 
 def _first_values(array: np.ndarray) -> Any:

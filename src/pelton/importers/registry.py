@@ -37,6 +37,19 @@ class Format:
     two_files: bool = False  # whether weights are in a file of their own: sources may then be `ModelFiles`
 
 
+@dataclass(frozen=True, eq=False)
+class Traceable:
+    """A model that its format reads by tracing a run on example inputs: Python code, such as a module of PyTorch.
+
+    `example_inputs`: the arguments of a call, in the types of the model's own framework: a tuple, a mapping by the
+    names of parameters, or a single one. `dynamic_shapes`: which of their sizes are dynamic, as the framework says it.
+    """
+
+    model: Any
+    example_inputs: Any = None
+    dynamic_shapes: Any = None
+
+
 FORMATS: list[Format] = []
 
 
@@ -46,9 +59,18 @@ def register(format: Format) -> None:
 
 
 def format_of(source: Any) -> Format:
-    """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected."""
+    """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected.
+
+    InputError for a Traceable of what no format traces, and for a second file of a model that has one.
+    """
     model = source.model if isinstance(source, ModelFiles) else source
-    found = next((f for f in FORMATS if f.recognizes(model)), FORMATS[0])
+    found = next((f for f in FORMATS if f.recognizes(model)), None)
+    if found is None and isinstance(model, Traceable):
+        raise InputError(
+            "example_inputs and dynamic_shapes are for models that are read by tracing a run (modules of PyTorch,"
+            f" TorchScript), given {model.model!r:.100}; leave them out, or give such a model"
+        )
+    found = found or FORMATS[0]
     if isinstance(source, ModelFiles) and not found.two_files:
         two = ", ".join(f.name for f in FORMATS if f.two_files)
         raise InputError(

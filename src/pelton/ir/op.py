@@ -50,6 +50,8 @@ class Op:
     expand(*Value, **attrs): the op in terms of others, as a Term or a tuple of them; ops that are not composite may
     return None where there is no such expansion.
     flops(*TensorType, **attrs): the number of operations.
+    configure(*TensorType, **attrs): arrays that follow the operands, as constants, wherever the op is applied.
+    instance(**attrs): a plugin's object, whose `reference` a host step calls between its `initialize` and `terminate`.
 
     For tests: examples are (type text, …, attrs dict) each; random floats are drawn from domain (low, high).
 
@@ -80,6 +82,8 @@ class Op:
     scalar: Callable | None = None
     expand: Callable | None = None
     flops: Callable | None = None
+    configure: Callable | None = None
+    instance: Callable | None = None
     examples: tuple = ()
     commutative: bool = False
     domain: tuple[float, float] = (-3.0, 3.0)

@@ -222,7 +222,9 @@ class TextReader:
             return get(self.name())
         except KeyError:
             self.place -= 1
-            raise self.error("expected the name of an op") from None
+            raise self.error(
+                "expected the name of an op (one of a plugin has to be registered first: import its module)"
+            ) from None
 
     def attribute(self) -> Any:
         if self.at("mark", "("):

@@ -10,7 +10,8 @@ from typing import Any
 from pelton.errors import near
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
-from pelton.ops import REGISTRY, Op
+from pelton import plugins  # noqa: F401  (operators of packages)
+from pelton.ops import REGISTRY, Op, get
 
 from .tensor import Operand, NetworkTensor
 
@@ -40,8 +41,11 @@ class Operators:
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        op = REGISTRY.get(name.rstrip("_"))
-        if name.startswith("_") or op is None or op.kind == "nested":
+        try:
+            op = None if name.startswith("_") else get(name.rstrip("_"))
+        except KeyError:
+            op = None
+        if op is None or op.kind == "nested":
             known = [k for k, o in REGISTRY.items() if o.kind != "nested"]
             raise AttributeError(f"networks have no operator {name!r}{near(name, known)}", name=name, obj=self)
         return functools.partial(_applied, self, op)

@@ -8,8 +8,10 @@ of them becomes an EngineError.
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Graph, Node, with_sizes
 from pelton.ir.text import parse, parse_node
 from pelton.ir.types import DType, TensorType
+from pelton import plugins  # noqa: F401  (steps may be operators of packages)
 from . import functions
 from pelton.ops.foreign import CODES, evaluator, unpacked
 
@@ -69,11 +72,41 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
         ) from None
     if node.op.kind == "foreign":
         _prepare(node)
+    if node.op.instance is not None:
+        return PluginStep(node)
 
     def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         return run_node(node, arrays)
 
     return run
+
+
+class PluginStep:
+    """A plugin's node with an object of its own, from its first run on."""
+
+    def __init__(self, node: Node):
+        self.node = node
+        self._held: Node | None = None
+
+    def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        if self._held is None:
+            self._held = self._instance()
+        return run_node(self._held, arrays)
+
+    def own(self) -> PluginStep:
+        """The same for another context, with another object."""
+        return PluginStep(self.node)
+
+    def _instance(self) -> Node:
+        node = self.node
+        assert node.op.instance is not None
+        with _step_errors(_where(node)):
+            held = node.op.instance(**node.attrs)
+            held.initialize()
+        weakref.finalize(self, held.terminate)
+        compute = getattr(held, "reference", None) or held.scalar
+        op = replace(node.op, reference=lambda *arrays, **_: compute(*arrays))
+        return Node(op, node.inputs, node.attrs, node.outputs, node.name)
 
 
 def run_graph(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]]:

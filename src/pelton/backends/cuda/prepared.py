@@ -93,7 +93,8 @@ class CudaPrepared:
             # validated here, so that libraries stay within buffers of these sizes
             _ = self.plain
         plan = self.plan
-        self.host = plan.host_steps(self.plain, values) if plan.host and values else plan.host
+        hosted = plan.host_steps(self.plain, values) if plan.host and values else plan.host
+        self.host = {i: step.own() for i, step in hosted.items()}
         # buffers of the CPU; sizes and counts are on the GPU, too
         self.made: dict[int, np.ndarray] = {**plan.texts}
         self.strings: dict[int, np.ndarray] = {}  # port → the caller's strings, during a run

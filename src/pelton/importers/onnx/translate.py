@@ -17,6 +17,7 @@ from pelton.ir.types import TensorType
 
 from . import foreign as onnx_foreign, names
 from .node import ADVICE, READERS, DataDependentControl, NodeReader, Reading, Reported, schema_of
+from .plugins import reader_of_plugin
 from .program import MAX_GROWTH, MIN_EXPANSION, Program
 from .scope import Scope, domain_of, node_label
 
@@ -167,7 +168,7 @@ class Translator:
         local = self.program.functions.get((domain, node.op_type, node.overload))
         if local is not None:
             return partial(self.call, n, local, {})
-        reader = READERS.get((domain, node.op_type))
+        reader = READERS.get((domain, node.op_type)) or reader_of_plugin(domain, node.op_type)
         if not n.opset and (reader is None or not domain):
             raise n.refuse(
                 f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its"
@@ -186,7 +187,7 @@ class Translator:
         if n.schema is None:
             raise n.refuse(
                 f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
-                "if it is an extension, define it in the model as a function"
+                "if it is an extension, define it in the model as a function, or register a pelton.Plugin that reads it"
             )
         return partial(self.body, n)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from pelton.importers.imported import Range, Shape, parse_shape
 from pelton.ir import dims
 from pelton.ir.dims import Size, Symbol, Undecided
 from pelton.ir.graph import unique
+from pelton.ir.op import Op
 from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, UndecidedNode, constrain
-from pelton.network import Network
+from pelton.network import Network, NetworkTensor
+from pelton.plugins import plugin_for
+from pelton.plugins.plugin import attributes_of
 
 from . import ops  # noqa: F401  (declares the readers)
 from .file import ModelSpec, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec, opened
@@ -201,6 +205,8 @@ class _ModelReader:
         self, node: OperatorSpec, subgraph: SubgraphSpec, values: dict[int, Held], where: str
     ) -> dict[int, Held]:
         reader = READERS.get((CUSTOM if node.custom else "", node.name))
+        if node.custom and (op := plugin_for("tflite", node.name)) is not None:
+            reader = partial(_apply, op)
         if reader is None:
             raise ModelError(f"there is no reader for the {'custom ' * node.custom}operator {node.name}")
         held = tuple(None if i < 0 else self._tensor(subgraph, values, i) for i in node.inputs)
@@ -256,3 +262,9 @@ def _zeros(spec: TensorSpec) -> np.ndarray:
     """What a variable begins with that nobody initializes: zeros, as its type stores them; one element, broadcast."""
     zero = 0 if spec.quantization is None else spec.quantization.zero[0]
     return np.broadcast_to(np.asarray(zero, type_of(spec, ()).dtype.numpy), spec.shape)
+
+
+def _apply(op: Op, n: TFLiteReading) -> tuple[NetworkTensor, ...]:
+    """A custom operator that is a plugin: its attributes are the custom options, its operands numbers."""
+    values = [n.given(i).real() for i in range(n.count)]
+    return n.net.apply(op, values, attributes_of(op, n.custom_options, n.where), op.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from typing import Any
+
 from pelton.ir.types import DType
 
 from ..held import to_first
@@ -34,7 +36,7 @@ def reduction(n: TFLiteReading) -> Given:
 
 def _reduced(n: TFLiteReading, axes: tuple[int, ...], keeps: bool, first: bool):
     net, x = n.net, n.given(0).real(first)
-    attrs = dict(axes=axes, keepdims=keeps)
+    attrs: dict[str, Any] = dict(axes=axes, keepdims=keeps)
     if n.op in REDUCTIONS:
         return getattr(net, REDUCTIONS[n.op])(x, **attrs) if axes else x
     found, reduce = net.cast(x, to=DType.I32), net.reduce_max if n.op == "REDUCE_ANY" else net.reduce_min

@@ -1,0 +1,111 @@
+"""Kernels of plugins in C: their sources, with the blocks filled in as plugins are told."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pelton.codegen.c.emit import constants, kernel, memory_type
+from pelton.codegen.template import Kernel, Tactic, Target, Template, add_source
+from pelton.ir.dims import Size
+from pelton.ir.graph import Node, Value
+from pelton.ir.op import Op
+from pelton.ir.types import F32
+from pelton.plan.layout import Layouts, dense, same_memory
+from pelton.plan.region import Region
+from pelton.plugins.kernels import CKernel, PluginKernel, attribute_macros
+
+
+class PluginTemplate(Template):
+    """Base of templates of one kernel of a plugin."""
+
+    without_tail = True
+    suffix = ""
+
+    def __init__(self, op: Op, kernel: PluginKernel, number: int):
+        self.name = f"{op.name}_{number}" if number else op.name
+        self.anchors, self.dynamic = (op.name,), kernel.dynamic
+        self.kernel, self.file = kernel, f"plugin:{self.name}{self.suffix}"
+
+    def node_rejection(self, region: Region) -> str | None:
+        node = region.anchor
+        inputs, outputs = types_of(node)
+        if self.kernel.takes is not None:
+            return self.kernel.takes(inputs, outputs)
+        return None if all(t.dtype is F32 for t in (*inputs, *outputs)) else "not f32"
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        shape = value.type.shape
+        return self.kernel.strided or same_memory(shape, layouts[value], dense(shape))
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        for choice in self.kernel.choices(*types_of(region.anchor)):
+            yield Tactic(self.name, target.isa, tuple(choice.items()))
+
+
+class CPluginTemplate(PluginTemplate):
+    """A `CKernel`."""
+
+    suffix = ".c"
+    kernel: CKernel
+
+    def __init__(self, op: Op, kernel: PluginKernel, number: int):
+        super().__init__(op, kernel, number)
+        add_source(self.file, kernel.text())
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node = region.anchor
+        operands, names = (*node.inputs, *node.outputs), operand_names(node)
+        block = constants(**operand_sizes(names, operands, layouts))
+        for name, v in attribute_macros(node.attrs).items():
+            block += f"#define {name} {repr(float(v)) + 'f' if isinstance(v, float) else int(v)}\n"
+        pointers = [
+            f"{'const ' if i < len(node.inputs) else ''}{memory_type(v.type.dtype)} *{name};"
+            for i, (name, v) in enumerate(zip(names, operands))
+        ]
+        opened = ", ".join(f".{name} = a[{i}].p" for i, name in enumerate(names))
+        block += (
+            f"typedef struct {{ {' '.join(pointers)} }} operands;\n"
+            f"AI operands open(const args *a) {{ return (operands){{ {opened} }}; }}\n"
+        )
+        tiles = self.kernel.tiles(*types_of(node), **dict(tactic.params))
+        scratch = self.kernel.scratch(*types_of(node), **dict(tactic.params)) if self.kernel.scratch else 0
+        return kernel(self.file, region, tactic, block, operands, tiles, scratch=scratch)
+
+
+def declare_templates(
+    registry: dict[str, Template], made: type[PluginTemplate], op: Op, kernels: Sequence[PluginKernel]
+) -> None:
+    """Declares templates for a plugin's kernels, in place of those that its class had before."""
+    for name in [n for n, t in registry.items() if isinstance(t, PluginTemplate) and t.anchors == (op.name,)]:
+        del registry[name]
+    for number, k in enumerate(kernels):
+        found = made(op, k, number)
+        registry[found.name] = found
+
+
+def operand_names(node: Node) -> list[str]:
+    """Names of a node's operands in kernels: those of the parameters of `infer`, and y0, y1, … for outputs."""
+    instance: Any = node.op.instance
+    parameters = inspect.signature(instance(**node.attrs).infer).parameters.values()
+    names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "x")
+    names += [f"{rest}{i}" for i in range(len(node.inputs) - len(names))]
+    return [*names[: len(node.inputs)], *(f"y{i}" for i in range(len(node.outputs)))]
+
+
+def operand_sizes(names: list[str], operands: tuple[Value, ...], layouts: Layouts) -> Mapping[str, Size]:
+    """X_0, X_S0, X_SIZE, … of every operand."""
+    found: dict[str, Size] = {}
+    for name, v in zip(names, operands):
+        prefix = name.upper()
+        found |= {f"{prefix}_{i}": d for i, d in enumerate(v.type.shape)}
+        found |= {f"{prefix}_S{i}": s for i, s in enumerate(layouts[v])}
+        found[f"{prefix}_SIZE"] = math.prod(v.type.shape)
+    return found
+
+
+def types_of(node: Node) -> tuple[tuple, tuple]:
+    return tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)

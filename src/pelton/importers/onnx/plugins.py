@@ -1,0 +1,36 @@
+"""Nodes whose operators are plugins."""
+
+from __future__ import annotations
+
+import onnx
+
+from pelton.errors import InputError
+from pelton.ir.bindings import Binding
+from pelton.plugins import plugin_for
+from pelton.plugins.plugin import attributes_of
+
+from .node import NodeReader, Reading, attribute
+
+
+def reader_of_plugin(domain: str, operator: str) -> NodeReader | None:
+    """The reader of an operator that a plugin names; None for others."""
+    op = plugin_for("onnx", (domain, operator))
+    if op is None:
+        return None
+
+    def read(n: Reading) -> tuple[Binding, ...]:
+        given = {name: attribute(a) for name, a in n.attributes.items()}
+        tensors = {k: onnx.numpy_helper.to_array(v) for k, v in given.items() if isinstance(v, onnx.TensorProto)}
+        inputs = list(n.bindings)
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        values = [n.input(i) for i in range(len(inputs))]
+        try:
+            attrs = attributes_of(op, {**given, **tensors}, n.where)
+            if op.configure is not None:
+                values += [n.constant(a) for a in op.configure(*(v.type for v in values), **attrs)]
+        except (InputError, TypeError, ValueError) as e:
+            raise n.refuse(f"{operator}: {e}") from None
+        return n.emit_all(op, *values, **attrs)
+
+    return read

@@ -1,0 +1,23 @@
+"""Operators of users' own: `Plugin`, one class for each, and `register`, the door through which they come."""
+
+from __future__ import annotations
+
+from pelton.ir import scalar
+from pelton.ir.types import DType, TensorType
+
+from .kernels import CKernel, TritonKernel
+from .plugin import Plugin
+from .registry import load_entry_points, plugin_for, register, registered
+
+__all__ = [
+    "CKernel",
+    "DType",
+    "Plugin",
+    "TensorType",
+    "TritonKernel",
+    "load_entry_points",
+    "plugin_for",
+    "register",
+    "registered",
+    "scalar",
+]

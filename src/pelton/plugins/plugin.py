@@ -1,0 +1,175 @@
+"""What a plugin is: an operator in one class, its types, meaning, kernels and life."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pelton.errors import InputError, near
+from pelton.ir.op import REQUIRED, Op
+from pelton.ir.types import TensorType
+
+from .kernels import PluginKernel
+
+MAX_TEXT = 1 << 16  # characters of an attribute: engines hold them as text
+_PLAIN = (bool, int, float, str)
+
+
+class Plugin:
+    """An operator of a user's own. A subclass, under `@pelton.register`, is all that there is to write:
+
+    >>> @pelton.register
+    ... class HardMish(pelton.Plugin):
+    ...     \"\"\"x · clip(x + shift, 0, 2) / 2, element by element.\"\"\"
+    ...     onnx = ("com.example", "HardMish")
+    ...     shift: float = 2.0
+    ...
+    ...     def scalar(self, x):
+    ...         return x * sc.minimum(sc.maximum(x + self.shift, 0.0), 2.0) * 0.5
+
+    Annotated fields are its attributes: a bool, int, float, str, or a tuple of these; without a default they have to be
+    given. They are checked, and `__post_init__` may raise ValueError for values out of range. What it computes is one
+    of these:
+
+    scalar(*x): one element of the output from those of the operands, in terms of `pelton.plugins.scalar`. Operands
+        broadcast as in numpy. It has kernels for CPUs and GPUs at once, and fuses like operators that are built in.
+    infer(*types) and reference(*arrays): the output's `TensorType`, or a tuple, from those of the operands (ValueError
+        with a reason where these do not fit); and the outputs by numpy, of floats that come as float64. With these
+        alone it runs as a step on the host, which is reported.
+    infer(*types) and expand(*values): the output in terms of other operators (`pelton.ops.words`), which have kernels.
+
+    Besides, each optional:
+
+    kernels: `CKernel`s and `TritonKernel`s, timed beside each other; an engine that has them runs without this class.
+    flops(*types): the number of arithmetic operations, for reports.
+    configure(*types): arrays that it computes once, when it is built, such as tables and packed weights. They follow
+        the operands of all other functions, and are constants of the engine.
+    initialize(), terminate(): called before a context runs `reference` for the first time, and when it goes. The object
+        is that context's own, one for each set of sizes: what one run leaves in it, the next one finds.
+
+    Where models have it: `name` is that of the operator, by which networks call it (default: the class's name in
+    lower_case), `onnx` its domain and type, `caffe` and `darknet` the type of a layer, `tflite` a custom code.
+    """
+
+    name: ClassVar[str] = ""
+    onnx: ClassVar[tuple[str, str] | None] = None
+    caffe: ClassVar[str | None] = None
+    darknet: ClassVar[str | None] = None
+    tflite: ClassVar[str | None] = None
+    kernels: ClassVar[Sequence[PluginKernel]] = ()
+
+    def initialize(self) -> None:
+        """Called before a context runs `reference` for the first time."""
+
+    def terminate(self) -> None:
+        """Called when that context goes."""
+
+
+def declare(cls: type[Plugin]) -> Op:
+    """The op of a plugin's class; InputError where the class is not complete."""
+    has = {f for f in ("scalar", "infer", "reference", "expand", "flops", "configure") if hasattr(cls, f)}
+    name = cls.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+    if not name.isidentifier():
+        raise InputError(f"plugin {cls.__name__}: its name should be an identifier, got {name!r}")
+    if not ("scalar" in has or "infer" in has and has & {"reference", "expand"}):
+        raise InputError(
+            f"plugin {cls.__name__} needs scalar, or infer with reference or expand; it has {', '.join(sorted(has))}"
+        )
+    if "scalar" in has and cls.kernels:
+        raise InputError(f"plugin {cls.__name__} has a scalar function, of which kernels are made; leave `kernels` out")
+    made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    fields = {f.name: REQUIRED if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(made)}
+    kind = "pointwise" if "scalar" in has else "structured"
+
+    def instance(**attrs: Any) -> Any:
+        return made(**{k: _checked(name, k, v, fields) for k, v in attrs.items()})
+
+    def method(of: str) -> Any:
+        return (lambda *given, **attrs: getattr(instance(**attrs), of)(*given)) if of in has else None
+
+    def infer(*types: TensorType, **attrs: Any) -> tuple[TensorType, ...]:
+        found = instance(**attrs).infer(*types)
+        found = found if isinstance(found, tuple) else (found,)
+        if not found or not all(isinstance(t, TensorType) for t in found):
+            raise TypeError(f"infer should give a TensorType, or a tuple of them, got {found!r}")
+        return found
+
+    def configure(*types: TensorType, **attrs: Any) -> tuple[np.ndarray, ...]:
+        found = instance(**attrs).configure(*types)
+        return tuple(map(np.asarray, found if isinstance(found, (tuple, list)) else (found,)))
+
+    return Op(
+        name,
+        kind,
+        attrs=fields,
+        infer=infer if kind != "pointwise" else None,
+        reference=method("reference"),
+        scalar=method("scalar"),
+        expand=method("expand"),
+        flops=method("flops"),
+        configure=configure if "configure" in has else None,
+        instance=instance,
+        doc=(cls.__doc__ or "").strip(),
+        heavy=kind != "pointwise",
+    )
+
+
+def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> Any:
+    """An attribute in the type of its default: ValueError where that would lose something."""
+    default = fields[name]
+    found = tuple(given) if isinstance(given, (list, np.ndarray)) else given
+    plain = all(isinstance(v, (*_PLAIN, np.generic)) for v in (found if isinstance(found, tuple) else (found,)))
+    if not plain or isinstance(found, str) and len(found) > MAX_TEXT:
+        raise ValueError(f"attribute {name} should be a bool, a number, a text or a tuple of these, got {given!r:.99}")
+    if default is REQUIRED or default is None or isinstance(default, tuple):
+        if isinstance(default, tuple) and not isinstance(found, tuple):
+            raise ValueError(f"attribute {name} should be a tuple, as its default {default}, got {given!r:.99}")
+        return found
+    kind = type(default)
+    if isinstance(found, tuple) or isinstance(found, str) != (kind is str) or kind is int and found != int(found):
+        raise ValueError(f"attribute {name} should be a {kind.__name__}, as its default {default!r}, got {given!r:.99}")
+    if kind is bool and found not in (0, 1):
+        raise ValueError(f"attribute {name} should be a bool, got {given!r:.99}")
+    return kind(found)
+
+
+def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str, Any]:
+    """Attributes that a text file gives to a plugin, in the types of their defaults: 0 and 1 for a bool, numbers with
+    commas between for a tuple. InputError for unknown and missing ones, and where a text does not fit."""
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        default = op.attrs.get(name)
+        try:
+            if isinstance(default, str):
+                found[name] = text
+            elif isinstance(default, tuple):
+                found[name] = tuple(float(t) if set(t) & set(".eE") else int(t) for t in text.rstrip(",").split(","))
+            else:
+                found[name] = float(text) if isinstance(default, float) or set(text) & set(".eE") else int(text)
+        except ValueError:
+            raise InputError(
+                f"plugin {op.name}: attribute {name} should be like {default!r}, got {text!r} ({where})"
+            ) from None
+    return attributes_of(op, found, where)
+
+
+def attributes_of(op: Op, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Attributes that a model gives to a plugin; InputError for unknown and missing ones."""
+    unknown = [k for k in given if k not in op.attrs]
+    missing = [k for k, v in op.attrs.items() if v is REQUIRED and k not in given]
+    if unknown or missing:
+        raise InputError(
+            f"plugin {op.name} has the attributes {', '.join(op.attrs) or '(none)'}; "
+            + "; ".join(
+                [f"{k!r} is none of them{near(k, op.attrs)}" for k in unknown] + [f"{k!r} is missing" for k in missing]
+            )
+            + f" ({where})"
+        )
+    try:
+        return {k: _checked(op.name, k, v, op.attrs) for k, v in given.items()}
+    except ValueError as e:
+        raise InputError(f"plugin {op.name}: {e} ({where})") from None

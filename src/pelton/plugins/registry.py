@@ -1,0 +1,87 @@
+"""The plugins that are known: those that were registered, and those of installed packages (`pelton.plugins`)."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from importlib import metadata
+from typing import Any, TypeVar
+
+from pelton.errors import InputError
+from pelton.ir.op import FAMILIES, REGISTRY, Op
+from pelton import ops  # noqa: F401  (declares what is built in)
+
+from .plugin import Plugin, declare
+
+GROUP = "pelton.plugins"
+FORMATS = ("onnx", "caffe", "darknet", "tflite")
+P = TypeVar("P", bound=type[Plugin])
+
+log = logging.getLogger("pelton.plugins")
+
+_BY_OP: dict[str, type[Plugin]] = {}
+_BY_FORMAT: dict[tuple[str, Any], Op] = {}
+
+
+def register(cls: P) -> P:
+    """Class decorator: makes a `Plugin` known, to networks, to readers of models, and to engines with host steps.
+
+    A class of the same module and name replaces the one before, so that notebooks may run a cell again. InputError for
+    a class that is not complete, and for names that another operator has.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Plugin)):
+        raise InputError(f"register takes a subclass of pelton.Plugin, got {cls!r}")
+    op = declare(cls)
+    name = op.name
+    before = _BY_OP.get(name)
+    if name in REGISTRY and (before is None or _home(before) != _home(cls)):
+        owner = "built in" if before is None else f"the plugin {_home(before)}"
+        raise InputError(f"plugin {cls.__name__}: the operator {name!r} is {owner}; give it another `name`")
+    for kernel in cls.kernels:
+        kernel.text()
+    places = [(f, getattr(cls, f)) for f in FORMATS if getattr(cls, f) is not None]
+    for place in places:
+        if _BY_FORMAT.get(place) not in (None, REGISTRY.get(name)):
+            raise InputError(f"plugin {cls.__name__}: {place[0]} {place[1]!r} is read as {_BY_FORMAT[place].name}")
+    REGISTRY[name] = op
+    _BY_OP[name] = cls
+    _BY_FORMAT.update(dict.fromkeys(places, op))
+    return cls
+
+
+def _home(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def registered() -> dict[str, type[Plugin]]:
+    """Operator → the plugin that it is, with those of installed packages."""
+    load_entry_points()
+    return dict(_BY_OP)
+
+
+def plugin_for(format: str, what: Any) -> Op | None:
+    """The operator of a plugin that a model format names so: ("onnx", (domain, type)), ("caffe", "MyLayer")."""
+    if (format, what) not in _BY_FORMAT:
+        load_entry_points()
+    return _BY_FORMAT.get((format, what))
+
+
+@functools.cache
+def load_entry_points() -> None:
+    """Imports what installed packages declare as plugins, once; one that fails is left out, which is logged."""
+    for point in metadata.entry_points(group=GROUP):
+        try:
+            found = point.load()
+            if isinstance(found, type) and issubclass(found, Plugin) and found not in _BY_OP.values():
+                register(found)
+        except Exception as e:  # whatever the package raises
+            log.warning("the plugin %s of %s cannot be loaded: %s: %s", point.name, point.value, type(e).__name__, e)
+
+
+def _of_packages(name: str) -> Op | None:
+    """An op that is not declared yet, of an installed package."""
+    load_entry_points()
+    return REGISTRY.get(name)
+
+
+FAMILIES.append(_of_packages)
