@@ -18,7 +18,10 @@ from pelton.codegen.c.halves import UNASKED, HalfWeights, weight_text, with_halv
 from pelton.codegen.grid import all_f32, is_constant, ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
+from .scaled_bytes import in_bytes
+
 TRIAL_STEPS = 32
+MAX_STATES = 1 << 14  # elements that are in i16 at a time, on the stack
 # In f16 a quarter of the error that an output may have; bf16 rounds eight times as much.
 MAX_ERRORS = {F16: 5e-4, BF16: 4e-3}
 _ERRORS: dict[tuple, float] = {}  # per layer, since templates are asked repeatedly
@@ -76,11 +79,16 @@ class Recurrent(Template):
         """The register tiles worth trying: 8 to 12 sums in flight hide the latency of multiply-adds."""
         raise NotImplementedError
 
+    def parts(self, region: Region, target: Target) -> tuple[int, ...]:
+        """How many rows of the batch a tile may have: of equal shares for all threads, or all."""
+        _, directions, batch, _ = region.anchor.outputs[0].type.shape
+        return ceil_div(batch, ceil_div(target.threads, directions)), batch
+
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         _, directions, batch, hidden = region.anchor.outputs[0].type.shape
         vectors = ceil_div(hidden, target.lanes)
         seen = set()
-        for bb in (ceil_div(batch, ceil_div(target.threads, directions)), batch):
+        for bb in self.parts(region, target):
             for mr, uv in self.registers(region, bb):
                 mr, uv = min(mr, bb), min(uv, vectors)
                 rows = ceil_div(bb, mr) * mr
@@ -218,10 +226,29 @@ def rounding_error(node: Node, weights: np.ndarray, dtype: DType) -> float:
     return _ERRORS[key]
 
 
+def rounded_by_bytes(region: Region) -> bool:
+    """Whether products are those of rounded states by weights of a byte and a scale, few enough for `lstm_bytes`."""
+    node = region.anchor
+    weights = region.body.constants.get(node.inputs[1])
+    return bool(
+        node.attrs["round_state"]
+        and weights is not None
+        and weights.shape[2] <= MAX_STATES
+        and in_bytes(weights) is not None
+    )
+
+
 @template
 class Lstm(Recurrent):
     name = "lstm"
     anchors = ("lstm_steps",)
+
+    def node_rejection(self, region: Region) -> str | None:
+        """Sums in f32 of what are integers turn roundings of the next state: a network of three such layers was
+        further from float64 than with exact sums on two of three inputs."""
+        if reason := super().node_rejection(region):
+            return reason
+        return "its products are exact in integers" if rounded_by_bytes(region) else None
 
     def registers(self, region: Region, rows: int) -> Tiles:
         return tiles_for(rows, ((1, 2), (1, 3), (1, 1)), ((2, 1),), ((3, 1), (2, 1)))

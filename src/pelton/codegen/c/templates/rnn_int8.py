@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 
 from pelton.ir.types import U8, DType
-from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.grid import ceil_div, is_constant
 from pelton.codegen.template import Packed, Tactic, Target, template
 
-from .rnn import Lstm, Tiles, tiles_for
-
-LEVELS = 128  # steps of the largest weight: 127, or 128 below zero
-MAX_STATES = 1 << 14  # elements that are in i16 at a time, on the stack
-Bytes = tuple[np.ndarray, np.ndarray]
-_FOUND: dict[tuple, Bytes | None] = {}  # per layer, since templates are asked repeatedly
+from .rnn import MAX_STATES, Lstm, Recurrent, Tiles, tiles_for
+from .scaled_bytes import in_bytes
 
 
 @template
@@ -32,10 +25,12 @@ class LstmBytes(Lstm):
         return U8
 
     def node_rejection(self, region: Region) -> str | None:
-        if reason := super().node_rejection(region):
+        if reason := Recurrent.node_rejection(self, region):
             return reason
         if not is_constant(region, region.anchor.inputs[1]):
             return "the recurrent weights are not constant"
+        if region.anchor.inputs[1].type.shape[2] > MAX_STATES:
+            return f"more than {MAX_STATES} units"
         found = in_bytes(region.body.constants[region.anchor.inputs[1]])
         return "the recurrent weights are not those of a byte by a scale" if found is None else None
 
@@ -44,12 +39,11 @@ class LstmBytes(Lstm):
             return super().registers(region, rows)
         return tiles_for(rows, ((1, 1), (1, 2)), ((2, 1), (1, 2)), ((2, 1), (1, 1)))
 
-    def tactics(self, region: Region, layouts: Layouts, target: Target):
-        hidden = region.anchor.inputs[1].type.shape[2]
-        for tactic in super().tactics(region, layouts, target):
-            width = tactic["UV"] * target.lanes
-            if tactic["BB"] * ceil_div(hidden, width) * width <= MAX_STATES:
-                yield tactic
+    def parts(self, region: Region, target: Target) -> tuple[int, ...]:
+        """As many rows as the stack holds in i16, in whole register tiles where it can be."""
+        width = 2 * target.lanes
+        most = MAX_STATES // (ceil_div(region.anchor.inputs[1].type.shape[2], width) * width)
+        return tuple(min(rows, max(most // 6 * 6, 1)) for rows in super().parts(region, target))
 
     def packed(self, region: Region, width: int, stored: DType) -> Packed:
         r = region.anchor.inputs[1]
@@ -73,48 +67,3 @@ def pack_bytes_by_scale(w: np.ndarray, scales: np.ndarray, width: int, out: np.n
     out[..., :end] = apart.reshape(directions, blocks, -1).view(np.uint8)
     pairs = whole.reshape(directions, 4, blocks, width, -1, 2).transpose(0, 2, 4, 1, 3, 5)
     out[..., end:] = np.ascontiguousarray(pairs).reshape(directions, blocks, -1).view(np.uint8)
-
-
-def in_bytes(r: np.ndarray) -> Bytes | None:
-    """i8 [direction, row, column] and scales [direction, row] that give recurrent weights but for their rounding to
-    f32, with one scale for each direction or row; None if there are none."""
-    if np.unique(np.abs(r[0, 0])).size > LEVELS + 1:  # as of most that are no bytes
-        return None
-    key = r.shape, zlib.crc32(np.ascontiguousarray(r).data)
-    if key not in _FOUND:
-        for groups in (r.shape[0], r.shape[0] * r.shape[1]):
-            found = _by_groups(r.reshape(groups, -1).astype(np.float64))
-            if found is not None:
-                w, scales = found
-                _FOUND[key] = (
-                    w.reshape(r.shape),
-                    np.repeat(scales, r.shape[0] * r.shape[1] // groups).reshape(r.shape[:2]),
-                )
-                break
-        else:
-            _FOUND[key] = None
-    return _FOUND[key]
-
-
-def _by_groups(rows: np.ndarray) -> Bytes | None:
-    """The same for rows with a scale each."""
-    steps = np.zeros(len(rows))
-    for i, row in enumerate(rows):
-        step = _step(row)
-        if step is None:
-            return None
-        steps[i] = step
-    return np.rint(rows / np.where(steps == 0, 1, steps)[:, None]).astype(np.int8), steps
-
-
-def _step(row: np.ndarray) -> float | None:
-    """A number that all of these are multiples of but for their rounding, from -128 to 127 times; or None."""
-    sizes = np.unique(np.abs(row))
-    if sizes.size > LEVELS + 1:
-        return None
-    most = LEVELS if row.max() < sizes[-1] else LEVELS - 1
-    for count in dict.fromkeys((most, LEVELS - 1, *range(1, LEVELS))):
-        step = sizes[-1] / count
-        if np.all(np.abs(np.rint(sizes / (step or 1)) * step - sizes) <= 2.0**-22 * sizes):
-            return step
-    return None
