@@ -88,14 +88,16 @@ def engine(path: Path, given: argparse.Namespace, inputs: list[np.ndarray], shap
     net = tflite.read(path)
     name = net.inputs[0].name
     built = pelton.build(path, level=given.level, threads=given.threads, shapes={name: shape} if shape else None)
-    context, after = built.context(given.threads), built.state_outputs
-    names = [p.name for p in built.inputs if p.name not in after]
+    context, after = built.context(given.threads), [*built.state_outputs.items()]
+    names = [p.name for p in built.inputs if p.name not in built.state_outputs]
+    results = [p.name for p in built.outputs if p.name not in built.state_outputs.values()]
     feeds = {**dict(zip(names, inputs)), **built.initial_states()}
 
     def run() -> list[np.ndarray]:
         found = context.run(feeds)
-        feeds.update((state, found.pop(output)) for state, output in after.items())
-        return list(found.values())
+        for state, output in after:
+            feeds[state] = found[output]
+        return [found[name] for name in results]
 
     return run
 

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+import pelton
 from pelton.ir.builder import Builder
 from pelton.ir.types import F32, DType, TensorType
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
@@ -273,3 +274,16 @@ def test_waves_put_branches_side_by_side_and_readers_after_writers():
             for j, other in enumerate(done.tasks):
                 if any(done.places[w].root is done.places[v].root for w in other.writes) and j < i:
                     assert waves[j] < waves[i]
+
+
+@pytest.mark.parametrize("size, alone", [(6, True), (160, False)])
+def test_threads_share_no_waves_that_are_over_at_once(size, alone):
+    net = pelton.Network()
+    x = net.input("x", (1, 8, size, size))
+    for k in (3, 2):
+        net.output(net.convolution(x, np.ones((4, 8, k, k), np.float32)), f"y{k}")
+    steps = pelton.build(net, level=0, threads=2).steps
+    convolutions = [s for s in steps if s.info["op"].startswith("convolution")]
+    assert len({s.wave for s in convolutions}) == (2 if alone else 1)
+    assert all((s.grain >= s.tiles) == alone for s in convolutions)
+    assert [s.wave for s in steps] == sorted(s.wave for s in steps)

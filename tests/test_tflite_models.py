@@ -58,6 +58,17 @@ def test_variables_are_ports_that_begin_as_the_model_says(initial):
         states = {name: found[output] for name, output in engine.state_outputs.items()}
 
 
+def test_absurd_sizes_of_variables_cost_nothing():
+    w = ModelWriter()
+    handle, y = w.main.tensor((), "resource"), w.main.output((1 << 30, 1 << 30), name="y")
+    w.main.op("VAR_HANDLE", [], [handle], "VarHandleOptions", shared_name="v")
+    w.main.op("READ_VARIABLE", [handle], [y])
+    found = imported(read(w.bytes()))
+    assert found.info.states == {"v": ("v.next", 0.0)} and found.graph.inputs[0].type.size == 1 << 60
+    with pytest.raises(pelton.Error, match="memory"):
+        pelton.build(w.bytes(), level=0, threads=1)
+
+
 def branches(condition_of, assigns=False):
     w = ModelWriter()
     x = w.main.input((3,), name="x")
@@ -180,6 +191,27 @@ def test_no_transposes_remain_between_layers_and_batches_are_dynamic():
         assert found.shape == (len(x), 10, 8, 8)
     assert read(convolution(), shapes={"x": (5, 8, 8, 4)}).inputs[0].shape == (5, 8, 8, 4)
     assert load(convolution(), {"x": "1..2..3x8x8x4"}).graph.inputs[0].type.shape[0].__str__() == "batch"
+
+
+def test_dynamic_sizes_are_as_large_as_windows_need():
+    w = ModelWriter()
+    x, y = w.main.input((1, 1, 1, 2), signature=(1, 1, -1, 2), name="x"), w.main.output((1, 1, 1, 3), name="y")
+    weights = normal(3, 1, 300, 2)
+    given = [x, w.main.constant(weights), -1]
+    w.main.op("CONV_2D", given, [y], "Conv2DOptions", padding=1, stride_w=10, stride_h=1)
+    engine = pelton.build(w.bytes(), level=0, threads=1)
+    assert [(s.name, s.minimum) for s in engine.symbols] == [("x_2", 300)]
+    sound = normal(1, 1, 415, 2)
+    want = [np.einsum("kc,okc->o", sound[0, 0, i : i + 300], weights[:, 0]) for i in range(0, 116, 10)]
+    np.testing.assert_allclose(engine.run({"x": sound})["y"][0, 0], want, rtol=1e-3, atol=1e-3)
+    w = ModelWriter()
+    x, y = w.main.input((1, 7), signature=(1, -1), name="x"), w.main.output((1, 14), name="y")
+    w.main.op(
+        "MIRROR_PAD", [x, w.main.constant(np.asarray([[0, 0], [3, 4]], np.int32))], [y], "MirrorPadOptions", mode=1
+    )
+    with pytest.raises(ModelError, match="give numbers with shapes="):
+        read(w.bytes())
+    assert read(w.bytes(), shapes={"x": (1, 9)}).outputs["y"].shape == (1, 16)
 
 
 def test_quantized_convolutions_multiply_integers():

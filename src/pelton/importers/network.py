@@ -71,8 +71,9 @@ def imported(
 
 def _first_values(array: np.ndarray) -> Any:
     """What a state begins with, as metadata has it: one number if it is the same everywhere."""
-    alike = array.size and array.min() == array.max()
-    return array.reshape(-1)[0].item() if alike else array.tolist()
+    first = array.flat[0] if array.size else array.dtype.type(0)
+    alike = not any(array.strides) or bool((array == first).all())  # one element that is broadcast may be a large array
+    return first.item() if alike else array.tolist()
 
 
 def _resized(graph: Graph, shapes: Mapping[str, Sequence[int | Range]], optimum: Mapping[str, Sequence[int]]) -> Graph:

@@ -149,7 +149,7 @@ class Network(ControlFlow, ComposedLayers):
         except Undecided as e:
             raise InputError(
                 f"{e}; give numbers, or ranges that decide it, for the sizes of the inputs (layer {label!r})"
-            ) from None
+            ) from e
         except (TypeError, ValueError, IndexError) as e:
             raise InputError(f"{e} (layer {label!r})") from None
         return tuple(self._tensor(v, label if i == 0 else f"{label}.{i}") for i, v in enumerate(made))

@@ -14,6 +14,7 @@ from pelton.codegen.template import Target
 from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, Cancelled
 from pelton.options import Options
+from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed
 from pelton.system.cache import Cache, mark_used
 from pelton.tune import search
@@ -61,6 +62,9 @@ class BackEnd(Protocol):
 
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         """Compiles all kernels: the choices whose kernels could be compiled, and the code."""
+
+    def schedule(self, tasks: Sequence[ScheduledTask]) -> list[ScheduledTask]:
+        """Decides which tasks run beside each other, of those that may."""
 
     def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
         """Drops kernels whose results differ from those of their alternatives."""

@@ -15,6 +15,8 @@ from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
 from pelton.ir.types import BF16, F16, F32, DType
 from pelton.options import Options
+from pelton.plan import brief
+from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed
 from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.system.cache import Cache
@@ -50,6 +52,9 @@ class CpuBackEnd:
         return choices, self._compiler.link(
             self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()})
         )
+
+    def schedule(self, tasks: Sequence[ScheduledTask]) -> list[ScheduledTask]:
+        return brief.serialized(tasks)
 
     def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
         return plain  # it has no others

@@ -16,6 +16,7 @@ from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, EngineError, InputError
 from pelton.ir.graph import Value
 from pelton.options import Options
+from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed, Task
 from pelton.plan.workspace import KernelWorkspace
 from pelton.system.cache import Cache
@@ -113,6 +114,9 @@ class GpuCompilation:
                     log.warning("%s instead of %s: %s", tactic.name, choice.tactic.name, failed[choice.kernel.symbol])
                     return replace(choice, template=template, tactic=tactic, kernel=kernel, alternatives=()), compiled
         return choice, {}
+
+    def schedule(self, tasks: Sequence[ScheduledTask]) -> list[ScheduledTask]:
+        return list(tasks)  # a stream has one order
 
     def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
         from pelton.backends.cuda.device import KernelHangs  # only engines for GPUs need it

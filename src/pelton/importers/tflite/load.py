@@ -12,9 +12,10 @@ import numpy as np
 from pelton.errors import InputError, ModelError, near
 from pelton.importers.imported import Range, Shape, parse_shape
 from pelton.ir import dims
-from pelton.ir.dims import Size, Undecided
+from pelton.ir.dims import Size, Symbol, Undecided
 from pelton.ir.graph import unique
 from pelton.ir.op import Op
+from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, UndecidedNode, constrain
 from pelton.network import Network, NetworkTensor
 from pelton.plugins import plugin_for
 from pelton.plugins.plugin import attributes_of
@@ -38,14 +39,38 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None, signature: str 
     Variables become inputs of their names, and outputs of these names with ".next"; `Network.states` has their initial
     values. Raises ModelError for damaged files and for operators that cannot be read, InputError for other names.
     """
-    return _ModelReader(opened(source)).read(shapes or {}, signature)
+    model, settled = opened(source), dict[str, SizeConstraint]()
+    for _ in range(MAX_ATTEMPTS):
+        reader = _ModelReader(model, settled)
+        try:
+            net = reader.read(shapes or {}, signature)
+            for name, s in settled.items():
+                if isinstance(s.size, int):
+                    net.warnings.append(f"dynamic dimension {name} had to be a number, {s.size}, for {s.why}")
+            return net
+        except _UndecidedOperator as e:
+            further = constrain([UndecidedNode(e.where, (), e.question)], reader.free)
+            if not further or any(isinstance(s.size, str) for s in further.values()):
+                raise
+            settled |= further
+    return _ModelReader(model, settled).read(shapes or {}, signature)
+
+
+class _UndecidedOperator(ModelError):
+    """An operator asks for more about dynamic dimensions than is known."""
+
+    def __init__(self, text: str, where: str, question: Undecided):
+        super().__init__(text)
+        self.where, self.question = where, question
 
 
 class _ModelReader:
-    """The state of reading one model; what `ModelScope` asks for."""
+    """The state of reading one model; what `ModelScope` asks for. settled: dynamic dimensions of which operators have
+    asked for bounds, or a number."""
 
-    def __init__(self, model: ModelSpec):
-        self.model = model
+    def __init__(self, model: ModelSpec, settled: Mapping[str, SizeConstraint]):
+        self.model, self.settled = model, settled
+        self.free: dict[str, Symbol | None] = {}  # dynamic dimensions whose bounds nobody has given
         self.net = Network(model.name.rpartition(".")[0] or "tflite")
         self.left = MOST
         self.depth = 0
@@ -105,15 +130,22 @@ class _ModelReader:
         shape = tuple(d if isinstance(d, int) else self._dynamic(name, i, d) for i, d in enumerate(sizes))
         return Held(self.net, spec, self.net.input(name, type_of(spec, shape)))
 
-    def _dynamic(self, name: str, axis: int, bounds: Range | None) -> Size:
+    def _dynamic(self, name: str, axis: int, given: Range | None) -> Size:
         """A dynamic dimension; that of the first axis is the same for all inputs, unless bounds differ."""
         text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
         own = f"{text if text[:1].isalpha() else 'x' + text}_{axis}"
-        declared = self.net.declarations
+        declared, bounds = self.net.declarations, given
         for symbol in ("batch", own) if axis == 0 else (own,):
-            known = declared.sizes.get(symbol)
+            known, asked = declared.sizes.get(symbol), self.settled.get(symbol)
+            if asked is not None and bounds is None:
+                if isinstance(asked.size, int):
+                    return asked.size
+                bounds = asked.size if isinstance(asked.size, Range) else None
             if known is None:
-                return declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape[0]
+                size = declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape[0]
+                if given is None:
+                    self.free |= {s.name: s for s in dims.symbols(size)}
+                return size
             (s,) = dims.symbols(known)
             if bounds is None or bounds == (s.minimum, s.optimum, s.maximum):
                 return known
@@ -144,8 +176,10 @@ class _ModelReader:
             try:
                 results = self._operator(node, subgraph, values, where)
             except Undecided as e:
-                raise ModelError(f"{e}; {ADVICE} ({where})") from None
+                raise _UndecidedOperator(f"{e}; {ADVICE} ({where})", where, e) from None
             except (InputError, ModelError) as e:
+                if isinstance(e.__cause__, Undecided):
+                    raise _UndecidedOperator(f"{e} ({where})", where, e.__cause__) from None
                 raise e if where in str(e) else ModelError(f"{e} ({where})") from None
             except (ValueError, TypeError, LookupError, ArithmeticError) as e:
                 raise ModelError(f"cannot be read: {e} ({where})") from e
