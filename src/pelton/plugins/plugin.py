@@ -58,8 +58,8 @@ class Plugin:
         is that context's own, one for each set of sizes: what one run leaves in it, the next one finds.
 
     Where models have it: `name` is that of the operator, by which networks call it (default: the class's name in
-    lower_case), `onnx` its domain and type, `caffe` and `darknet` the type of a layer, `tflite` a custom code, `torch` a
-    custom operator, such as "mylib::shift".
+    lower_case), `onnx` its domain and type, `caffe` and `darknet` the type of a layer, `tflite` a custom code, `torch`
+    a custom operator, such as "mylib::shift".
     """
 
     name: ClassVar[str] = ""
@@ -93,7 +93,7 @@ def declare(cls: type[Plugin]) -> Op:
         raise InputError(f"plugin {cls.__name__} has a scalar function, of which kernels are made; leave `kernels` out")
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     fields = {f.name: REQUIRED if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(made)}
-    kind = "pointwise" if "scalar" in has else "structured"
+    kind = "pointwise" if "scalar" in has else "composite" if "layers" in has else "structured"
 
     def instance(**attrs: Any) -> Any:
         return made(**{k: _checked(name, k, v, fields) for k, v in attrs.items()})
