@@ -77,7 +77,7 @@ def refused(net, reason, weights=None):
         (layer("Interp", "interp_param { height: 2000000000 width: 2000000000 }"), "at most 2147483647"),
         (layer("Interp", "interp_param { height: -3 width: 5 }"), "needs a height and a width"),
         (layer("Upsample", "upsample_param { scale: 4000000000 }"), "at most 2147483647"),
-        (layer("PriorBox", "prior_box_param { min_size: 3 }"), "needs 2 bottoms"),
+        (layer("PriorBox", "prior_box_param { min_size: 3 }"), "needs an image as its second operand"),
         (layer("Reshape", "reshape_param { shape { dim: 5 dim: -1 } }"), "another number of elements|divisible|5"),
         (layer("Reshape", "reshape_param { shape { dim: -1 dim: -1 } }"), "-1 at most once"),
         (layer("Reshape", "reshape_param { shape { dim: -9223372036854775808 } }"), "sizes of 0 and more"),

@@ -147,18 +147,24 @@ def test_what_is_written_in_other_operators_has_their_kernels():
     class Halved(pelton.Plugin):
         by: float = 2.0
 
-        def infer(self, x):
-            return x
+        def layers(self, net, x):
+            largest, at = net.top_k(net.relu(x), k=2, axis=1)
+            return largest / self.by, at
 
-        def expand(self, x):
-            from pelton.ops.words import div, relu
-
-            return div(relu(x), self.by)
-
-    engine = pelton.build(single("halved", "f32[4, 5]"), level=0)
-    assert not any(s.host for s in engine.plain.steps)
+    net = pelton.Network()
+    values, at = net.halved(net.input("x", "f32[batch, 5]"))
+    net.output(values, "values")
+    net.output(at, "at")
     a = normal(4, 5)
-    np.testing.assert_allclose(engine.run({"x0": a})["y0"], np.maximum(a, 0) / 2)
+    order = np.argsort(-np.maximum(a, 0), axis=1, kind="stable")[:, :2]
+    for given in (net, net.to_onnx()):
+        engine = pelton.build(given, level=0)
+        assert not any(s.host for s in engine.plain.steps)
+        found = engine.run({"x": a})
+        np.testing.assert_array_equal(found["at"], order)
+        np.testing.assert_allclose(found["values"], np.maximum(np.take_along_axis(a, order, 1), 0) / 2)
+    with pytest.raises(pelton.InputError, match="takes the operands x, got 2.*layer 'halved'"):
+        single("halved", "f32[3, 5]", "f32[3]")
 
 
 def test_state_lives_as_long_as_a_context():
@@ -306,8 +312,8 @@ def test_attributes_have_the_types_of_their_defaults():
 @pytest.mark.parametrize(
     "body, reason",
     [
-        (dict(), "needs scalar, or infer with reference or expand"),
-        (dict(infer=lambda self, x: x), "needs scalar, or infer with"),
+        (dict(), "needs scalar, layers, or infer with reference; it has none"),
+        (dict(infer=lambda self, x: x), "needs scalar, layers, or infer with reference; it has infer"),
         (dict(name="add", scalar=lambda self, x: x), "'add' is built in"),
         (dict(name="a b", scalar=lambda self, x: x), "should be an identifier"),
         (

@@ -17,7 +17,6 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph, Node, Value, symbols
 from pelton.ir.op import REGISTRY
 from pelton.ir.types import F16, F32, F64
-from pelton.ops import words
 from pelton.plugins import registry
 from pelton.plugins import scalar as sc
 
@@ -273,11 +272,8 @@ def test_plugins_are_nodes_of_their_domain(forget):
     class Both(pelton.Plugin):
         """One that gives the same tensor twice."""
 
-        def infer(self, x):
-            return x, x
-
-        def expand(self, x):
-            y = words.relu(x)
+        def layers(self, net, x):
+            y = net.relu(x)
             return y, y
 
     net = pelton.Network()

@@ -13,7 +13,7 @@ from .dims import Undecided
 from .expansion import expand_op
 from .folding import compute, exempt_from_folding, is_worth_folding
 from .graph import Graph, Node, Value, remove_dead_nodes, unique
-from .op import Op, Term, get
+from .op import Op, TermOutput, Term, get
 from .types import BOOL, I64, DType, TensorType
 
 SMALL = 1 << 20  # elements up to which folded constants may be larger than their operands
@@ -158,6 +158,8 @@ class Builder:
         memo = {} if memo is None else memo
         if isinstance(thing, Value):
             return (thing,)
+        if isinstance(thing, TermOutput):
+            return (self.build(thing.term, node_name=node_name, memo=memo)[thing.index],)
         if not isinstance(thing, Term):
             return (self.constant(thing),)
         if id(thing) not in memo:
@@ -292,4 +294,6 @@ class Builder:
 
 def _is_untyped(thing: Any) -> bool:
     """Whether an operand is a number or a float64 array of a rule, whose element type that of its neighbors decides."""
-    return not isinstance(thing, (Value, Term)) and (not isinstance(thing, np.ndarray) or thing.dtype == np.float64)
+    if isinstance(thing, (Value, Term, TermOutput)):
+        return False
+    return not isinstance(thing, np.ndarray) or thing.dtype == np.float64

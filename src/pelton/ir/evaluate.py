@@ -9,7 +9,7 @@ import numpy as np
 
 from .expansion import expand_op
 from .graph import Body, Graph, Node, Value, with_sizes, sizes_of, symbols
-from .op import Term
+from .op import TermOutput, Term
 from .types import DType
 
 _WIDE = {dtype for dtype in DType if dtype.is_float} - {DType.F64}
@@ -75,6 +75,8 @@ def _evaluate_terms(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndar
 def _term(t, known: dict) -> tuple[np.ndarray, ...]:
     if isinstance(t, Value):
         return (known[t],)
+    if isinstance(t, TermOutput):
+        return (_term(t.term, known)[t.index],)
     if not isinstance(t, Term):
         return (np.asarray(t),)
     if id(t) not in known:

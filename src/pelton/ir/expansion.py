@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .graph import Graph, Node, Value
-from .op import Op
+from .op import Op, TermOutput
 from .types import BOOL, DType, TensorType
 
 
@@ -34,6 +34,8 @@ def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Gr
     def values(thing: Any, dtype: DType | None = None) -> tuple[Value, ...]:
         if isinstance(thing, Value):
             return (thing,)
+        if isinstance(thing, TermOutput):
+            return (values(thing.term)[thing.index],)
         if _is_number(thing):
             typed = isinstance(thing, np.ndarray) and thing.dtype != np.float64
             return (constant(np.asarray(thing, None if typed or dtype is None else dtype.numpy)),)

@@ -29,6 +29,17 @@ class Term:
     args: tuple
     attrs: Mapping[str, Any]
 
+    def __getitem__(self, index: int) -> TermOutput:
+        return TermOutput(self, index)
+
+
+@dataclass(frozen=True)
+class TermOutput:
+    """One of the outputs of a term in a program."""
+
+    term: Term
+    index: int
+
 
 @dataclass(frozen=True, eq=False)
 class Op:

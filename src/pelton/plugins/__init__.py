@@ -7,7 +7,7 @@ from pelton.ir.types import DType, TensorType
 
 from .kernels import CKernel, TritonKernel
 from .plugin import Plugin
-from .registry import load_entry_points, plugin_for, register, registered
+from .registry import load_entry_points, plugin_for, plugin_named, register, registered, types_of
 
 __all__ = [
     "CKernel",
@@ -17,7 +17,9 @@ __all__ = [
     "TritonKernel",
     "load_entry_points",
     "plugin_for",
+    "plugin_named",
     "register",
     "registered",
     "scalar",
+    "types_of",
 ]

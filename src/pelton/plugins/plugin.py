@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pelton.errors import InputError, near
-from pelton.ir.op import REQUIRED, Op
+from pelton.ir.dims import Undecided
+from pelton.ir.graph import Graph, Value
+from pelton.ir.op import REQUIRED, Op, TermLike
 from pelton.ir.types import TensorType
 
 from .kernels import PluginKernel
@@ -40,7 +44,7 @@ class Plugin:
     infer(*types) and reference(*arrays): the output's `TensorType`, or a tuple, from those of the operands (ValueError
         with a reason where these do not fit); and the outputs by numpy, of floats that come as float64. With these
         alone it runs as a step on the host, which is reported.
-    infer(*types) and expand(*values): the output in terms of other operators (`pelton.ops.words`), which have kernels.
+    layers(net, *tensors): the output, or a tuple, by layers that it adds to a `pelton.Network`, which have kernels.
 
     Besides, each optional:
 
@@ -48,11 +52,14 @@ class Plugin:
     flops(*types): the number of arithmetic operations, for reports.
     configure(*types): arrays that it computes once, when it is built, such as tables and packed weights. They follow
         the operands of all other functions, and are constants of the engine.
+    weights(*types): the shapes of weights that follow the operands, where a format keeps these apart from its layers
+        (Caffe, Darknet). Without it, such a layer has what a Caffe file holds for it.
     initialize(), terminate(): called before a context runs `reference` for the first time, and when it goes. The object
         is that context's own, one for each set of sizes: what one run leaves in it, the next one finds.
 
     Where models have it: `name` is that of the operator, by which networks call it (default: the class's name in
-    lower_case), `onnx` its domain and type, `caffe` and `darknet` the type of a layer, `tflite` a custom code.
+    lower_case), `onnx` its domain and type, `caffe` and `darknet` the type of a layer, `tflite` a custom code, `torch`
+    a custom operator, such as "mylib::shift".
     """
 
     name: ClassVar[str] = ""
@@ -60,6 +67,7 @@ class Plugin:
     caffe: ClassVar[str | None] = None
     darknet: ClassVar[str | None] = None
     tflite: ClassVar[str | None] = None
+    torch: ClassVar[str | None] = None
     kernels: ClassVar[Sequence[PluginKernel]] = ()
 
     def initialize(self) -> None:
@@ -71,19 +79,21 @@ class Plugin:
 
 def declare(cls: type[Plugin]) -> Op:
     """The op of a plugin's class; InputError where the class is not complete."""
-    has = {f for f in ("scalar", "infer", "reference", "expand", "flops", "configure") if hasattr(cls, f)}
+    functions = ("scalar", "infer", "reference", "layers", "flops", "configure")
+    has = {f for f in functions if callable(getattr(cls, f, None))}
     name = cls.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
     if not name.isidentifier():
         raise InputError(f"plugin {cls.__name__}: its name should be an identifier, got {name!r}")
-    if not ("scalar" in has or "infer" in has and has & {"reference", "expand"}):
+    if not (has & {"scalar", "layers"} or {"infer", "reference"} <= has):
         raise InputError(
-            f"plugin {cls.__name__} needs scalar, or infer with reference or expand; it has {', '.join(sorted(has))}"
+            f"plugin {cls.__name__} needs scalar, layers, or infer with reference; it has"
+            f" {', '.join(sorted(has)) or 'none of these'}"
         )
     if "scalar" in has and cls.kernels:
         raise InputError(f"plugin {cls.__name__} has a scalar function, of which kernels are made; leave `kernels` out")
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     fields = {f.name: REQUIRED if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(made)}
-    kind = "pointwise" if "scalar" in has else "structured"
+    kind = "pointwise" if "scalar" in has else "composite" if "layers" in has else "structured"
 
     def instance(**attrs: Any) -> Any:
         return made(**{k: _checked(name, k, v, fields) for k, v in attrs.items()})
@@ -92,7 +102,11 @@ def declare(cls: type[Plugin]) -> Op:
         return (lambda *given, **attrs: getattr(instance(**attrs), of)(*given)) if of in has else None
 
     def infer(*types: TensorType, **attrs: Any) -> tuple[TensorType, ...]:
-        found = instance(**attrs).infer(*types)
+        plugin = instance(**attrs)
+        if "layers" in has:
+            return tuple(v.type for v in _layers(name, plugin, types).outputs)
+        _check_count(plugin.infer, types)
+        found = plugin.infer(*types)
         found = found if isinstance(found, tuple) else (found,)
         if not found or not all(isinstance(t, TensorType) for t in found):
             raise TypeError(f"infer should give a TensorType, or a tuple of them, got {found!r}")
@@ -102,6 +116,9 @@ def declare(cls: type[Plugin]) -> Op:
         found = instance(**attrs).configure(*types)
         return tuple(map(np.asarray, found if isinstance(found, (tuple, list)) else (found,)))
 
+    def expand(*values: Value, **attrs: Any) -> tuple[TermLike, ...]:
+        return _terms(_layers(name, instance(**attrs), [v.type for v in values]), values)
+
     return Op(
         name,
         kind,
@@ -109,7 +126,7 @@ def declare(cls: type[Plugin]) -> Op:
         infer=infer if kind != "pointwise" else None,
         reference=method("reference"),
         scalar=method("scalar"),
-        expand=method("expand"),
+        expand=expand if "layers" in has else None,
         flops=method("flops"),
         configure=configure if "configure" in has else None,
         instance=instance,
@@ -118,9 +135,46 @@ def declare(cls: type[Plugin]) -> Op:
     )
 
 
+def _check_count(function: Callable[..., Any], given: Sequence[Any]) -> None:
+    """ValueError unless a function of a plugin takes so many operands."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*given)
+    except TypeError:
+        names = [p for p in signature.parameters if p != "net"]
+        count = len(given) - (len(names) < len(signature.parameters))
+        raise ValueError(f"takes the operands {', '.join(names)}, got {count}") from None
+
+
+def _layers(name: str, plugin: Any, types: Sequence[TensorType]) -> Graph:
+    """What a plugin's `layers` add to a network of their own, for operands of these types."""
+    net = import_module("pelton.network").Network(name)  # which is built on this room
+    given = [net.input(f"operand{i}", t) for i, t in enumerate(types)]
+    _check_count(plugin.layers, (net, *given))
+    try:
+        found = plugin.layers(net, *given)
+        found = found if isinstance(found, (tuple, list)) else (found,)
+        return net.graph({f"output{i}": t for i, t in enumerate(found)})
+    except InputError as e:
+        if isinstance(e.__cause__, Undecided):
+            raise e.__cause__ from None
+        raise
+
+
+def _terms(graph: Graph, values: Sequence[Value]) -> tuple[TermLike, ...]:
+    """The outputs of a graph as terms of values for its inputs."""
+    known: dict[Value, TermLike] = {**dict(zip(graph.inputs, values, strict=True)), **graph.constants}
+    for node in graph.nodes:
+        term = node.op(*(known[v] for v in node.inputs), **node.attrs)
+        known |= {v: term if len(node.outputs) == 1 else term[i] for i, v in enumerate(node.outputs)}
+    return tuple(known[v] for v in graph.outputs)
+
+
 def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> Any:
     """An attribute in the type of its default: ValueError where that would lose something."""
     default = fields[name]
+    if given is None and default is None:
+        return None
     found = tuple(given) if isinstance(given, (list, np.ndarray)) else given
     plain = all(isinstance(v, (*_PLAIN, np.generic)) for v in (found if isinstance(found, tuple) else (found,)))
     if not plain or isinstance(found, str) and len(found) > MAX_TEXT:
@@ -135,6 +189,25 @@ def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> A
     if kind is bool and found not in (0, 1):
         raise ValueError(f"attribute {name} should be a bool, got {given!r:.99}")
     return kind(found)
+
+
+def weight_shapes(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> list[tuple[int, ...]] | None:
+    """The shapes of a plugin's weights for operands of these types; None where it does not say. InputError for what are
+    no shapes."""
+    assert op.instance is not None, f"{op.name} is no plugin"
+    try:
+        weights = getattr(op.instance(**attrs), "weights", None)
+        if not callable(weights):
+            return None
+        _check_count(weights, types)
+        found = [tuple(shape) for shape in weights(*types)]
+    except Undecided:
+        raise
+    except (TypeError, ValueError) as e:
+        raise InputError(f"plugin {op.name}: {e}") from None
+    if not all(isinstance(d, int) and d >= 1 for shape in found for d in shape):
+        raise InputError(f"plugin {op.name}: weights should give shapes of numbers from 1 on, got {found}")
+    return found
 
 
 def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pelton import ops  # noqa: F401  (declares what is built in)
 from .plugin import Plugin, declare
 
 GROUP = "pelton.plugins"
-FORMATS = ("onnx", "caffe", "darknet", "tflite")
+FORMATS = ("onnx", "caffe", "darknet", "tflite", "torch")
 P = TypeVar("P", bound=type[Plugin])
 
 log = logging.getLogger("pelton.plugins")
@@ -26,8 +26,9 @@ _BY_FORMAT: dict[tuple[str, Any], Op] = {}
 def register(cls: P) -> P:
     """Class decorator: makes a `Plugin` known, to networks, to readers of models, and to engines with host steps.
 
-    A class of the same module and name replaces the one before, so that notebooks may run a cell again. InputError for
-    a class that is not complete, and for names that another operator has.
+    A class of the same module and name replaces the one before, so that notebooks may run a cell again, and one that
+    reads the same layers as a plugin of the house is taken instead of that. InputError for a class that is not
+    complete, and for names that another operator has.
     """
     if not (isinstance(cls, type) and issubclass(cls, Plugin)):
         raise InputError(f"register takes a subclass of pelton.Plugin, got {cls!r}")
@@ -41,8 +42,9 @@ def register(cls: P) -> P:
         kernel.text()
     places = [(f, getattr(cls, f)) for f in FORMATS if getattr(cls, f) is not None]
     for place in places:
-        if _BY_FORMAT.get(place) not in (None, REGISTRY.get(name)):
-            raise InputError(f"plugin {cls.__name__}: {place[0]} {place[1]!r} is read as {_BY_FORMAT[place].name}")
+        held = _BY_FORMAT.get(place)
+        if held not in (None, REGISTRY.get(name)) and not _home(_BY_OP[held.name]).startswith("pelton."):
+            raise InputError(f"plugin {cls.__name__}: {place[0]} {place[1]!r} is read as {held.name}")
     REGISTRY[name] = op
     _BY_OP[name] = cls
     _BY_FORMAT.update(dict.fromkeys(places, op))
@@ -59,11 +61,22 @@ def registered() -> dict[str, type[Plugin]]:
     return dict(_BY_OP)
 
 
+def types_of(format: str) -> list[Any]:
+    """What plugins read in a model format, such as types of layers."""
+    load_entry_points()
+    return [what for name, what in _BY_FORMAT if name == format]
+
+
 def plugin_for(format: str, what: Any) -> Op | None:
     """The operator of a plugin that a model format names so: ("onnx", (domain, type)), ("caffe", "MyLayer")."""
     if (format, what) not in _BY_FORMAT:
         load_entry_points()
     return _BY_FORMAT.get((format, what))
+
+
+def plugin_named(name: str) -> Op | None:
+    """The operator of the plugin of that name."""
+    return REGISTRY[name] if name in registered() else None
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 COMPILED = Path(__file__).with_name("schema.binpb")
+OF_ALL = ("python_param", "transform_param", "loss_param")  # parameters that say nothing of what a layer computes
 Message = Any  # classes that are made at run time have no type that could be checked
 
 
@@ -21,6 +22,29 @@ Message = Any  # classes that are made at run time have no type that could be ch
 def message_class(name: str) -> Message:
     """The class of a message, such as `NetParameter`, or `weights.NetParameter` for what is read of weights."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"caffe.{name}"))
+
+
+def parameters(layer: Message) -> tuple[dict[str, Any], list[Message | None]]:
+    """What a layer sets of its own parameters (`pooling_param`, …) by the names of fields, also of messages within
+    these, values of enumerations by their names; and its fillers, in the order of the schema."""
+    found: dict[str, Any] = {}
+    fillers: list[Message | None] = []
+
+    def read(message: Message) -> None:
+        for field, value in message.ListFields():
+            several = hasattr(value, "append")
+            if field.message_type is not None and not several:
+                fillers.append(value) if field.message_type.name == "FillerParameter" else read(value)
+            elif field.enum_type is not None:
+                names = field.enum_type.values_by_number
+                found[field.name] = tuple(names[v].name for v in value) if several else names[value].name
+            else:
+                found[field.name] = tuple(value) if several else value
+
+    for field, value in layer.ListFields():
+        if field.message_type is not None and field.name.endswith("_param") and field.name not in OF_ALL:
+            read(value)
+    return found, fillers
 
 
 def enum_name(message: Message, enum: str, number: int) -> str:

@@ -9,18 +9,19 @@ from functools import partial
 
 from pelton.errors import InputError, ModelError, near
 from pelton.importers.imported import Shape, parse_shape
-from pelton.ir.dims import is_known
+from pelton.ir.dims import Undecided, is_known
 from pelton.ir.op import Op
 from pelton.network import Network
 from pelton.network.tensor import NetworkTensor
-from pelton.plugins import plugin_for
-from pelton.plugins.plugin import attributes_of
+from pelton.plugins import plugin_for, types_of
+from pelton.plugins.plugin import attributes_of, weight_shapes
 
-from . import layers as library  # noqa: F401  (registers the readers)
+from . import layers as library, ssd  # noqa: F401  (registers the readers)
 from .blobs import Blobs
+from .fillers import default
 from .layer import LARGEST, READERS, WITHOUT_LABELS, NotAtInference, Blob, LayerReading, Reader, WrongShape
 from .prototxt import Prototxt
-from .schema import Message, message_class
+from .schema import Message, message_class, parameters
 from .upgrade import layers
 from .weights import Caffemodel
 
@@ -122,9 +123,8 @@ class Translation:
         )
         op = plugin_for("caffe", layer.python_param.layer if layer.type == "Python" else layer.type)
         if op is None and layer.type not in READERS:
-            raise reading.refuse(
-                f"is of a type that is not read{near(layer.type, READERS)}; read it with a plugin (pelton.Plugin)"
-            )
+            known = near(layer.type, (*READERS, *types_of("caffe")))
+            raise reading.refuse(f"is of a type that is not read{known}; read it with a plugin (pelton.Plugin)")
         absent = next((b for b in reading.bottoms if isinstance(b, NotAtInference)), None)
         if absent is not None and layer.type not in WITHOUT_LABELS:
             made: tuple[Blob, ...] = (absent,) * max(1, len(layer.top))
@@ -142,7 +142,7 @@ class Translation:
             found = reader(reading)
         except WrongShape:
             raise
-        except InputError as e:
+        except (InputError, Undecided) as e:
             raise reading.refuse(f"cannot be read: {e}") from None
         made = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         held = self.blobs.count(reading.name)
@@ -179,8 +179,9 @@ class Translation:
 
 
 def _apply(op: Op, reading: LayerReading) -> tuple[NetworkTensor, ...]:
-    """A layer that is a plugin. Its attributes are those of `python_param.param_str`, in JSON; its operands are the
-    bottoms, then the blobs of weights that the file has for it."""
+    """A layer that is a plugin. Its attributes are the layer's own parameters, and those of `python_param.param_str` in
+    JSON; its operands are the bottoms, then the blobs of weights."""
+    own, fillers = parameters(reading.layer)
     text = reading.layer.python_param.param_str
     try:
         given = json.loads(text) if text else {}
@@ -188,6 +189,10 @@ def _apply(op: Op, reading: LayerReading) -> tuple[NetworkTensor, ...]:
         raise reading.refuse(f"has a param_str that is no JSON: {e}") from None
     if not isinstance(given, dict):
         raise reading.refuse(f"has a param_str that should be a JSON object, got {text!r:.99}")
-    blobs = reading.blobs
-    weights = [reading.blob(blobs.shape(reading.name, i)) for i in range(blobs.count(reading.name))]
-    return reading.net.apply(op, (*reading.inputs, *weights), attributes_of(op, given, reading.name), reading.name)
+    attrs, blobs = attributes_of(op, {**own, **given}, reading.name), reading.blobs
+    shapes = weight_shapes(op, [t.type for t in reading.inputs], attrs)
+    if shapes is None:
+        shapes = [blobs.shape(reading.name, i) for i in range(blobs.count(reading.name))]
+    fillers += [default("constant", 1) if len(shape) < 2 else None for shape in shapes[len(fillers) :]]
+    weights = [reading.blob(shape, filler) for shape, filler in zip(shapes, fillers)]
+    return reading.net.apply(op, (*reading.inputs, *weights), attrs, reading.name)

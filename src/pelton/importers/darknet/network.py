@@ -13,7 +13,7 @@ from pelton.importers.registry import ModelFiles
 from pelton.ir.op import Op
 from pelton.network import Network, NetworkTensor
 from pelton.plugins import plugin_for
-from pelton.plugins.plugin import attributes_of_text
+from pelton.plugins.plugin import attributes_of_text, weight_shapes
 
 from . import detection, joins, layers, recurrent  # noqa: F401  (register their readers)
 from .cfg import MAX_BYTES, MAX_NUMBER, Section, parse
@@ -79,7 +79,10 @@ def _reader(s: Section) -> LayerReader:
 def _apply(op: Op, r: SectionReading) -> NetworkTensor:
     """A layer that is a plugin, whose attributes are the options of the section."""
     given = {name: text for name, (text, _) in r.section.options.items()}
-    found, *_ = r.net.apply(op, (r.x,), attributes_of_text(op, given, r.section.label), op.name)
+    attrs = attributes_of_text(op, given, r.section.label)
+    shapes = weight_shapes(op, (r.x.type,), attrs) or ()
+    weights = [r.weights.take(r.section, "weights", *shape) for shape in shapes]
+    found, *_ = r.net.apply(op, (r.x, *weights), attrs, op.name)
     return found
 
 

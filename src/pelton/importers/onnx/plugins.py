@@ -6,15 +6,18 @@ import onnx
 
 from pelton.errors import InputError
 from pelton.ir.bindings import Binding
-from pelton.plugins import plugin_for
+from pelton.plugins import plugin_for, plugin_named
 from pelton.plugins.plugin import attributes_of
 
 from .node import NodeReader, Reading, attribute
 
 
+DOMAIN = "pelton.plugins"  # of nodes that are plugins by their own names
+
+
 def reader_of_plugin(domain: str, operator: str) -> NodeReader | None:
-    """The reader of an operator that a plugin names; None for others."""
-    op = plugin_for("onnx", (domain, operator))
+    """The reader of an operator that a plugin names, or of DOMAIN that has a plugin's name; None for others."""
+    op = plugin_named(operator) if domain == DOMAIN else plugin_for("onnx", (domain, operator))
     if op is None:
         return None
 

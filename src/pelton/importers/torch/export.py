@@ -21,7 +21,7 @@ from pelton.importers.imported import Range, Shape, parse_shape
 from pelton.importers.onnx.file import Source
 from pelton.importers.registry import Traceable
 
-from . import files
+from . import custom_ops, files
 from .files import first_line
 
 # loggers of exporters that report what is no news for a caller: packages that are absent, folds that were not made
@@ -109,12 +109,20 @@ def _export_program(program: Any, called: Called) -> Exported:
     name = called.name
 
     try:
-        found = torch.onnx.export(program, dynamo=True, verbose=False, output_names=_output_names(program))
+        found = torch.onnx.export(
+            program,
+            dynamo=True,
+            verbose=False,
+            output_names=_output_names(program),
+            custom_translation_table=custom_ops.translations(program),
+        )
         assert found is not None
     except Exception as e:
         while e.__cause__ is not None:  # the first of them knows which operator it is
             e = e.__cause__  # type: ignore[assignment]
-        raise ModelError(f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}") from e
+        raise ModelError(
+            f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}{custom_ops.advice(program)}"
+        ) from e
     assert found.exported_program is not None
     signature = found.exported_program.graph_signature  # of a graph that says what it changes
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]

@@ -8,7 +8,7 @@ from typing import Any
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, topological
-from pelton.ops.op import Term
+from pelton.ir.op import TermOutput, Term
 
 
 def join_names(names: Iterable[str]) -> str:
@@ -139,7 +139,9 @@ class Draft:
         return values
 
     def _may_be_output(self, new: Any) -> bool:
-        return isinstance(new, Term) or (isinstance(new, Value) and new in self.producer and new not in self.outputs)
+        if isinstance(new, Value):
+            return new in self.producer and new not in self.outputs
+        return isinstance(new, (Term, TermOutput))
 
     def _redirect(self, old: Value, new: Value) -> None:
         """Makes every reader of `old` read `new`.

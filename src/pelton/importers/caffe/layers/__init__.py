@@ -4,7 +4,6 @@ from . import (  # noqa: F401
     activations,
     combinations,
     data,
-    detection,
     images,
     normalization,
     pooling,

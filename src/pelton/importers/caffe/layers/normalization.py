@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -102,16 +100,3 @@ def mean_variance(n: LayerReading) -> NetworkTensor:
     centred = x - mean
     deviation = n.net.sqrt(n.net.reduce_mean(centred * centred, axes=axes))
     return n.net.div(centred, deviation + p.eps, name=n.name)
-
-
-@reads("Normalize", "NormalizeBBox")
-def normalize(n: LayerReading) -> NetworkTensor:
-    """Of SSD: x / √(Σ x² + eps), by pixels or by images, times a scale for each channel or for all."""
-    p, x = n.param("norm_param"), n.input()
-    if x.rank < 2:
-        raise n.refuse(f"needs an image, got {x!r}")
-    channels = n.number(x.shape[1], "the number of channels")
-    shape: Sequence[int] = () if p.channel_shared else (channels,)
-    factor = n.filled(shape, p, "scale_filler", 1).reshape((*shape, *[1] * (x.rank - 2 if shape else 0)))
-    power = n.net.reduce_sum(x * x, axes=tuple(range(1, x.rank)) if p.across_spatial else (1,))
-    return n.net.mul(n.net.div(x, n.net.sqrt(power + max(p.eps, math.ulp(0)))), factor, name=n.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from pelton.importers.caffe.layer import LARGEST, LayerReading, reads
@@ -49,16 +48,6 @@ def slice_(n: LayerReading) -> Sequence[NetworkTensor]:
     return parts if len(parts) > 1 else [x]
 
 
-@reads("Flatten")
-def flatten(n: LayerReading) -> NetworkTensor:
-    p, x = n.param("flatten_param"), n.input()
-    first, last = n.axis(p.axis, x.rank), n.axis(p.end_axis, x.rank, "end_axis")
-    if last < first:
-        raise n.refuse(f"needs an end_axis behind its axis {first}, got {last}")
-    shape = (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
-    return n.net.reshape(x, shape, name=n.name)
-
-
 @reads("Reshape")
 def reshape(n: LayerReading) -> NetworkTensor:
     """A size of 0 is the bottom's, −1 what remains; of num_axes axes from `axis` on."""
@@ -74,14 +63,6 @@ def reshape(n: LayerReading) -> NetworkTensor:
         raise n.refuse(f"takes sizes of {x!r} where its own are 0, but there are none for all of {given}")
     sizes = [x.shape[first + i] if d == 0 else d for i, d in enumerate(given)]
     return n.net.reshape(x, (*x.shape[:first], *sizes, *x.shape[last:]), name=n.name)
-
-
-@reads("Permute")
-def permute(n: LayerReading) -> NetworkTensor:
-    x, order = n.input(), list(n.param("permute_param").order)
-    if len(set(order)) != len(order) or any(a >= x.rank for a in order):
-        raise n.refuse(f"needs distinct axes of {x!r}, got the order {order}")
-    return n.net.transpose(x, (*order, *(a for a in range(x.rank) if a not in order)), name=n.name)
 
 
 @reads("Crop")
