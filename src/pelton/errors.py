@@ -21,7 +21,7 @@ class ModelError(Error):
 
 
 class FormatError(ModelError):
-    """The file or the bytes are no ONNX model."""
+    """The file or the bytes are no model of a format that Pelton reads."""
 
 
 class BuildError(Error):

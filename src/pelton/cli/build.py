@@ -33,11 +33,11 @@ trust."""
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "build",
-        help="build an engine file from an ONNX model",
+        help="build an engine file from a model",
         epilog=EXAMPLES,
-        description="Builds an engine file from an ONNX model.",
+        description="Builds an engine file from a model, of ONNX or another format (`pelton formats`).",
     )
-    command.add_argument("model", help="an ONNX file")
+    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
     command.add_argument(
         "-o",
         "--output",

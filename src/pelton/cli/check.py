@@ -36,7 +36,7 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         description="Says whether a model can be built: all problems at once, and how each operator would run.",
     )
-    command.add_argument("model", help="an ONNX file")
+    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
     arguments.add_target(command)

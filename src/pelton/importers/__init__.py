@@ -9,7 +9,7 @@ from pelton.errors import ModelError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
-from . import onnx, network  # noqa: F401  (register their formats)
+from . import onnx, network, frameworks  # noqa: F401  (register their formats)
 from .imported import Shape
 from .registry import ModelFiles, format_of
 

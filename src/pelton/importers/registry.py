@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pelton.errors import InputError
+from pelton.errors import FormatError, InputError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
+
+from . import signs
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,21 @@ class ModelFiles:
 
     model: Any
     weights: str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class About:
+    """What `pelton formats` and docs/formats.md tell users of a format, in text. Of formats that are not read, which
+    cover nothing, `export` is the way around."""
+
+    files: str = ""  # what its models look like, such as ".onnx"
+    export: str = ""  # how users come to one
+    extra: str = ""  # what it needs beside pelton[build]
+    covers: str = ""
+    checked: str = ""  # what its results were compared with
+
+
+UNTOLD = About()
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,7 @@ class Format:
     # for models with control flow or sizes that depend on data
     unread: Callable[..., Unread] | None = None
     two_files: bool = False  # whether weights are in a file of their own: sources may then be `ModelFiles`
+    about: About = UNTOLD
 
 
 FORMATS: list[Format] = []
@@ -46,9 +64,15 @@ def register(format: Format) -> None:
 
 
 def format_of(source: Any) -> Format:
-    """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected."""
+    """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected.
+
+    Raises FormatError for a file or a folder that is there and looks like no format.
+    """
     model = source.model if isinstance(source, ModelFiles) else source
-    found = next((f for f in FORMATS if f.recognizes(model)), FORMATS[0])
+    found = next((f for f in FORMATS if f.recognizes(model)), None)
+    if found is None and isinstance(model, (str, os.PathLike)) and signs.suffix(model) != ".onnx":
+        _refuse_unknown(os.fsdecode(model))
+    found = found or FORMATS[0]
     if isinstance(source, ModelFiles) and not found.two_files:
         two = ", ".join(f.name for f in FORMATS if f.two_files)
         raise InputError(
@@ -56,3 +80,18 @@ def format_of(source: Any) -> Format:
             f" {found.name}, leave it out"
         )
     return found
+
+
+def _refuse_unknown(path: str) -> None:
+    """Raises FormatError for what exists at a path, with the formats that there are."""
+    known = ", ".join(f"{f.name} ({f.about.files})" for f in FORMATS if f.about.covers)
+    if os.path.isdir(path):
+        looks = "is a folder, which holds no SavedModel and no model of PaddlePaddle"
+    elif head := signs.head(path):
+        looks = f"begins with {head[:16]!r}, as no format of models does"
+    else:
+        return  # there is nothing, or nothing to see
+    raise FormatError(
+        f"{path} cannot be read: it {looks}; expected one of {known}; `pelton formats` says how models of each are"
+        " exported"
+    )

@@ -1,0 +1,191 @@
+"""Models of TensorFlow, Keras and PaddlePaddle, which packages of theirs convert to ONNX in a child process; functions
+of JAX, which convert in the user's own; and formats that have ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pelton.errors import InputError, ModelError
+from pelton.importers import onnx, signs
+from pelton.importers.onnx.file import Source
+from pelton.importers.registry import About, Format, ModelFiles, register
+
+from . import keras, retired  # noqa: F401  (registers formats)
+from .convert import convert
+
+SAVED_MODEL = "saved_model.pb"  # a file of the folder that a SavedModel is
+PIR = b'{"base_code":{"magic":"pir"'  # how the programs of PaddlePaddle 3 begin
+TWO_LINES = """import jax2onnx; engine = pelton.build(jax2onnx.to_onnx(function, [("batch", 3, 224, 224)]))"""
+
+
+def register_converted(
+    name: str,
+    recognizes: Callable[[Any], bool],
+    converted: Callable[[Any], Source],
+    *,
+    about: About,
+    two_files: bool = False,
+) -> None:
+    """Registers a format whose models become ONNX models: converted(source)."""
+
+    def via(read: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda source, *given, **named: read(converted(source), *given, **named)
+
+    load, examine, unread = map(via, (onnx.load.load, onnx.load.examine, onnx.unread.unread))
+    register(Format(name, recognizes, load, examine, unread, two_files=two_files, about=about))
+
+
+# --- TensorFlow
+
+
+def is_tensorflow(source: Any) -> bool:
+    """Whether a source is a SavedModel (its folder, or the file in it), or a GraphDef, frozen or not."""
+    return _saved_model(source) is not None or signs.is_graph_def(signs.head(source))
+
+
+def from_tensorflow(source: Any) -> Source:
+    return convert("tensorflow", "from_tensorflow.py", _saved_model(source) or source)
+
+
+def _saved_model(source: Any) -> Path | None:
+    """The folder of a SavedModel."""
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = Path(os.fsdecode(source))
+    folder = path.parent if path.name == SAVED_MODEL else path
+    return folder if (folder / SAVED_MODEL).is_file() else None
+
+
+# --- Keras
+
+
+def is_keras(source: Any) -> bool:
+    """Whether a source is an archive of Keras 3, or an HDF5 file of any Keras."""
+    return signs.head(source).startswith(signs.HDF5) or {"config.json", "metadata.json"} <= signs.names_in_zip(source)
+
+
+def from_keras(source: Any) -> Source:
+    if not signs.head(source).startswith(signs.HDF5):
+        keras.check_archive(source)
+    return convert("tensorflow", "from_keras.py", source, unsafe=keras.allows_code())
+
+
+# --- PaddlePaddle
+
+
+def is_paddle(source: Any) -> bool:
+    """Whether a source is the program of an inference model of PaddlePaddle, or a folder with one."""
+    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
+        return bool(_programs(source))
+    data = signs.head(source)
+    return data.startswith(PIR) or signs.is_program_desc(data)
+
+
+def from_paddle(source: Any) -> Source:
+    """Converts a program (a path, a folder of it, or `ModelFiles`) with the .pdiparams beside it."""
+    model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
+    if not isinstance(model, (str, os.PathLike)):
+        raise ModelError("a model of PaddlePaddle comes in two files; give the path of the .pdmodel or .json")
+    path = Path(os.fsdecode(model))
+    if path.is_dir():
+        programs = _programs(path)
+        if len(programs) > 1:
+            raise ModelError(f"{path} has several programs, give one of them: {', '.join(p.name for p in programs)}")
+        (path,) = programs
+    beside = path.with_suffix(".pdiparams") if weights is None else Path(os.fspath(weights))
+    if not beside.is_file():
+        raise ModelError(
+            f"{path}: there is no file {beside} with its weights; give it by weights=, or export both with"
+            " paddle.jit.save or paddle.static.save_inference_model"
+        )
+    # the converter goes by this suffix
+    if path.suffix not in (".pdmodel", ".json"):
+        raise ModelError(f"{path}: a program of PaddlePaddle should be named .pdmodel or .json, rename it")
+    return convert("paddle", "from_paddle.py", path, beside)
+
+
+def _programs(folder: str | os.PathLike[str]) -> list[Path]:
+    """The programs of PaddlePaddle in a folder."""
+    try:
+        paths = sorted(p for p in Path(folder).iterdir() if p.suffix in (".pdmodel", ".json"))
+    except OSError:
+        return []
+    return [p for p in paths if is_paddle(p)]
+
+
+# --- JAX
+
+
+def is_jax(source: Any) -> bool:
+    """Whether a source is a function, or a module of Flax, in a program that has loaded JAX."""
+    kind = type(source)
+    made_by_jax = kind.__module__.partition(".")[0] in ("jax", "jaxlib", "flax", "equinox")
+    return made_by_jax or "jax" in sys.modules and kind.__name__ in ("function", "method", "partial")
+
+
+def refuse_jax(source: Any, *given: Any, **named: Any) -> NoReturn:
+    raise InputError(
+        f"a function of JAX becomes an engine by way of jax2onnx (Python 3.11 or newer): {TWO_LINES}; got"
+        f" {type(source).__name__}"
+    )
+
+
+register_converted(
+    "TensorFlow",
+    is_tensorflow,
+    from_tensorflow,
+    about=About(
+        files="SavedModel folder, frozen .pb",
+        export="model.export('folder') of Keras, tf.saved_model.save(module, 'folder')",
+        extra="pelton import-env tensorflow",
+        covers="the serving signature of a SavedModel; the placeholders and unread results of a frozen graph; what"
+        " tf2onnx converts",
+        checked="TensorFlow 2.21 on the CPU",
+    ),
+)
+register_converted(
+    "Keras",
+    is_keras,
+    from_keras,
+    about=About(
+        files=".keras, .h5",
+        export="model.save('model.keras')",
+        extra="pelton import-env tensorflow",
+        covers="models of Keras 3's own layers, and .h5 files of Keras 2 that Keras 3 reads; Lambda layers with code of"
+        " their own if PELTON_UNSAFE_KERAS=1",
+        checked="Keras 3 on TensorFlow 2.21",
+    ),
+)
+register(
+    Format(
+        "JAX",
+        is_jax,
+        refuse_jax,
+        refuse_jax,
+        refuse_jax,
+        about=About(
+            files="functions and modules in Python",
+            export=TWO_LINES,
+            extra="pip install jax2onnx (Python 3.11), or pelton import-env jax",
+            covers="what jax2onnx converts",
+            checked="JAX 0.10 on the CPU",
+        ),
+    )
+)
+register_converted(
+    "PaddlePaddle",
+    is_paddle,
+    from_paddle,
+    two_files=True,
+    about=About(
+        files=".pdmodel or .json, with .pdiparams",
+        export="paddle.jit.save(layer, 'model', input_spec=[...])",
+        extra="pelton import-env paddle",
+        covers="inference models of PaddlePaddle 2 and 3; what paddle2onnx converts",
+        checked="PaddlePaddle 3.3 on the CPU",
+    ),
+)
