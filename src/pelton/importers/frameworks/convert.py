@@ -107,6 +107,7 @@ def _environment(python: Interpreter, work: Path, unsafe: bool) -> dict[str, str
         "PELTON_CHILD_UNSAFE": str(int(unsafe)),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_ENABLE_ONEDNN_OPTS": "0",  # which says so on stderr
         "TMPDIR": str(work),
     }
 

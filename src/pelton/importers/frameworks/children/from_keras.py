@@ -76,6 +76,7 @@ def main(target: str, source: str) -> None:
                 " model.export('model.onnx', format='onnx')"
             )
         raise
+    model(model.input)  # on symbols: what was never called is not exported
     model.export(target, format="onnx", opset_version=OPSET, verbose=False)
     name_outputs(target, list(getattr(model, "output_names", None) or ()))
 

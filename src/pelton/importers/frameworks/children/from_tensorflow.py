@@ -56,7 +56,13 @@ def of_file(source: str) -> list[str]:
     outputs = [t.name for op in results for t in op.outputs]
     if not outputs:
         refuse("every operation of the graph is read by another one, so that it has no outputs")
-    return ["--graphdef", source, "--inputs", ",".join(inputs), "--outputs", ",".join(outputs)]
+    given = ["--graphdef", source, "--inputs", ",".join(inputs), "--outputs", ",".join(outputs)]
+    return [*given, *renamed("--rename-inputs", inputs), *renamed("--rename-outputs", outputs)]
+
+
+def renamed(option: str, names: list[str]) -> list[str]:
+    """Names of operations in place of those of their first results: x for x:0."""
+    return [option, ",".join(name.removesuffix(":0") for name in names)] if names else []
 
 
 def main(target: str, source: str) -> None:
