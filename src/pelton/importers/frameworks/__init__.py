@@ -15,7 +15,7 @@ from pelton.importers.onnx.file import Source
 from pelton.importers.registry import About, Format, ModelFiles, register
 
 from . import keras, retired  # noqa: F401  (registers formats)
-from .convert import convert
+from .conversion import convert
 
 SAVED_MODEL = "saved_model.pb"  # a file of the folder that a SavedModel is
 PIR = b'{"base_code":{"magic":"pir"'  # how the programs of PaddlePaddle 3 begin

@@ -37,6 +37,7 @@ def convert(framework: str, child: str, model: Any, *more: Any, unsafe: bool = F
     unsafe: whether the child may load code that the model carries. Raises ModelError, with what the converter said, if
     it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, or if the packages that it needs are missing.
     """
+    model = bytes(model) if isinstance(model, (bytearray, memoryview)) else model
     script, parts = CHILDREN / child, (model, *more)
     name = "the given model" if isinstance(model, bytes) else os.fsdecode(model)
     python = find(framework)
