@@ -47,7 +47,7 @@ def convert(framework: str, child: str, model: Any, *more: Any, unsafe: bool = F
             " into a virtual environment of their own, which Pelton then uses by itself"
         )
     kept = cache.open_cache(Options())
-    entry = _key([script, *parts], python.versions, unsafe) + ".onnx"
+    entry = _key([*sorted(CHILDREN.glob("*.py")), *parts], python.versions, unsafe) + ".onnx"
     data = kept.read(PART, entry)
     if data is None:
         log.info("%s is converted to ONNX by %s with %s", name, child, python.path)

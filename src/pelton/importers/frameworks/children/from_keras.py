@@ -7,13 +7,10 @@ import json
 import os
 import sys
 
-OPSET = 18
+from finish import finish
+from from_tensorflow import of_folder, refuse, run
+
 UNSAFE = os.environ.get("PELTON_CHILD_UNSAFE") == "1"
-
-
-def refuse(text: str) -> None:
-    print(text, flush=True)
-    sys.exit(3)
 
 
 def configuration(source: str) -> str:
@@ -40,20 +37,6 @@ def has_lambdas(config: object) -> bool:
     return isinstance(config, list) and any(map(has_lambdas, config))
 
 
-def name_outputs(target: str, names: list[str]) -> None:
-    """Gives the outputs of an ONNX model, in order, the names that Keras has for them, where these are free."""
-    import onnx
-
-    model = onnx.load(target)
-    graph = model.graph
-    taken = {name for node in graph.node for name in (*node.input, *node.output)} | {v.name for v in graph.input}
-    if len(names) == len(graph.output) and len(set(names)) == len(names) and not taken & set(names):
-        for value, name in zip(graph.output, names):
-            graph.node.append(onnx.helper.make_node("Identity", [value.name], [name]))
-            value.name = name
-    onnx.save(model, target)
-
-
 def main(target: str, source: str) -> None:
     text = configuration(source)
     if not UNSAFE and text and has_lambdas(json.loads(text)):
@@ -69,16 +52,18 @@ def main(target: str, source: str) -> None:
     try:
         model = keras.saving.load_model(source, compile=False, safe_mode=not UNSAFE)
     except (TypeError, ValueError) as e:
-        if "Could not locate" in str(e) or "Unknown layer" in str(e) or "custom" in str(e).lower():
+        if any(word in str(e) for word in ("Could not locate", "Unknown layer", "custom")):
             print(e)
             refuse(
                 "it has layers of its own, whose code is not in the file; where that code is, export the model:"
-                " model.export('model.onnx', format='onnx')"
+                " model.export('folder'), and build the folder"
             )
         raise
-    model(model.input)  # on symbols: what was never called is not exported
-    model.export(target, format="onnx", opset_version=OPSET, verbose=False)
-    name_outputs(target, list(getattr(model, "output_names", None) or ()))
+    # by way of a SavedModel, as constants that layers hold become inputs otherwise
+    folder = os.path.abspath("saved")
+    model.export(folder, verbose=False)
+    run(of_folder(folder), target)
+    finish(target, [t.name for t in model.inputs], list(model.output_names))
 
 
 if __name__ == "__main__":

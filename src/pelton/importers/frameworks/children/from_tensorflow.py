@@ -4,6 +4,8 @@ GraphDef as ONNX. A refusal is the last line printed, with exit status 3."""
 import os
 import sys
 
+from finish import finish
+
 OPSET = "18"
 NO_OUTPUTS = {"Assert", "Const", "NoOp", "Placeholder"}  # operations that nobody reads, and that are no results
 
@@ -65,12 +67,17 @@ def renamed(option: str, names: list[str]) -> list[str]:
     return [option, ",".join(name.removesuffix(":0") for name in names)] if names else []
 
 
-def main(target: str, source: str) -> None:
-    given = of_folder(source) if os.path.isdir(source) else of_file(source)
+def run(given: list[str], target: str) -> None:
+    """Runs tf2onnx with arguments."""
     import tf2onnx.convert
 
     sys.argv = ["tf2onnx", *given, "--output", target, "--opset", OPSET]
     tf2onnx.convert.main()
+
+
+def main(target: str, source: str) -> None:
+    run(of_folder(source) if os.path.isdir(source) else of_file(source), target)
+    finish(target, [], [])
 
 
 if __name__ == "__main__":
