@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -13,6 +13,8 @@ help:
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
+	@echo "make test-importers  models of other formats beside their own frameworks, in venvs of their own (fetches 4 GB)"
+	@echo "make formats       write the tables of docs/formats.md again, and the results of the last test-importers"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
@@ -46,6 +48,18 @@ gpu-venv:
 
 test-gpu: gpu-venv
 	build/gpu/bin/python -m pytest -n auto $(GPU_TESTS)
+
+importers-venv:
+	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
+	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]"
+
+test-importers: importers-venv
+	for name in tensorflow jax paddle; do build/importers/bin/pelton import-env $$name || exit 1; done
+	build/importers/bin/python -m pytest tests/importers
+	build/importers/bin/python -m benchmarks.formats
+
+formats: $(STAMP)
+	$(BIN)/python -m benchmarks.formats
 
 fuzz-gpu: gpu-venv
 	cd tests && ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)

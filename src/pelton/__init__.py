@@ -112,9 +112,10 @@ def build(
 ) -> Engine:
     """Builds an engine from a model.
 
-    model: path, bytes or onnx ModelProto. shapes: input name → sizes, such as (1, 3, 224, 224), "1x3x224x224" or, with
-    a dynamic dimension of minimum, optimum and maximum, "1..8..32x3x224x224". options: an Options. given: further
-    fields of Options by keyword, which override those of `options`: build("m.onnx", level=0, target="cuda").
+    model: path, bytes or onnx ModelProto, or a model of another format (`pelton formats`). shapes: input name → sizes,
+    such as (1, 3, 224, 224), "1x3x224x224" or, with a dynamic dimension of minimum, optimum and maximum,
+    "1..8..32x3x224x224". options: an Options. given: further fields of Options by keyword, which override those of
+    `options`: build("m.onnx", level=0, target="cuda").
 
     Raises ModelError if the model is damaged or not supported, InputError for options that are not valid, Cancelled if
     `progress` returns False, and BuildError if no engine can be built for another reason.

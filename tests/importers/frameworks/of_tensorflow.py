@@ -61,7 +61,9 @@ def keras_models():
 
 def of_keras(folder):
     for name, model in keras_models():
-        trained(model)
+        trained(model).save(os.path.join(folder, f"{name}.keras"))
+        # layers compute constants of their own from weights when these are loaded
+        model = keras.saving.load_model(os.path.join(folder, f"{name}.keras"))
         names = [t.name for t in model.inputs]
         shapes = {n: t.shape[1:] for n, t in zip(names, model.inputs)}
 
@@ -70,7 +72,6 @@ def of_keras(folder):
             out = model(given if len(given) > 1 else given[0], training=False)
             return out if isinstance(out, (list, tuple)) else [out]
 
-        model.save(os.path.join(folder, f"{name}.keras"))
         record(folder, f"{name}.keras", f"{name}.keras", shapes, run)
         if name in ("mobilenet_v2", "lstm"):
             model.save(os.path.join(folder, f"{name}.h5"))
