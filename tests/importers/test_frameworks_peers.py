@@ -25,7 +25,7 @@ CASES = {
         **dict.fromkeys(("resnet50_saved", "two_inputs_saved", "module_saved", "frozen"), "TensorFlow"),
     },
     "jax": dict.fromkeys(("cnn", "transformer_block", "flax"), "JAX"),
-    "paddle": dict.fromkeys(("resnet18", "mobilenet_v2", "words"), "PaddlePaddle"),
+    "paddle": dict.fromkeys(("resnet18", "mobilenet_v2", "words", "old"), "PaddlePaddle"),
 }
 SHOWN = {
     "tensorflow": ("tensorflow-cpu", "keras", "tf2onnx", "onnx"),
