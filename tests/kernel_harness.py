@@ -16,7 +16,7 @@ from zlib import crc32
 
 import machines
 from compare import assert_close
-from kernel_cases import CASES, Case, declare, drawn, named, program, region_of, symbolic, varying, walk
+from kernel_cases import CASES, Case, declare, drawn, named, program, region_of, settled, symbolic, varying, walk
 from kernel_memory import laid, run_kernel
 
 from pelton.backends.cpu import code as machine_code
@@ -30,7 +30,19 @@ from pelton.tune.candidates import template_rejection
 
 # what tests of templates import from here alone
 __all__ = ["CASES", "TARGET", "TARGETS", "Case", "check", "check_dynamic", "compiler", "declare", "drawn", "evaluate"]
-__all__ += ["laid", "linked", "longs", "named", "program", "region_of", "sample", "symbolic", "varying", "walk"]
+__all__ += [
+    "laid",
+    "linked",
+    "longs",
+    "named",
+    "program",
+    "region_of",
+    "sample",
+    "settled",
+    "symbolic",
+    "varying",
+    "walk",
+]
 
 # `make test-all` takes every case for both:
 DYNAMIC = 5  # one case in so many also runs with dynamic dimensions

@@ -65,3 +65,27 @@ def qdq_cnn(seed: int = 0, last: float | None = STEP) -> onnx.ModelProto:
     y = "h" if last is None else q.quantized("h", last, np.int8(-3))
     q.nodes.append(node("Identity", y, "y"))
     return model(q.nodes, {"x": "f32[1, 3, 13, 11]"}, ["y"], q.constants)
+
+
+def qdq_attention(tokens: int | str = 13, unit: float = 1 / 255) -> onnx.ModelProto:
+    """Three heads of 7 channels over `tokens` tokens of two samples, whose scores have a mask; the probabilities are
+    quantized in steps of `unit`, the result in steps of 0.017."""
+    q = Quantizer()
+    q.constants |= dict(heads=np.array([2, -1, 3, 7]), flat=np.array([2, -1, 21]), root=np.float32(7**0.5))
+    for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        zero = dict(q=ZERO, k=np.int8(-5), v=np.uint8(255))[name]
+        q.nodes += [
+            node("Reshape", f"{q.quantized(name, zero=zero)} heads", f"{name}_heads"),
+            node("Transpose", f"{name}_heads", f"{name}_turned", perm=perm),
+        ]
+    q.nodes += [
+        node("MatMul", "q_turned k_turned", "scores", name="scores"),
+        node("Div", f"{q.quantized('scores', 0.1, np.uint8(128))} root", "scaled", name="scaled"),
+        node("Add", f"{q.quantized('scaled')} mask", "masked", name="masked"),
+        node("Softmax", "masked", "p", name="p", axis=-1),
+        node("MatMul", f"{q.quantized('p', unit, np.uint8(0))} v_turned", "mixed", name="mixed"),
+        node("Transpose", q.quantized("mixed", 0.017, np.uint8(128)), "joined", perm=[0, 2, 1, 3]),
+        node("Reshape", "joined flat", "y"),
+    ]
+    inputs = {name: f"f32[2, {tokens}, 21]" for name in "qkv"} | {"mask": f"f32[2, 1, 1, {tokens}]"}
+    return model(q.nodes, inputs, ["y"], q.constants)

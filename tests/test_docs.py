@@ -72,6 +72,8 @@ SNIPPETS = [(page.name, block) for page in PAGES for block in blocks(page, "pyth
 @pytest.mark.parametrize("page, code", SNIPPETS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(SNIPPETS)])
 def test_snippets_run(desk, page, code):
     """As they stand, but for the time that tuning takes."""
+    for package in re.findall(r"^import (torch)$", code, re.M):
+        pytest.importorskip(package, reason=f"{package} is not installed here; `make test-importers` installs it")
     program = "import functools, pelton\npelton.build = functools.partial(pelton.build, level=0)\n" + code
     environment = {
         **os.environ,

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from compare import assert_close
-from fuzz import cases, engines, graphs, pool, seeds
+from fuzz import caffe, cases, engines, graphs, pool, seeds, tflite
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_operands import i64
@@ -72,6 +72,16 @@ def test_damaged_engines(cache):
     assert ended["refused"] > 100 and ended["run"] + ended["script run"] > 10, ended
 
 
+def test_damaged_nets_of_caffe():
+    ended = assert_all_well("caffe", caffe.case, 300)
+    assert ended["refused"] > 50 and ended["read"] > 20 and ended["planned"] > 8, ended
+
+
+def test_damaged_tflite_files():
+    ended = assert_all_well("tflite", tflite.case, 300)
+    assert ended["refused"] > 50 and ended["planned"] > 20, ended
+
+
 # --- what was found
 
 
@@ -121,6 +131,12 @@ def test_what_was_found_stays_found(what, cache):
     got = build(m, options=cases.OPTIONS.but(cache_dir=cache)).run(feeds)
     for name, want in zip(got, ReferenceEvaluator(m).run(None, feeds)):
         assert_close(got[name], want)
+
+
+def test_a_size_below_zero_that_onnx_infers_is_refused():
+    cases.assert_check_agrees(
+        one_node("DFT", "f32[2, 3, 97, 2]", np.int64(-(1 << 63)), np.int64(2), opset=20).SerializeToString()
+    )
 
 
 def test_a_copy_that_is_a_turned_one_at_the_usual_sizes_alone(cache):

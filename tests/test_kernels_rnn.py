@@ -7,7 +7,7 @@ import dataclasses
 import kernel_harness
 import numpy as np
 import pytest
-from kernel_harness import CASES, Case, check, declare, program, region_of, varying, walk
+from kernel_harness import CASES, Case, check, declare, program, region_of, settled, varying, walk
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_models import MICROSOFT, model
@@ -26,9 +26,10 @@ def halves(r: np.ndarray) -> np.ndarray:
 
 
 def bytes_by_scale(rng: np.random.Generator, directions: int, width: int, hidden: int, per_row: bool) -> np.ndarray:
-    """Weights of a byte by a scale of each direction or row, as a quantizer leaves them: the largest are ±127."""
-    w = rng.integers(-127, 128, (directions, width, hidden)).astype(np.float32)
-    w[..., 0] = rng.choice([-127, 127], w.shape[:2])
+    """Weights of a byte by a scale of each direction or row, as a quantizer leaves them: the largest are 127 or
+    -128."""
+    w = rng.integers(-128, 128, (directions, width, hidden)).astype(np.float32)
+    w[..., 0] = rng.choice([-128, 127], w.shape[:2])
     scale = rng.uniform(0.5, 1, (directions, width if per_row else 1, 1)).astype(np.float32)
     return w * (scale / np.float32(60 * np.sqrt(hidden)))
 
@@ -135,6 +136,25 @@ declare(
     steps("lstm", 2, 2, 1, weights="rows"),
     steps("lstm", 3, 1, 600, weights="direction"),
 )
+ROUNDED = [
+    settled(steps("lstm", *size, weights=weights, round_state=True, **more))
+    for *size, weights, more in (
+        (7, 1, 19, "direction", {}),
+        (4, 3, 24, "reverse", "rows", dict(clip=0.5)),
+        (3, 3, 70, "bidirectional", ("y",), "direction", dict(peepholes=True)),
+        (3, 4, 33, "bidirectional", "rows", dict(orders=dict(g=(1, 0, 2), h=(1, 0, 2), c=(1, 0, 2)))),
+        (2, 2, 1, "rows", dict(input_forget=True)),
+        (2, 1, 600, "direction", dict(keep=("last_h", "last_c"))),
+    )
+]
+declare("lstm_bytes", *ROUNDED)
+declare(
+    "lstm",
+    *ROUNDED,
+    settled(steps("lstm", 4, 5, 19, round_state=True)),
+    settled(steps("lstm", 3, 2, 70, "bidirectional", fed=True, round_state=True)),
+)
+declare("lstm_half", *(settled(steps("lstm", *size, round_state=True)) for size in ((5, 1, 40), (3, 3, 19, "reverse"))))
 declare("gru", steps("gru", 3, 2, 37, "bidirectional", fed=True, linear_before_reset=True))
 
 
@@ -155,6 +175,8 @@ def test_steps(template, case):
         ("rnn", {}),
         ("gru_half", {}),
         ("lstm_bytes", dict(weights="rows")),
+        ("lstm", dict(round_state=True)),
+        ("lstm_bytes", dict(weights="rows", round_state=True)),
     ],
 )
 @pytest.mark.parametrize(
@@ -174,6 +196,7 @@ def test_threads_without_rows_have_shares_of_the_units(op, attrs, size, fed, mon
     monkeypatch.setattr(kernel_harness, "TARGET", dataclasses.replace(kernel_harness.TARGET, threads=7))
     monkeypatch.setattr(template, "tactics", lambda *args: (t for t in every(*args) if t["SPLIT"] > 1))
     case = steps(op.partition("_")[0], *size, fed=fed, **attrs)
+    case = settled(case) if "round_state" in attrs else case
     if fed and "_" in op:
         pytest.skip("weights in few bits are constants")
     assert check(template, case, most=2) >= 1
@@ -248,35 +271,97 @@ def test_half_precision_is_not_for_layers_that_amplify_what_they_remember():
     assert refusals[0.05] is None and "would be off by" in refusals[1.5]
 
 
-@pytest.mark.parametrize("length", ["n", 5])
-def test_a_quantized_layer_runs_in_bytes(length, tmp_path, monkeypatch):
-    for name in ("lstm", "lstm_half"):
+def rounded(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """x as it is after DynamicQuantizeLinear over these axes and back."""
+    low, high = x.min(axes, keepdims=True, initial=0), x.max(axes, keepdims=True, initial=0)
+    scale = np.where(high == low, 255, high - low) / 255
+    zero = np.rint(-low / scale)
+    return (np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def over_all(x: np.ndarray) -> np.ndarray:
+    return rounded(x, tuple(range(x.ndim)))
+
+
+def over_rows(x: np.ndarray) -> np.ndarray:
+    return rounded(x, (1,))
+
+
+def as_is(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def quantized_lstm(x, w, r, b, h, c, round_x, round_h) -> list[np.ndarray]:
+    """y and the last states of an LSTM with weights [direction, inner, 4 · hidden] in float64."""
+    x, y, h, c = round_x(x.astype(np.float64)), np.zeros((len(x), *h.shape)), [*h], [*c]
+    for d in range(len(w)):
+        for t in reversed(range(len(x))) if d else range(len(x)):
+            sums = x[t] @ w[d] + round_h(h[d]) @ r[d] + np.add(*np.split(b[d].astype(np.float64), 2))
+            i, o, f, n = np.split(sums, 4, axis=1)
+            i, o, f = (1 / (1 + np.exp(-gate)) for gate in (i, o, f))
+            c[d] = f * c[d] + i * np.tanh(n)
+            h[d] = y[t, d] = o * np.tanh(c[d])
+    return [y, np.stack(h), np.stack(c)]
+
+
+def decibels(got: np.ndarray, want: np.ndarray) -> float:
+    """Signal to noise."""
+    return 10 * np.log10(np.square(want).sum() / np.square(got - want).sum())
+
+
+@pytest.mark.parametrize("kernel", ["lstm", "lstm_bytes"])
+@pytest.mark.parametrize("length, batch", [("n", 3), (5, 1), (6, 2)])
+@pytest.mark.parametrize("directions, per_column, dtype", [(1, False, "u1"), (2, False, "i1"), (2, True, "u1")])
+def test_a_quantized_layer_rounds_what_it_multiplies(
+    kernel, length, batch, directions, per_column, dtype, tmp_path, monkeypatch
+):
+    """X all together, the state row by row. Whatever else is rounded, or nothing, gives something else."""
+    for name in {"lstm", "lstm_half", "lstm_bytes"} - {kernel}:
         monkeypatch.setattr(TEMPLATES[name], "tactics", lambda *args: ())
-    rng, hidden = np.random.default_rng(0), 37
-    w, r = (rng.integers(-127, 128, (2, n, 4 * hidden)).astype(np.int8) for n in (9, hidden))
-    held = dict(w=w, r=r, ws=np.float32([0.002, 0.003]), rs=rng.uniform(0.001, 0.002, (2, 4 * hidden)))
-    held |= dict(rs=held["rs"].astype(np.float32), wz=np.zeros(2, np.int8), rz=np.zeros((2, 4 * hidden), np.int8))
+    rng, hidden, inputs = np.random.default_rng(0), 37, 9
+    of = (directions, 4 * hidden) if per_column else (directions,)
+    held = {"b": rng.standard_normal((directions, 8 * hidden)).astype(np.float32)}
+    for name, inner in (("w", inputs), ("r", hidden)):
+        # of the state's, all are in i8 less their zero point
+        zero = np.full(of, 128) if name == "r" else rng.integers(100, 150, of)
+        held[name] = rng.integers(0, 256, (directions, inner, 4 * hidden)) - (128 if dtype == "i1" else 0)
+        held[name + "z"] = (zero - (128 if dtype == "i1" else 0)).astype(dtype)
+        held[name + "s"] = rng.uniform(0.01, 0.02, of).astype(np.float32) / np.float32(np.sqrt(inner))
+        held[name] = held[name].astype(dtype)
     layer = helper.make_node(
         "DynamicQuantizeLSTM",
-        ["x", "w", "r", "", "", "", "", "", "ws", "wz", "rs", "rz"],
+        ["x", "w", "r", "b", "", "h0", "c0", "", "ws", "wz", "rs", "rz"],
         ["y", "h", "c"],
         domain=MICROSOFT,
         hidden_size=hidden,
-        direction="bidirectional",
+        direction="bidirectional" if directions == 2 else "forward",
     )
-    engine = pelton.build(
-        model([layer], {"x": f"f32[{length}, 2, 9]"}, ["y", "h", "c"], held), level=0, threads=2, cache_dir=tmp_path
+    state = f"f32[{directions}, {batch}, {hidden}]"
+    m = model([layer], {"x": f"f32[{length}, {batch}, {inputs}]", "h0": state, "c0": state}, ["y", "h", "c"], held)
+    engine = pelton.build(m, level=0, threads=2, cache_dir=tmp_path)
+    assert [t for s in engine.plain.steps if (t := s.info["tactic"].partition(":")[0]).startswith("lstm")] == [kernel]
+    assert sum("int8" in s.info["tactic"] for s in engine.plain.steps) == 1
+    w, r = (
+        (held[k].astype(np.float64) - held[k + "z"].astype(np.float64).reshape(directions, 1, -1))
+        * held[k + "s"].reshape(directions, 1, -1)
+        for k in "wr"
     )
-    assert any("lstm_bytes" in s.info["tactic"] for s in engine.plain.steps)
-    plain = {k: (held[k] * held[k + "s"].reshape(2, 1, -1)).transpose(0, 2, 1) for k in "wr"}
-    layer = helper.make_node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=hidden, direction="bidirectional")
-    for time in (1, 4, 9) if length == "n" else (5,):
-        x = 3 * rng.standard_normal((time, 2, 9)).astype(np.float32)
-        want = ReferenceEvaluator(model([layer], {"x": f"f32[{time}, 2, 9]"}, ["y", "h", "c"], plain)).run(
-            None, {"x": x}
-        )
-        for name, array in zip(("y", "h", "c"), want):
-            np.testing.assert_allclose(engine.run({"x": x})[name], array, atol=2e-5)
+    for time in (1, 4, 9) if length == "n" else (length,):
+        x = (rng.standard_normal((time, batch, inputs)) * 3).astype(np.float32)
+        h, c = (rng.uniform(-1, 1, (directions, batch, hidden)).astype(np.float32) for _ in "hc")
+        h *= np.linspace(0.2, 1, batch)[:, None].astype(np.float32)
+        got = engine.run({"x": x, "h0": h, "c0": c})
+
+        found = {
+            how: min(
+                decibels(got[name], array)
+                for name, array in zip(("y", "h", "c"), quantized_lstm(x, w, r, held["b"], h, c, *how))
+            )
+            for how in ((over_all, over_rows), (over_all, as_is), (as_is, over_rows), (over_all, over_all))
+            if batch > 1 or how != (over_all, over_all)
+        }
+        right = found.pop((over_all, over_rows))
+        assert right > 10 + max(found.values())  # 135 to 140 dB, unless a number lies at a tie
 
 
 @pytest.mark.parametrize(
@@ -286,13 +371,14 @@ def test_a_quantized_layer_runs_in_bytes(length, tmp_path, monkeypatch):
         (lambda r: r * np.float32(3), True),
         (lambda r: np.where(r == r.max(), r * np.float32(1.01), r), False),
         (lambda r: np.where(r == r.max(), r * np.float32(256 / 127), r), False),
+        (lambda r: np.where(r == r.max(), r * np.float32(128 / 127), r), False),
         (lambda r: halves(r + np.float32(0.001)), False),
         (np.zeros_like, True),
     ],
 )
 def test_weights_of_a_byte_are_found(change, is_byte):
-    w, scale = np.random.default_rng(0).integers(-127, 128, (2, 4 * 64, 64)), np.float32(0.0037)
-    w[:, 0, :2] = -127, 127
+    w, scale = np.random.default_rng(0).integers(-128, 128, (2, 4 * 64, 64)), np.float32(0.0037)
+    w[:, 0, :2] = -128, 127
     found = in_bytes(change(w.astype(np.float32) * scale))
     assert (found is not None) == is_byte
     if change(np.float32(1)) == 1:

@@ -1,5 +1,6 @@
 """Networks written layer by layer: what they compute, their types and names, control flow, edits, refusals."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -205,9 +206,11 @@ def test_names_are_scoped_and_unique():
         (lambda net, x: net.convolution(x, normal(4, 3, 3, 3), stride=(1, 2, 3)), "stride should be"),
         (lambda net, x: net.convolution(x, normal(4, 3, 3, 3), padding="full"), "padding should be"),
         (lambda net, x: net.convolution(x, normal(4, 3, 3)), "needs a window of 2 axes"),
-        (lambda net, x: net.softmax(x, axis=4), "an axis between -4 and 3"),
-        (lambda net, x: net.top_k(x, k=2), "needs attribute"),
-        (lambda net, x: net.top_k(x, k=2, axis=1, size=3), "no attribute"),
+        (lambda net, x: net.softmax(x, axis=4), "axis"),
+        (lambda net, x: net.softmax(x, axis=-5), "an axis between -4 and 3"),
+        (lambda net, x: net.one_hot([1, 2], 4, axis=2), "an axis between -2 and 1"),
+        (lambda net, x: net.cumsum(x), "needs attribute"),
+        (lambda net, x: net.cumsum(x, axis=1, size=3), "no attribute"),
         (lambda net, x: net.add(x, "two"), "should be a tensor, an array or a number|no element type|needs"),
         (lambda net, x: net.add(None, x), "as operand 0"),
         (lambda net, x: net.add(x, pelton.Network("other").input("y", (2,))), "belongs to another network, 'other'"),
@@ -235,6 +238,24 @@ def test_unknown_operators_name_similar_ones():
     with pytest.raises(TypeError, match="no elements yet"):
         bool(net.input("x", (1,)))
     assert {"relu", "convolution", "linear"} <= set(dir(net))
+
+
+def test_one_hot_puts_its_axis_where_it_is_told():
+    net = pelton.Network()
+    i = net.input("i", "i64[3]")
+    net.output(net.one_hot(i, 5), "last")
+    net.output(net.one_hot(i, 5, axis=0, on=2, off=-1), "first")
+    found = run(net, i=np.array([4, 0, 2]))
+    assert np.array_equal(found["last"], np.eye(5)[[4, 0, 2]])
+    assert np.array_equal(found["first"], 3 * np.eye(5)[[4, 0, 2]].T - 1)
+
+
+def test_the_methods_of_the_page_exist():
+    """docs/network.md tells users of TensorRT and others what to call."""
+    page = (Path(__file__).parents[1] / "docs" / "network.md").read_text()
+    methods = set(re.findall(r"`net\.(\w+)", page))
+    assert len(methods) > 80
+    assert [m for m in sorted(methods) if not hasattr(pelton.Network(), m) and m != "its_name"] == []
 
 
 def test_the_stubs_are_current():

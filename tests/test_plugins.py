@@ -11,8 +11,7 @@ import pytest
 from onnx import helper
 
 import pelton
-from pelton.ir.op import REGISTRY
-from pelton.plugins import CKernel, plugin_for, registry
+from pelton.plugins import CKernel, plugin_for
 from pelton.plugins import scalar as sc
 
 RNG = np.random.default_rng(0)
@@ -22,14 +21,7 @@ def normal(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def forget():
-    """Plugins of a test are gone after it."""
-    ops, by_op, by_format = dict(REGISTRY), dict(registry._BY_OP), dict(registry._BY_FORMAT)
-    yield
-    for registered, before in ((REGISTRY, ops), (registry._BY_OP, by_op), (registry._BY_FORMAT, by_format)):
-        registered.clear()
-        registered.update(before)
+pytestmark = pytest.mark.usefixtures("own_plugins")
 
 
 def single(plugin, *types, **attrs):
@@ -273,6 +265,17 @@ def test_faults_of_kernels_are_found(line, reason):
     row_sums(ROW_SUMS.replace("    for (idx t = begin", f"    {line}\n    for (idx t = begin"))
     with pytest.raises(pelton.BuildError, match=reason):
         pelton.build(single("row_sums", "f32[7, 5]"), level=0, check=True)
+
+
+def test_operands_that_are_read_backwards_are_checked():
+    """More elements than a canary is long."""
+    row_sums(strided=True)
+    net = pelton.Network()
+    x = net.input("x", "f32[2000, 3]")
+    net.output(net.row_sums(x[::-1], scale=2.0), "y")
+    a = normal(2000, 3)
+    found = pelton.build(net, level=0, check=True).run({"x": a})["y"]
+    np.testing.assert_allclose(found, 2 * a[::-1].sum(1) + 2, rtol=1e-4, atol=1e-4)
 
 
 def test_attributes_have_the_types_of_their_defaults():

@@ -62,6 +62,8 @@ EXAMPLES = {
     "shapes": ("x=1x3,y=1..8..32x5", {"x": "1x3", "y": "1..8..32x5"}),
     "optimum": ("x=8x128", {"x": (8, 128)}),
     "values": ("axes=1,2;k=5", {"axes": "1,2", "k": "5"}),
+    "weights": ("w.weights", "w.weights"),
+    "detections": ("score=0.3,keep=9", "score=0.3,keep=9"),
     "outputs": ("a,b", ("a", "b")),
     "labels": ("cat, dog", ("cat", "dog")),
     "max_drop": ("0.02", 0.02),

@@ -85,6 +85,7 @@ def test_every_program_is_shown_by_name():
     assert seen == [
         "import",
         "integers",
+        "computed",
         "quantized",
         "halves",
         *(name for name, _ in pipeline.PIPELINE),
@@ -96,7 +97,8 @@ def test_every_program_is_shown_by_name():
         "decompose",
     ]
     with pytest.raises(
-        pelton.InputError, match="changes no program; the stages are import, integers, quantized, halves, dead"
+        pelton.InputError,
+        match="changes no program; the stages are import, integers, computed, quantized, halves, dead",
     ):
         explain(small_cnn()).stage("tune")
 
@@ -104,8 +106,8 @@ def test_every_program_is_shown_by_name():
 @pytest.mark.parametrize(
     "options, first, names",
     [
-        (Options(), ["integers", "quantized", "halves"], ["widen"]),
-        (Options(strict=True), ["integers", "quantized"], ["widen"]),
+        (Options(), ["integers", "computed", "quantized", "halves"], ["widen"]),
+        (Options(strict=True), ["integers", "computed", "quantized"], ["widen"]),
         (Options(target="cuda:sm_90"), ["integers", "bytes", "float8", "quantized"], ["recurrent", "widen"]),
         (
             Options(target="cuda:sm_90", precision="fp16"),

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from kernel_harness import laid, region_of, symbolic
+from kernel_harness import laid, region_of, settled, symbolic
 from onnx import TensorProto
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
@@ -50,7 +50,12 @@ def formed(case, phased: int, dot: int) -> bool:
     return bool(template.tactics(region, laid(template, region, case, 0), WIDE))
 
 
-TALL = [steps("lstm", "bf16", 3, 17, 6, **BOTH), steps("gru", "f16", 3, 17, 6, "y")]  # by matrix products
+# by matrix products
+TALL = [
+    steps("lstm", "bf16", 3, 17, 6, **BOTH),
+    steps("gru", "f16", 3, 17, 6, "y"),
+    steps("lstm", "f16", 3, 18, 10, round_state=True),
+]
 SMALL = [
     steps("lstm", "f32", 4, 1, 21, **BOTH),
     steps("lstm", "f16", 3, 3, 9, "h1 c1", direction="reverse"),
@@ -59,6 +64,8 @@ SMALL = [
     steps("rnn", "f16", 4, 3, 20, **BOTH),
     steps("rnn", "f32", 2, 1, 3, "y"),
     steps("gru", "f64", 3, 2, 9, **BOTH),
+    settled(steps("lstm", "f32", 4, 2, 21, round_state=True, **BOTH)),
+    settled(steps("lstm", "f32", 2, 3, 70, "h1 c1", round_state=True)),
 ]
 LARGE = [
     steps("lstm", "f32", 3, 1, 130, "y", direction="bidirectional"),
@@ -152,6 +159,7 @@ def test_a_program_that_fails_ends_those_that_wait_for_it():
     [
         ("lstm", "f16", 1, 512, BOTH),
         ("lstm", "f32", 1, 512, BOTH),
+        ("lstm", "f32", 1, 512, dict(round_state=True)),
         ("lstm", "bf16", 8, 512, {}),
         ("gru", "f16", 1, 700, {}),
         ("rnn", "f16", 8, 300, {}),

@@ -108,21 +108,32 @@ sys.modules[__name__].__class__ = _Package
 
 
 def build(
-    model: Any, shapes: Mapping[str, str | Sequence[Any]] | None = None, *, options: Options | None = None, **given: Any
+    model: Any,
+    shapes: Mapping[str, str | Sequence[Any]] | None = None,
+    *,
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
+    options: Options | None = None,
+    **given: Any,
 ) -> Engine:
     """Builds an engine from a model.
 
-    model: path, bytes or onnx ModelProto, or a model of another format (`pelton formats`). shapes: input name → sizes,
-    such as (1, 3, 224, 224), "1x3x224x224" or, with a dynamic dimension of minimum, optimum and maximum,
-    "1..8..32x3x224x224". options: an Options. given: further fields of Options by keyword, which override those of
-    `options`: build("m.onnx", level=0, target="cuda").
+    model: path, bytes, onnx ModelProto, or a model of another format (`pelton formats`); with PyTorch, also a module
+    or a torch.export.ExportedProgram. shapes: input name → sizes, such as (1, 3, 224, 224), "1x3x224x224" or, with a
+    dynamic dimension of minimum, optimum and maximum, "1..8..32x3x224x224".
+    example_inputs: for modules and TorchScript, arguments that they can be called with: a tuple, a mapping by the names
+    of parameters, or a tensor; the engine takes their types and shapes. Default: f32 tensors of the sizes in `shapes`.
+    dynamic_shapes: for modules, which sizes are dynamic, as `torch.export.export` takes it:
+    {"x": {0: torch.export.Dim.DYNAMIC}}. Default: those that are ranges in `shapes`.
+    options: an Options. given: further fields of Options by keyword, which override those of `options`:
+    build("m.onnx", level=0, target="cuda").
 
     Raises ModelError if the model is damaged or not supported, InputError for options that are not valid, Cancelled if
     `progress` returns False, and BuildError if no engine can be built for another reason.
     """
     with Needs("building engines"):
         from pelton.compiler.build import build
-    return build(model, shapes, options=options, **given)
+    return build(model, shapes, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, options=options, **given)
 
 
 def __getattr__(name: str) -> Any:

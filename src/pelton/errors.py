@@ -21,7 +21,7 @@ class ModelError(Error):
 
 
 class FormatError(ModelError):
-    """The file or the bytes are no model of a format that Pelton reads."""
+    """The file or the bytes are no model of the format that they should be of."""
 
 
 class BuildError(Error):
@@ -77,14 +77,16 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 class Needs:
-    """Context manager for imports of optional packages: its error says what a missing one is for, and how to get it."""
+    """Context manager for imports of optional packages: its error says what a missing one is for, and how to get it.
 
-    def __init__(self, what: str, kind: type[Error] = BuildError):
-        self.what, self.kind = what, kind
+    extra: the extra of Pelton that installs it."""
+
+    def __init__(self, what: str, kind: type[Error] = BuildError, extra: str = "build"):
+        self.what, self.kind, self.extra = what, kind, extra
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, e: "BaseException | None", trace: object) -> None:
         if isinstance(e, ModuleNotFoundError) and (e.name or "").partition(".")[0] != "pelton":
-            raise self.kind(f'{self.what} needs the package {e.name}: pip install "pelton[build]"') from e
+            raise self.kind(f'{self.what} needs the package {e.name}: pip install "pelton[{self.extra}]"') from e

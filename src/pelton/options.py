@@ -30,6 +30,11 @@ class Options:
         of the engine: an array or numbers, None for an empty optional, a list of arrays for a sequence.
     weights: the file of weights of a model that comes in two files (Caffe, Darknet). Default: the one beside it of the
         same name; without one, weights are random, which a warning says.
+    detections: for networks that give boxes with scores (YOLO's, of Darknet), one output `detections`, f32[batch, keep,
+        6], in place of theirs: x₁, y₁, x₂, y₂ (relative to the picture), score and class of the best boxes, those left
+        out that overlap a better one of their class; best first, zeros and class -1 at the end. A text with the score
+        to exceed, the intersection over union to allow and their number, "score=0.25,iou=0.45,keep=100", of which parts
+        may be left out; True for this one.
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
 
     The target:
@@ -117,6 +122,7 @@ class Options:
     weight_equalization: bool | None = None
     bias_correction: bool | None = None
     outputs: tuple[str, ...] | None = None
+    detections: str | bool | None = None
     progress: Progress | None = None
     check: bool = False
     image: str | None = None
@@ -151,6 +157,10 @@ class Options:
             raise InputError(f"cache_limit is a number of bytes, got {self.cache_limit!r}")
         if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
             raise InputError(f"max_iterations is a whole number from 0 on, got {self.max_iterations!r}")
+        if not isinstance(self.detections, (str, bool, type(None))):
+            raise InputError(
+                f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"
+            )
         if self.image is not None:
             from .preprocessing import parse  # imported only for engines that take pictures
 

@@ -10,10 +10,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import cases, engines, gpu, pool
+from . import caffe, cases, darknet, engines, gpu, pool, tflite
 
 # of so many damaged models, one case of the kind
-SHARE = {"model": 1, "graph": 10, "int8": 40, "engine": 4, "cuda": 40, "cubin": 100}
+SHARE = {
+    "model": 1,
+    "graph": 10,
+    "int8": 40,
+    "engine": 4,
+    "caffe": 4,
+    "darknet": 10,
+    "tflite": 4,
+    "cuda": 40,
+    "cubin": 100,
+}
 # kinds that need Triton, or are slow: only where they are asked for
 ALONE = ("int8", "cuda", "cubin")
 SLOW = 120.0  # seconds that a case of these may take
@@ -43,6 +53,9 @@ def main() -> int:
             "int8": cases.graph_case(cases.in_int8(Path(cache))),
             "cuda": cases.graph_case(gpu.interpreted()),
             "cubin": cases.graph_case(gpu.compiled(Path(cache))),
+            "darknet": darknet.case,
+            "tflite": tflite.case,
+            "caffe": caffe.case,
             "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else []),
         }
         asked = [

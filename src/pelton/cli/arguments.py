@@ -174,6 +174,11 @@ def add_build(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="return these tensors, which may be inner ones, instead of the model's outputs (repeat)",
     )
+    group.add_argument(
+        "--detections",
+        metavar="HOW",
+        help='for YOLO networks of Darknet: return the best boxes alone, as in "score=0.25,iou=0.45,keep=100"',
+    )
     add_memory(group)
     group.add_argument(
         "--max-iterations",
@@ -226,6 +231,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "values": parse_pairs(args.values, "--values", "axes=1,2") or None,
         "weights": args.weights,
         "outputs": tuple(args.outputs) or None,
+        "detections": args.detections,
         "timing_cache": args.timing_cache,
         "save_tactics": args.save_tactics,
         "load_tactics": args.load_tactics,

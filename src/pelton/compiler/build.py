@@ -8,6 +8,7 @@ from typing import Any
 
 from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, InputError, ModelError
+from pelton.importers import Traceable
 from pelton.ir.imported import Imported, OnData
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
@@ -28,9 +29,17 @@ log = logging.getLogger("pelton.build")
 
 
 def build(
-    model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any
+    model: Any,
+    shapes: Mapping[str, str | Sequence[int]] | None = None,
+    *,
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
+    options: Options | None = None,
+    **given: Any,
 ) -> Engine:
     """The implementation of `pelton.build`, which documents its parameters and errors."""
+    if example_inputs is not None or dynamic_shapes is not None:
+        model = Traceable(model, example_inputs, dynamic_shapes)
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     try:
         imported = _import_model(model, options)

@@ -20,6 +20,7 @@ from pelton.plan.layout import span
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Task
 from pelton.plan.region import Region
+from pelton.tune.measure import first_element
 
 CANARY = mmap.PAGESIZE  # bytes on each side of an operand
 MARK = 0xA5
@@ -30,15 +31,16 @@ class Guarded:
     """An operand in memory that the child shares, between canaries."""
 
     def __init__(self, v: Value, strides: tuple[int, ...], array: np.ndarray | None):
-        self.size = span(v.type.shape, strides) * v.type.dtype.size
+        self.size = span(v.type.shape, tuple(map(abs, strides))) * v.type.dtype.size
+        first = CANARY + first_element(v, strides)  # of the array, which is not the lowest where strides are negative
         self.map = mmap.mmap(-1, self.size + 2 * CANARY)
         self.bytes = np.frombuffer(self.map, np.uint8)
         self.bytes[:] = MARK
         if array is not None:
-            held = np.ndarray(v.type.shape, array.dtype, self.map, CANARY, [s * array.itemsize for s in strides])
+            held = np.ndarray(v.type.shape, array.dtype, self.map, first, [s * array.itemsize for s in strides])
             held[...] = array
         self.before = self.bytes.copy()
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) + CANARY
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) + first
 
     @property
     def content(self) -> np.ndarray:

@@ -81,6 +81,8 @@ def _import_options(options: Options) -> dict[str, Any]:
 def _import(c: Compilation) -> Compilation:
     declare_kernels()
     imported = importers.load(_source(c.model, c.options), **_import_options(c.options))
+    if c.options.detections not in (None, False):
+        imported = importers.select_detections(imported, c.options.detections)
     return replace(c, imported=imported, graph=imported.graph)
 
 

@@ -9,11 +9,12 @@ from pelton.errors import ModelError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
-from . import onnx, network, frameworks  # noqa: F401  (register their formats)
+from . import onnx, network, caffe, darknet, frameworks, tflite, torch  # noqa: F401  (register their formats)
+from .detections import select_detections
 from .imported import Shape
-from .registry import ModelFiles, format_of
+from .registry import ModelFiles, Traceable, format_of
 
-__all__ = ["ModelFiles", "examine", "load", "unread"]
+__all__ = ["ModelFiles", "Traceable", "examine", "load", "select_detections", "unread"]
 
 
 def load(
@@ -23,7 +24,7 @@ def load(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Imported:
-    """Imports a model (a path, bytes, or an object of its format's package) as a graph.
+    """Imports a model (a path, bytes, an object of its format's package, or a Traceable) as a graph.
 
     `shapes` maps names of inputs to sizes, `outputs` names the values to compute, `values` makes inputs constants,
     `optimum` gives the sizes that unspecified dimensions are tuned for. Raises ModelError, which lists the problems of

@@ -62,7 +62,23 @@ def imported(
     graph = _resized(graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, optimum or {})
     graph, described = _with_values(graph, values or {})
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None) for s in symbols(graph)}
-    return Imported(graph, Info(path, producer, symbols=sizes, values=described, warnings=tuple(net.warnings)))
+    found = {v.name for v in graph.outputs}
+    info = Info(
+        path,
+        producer,
+        symbols=sizes,
+        values=described,
+        warnings=tuple(net.warnings),
+        box_outputs=tuple(name for name in net.box_outputs if name in found),
+        states={name: (output, _first_values(a)) for name, (output, a) in net.states.items()},
+    )
+    return Imported(graph, info)
+
+
+def _first_values(array: np.ndarray) -> Any:
+    """What a state begins with, as metadata has it: one number if it is the same everywhere."""
+    alike = array.size and array.min() == array.max()
+    return array.reshape(-1)[0].item() if alike else array.tolist()
 
 
 def _resized(graph: Graph, shapes: Mapping[str, Sequence[int | Range]], optimum: Mapping[str, Sequence[int]]) -> Graph:

@@ -55,6 +55,19 @@ class Format:
     about: About = UNTOLD
 
 
+@dataclass(frozen=True, eq=False)
+class Traceable:
+    """A model that its format reads by tracing a run on example inputs: Python code, such as a module of PyTorch.
+
+    `example_inputs`: the arguments of a call, in the types of the model's own framework: a tuple, a mapping by the
+    names of parameters, or a single one. `dynamic_shapes`: which of their sizes are dynamic, as the framework says it.
+    """
+
+    model: Any
+    example_inputs: Any = None
+    dynamic_shapes: Any = None
+
+
 FORMATS: list[Format] = []
 
 
@@ -66,10 +79,16 @@ def register(format: Format) -> None:
 def format_of(source: Any) -> Format:
     """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected.
 
-    Raises FormatError for a file or a folder that is there and looks like no format.
+    Raises FormatError for a file or a folder that is there and looks like no format, and InputError for a Traceable of
+    what no format traces and for a second file of a model that has one.
     """
     model = source.model if isinstance(source, ModelFiles) else source
     found = next((f for f in FORMATS if f.recognizes(model)), None)
+    if found is None and isinstance(model, Traceable):
+        raise InputError(
+            "example_inputs and dynamic_shapes are for models that are read by tracing a run (modules of PyTorch,"
+            f" TorchScript), given {model.model!r:.100}; leave them out, or give such a model"
+        )
     if found is None and isinstance(model, (str, os.PathLike)) and signs.suffix(model) != ".onnx":
         _refuse_unknown(os.fsdecode(model))
     found = found or FORMATS[0]

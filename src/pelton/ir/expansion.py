@@ -9,40 +9,44 @@ import numpy as np
 
 from .graph import Graph, Node, Value
 from .op import Op
-from .types import DType, TensorType
+from .types import BOOL, DType, TensorType
 
 
 def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Graph:
-    """The expansion of an op on these values, with attributes that are complete. Numbers take the element type of the
-    operands beside them. Raises what the expansion and the `infer` of its ops raise."""
-    nodes, constants, made = list[Node](), dict[Value, np.ndarray](), dict[int, Value]()
+    """The expansion of an op on these values, with attributes that are complete. Numbers and float64 arrays take the
+    element type of the operands beside them. Raises what the expansion and the `infer` of its ops raise."""
+    nodes, constants, made = list[Node](), dict[Value, np.ndarray](), dict[int, tuple[Value, ...]]()
 
     def constant(array: np.ndarray) -> Value:
         held = Value(TensorType.of(array), "constant")
         constants[held] = array
         return held
 
-    def emit(op: Op, operands: list[Value], given: Mapping[str, Any]) -> Value:
+    def emit(op: Op, operands: list[Value], given: Mapping[str, Any]) -> tuple[Value, ...]:
         complete = op.complete(given)
-        (type_,) = op.infer_types(tuple(v.type for v in operands), complete)
-        nodes.append(Node(op, tuple(operands), complete, (Value(type_, op.name),)))
-        return nodes[-1].output
+        types = op.infer_types(tuple(v.type for v in operands), complete)
+        nodes.append(Node(op, tuple(operands), complete, tuple(Value(t, op.name) for t in types)))
+        return nodes[-1].outputs
 
     def value(thing: Any, dtype: DType | None) -> Value:
+        return values(thing, dtype)[0]
+
+    def values(thing: Any, dtype: DType | None = None) -> tuple[Value, ...]:
         if isinstance(thing, Value):
-            return thing
+            return (thing,)
         if _is_number(thing):
-            return constant(np.asarray(thing, dtype and dtype.numpy))
+            typed = isinstance(thing, np.ndarray) and thing.dtype != np.float64
+            return (constant(np.asarray(thing, None if typed or dtype is None else dtype.numpy)),)
         if id(thing) not in made:
-            values = [None if _is_number(a) else value(a, None) for a in thing.args]
-            beside = next((v.type.dtype for v in values if v is not None), None)
-            operands = [value(a, beside) if v is None else v for v, a in zip(values, thing.args)]
+            given = [None if _is_number(a) else value(a, None) for a in thing.args]
+            beside = next((v.type.dtype for v in given if v is not None and v.type.dtype is not BOOL), None)
+            operands = [value(a, beside) if v is None else v for v, a in zip(given, thing.args)]
             made[id(thing)] = emit(thing.op, operands, thing.attrs)
         return made[id(thing)]
 
     assert op.expand is not None, f"{op.name} has no expansion"
     found = op.expand(*inputs, **attrs)
-    results = tuple(value(t, None) for t in (found if isinstance(found, tuple) else (found,)))
+    results = tuple(value(t, None) for t in found) if isinstance(found, tuple) else values(found)
     return Graph(tuple(dict.fromkeys(inputs)), constants, tuple(nodes), results, op.name)
 
 

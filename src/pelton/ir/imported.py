@@ -44,6 +44,10 @@ class Info:
     warnings: tuple[str, ...] = ()
     # unspecified sizes that had to be numbers: "x[2] (height) = 128"
     assumed: tuple[str, ...] = ()
+    # outputs f32[batch, boxes, 5 + classes]: relative center, width, height, objectness and scores of boxes
+    box_outputs: tuple[str, ...] = ()
+    # inputs that keep state from run to run: the output with their next values, and the first ones, or one for all
+    states: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -300,6 +300,14 @@ class Layers(Operators):
         """Elements of x along an axis, by indices of any shape; negative ones count from the end."""
         return self._one("gather", (x, self._indices(indices)), dict(axis=axis), name)
 
+    def one_hot(
+        self, indices: Operand, depth: int, *, axis: int = -1, on: float = 1.0, off: float = 0.0, name: str = ""
+    ) -> NetworkTensor:
+        """`on` at the indices along a new axis of `depth` elements, by its place in the result; `off` elsewhere."""
+        x = self._indices(indices)
+        attrs = dict(depth=depth, axis=_axis(axis, x.rank + 1))
+        return self._one("one_hot", (x, np.array([off, on], np.float32)), attrs, name)
+
     def embedding(self, table: Operand, indices: Operand, *, name: str = "") -> NetworkTensor:
         """Rows of a table [rows, features] by indices."""
         return self.gather(table, indices, name=name)

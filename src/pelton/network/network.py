@@ -20,13 +20,13 @@ from pelton.ir.op import Op, get
 from pelton.ir.text import to_text
 from pelton.ir.types import DType, TensorType
 
+from .composed import ComposedLayers
 from .control import ControlFlow
 from .declarations import Declarations, element_type
-from .layers import Layers
 from .tensor import Operand, NetworkTensor
 
 
-class Network(ControlFlow, Layers):
+class Network(ControlFlow, ComposedLayers):
     """A network under construction, to be built by `pelton.build(net)`.
 
     >>> net = pelton.Network("mlp")
@@ -45,6 +45,10 @@ class Network(ControlFlow, Layers):
         self.name = name
         self.builder = Builder(name, folds=True)
         self.warnings: list[str] = []  # what whoever builds this network should know
+        # outputs f32[batch, boxes, 5 + classes] of relative center, width, height, objectness and scores
+        self.box_outputs: list[str] = []
+        # inputs that keep state from run to run: the output with their next values, and their first ones
+        self.states: dict[str, tuple[str, np.ndarray]] = {}
         self._outputs: dict[str, Value] = {}
         self._named: dict[str, Value] = {}
         self.declarations = Declarations()
@@ -104,6 +108,11 @@ class Network(ControlFlow, Layers):
         if name not in self._named:
             raise InputError(f"network {self.name!r} has no tensor {name!r}{near(name, self._named)}")
         return self.wrap(self._named[name])
+
+    def alias(self, tensor: NetworkTensor, name: str) -> None:
+        """Lets `tensor` and the outputs of a build find a tensor by a further name."""
+        if self._named.setdefault(name, self.value(tensor)) is not tensor.value:
+            raise InputError(f"network {self.name!r} has a tensor {name!r} already; give this one another name")
 
     @property
     def tensors(self) -> dict[str, NetworkTensor]:
@@ -256,6 +265,21 @@ class Network(ControlFlow, Layers):
         importers = import_module("pelton.importers")  # which is built on this room
         return cls.from_graph(importers.load(model, shapes).graph)
 
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, opset: int | None = None, external: bool | None = None
+    ) -> Any:
+        """The network as an `onnx.ModelProto`, which is written to a file if a path is given.
+
+        opset: 18 and up; by default 21, or another one that has all that the network needs. From 23 on, attention, RMS
+            normalizations and rotary embeddings are one operator each; before, they are written out.
+        external: whether weights are in a file of their own, PATH.data; by default they are above 2 GB.
+
+        Raises ModelError, which names the layer, for what ONNX has no form for. Bounds of dynamic dimensions are not
+        kept: ONNX has names for sizes alone.
+        """
+        exporters = import_module("pelton.exporters")  # which is built on this room
+        return exporters.to_onnx(self.graph(), path, opset=opset, external=external)
+
     def __repr__(self) -> str:
         """The text of the program; without outputs, its inputs."""
         if self._outputs:
@@ -307,9 +331,9 @@ def _between(net: Network, cut: Mapping[Value, Value], outputs: Mapping[str, Val
 
 
 def _from_front(axes: Any, rank: int) -> Any:
-    """Axes that may count from the end, counted from the front; ValueError for others."""
+    """Axes that may count from the end, counted from the front; ValueError for those before the first."""
     if isinstance(axes, (tuple, list)):
         return tuple(_from_front(a, rank) for a in axes)
-    if not -rank <= axes < rank:
+    if axes < -rank:
         raise ValueError(f"needs an axis between {-rank} and {rank - 1}, got {axes}")
-    return axes % rank
+    return axes + rank if axes < 0 else axes

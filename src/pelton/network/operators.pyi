@@ -46,9 +46,6 @@ class Operators:
         """atan, element by element."""
     def atanh(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """atanh, element by element."""
-    def attention(self, q: Operand, k: Operand, v: Operand, mask: Operand, *, scale: Any, causal: bool = False, name: str = "") -> NetworkTensor:
-        """Y = softmax(scale · Q·Kᵀ + mask) · V over the last two axes; `causal` lets row i read columns
-        0 to i. A row whose mask is −∞ everywhere is 0, as in ONNX since opset 23 and in PyTorch."""
     def bit_cast(self, x: Operand, *, to: Any, name: str = "") -> NetworkTensor:
         """The bits of x as another element type of the same width."""
     def bitwise_and(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
@@ -62,16 +59,10 @@ class Operators:
     def blend(self, x: Operand, indices: Operand, weights: Operand, *, axis: Any, batch_dims: int = 0, name: str = "") -> NetworkTensor:
         """Y[b…, m…, p…, r…] = Σₜ weights[b…, p…, t] · X[b…, m…, indices[b…, p…, t], r…], the axis
         replaced by points p. A weight of 0 contributes nothing, whatever the element."""
-    def cast(self, x: Operand, *, to: Any, saturate: bool = True, round_mode: str = 'up', name: str = "") -> NetworkTensor:
-        """x in another element type: floats to integers towards zero, anything to bool by `!= 0`.
-        saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu
-        makes of a fraction, "up", "down" or "nearest"."""
     def ceil(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """ceil, element by element."""
     def celu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:
         """celu, element by element."""
-    def clip(self, x: Operand, low: Operand, high: Operand, *, name: str = "") -> NetworkTensor:
-        """x clipped to [low, high]; `high` if low > high."""
     def conv_transpose(self, x: Operand, w: Operand, b: Operand, *, strides: Any, pads: Any, dilations: Any, group: int = 1, output_padding: Any, name: str = "") -> NetworkTensor:
         """Y[n, m, i·stride + k·dilation − pad] += X[n, c, i] · W[c, m, k], plus B[m]. This is the
         gradient of a convolution with respect to its input."""
@@ -105,6 +96,13 @@ class Operators:
         every `block` elements along it; without a zero point it is 0."""
     def det(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """Y[…] = |X[…, :, :]|, the determinants of matrices."""
+    def detections(self, boxes: Operand, scores: Operand, *, threshold: Any, overlap: Any, background: int = -1, top_k: int = -1, keep: int = -1, eta: float = 1.0, name: str = "") -> NetworkTensor:
+        """Rows [1, 1, batch · keep, 7] of (image, label, score, x₁, y₁, x₂, y₂), by labels, the best
+        first. boxes [batch, 1 or classes, n, 4] are corners, scores [batch, classes, n]. Of each class
+        but the `background`, the `top_k` boxes that score above the threshold are taken, and of these,
+        those that overlap with no better one by more than `overlap` (intersection over union); of all
+        classes of an image, the best `keep`. −1 is no limit. Rows without a box are at the end of an
+        image's, with image −1 and zeros. As DetectionOutput of SSD (Liu et al. 2016)."""
     def div(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
         """a / b; integers divide towards zero."""
     def elu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:
@@ -134,12 +132,6 @@ class Operators:
     def grid_sample(self, x: Operand, grid: Operand, *, mode: str = 'linear', padding: str = 'zeros', align_corners: bool = False, name: str = "") -> NetworkTensor:
         """Y[n, c, p…] = X[n, c] at grid[n, p…], whose last axis has a coordinate per spatial axis, the
         last one first. Coordinates are −1 at the start of an axis, 1 at its end."""
-    def group_norm(self, x: Operand, scale: Operand, bias: Operand, *, groups: Any, epsilon: float = 1e-05, name: str = "") -> NetworkTensor:
-        """Y = (X − mean X) / √(var X + ε) · scale + bias, for each batch element over a group of
-        channels and their space; scale and bias per channel."""
-    def gru(self, x: Operand, w: Operand, r: Operand, b: Operand, initial_h: Operand, *, hidden: Any, direction: str = 'forward', activations: Sequence[Any] = ..., activation_alpha: Sequence[Any] = ..., activation_beta: Sequence[Any] = ..., clip: float = 0.0, linear_before_reset: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
-        """z, r = f(X·Wᵀ + H·Rᵀ + b), n = g(X·Wnᵀ + (r⊙H)·Rnᵀ + b), H′ = (1 − z)⊙n + z⊙H;
-        linear_before_reset: r⊙(H·Rnᵀ + b) instead."""
     def gru_steps(self, gates: Operand, r: Operand, b: Operand, initial_h: Operand, *, direction: str = 'forward', clip: float = 0.0, linear_before_reset: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
         """gru, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (z,
         r, n)]; b is the recurrent bias of n; sigmoid and tanh."""
@@ -147,17 +139,10 @@ class Operators:
         """hard_sigmoid, element by element."""
     def hard_swish(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """hard_swish, element by element."""
-    def instance_norm(self, x: Operand, scale: Operand, bias: Operand, *, epsilon: float = 1e-05, name: str = "") -> NetworkTensor:
-        """Y = (X − mean X) / √(var X + ε) · scale + bias, for each batch element and channel over its
-        space."""
-    def iota(self, *, size: Any, dtype: DType = ..., name: str = "") -> NetworkTensor:
-        """0, 1, … size − 1."""
     def is_inf(self, x: Operand, *, positive: bool = True, negative: bool = True, name: str = "") -> NetworkTensor:
         """Whether x is infinite, of the signs asked for."""
     def is_nan(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """is_nan, element by element."""
-    def layer_norm(self, x: Operand, scale: Operand, bias: Operand, *, axis: Any, epsilon: float = 1e-05, name: str = "") -> NetworkTensor:
-        """Y = (X − mean X) / √(var X + ε) · scale + bias over the axes from `axis` on."""
     def leaky_relu(self, x: Operand, *, alpha: float = 0.01, name: str = "") -> NetworkTensor:
         """leaky_relu, element by element."""
     def less(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
@@ -180,15 +165,14 @@ class Operators:
     def lrn(self, x: Operand, *, size: Any, alpha: Any, beta: Any, bias: Any, name: str = "") -> NetworkTensor:
         """Y[n, c] = X[n, c] / (bias + alpha / size · Σ X[n, c′]²)^beta, c′ in the `size` channels
         around c."""
-    def lstm(self, x: Operand, w: Operand, r: Operand, b: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, hidden: Any, direction: str = 'forward', activations: Sequence[Any] = ..., activation_alpha: Sequence[Any] = ..., activation_beta: Sequence[Any] = ..., clip: float = 0.0, input_forget: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
-        """i, o, f = f(X·Wᵀ + H·Rᵀ + b + P⊙C), C′ = f⊙C + i⊙g(X·Wcᵀ + H·Rcᵀ + bc), H′ = o⊙h(C′): gates
-        i, o, f, c; peepholes i, o, f (o reads C′)."""
-    def lstm_steps(self, gates: Operand, r: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, direction: str = 'forward', clip: float = 0.0, input_forget: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
+    def lstm_steps(self, gates: Operand, r: Operand, initial_h: Operand, initial_c: Operand, p: Operand, *, direction: str = 'forward', clip: float = 0.0, input_forget: bool = False, round_state: bool = False, name: str = "") -> tuple[NetworkTensor, ...]:
         """lstm, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (i,
-        o, f, c)]; sigmoid and tanh."""
-    def matmul(self, a: Operand, b: Operand, *, accumulate: Any = None, to: Any = None, name: str = "") -> NetworkTensor:
-        """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n], summed in the type `accumulate`, converted to the
-        type `to`."""
+        o, f, c)]; sigmoid and tanh. round_state: the products read each row of the state as
+        DynamicQuantizeLinear rounds it."""
+    def matmul(self, a: Operand, b: Operand, *, accumulate: Any = None, to: Any = None, a_zero: int = 0, b_zero: int = 0, name: str = "") -> NetworkTensor:
+        """C[…, m, n] = Σₖ (A[…, m, k] − a_zero) · (B[…, k, n] − b_zero), summed in the type
+        `accumulate`, converted to the type `to`. Only sums of integers that name their type have zero
+        points; these are numbers of the operands' types."""
     def max_pool_places(self, x: Operand, *, kernel: Any, strides: Any, pads: Any, dilations: Any, ceil_mode: bool = False, column_major: bool = False, name: str = "") -> NetworkTensor:
         """The index into the elements of X of the largest element of each window (the first of
         equals)."""
@@ -205,11 +189,16 @@ class Operators:
         """The remainder with the sign of the divisor (Python's)."""
     def mul(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
         """mul, element by element."""
+    def multiclass_nms(self, boxes: Operand, scores: Operand, *, keep: Any, score: float = 0.0, overlap: float = 0.5, top_k: int = 0, background: int = -1, per_class: bool = True, name: str = "") -> NetworkTensor:
+        """Y[b, i] = x₁, y₁, x₂, y₂, score and class of the box that is best after i others; with none
+        left, 0 and class −1. boxes [batch, n, 4] are x₁, y₁, x₂, y₂, scores [batch, class, n]. Of each
+        class but `background`, the boxes with scores above `score` are taken from the best on, the
+        first `top_k` of them (0: all), unless the intersection with a box that was taken is more than
+        `overlap` of the union; of all taken, the best `keep` are left. Of equal scores the lower class
+        is first, then the lower box. per_class: boxes of different classes leave each other alone;
+        without it a box has its best class alone, and of equal scores the lower box is first."""
     def neg(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """neg, element by element."""
-    def one_hot(self, indices: Operand, values: Operand, *, depth: Any, axis: Any, name: str = "") -> NetworkTensor:
-        """Y[…, d, …] = values[1] where the index is d (or d − depth), else values[0]; d runs along a
-        new axis."""
     def pow(self, a: Operand, b: Operand, *, name: str = "") -> NetworkTensor:
         """pow, element by element."""
     def prelu(self, x: Operand, slope: Operand, *, name: str = "") -> NetworkTensor:
@@ -219,32 +208,8 @@ class Operators:
         their zero is 0. Scale and zero point as those of `dequantize`."""
     def reciprocal(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """reciprocal, element by element."""
-    def reduce_l1(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Σ |X| over the axes."""
-    def reduce_l2(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = √Σ X² over the axes."""
-    def reduce_log_sum(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = log Σ X over the axes."""
-    def reduce_log_sum_exp(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = max X + log Σ e^(X − max X) over the axes."""
-    def reduce_max(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = max X over the axes; without elements, the lowest value of the type."""
-    def reduce_mean(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Σ X / n over the axes; integers round towards zero."""
-    def reduce_min(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = min X over the axes; without elements, the highest value of the type."""
-    def reduce_prod(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Π X over the axes."""
-    def reduce_sum(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Σ X over the axes."""
-    def reduce_sum_square(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
-        """Y = Σ X² over the axes."""
     def relu(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """relu, element by element."""
-    def rms_norm(self, x: Operand, scale: Operand, *, axis: Any, epsilon: float = 1e-05, name: str = "") -> NetworkTensor:
-        """Y = X / √(mean X² + ε) · scale over the axes from `axis` on."""
-    def rnn(self, x: Operand, w: Operand, r: Operand, b: Operand, initial_h: Operand, *, hidden: Any, direction: str = 'forward', activations: Sequence[Any] = ..., activation_alpha: Sequence[Any] = ..., activation_beta: Sequence[Any] = ..., clip: float = 0.0, name: str = "") -> tuple[NetworkTensor, ...]:
-        """H′ = f(X·Wᵀ + H·Rᵀ + b)."""
     def rnn_steps(self, gates: Operand, r: Operand, initial_h: Operand, *, direction: str = 'forward', clip: float = 0.0, activation: str = 'Tanh', name: str = "") -> tuple[NetworkTensor, ...]:
         """rnn, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction ·
         unit]; activation Tanh or Relu."""
@@ -299,11 +264,6 @@ class Operators:
         """tanh, element by element."""
     def thresholded_relu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:
         """thresholded_relu, element by element."""
-    def tile(self, x: Operand, *, repeats: Any, name: str = "") -> NetworkTensor:
-        """X repeated along each axis."""
-    def top_k(self, x: Operand, *, k: Any, axis: Any, largest: bool = True, sorted: bool = True, name: str = "") -> tuple[NetworkTensor, ...]:
-        """The k largest (or smallest) elements along an axis and their indices, in order; the first
-        ones of equals."""
     def trees(self, x: Operand, threshold: Operand, feature: Operand, child: Operand, depth: Operand, leaf: Operand, start: Operand, target: Operand, weight: Operand, *, targets: Any, parts: int = 1, join: str = 'sum', name: str = "") -> NetworkTensor:
         """Y[part, row, target] = the weights for a target of the leaves that a row of X reaches,
         combined by `join`. A part is a run of ⌈trees / parts⌉ trees. Nodes have slots, the roots of the

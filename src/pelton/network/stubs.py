@@ -13,6 +13,7 @@ from pelton.ir.types import DType, TensorType
 from pelton.ops import REGISTRY
 from pelton.plugins import registered
 
+from .composed import ComposedLayers
 from .layers import Layers
 from .operators import Operators
 
@@ -49,7 +50,7 @@ KEYWORDS = ("if", "and", "or", "not")
 
 def page() -> str:
     """The whole file."""
-    own = {n for n in vars(Layers) if not n.startswith("_")} | {n for n in vars(Operators) if not n.startswith("_")}
+    own = {n for of in (ComposedLayers, Layers, Operators) for n in vars(of) if not n.startswith("_")}
     plugins = registered()
     names = sorted(n for n, op in REGISTRY.items() if op.kind != "nested" and n not in own and n not in plugins)
     return HEAD + "".join(f"\n{line}" if line else "\n" for n in names for line in method(n, REGISTRY[n])) + "\n"

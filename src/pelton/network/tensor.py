@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from pelton.ir.graph import Value
 from pelton.ir.types import DType, TensorType
 
 Operand = Any  # a NetworkTensor, an array or a number
+
+
+class _Binary(Protocol):
+    def __call__(self, other: Operand, /) -> NetworkTensor: ...
 
 
 class NetworkTensor:
@@ -24,6 +28,24 @@ class NetworkTensor:
     __slots__ = ("network", "value")
     __array_ufunc__ = None  # numpy leaves array + tensor to the tensor
     __hash__ = object.__hash__
+    __add__: _Binary
+    __radd__: _Binary
+    __sub__: _Binary
+    __rsub__: _Binary
+    __mul__: _Binary
+    __rmul__: _Binary
+    __truediv__: _Binary
+    __rtruediv__: _Binary
+    __pow__: _Binary
+    __rpow__: _Binary
+    __mod__: _Binary
+    __rmod__: _Binary
+    __matmul__: _Binary
+    __rmatmul__: _Binary
+    __lt__: _Binary
+    __le__: _Binary
+    __gt__: _Binary
+    __ge__: _Binary
 
     def __init__(self, network: Any, value: Value):
         self.network, self.value = network, value

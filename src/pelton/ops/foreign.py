@@ -250,6 +250,8 @@ def _known_type(found, named: Mapping[str, Size]) -> TensorType:
         d.HasField("dim_value") or d.dim_param in named for d in tensor.shape.dim
     ):
         raise Untyped("the shape of its output depends on the data")
+    if any(d.dim_value < 0 for d in tensor.shape.dim):
+        raise ValueError("onnx infers a size below 0 for its output")
     return TensorType(
         DTYPES[tensor.elem_type],
         tuple(d.dim_value if d.HasField("dim_value") else named[d.dim_param] for d in tensor.shape.dim),

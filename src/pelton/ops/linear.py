@@ -6,9 +6,9 @@ import numpy as np
 
 from pelton.ir import scalar as sc
 from pelton.ir.graph import Value
-from pelton.ir.types import DType, TensorType, broadcast_shapes
+from pelton.ir.types import I32, DType, TensorType, broadcast_shapes
 
-from .math import cast
+from .math import cast, sub
 from .op import TermLike, expect, expect_equal, structured
 
 
@@ -64,26 +64,47 @@ def summed(op: TermLike, operands: tuple[Value, ...], accumulate: DType | None, 
         ("f32[3, 5, 13]", "f32[13]"),
         ("f32[1, 61]", "f32[61, 129]"),
         ("i32[3, 5]", "i32[5, 2]"),
+        ("u8[2, 3, 5]", "i8[2, 5, 4]", dict(accumulate=I32, a_zero=255, b_zero=-128)),
     ),
 )
 class matmul:
-    """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n], summed in the type `accumulate`, converted to the type `to`."""
+    """C[…, m, n] = Σₖ (A[…, m, k] − a_zero) · (B[…, k, n] − b_zero), summed in the type `accumulate`, converted to the
+    type `to`. Only sums of integers that name their type have zero points; these are numbers of the operands' types."""
 
-    def infer(a: TensorType, b: TensorType, *, accumulate: DType | None = None, to: DType | None = None) -> TensorType:
+    def infer(
+        a: TensorType,
+        b: TensorType,
+        *,
+        accumulate: DType | None = None,
+        to: DType | None = None,
+        a_zero: int = 0,
+        b_zero: int = 0,
+    ) -> TensorType:
         expect(a.rank >= 1 and b.rank >= 1, "needs operands of rank 1 and more")
         dtype = product_type(a.dtype, b.dtype, accumulate, to)
+        for zero, of in ((a_zero, a.dtype), (b_zero, b.dtype)):
+            types = (of, accumulate or of)
+            held = accumulate is not None and all(t.is_integer and t.lowest <= zero <= t.highest for t in types)
+            expect(zero == 0 or held, f"needs sums of integers, and a zero point that {of.value} holds, got {zero}")
         expect_equal(a.shape[-1], b.shape[-2 if b.rank > 1 else 0], "needs equal inner dimensions")
         rows, columns = a.shape[-2:-1], b.shape[-1:] if b.rank > 1 else ()
         return a.with_dtype(dtype).with_shape(broadcast_shapes(a.shape[:-2], b.shape[:-2]) + rows + columns)
 
-    def reference(a, b, *, accumulate=None, to=None):
-        return converted(np.matmul(summed_in(a, accumulate), summed_in(b, accumulate)), to)
+    def reference(a, b, *, accumulate=None, to=None, a_zero=0, b_zero=0):
+        a, b = (
+            summed_in(array, accumulate) - zero if zero else summed_in(array, accumulate)
+            for array, zero in ((a, a_zero), (b, b_zero))
+        )
+        return converted(np.matmul(a, b), to)
 
-    def expand(a: Value, b: Value, *, accumulate: DType | None, to: DType | None) -> TermLike:
+    def expand(a: Value, b: Value, *, accumulate: DType | None, to: DType | None, a_zero: int, b_zero: int) -> TermLike:
+        if accumulate is not None and (a_zero or b_zero):
+            less = [sub(_cast(v, v.type.dtype, accumulate), zero) for v, zero in ((a, a_zero), (b, b_zero))]
+            return matmul(*less, accumulate=accumulate, to=to)
         return None if accumulate is to is None else summed(matmul, (a, b), accumulate, to)
 
-    def flops(a: TensorType, b: TensorType, *, accumulate: DType | None = None, to: DType | None = None) -> int:
-        return 2 * a.shape[-1] * matmul.infer(a, b, accumulate=accumulate, to=to).size
+    def flops(a: TensorType, b: TensorType, **attrs) -> int:
+        return 2 * a.shape[-1] * matmul.infer(a, b, **attrs).size
 
 
 @structured("Det", examples=(("f32[5, 5]",), ("f32[2, 3, 7, 7]",), ("f32[3, 1, 1]",)))

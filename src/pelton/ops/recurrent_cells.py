@@ -110,6 +110,15 @@ def run_steps(
     return y, *(np.stack(f) for f in zip(*finals))
 
 
+def round_rows(h: np.ndarray) -> np.ndarray:
+    """Each row of states [batch, unit] as it is after DynamicQuantizeLinear and back: 255 steps from its least to its
+    largest, zero among them, half a step to the even one."""
+    low, high = h.min(1, keepdims=True, initial=0), h.max(1, keepdims=True, initial=0)
+    scale = np.where(high > low, high - low, 1) / 255
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    return np.clip(np.rint(h / scale), -zero, 255 - zero) * scale
+
+
 def lstm_cell(
     gates: np.ndarray,
     c: np.ndarray,

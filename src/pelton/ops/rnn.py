@@ -24,6 +24,7 @@ from .recurrent_cells import (
     gru_cell,
     layer_flops,
     lstm_cell,
+    round_rows,
     run_steps,
 )
 from .rnn_steps import gru_steps, lstm_steps, rnn_steps
@@ -80,11 +81,13 @@ def _example(x: tuple[int, int, int], gates: int, states: int = 1, **attrs: Any)
         _example((4, 3, 7), 4, 2, direction="bidirectional"),
         _example((4, 1, 7), 4, 2, direction="reverse", **_OTHER_ACTIVATIONS),
         _example((3, 2, 3), 4, 2, input_forget=True),
+        _example((4, 3, 7), 4, 2, round_state=True),
+        _example((4, 2, 7), 4, 2, direction="bidirectional", round_state=True),
     ),
 )
 class lstm:
     """i, o, f = f(X·Wᵀ + H·Rᵀ + b + P⊙C), C′ = f⊙C + i⊙g(X·Wcᵀ + H·Rcᵀ + bc), H′ = o⊙h(C′): gates i, o, f, c; peepholes
-    i, o, f (o reads C′)."""
+    i, o, f (o reads C′). round_state: the products read each row of H as DynamicQuantizeLinear rounds it."""
 
     def infer(
         x: TensorType,
@@ -102,6 +105,7 @@ class lstm:
         activation_beta: tuple[float, ...] = (),
         clip: float = 0.0,
         input_forget: bool = False,
+        round_state: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         y, state = check_layer(
             x,
@@ -138,12 +142,14 @@ class lstm:
         activation_beta=(),
         clip=0.0,
         input_forget=False,
+        round_state=False,
     ):
         names = activations or ("Sigmoid", "Tanh", "Tanh") * DIRECTIONS[direction]
         functions = activation_functions(names, activation_alpha, activation_beta)
 
         def step(x, states, prepared):
             (h, c), (w, r, b, peepholes, functions) = states, prepared
+            h = round_rows(h) if round_state else h
             return lstm_cell(x @ w.T + h @ r.T + b, c, peepholes, functions, clip, input_forget)
 
         def prepare(d):
@@ -164,6 +170,7 @@ class lstm:
         activations,
         clip,
         input_forget,
+        round_state,
         **_,
     ) -> TermLike:
         if not _is_default(activations, "sigmoid", "tanh", "tanh"):
@@ -177,6 +184,7 @@ class lstm:
             direction=direction,
             clip=clip,
             input_forget=input_forget,
+            round_state=round_state,
         )
 
     def flops(x: TensorType, w: TensorType, r: TensorType, b, initial_h, initial_c, p, **attrs) -> int:

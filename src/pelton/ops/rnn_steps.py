@@ -7,7 +7,16 @@ import numpy as np
 from pelton.ir.types import TensorType
 
 from .op import expect, structured
-from .recurrent_cells import activation_functions, check_steps, clip_gates, gru_cell, lstm_cell, run_steps, steps_flops
+from .recurrent_cells import (
+    activation_functions,
+    check_steps,
+    clip_gates,
+    gru_cell,
+    lstm_cell,
+    round_rows,
+    run_steps,
+    steps_flops,
+)
 
 
 @structured(
@@ -30,11 +39,19 @@ from .recurrent_cells import activation_functions, check_steps, clip_gates, gru_
             "f32[1, 54]",
             dict(direction="reverse", clip=0.5, input_forget=True),
         ),
+        (
+            "f32[4, 3, 40]",
+            "f32[2, 20, 5]",
+            "f32[2, 3, 5]",
+            "f32[2, 3, 5]",
+            "f32[2, 15]",
+            dict(direction="bidirectional", round_state=True),
+        ),
     ),
 )
 class lstm_steps:
     """lstm, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (i, o, f, c)]; sigmoid
-    and tanh."""
+    and tanh. round_state: the products read each row of the state as DynamicQuantizeLinear rounds it."""
 
     def infer(
         gates: TensorType,
@@ -46,17 +63,21 @@ class lstm_steps:
         direction: str = "forward",
         clip: float = 0.0,
         input_forget: bool = False,
+        round_state: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         y, state = check_steps(gates, r, (initial_h, initial_c), 4, direction, clip)
         want = gates.with_shape((state.shape[0], 3 * state.shape[2]))
         expect(p == want, f"needs p of type {want}")
         return y, state, state
 
-    def reference(gates, r, initial_h, initial_c, p, *, direction="forward", clip=0.0, input_forget=False):
+    def reference(
+        gates, r, initial_h, initial_c, p, *, direction="forward", clip=0.0, input_forget=False, round_state=False
+    ):
         functions, width = activation_functions(("Sigmoid", "Tanh", "Tanh"), (), ()), r.shape[1]
 
         def step(given, states, prepared):
             (h, c), (d, peepholes) = states, prepared
+            h = round_rows(h) if round_state else h
             return lstm_cell(
                 given[:, d * width : (d + 1) * width] + h @ r[d].T, c, peepholes, functions, clip, input_forget
             )

@@ -89,8 +89,10 @@ class Placer:
 
     def place_region(self, region: Region, chosen: LayoutConstraints) -> None:
         layouts = self.layouts(*region.body.inputs, *region.body.constants)
+        orders: dict[Value, Order] = {}  # of outputs, those of their axes of one among them
         for v in region.body.outputs:
-            layouts = layouts.moved({v: dense(v.type.shape, chosen.output_order(region, v, layouts))})
+            orders[v] = chosen.output_order(region, v, layouts)
+            layouts = layouts.moved({v: dense(v.type.shape, orders[v])})
         swap: dict[Value, Value] = {}
         for v in (*region.body.inputs, *region.body.constants):
             if chosen.fits(region, v, layouts):
@@ -102,7 +104,7 @@ class Placer:
             )
             layouts = layouts.moved({v: self.places[swap[v]].strides})
         for v in region.body.outputs:
-            at = self.concat_slot(v, order_of(v.type.shape, layouts[v]))
+            at = self.concat_slot(v, orders[v])
             moved = layouts if at is None else layouts.moved({v: at.strides})
             # operands follow the order that the output had before
             if at is not None and all(chosen.fits(region, one, moved) for one in moved):

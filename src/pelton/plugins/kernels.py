@@ -80,9 +80,16 @@ class CKernel(PluginKernel):
 class TritonKernel(PluginKernel):
     """A kernel for NVIDIA GPUs in Triton: `def KERNEL(a)`, of which program i computes tile i (`tl.program_id(0)`).
 
-    `a` is the tuple of pointers, inputs first. The block `region` defines the same names as for C, as constants, and
-    for an operand x its place in `a`, X. A tactic may have WARPS and STAGES, which are those of the launch.
+    The source begins with a docstring and `import triton`, `import triton.language as tl`. `a` is the tuple of
+    pointers, inputs first. The block `region` defines the same names as for C, as constants, and for an operand x its
+    place in `a`, X. A tactic may have WARPS and STAGES, which are those of the launch.
     """
+
+    def text(self) -> str:
+        text = super().text()
+        if not text.startswith('"""') or '"""\n' not in text[3:]:
+            raise InputError("the source of a kernel in Triton begins with a docstring, whose end is the end of a line")
+        return text
 
 
 def attribute_macros(attrs: Mapping[str, Any]) -> dict[str, float | int | bool]:

@@ -137,6 +137,26 @@ def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> A
     return kind(found)
 
 
+def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str, Any]:
+    """Attributes that a text file gives to a plugin, in the types of their defaults: 0 and 1 for a bool, numbers with
+    commas between for a tuple. InputError for unknown and missing ones, and where a text does not fit."""
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        default = op.attrs.get(name)
+        try:
+            if isinstance(default, str):
+                found[name] = text
+            elif isinstance(default, tuple):
+                found[name] = tuple(float(t) if set(t) & set(".eE") else int(t) for t in text.rstrip(",").split(","))
+            else:
+                found[name] = float(text) if isinstance(default, float) or set(text) & set(".eE") else int(text)
+        except ValueError:
+            raise InputError(
+                f"plugin {op.name}: attribute {name} should be like {default!r}, got {text!r} ({where})"
+            ) from None
+    return attributes_of(op, found, where)
+
+
 def attributes_of(op: Op, given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Attributes that a model gives to a plugin; InputError for unknown and missing ones."""
     unknown = [k for k in given if k not in op.attrs]
@@ -149,4 +169,7 @@ def attributes_of(op: Op, given: Mapping[str, Any], where: str) -> dict[str, Any
             )
             + f" ({where})"
         )
-    return {k: _checked(op.name, k, v, op.attrs) for k, v in given.items()}
+    try:
+        return {k: _checked(op.name, k, v, op.attrs) for k, v in given.items()}
+    except ValueError as e:
+        raise InputError(f"plugin {op.name}: {e} ({where})") from None

@@ -104,7 +104,8 @@ class PluginStep:
             held = node.op.instance(**node.attrs)
             held.initialize()
         weakref.finalize(self, held.terminate)
-        op = replace(node.op, reference=lambda *arrays, **_: held.reference(*arrays))
+        compute = getattr(held, "reference", None) or held.scalar
+        op = replace(node.op, reference=lambda *arrays, **_: compute(*arrays))
         return Node(op, node.inputs, node.attrs, node.outputs, node.name)
 
 

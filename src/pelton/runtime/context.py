@@ -93,6 +93,20 @@ class Context:
         self._known.clear()
         self._latest = None
 
+    def _of(self, shapes: tuple[tuple[int, ...], ...]) -> Ready:
+        """The plan for inputs of these shapes, in their order. InputError if the engine does not take them."""
+        if self._only is not None:
+            return self._only
+        if shapes in self._known:
+            self._known.move_to_end(shapes)
+            return self._known[shapes]
+        return self._for(
+            {
+                p.name: np.broadcast_to(np.zeros((), p.numpy_dtype), shape)
+                for p, shape in zip(self.engine.inputs, shapes)
+            }
+        )
+
     def _for(self, inputs: Mapping[str, Any]) -> Ready:
         """The plan for the shapes of these inputs, prepared now if it was not yet."""
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
@@ -145,6 +159,31 @@ class Context:
                         return results
                 inputs = self._import_inputs(inputs)
                 return self._for(inputs).run(inputs, out)
+            finally:
+                self._busy = False
+
+    def output_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
+        """The shapes of all outputs for inputs of these shapes, both in order. InputError for those that do not fit."""
+        with self._alone():
+            resolved = self._of(shapes).resolved
+            for port, shape in zip(resolved.inputs, shapes):
+                check_shape(port, shape, f"input {port.name!r} needs {port}")
+            return [port.shape for port in resolved.outputs]
+
+    def run_at(self, shapes: tuple[tuple[int, ...], ...], addresses: Sequence[int]) -> bool:
+        """Runs on memory at these addresses: dense arrays of the types of the ports, inputs and then outputs, that
+        overlap no output. For callers that have made sure of this, and to whom microseconds matter.
+
+        shapes: those of the inputs, which an engine of static shapes does not read.
+        Returns False, without a run, for engines with host steps and on GPUs. Raises as `run` does.
+        """
+        with self._lock:
+            if self._busy:
+                raise InputError(ENTERED)
+            self._busy = True
+            try:
+                run = getattr(self._of(shapes), "run_at", None)
+                return run is not None and run(addresses)
             finally:
                 self._busy = False
 

@@ -88,6 +88,22 @@ class Engine:
         """What the build recorded: versions, options, host steps, tactics."""
         return self.plain.meta
 
+    def initial_states(self) -> dict[str, np.ndarray]:
+        """What the inputs that keep state from run to run begin with, by name; empty for models without state.
+
+        The values for the next run are outputs: `state_outputs` says which.
+        """
+        states = (self.meta.get("model") or {}).get("states") or {}
+        shapes = self.shapes() if states else {}
+        types = {p.name: p.numpy_dtype for p in self.inputs}
+        return {name: np.full(shapes[name], first, types[name]) for name, (_, first) in states.items()}
+
+    @property
+    def state_outputs(self) -> dict[str, str]:
+        """Input that keeps state → the output that has its values for the next run."""
+        states = (self.meta.get("model") or {}).get("states") or {}
+        return {name: output for name, (output, _) in states.items()}
+
     @property
     def device(self) -> Any:
         """The device that the engine was started on, as its backend describes one; None for the CPU."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -135,6 +135,15 @@ class CpuReady:
             return results
         finally:
             self.bound.clear()
+
+    def run_at(self, addresses: Sequence[int]) -> bool:
+        """Runs on dense arrays at these addresses, inputs and then outputs; False, without a run, with host steps."""
+        if self.natives is None:
+            return False
+        self.ports[:] = addresses  # type: ignore[call-overload]  # any sequence of integers
+        for function, program in self.natives:
+            function(program, self.ports)
+        return True
 
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,7 @@ from pelton.plan.workspace import KernelWorkspace
 
 F8 = DType.F8E4M3FN  # in registers as in memory: kernels convert it, and tensor cores multiply it
 FILES = Path(__file__).parent / "src"
+_sources: dict[str, str] = {}
 ALIGNED = 16
 # dtype → its names in registers and in memory
 TYPES = {
@@ -349,10 +349,16 @@ def _constants(sizes: Mapping[str, Size]) -> str:
     return "".join(f"{k} = tl.constexpr({v!r})\n" for k, v in sizes.items())
 
 
-@cache
+def add_source(file: str, text: str) -> None:
+    """Makes a text known as a kernel file, for kernels of plugins."""
+    _sources[file] = text
+
+
 def source(file: str) -> str:
     """The text of a kernel file."""
-    return (FILES / file).read_text("utf-8")
+    if file not in _sources:
+        _sources[file] = (FILES / file).read_text("utf-8")
+    return _sources[file]
 
 
 def _with_scalars(text: str) -> str:

@@ -90,6 +90,8 @@ READERS: Mapping[str, Reader] = {
     "shapes": (_pairs(","), "inputs with their sizes, such as x=1x3x224x224,y=1..8..32x5"),
     "optimum": (_optimum, "inputs with sizes to tune for, such as x=8x128"),
     "values": (_pairs(";"), "inputs with what they always are, such as axes=1,2;k=5"),
+    "weights": (str, "text"),
+    "detections": (str, "text"),
     "outputs": (_words, "names with commas between them"),
     "labels": (_words, "words with commas between them"),
     "progress": (_flag, "0 or 1"),

@@ -73,7 +73,7 @@ def runs_here(options: Options) -> bool:
 
 def precision(options: Options) -> frozenset[str]:
     """f32 is what CPUs compute fastest; strict builds round as the model does."""
-    return frozenset({"integers", "quantized", "widen"} | (set() if options.strict else {"halves"}))
+    return frozenset({"integers", "computed", "quantized", "widen"} | (set() if options.strict else {"halves"}))
 
 
 @contextmanager

@@ -19,8 +19,15 @@ PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
 
 
 def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Products of quantized operands in integers, and bytes from one to the next."""
+    """Products of quantized operands in integers, also of the inputs of layers whose states are rounded to bytes, and
+    bytes from one to the next."""
+    graph = decompose(graph, lambda _, node: not (node.op.recurrent and node.attrs.get("round_state")), report)
     return rewrite(graph, rules("integers", "quantized_moves"), report)
+
+
+def computed_in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """The same for products of which neither operand is constant."""
+    return rewrite(graph, rules("computed_integers"), report)
 
 
 def in_bytes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
@@ -70,6 +77,7 @@ def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 # Before all other rules, which then see f32 and sums of integers.
 FIRST: tuple[tuple[str, PrecisionPass], ...] = (
     ("integers", in_integers),
+    ("computed", computed_in_integers),
     ("bytes", in_bytes),
     ("float8", in_float8),
     ("quantized", quantized_in_f32),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.ir.dims import bounds
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I8, I32, U8
 from pelton.ops.op import TermLike
@@ -29,6 +30,8 @@ MIN_CHANNELS = 4
 FEW, MANY = 4, 256
 # Terms of a sum: 2¹⁵ · 255 · 128, twice for a zero point, fit i32.
 MAX_TERMS = 1 << 15
+# The same of products of two differences of bytes.
+MAX_TERMS_OF_DIFFERENCES = (2**31 - 1) // 255**2
 
 IMAGE = dict(
     x="u8[2, 5, 6, 7]", sx="=f32[]", w="=i8[3, 5, 3, 2]", sw="=f32[3]", b="=f32[3]", wa=0, wb=0, axis=0, block=0
@@ -42,6 +45,10 @@ SUMMED = dict(
 )
 SOME_WIDE = [np.random.default_rng(0).integers(-130, 129, shape).astype(np.int32) for shape in ((12, 6), (3, 5, 3, 2))]
 MANY_WIDE = [w * 5 // 6 + 100 for w in SOME_WIDE]
+COMPUTED = dict(
+    **dict(x="u8[2, 5, 12]", sx="=f32[]", zx=np.uint8(255), xa=0, xb=0),
+    **dict(y="i8[2, 12, 7]", sy="=f32[1]", zy=np.int8(-128), ya=0, yb=0),
+)
 MATRIX = dict(x="u8[2, 5, 12]", sx="=f32[]", w="=i8[12, 6]", sw="=f32[6]", wa=1, wb=0, axis=0, block=0)
 
 
@@ -231,6 +238,36 @@ def integer_matmul(x, sx, w, sw, zx=None, zw=None, *, axis, block, wa, wb):
     require(sw.type.size in (1, w.type.shape[1]) and (wa == 1 or sw.type.size == 1), "scales along another axis")
     sums = _rows(x, _one_zero(zx, x), *_weights(w, zw, 1))
     return _dequantized(sums, sx, sw, (w.type.shape[1],))
+
+
+@rule(
+    *[
+        lambda x, sx, zx, y, sy, zy, *, xa, xb, ya, yb, zeros=zeros: matmul(
+            dequantize(x, sx, *[zx][: zeros[0]], axis=xa, block=xb),
+            dequantize(y, sy, *[zy][: zeros[1]], axis=ya, block=yb),
+        )
+        for zeros in np.ndindex(2, 2)
+    ],
+    stage="computed_integers",
+    shared=True,
+    examples=[COMPUTED, dict(COMPUTED, x="i8[5, 12]", zx=np.int8(-128), y="u8[3, 1, 12, 1]", zy=np.uint8(7))],
+    rejections=[
+        (dict(COMPUTED, sx="=f32[5]", zx=np.zeros(5, np.uint8), xa=1), "has a scale for each channel"),
+        (dict(COMPUTED, x="u8[12]"), "an operand is a vector"),
+        (dict(COMPUTED, x="u8[1, 33026]", y="i8[33026, 1]"), "sums may not fit i32"),
+    ],
+)
+def integer_matmul_of_computed(x, sx, y, sy, zx=None, zy=None):
+    """Σ sx (x − zx) · sy (y − zy) = sx sy Σ (x − zx) (y − zy)"""
+    when(x.type.dtype in BYTES and y.type.dtype in BYTES and not is_constant(y))
+    require(sx.type.dtype is sy.type.dtype and sx.type.dtype in (F32, F64), "scales of few bits")
+    for v, scale in ((x, sx), (y, sy)):
+        require(scale.type.size == 1, f"%{v.name} has a scale for each channel")
+    require(min(x.type.rank, y.type.rank) >= 2, "an operand is a vector")
+    require(bounds(x.type.shape[-1])[1] <= MAX_TERMS_OF_DIFFERENCES, "sums may not fit i32")
+    zeros = [_one_zero(zero, v) for v, zero in ((x, zx), (y, zy))]
+    require(all(isinstance(zero, int) for zero in zeros), "computed zero points")
+    return _dequantized(matmul(x, y, accumulate=I32, a_zero=zeros[0], b_zero=zeros[1]), sx, sy, ())
 
 
 @rule(

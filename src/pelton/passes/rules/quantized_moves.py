@@ -107,6 +107,17 @@ def quantize_before_concat(x, s, z=None, *, axis, block, to):
 
 
 @rule(
+    lambda x, *, between, shape: reshape(reshape(x, shape=between), shape=shape),
+    shared=True,
+    examples=[dict(x=dequantize("=i8[6, 2]", "=f32[6]", axis=0), between=(2, 3, 2), shape=(6, 2))],
+)
+def reshape_back(x, shape):
+    """Weights that were cut into gates and directions are one matrix in the product."""
+    when(x.type.shape == shape)
+    return x
+
+
+@rule(
     lambda x, s, *, da, perm: transpose(dequantize(x, s, axis=da, block=0), perm=perm),
     lambda x, s, z, *, da, perm: transpose(dequantize(x, s, z, axis=da, block=0), perm=perm),
     shared=True,

@@ -12,8 +12,10 @@ typedef u16 vu16x2 __attribute__((ext_vector_type(2 * VL)));
 typedef i8 vi8x2 __attribute__((ext_vector_type(2 * VL)));
 typedef i16 vi16x2_in_memory __attribute__((ext_vector_type(2 * VL), aligned(1), may_alias));
 typedef i8 vi8x2_in_memory __attribute__((ext_vector_type(2 * VL), aligned(1), may_alias));
+typedef u8 vu8x2_in_memory __attribute__((ext_vector_type(2 * VL), aligned(1), may_alias));
 
 AI vi16x2 ld_i8x2(const i8 *p) { return __builtin_convertvector(*(const vi8x2_in_memory *)p, vi16x2); }
+AI vi16x2 ld_u8x2(const u8 *p) { return __builtin_convertvector(*(const vu8x2_in_memory *)p, vi16x2); }
 
 // Of i16: the products of neighbours, added.
 AI vi32 madd(vi16x2 a, vi16x2 b) {
@@ -24,6 +26,17 @@ AI vi32 madd(vi16x2 a, vi16x2 b) {
 #else
     const vi32 x = (vi32)a, y = (vi32)b;
     return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
+#endif
+}
+
+// A step of a sum of products of i16, two to a lane.
+AI vi32 dot_i16(vi32 acc, vi32 x, vi32 w) {
+#if defined __AVX512VNNI__ && VL == 16
+    return __builtin_ia32_vpdpwssd512(acc, x, w);
+#elif defined __AVXVNNI__ && VL == 8
+    return __builtin_ia32_vpdpwssd256(acc, x, w);
+#else
+    return acc + madd((vi16x2)x, (vi16x2)w);
 #endif
 }
 

@@ -7,8 +7,8 @@
 
 // <region>
 enum : idx { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1444, R_R = 19, PEEPHOLES = 1,
-             INPUT_FORGET = 0, GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19, P_D = 57,
-             Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
+             INPUT_FORGET = 0, ROUND = 0, GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19,
+             P_D = 57, Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
 #define CLIP 0.f
 #define BYTES 0
 #define MOST 32767
@@ -27,6 +27,9 @@ enum : idx { MR = 1, UV = 2, BB = 4, SPLIT = 1 };
 enum : idx { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV };
 // Weights of a block: of a byte, pairs of old units for every column, and scales before them.
 enum : idx { BLOCK = BYTES ? (H + 1) / 2 * 2 * NV * VL + 4 * NV * VL : H * NV * VL };
+// ROUND: products read each row of the states as DynamicQuantizeLinear rounds it: one i16 for each, or a copy in f32,
+// of which each part has its own.
+enum : idx { COPY = ROUND && !BYTES ? BB * HP : 0, FEW = ROUND ? 1 : 2 };
 #define BBS ((BATCH + BB - 1) / BB)
 #define PHASES (1 + TIME)
 
@@ -44,13 +47,40 @@ AI void split(i16 *to, float *own, const float *h) {
     }
 }
 
+// 255 steps from the least to the largest of a row of states, zero among them: their size, and how many are below zero.
+typedef struct { float step, below; } range;
+AI range range_of(const float *h) {
+    vf32 low = bc_f32(0), high = bc_f32(0);
+    for (idx u = 0; u < H; u += VL) low = f32_minimum(low, ld_f32(h + u)), high = f32_maximum(high, ld_f32(h + u));
+    const float least = hmin_f32(low), width = hmax_f32(high) - least;
+    const float step = (width < 1e-30f ? 1 : width) / 255; // a step below would be subnormal, which counts as zero
+    return (range){ .step = step, .below = f32_rint(bc_f32(-least / step))[0] };
+}
+
+AI vf32 in_steps(range of, vf32 x) {
+    x = f32_rint(x / bc_f32(of.step));
+    return f32_minimum(f32_maximum(x, bc_f32(-of.below)), bc_f32(255 - of.below));
+}
+
+// A row of states, rounded: in steps, of which `own` is one, or as they are.
+AI void round_in_steps(i16 *to, float *own, const float *h) {
+    const range of = range_of(h);
+    *own = of.step;
+    for (idx u = 0; u < H; u += VL) *(vi16_in_memory *)(to + u) = cast_f32_i16(in_steps(of, ld_f32(h + u)));
+}
+
+AI void round_copy(float *to, const float *h) {
+    const range of = range_of(h);
+    for (idx u = 0; u < H; u += VL) st_f32(to + u, in_steps(of, ld_f32(h + u)) * bc_f32(of.step));
+}
+
 AI vi32 pair_at(const i16 *p) {
     i32 pair;
     __builtin_memcpy(&pair, p, sizeof pair);
     return bc_i32(pair);
 }
 
-// As product_of for weights of a byte and states that are split.
+// As product_of for weights of a byte and states that are split or rounded.
 AI void product_of_bytes(int rows, const i16 *a, const float *own, const weight *block, vf32 *acc) {
     const i8 *w = (const i8 *)block + 4 * NV * VL;
     vi32 whole[MR][NV], rest[MR][NV];
@@ -58,10 +88,10 @@ AI void product_of_bytes(int rows, const i16 *a, const float *own, const weight 
         unroll (int j = 0; j < NV; j++) whole[i][j] = rest[i][j] = bc_i32(0);
     fourfold for (idx k = 0; k < H; k += 2, w += 2 * NV * VL)
         unroll (int i = 0; i < rows; i++) {
-            const vi32 x = pair_at(a + i * HP + k), r = pair_at(a + (BB + i) * HP + k);
+            const vi32 x = pair_at(a + i * HP + k), r = ROUND ? x : pair_at(a + (BB + i) * HP + k);
             unroll (int j = 0; j < NV; j++) {
                 whole[i][j] = dot_pair(whole[i][j], x, w + 2 * j * VL);
-                rest[i][j] = dot_pair(rest[i][j], r, w + 2 * j * VL);
+                if (!ROUND) rest[i][j] = dot_pair(rest[i][j], r, w + 2 * j * VL);
             }
         }
     unroll (int i = 0; i < rows; i++)
@@ -116,7 +146,7 @@ AI void steps(const args *a, int width, idx rows, operands o, const weight *w, c
 AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx phase, idx part) {
     const idx rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT),
               last = share(BLOCKS, part + 1, SPLIT);
-    float *c = states + 2 * BB * HP, *own = c + BB * HP;
+    float *c = states + 2 * BB * HP, *copy = c + BB * HP + part * COPY, *own = c + BB * HP + SPLIT * COPY;
     const weight *w = PACKED ? all->r + d * BLOCKS * BLOCK : (const weight *)own;
     if (phase == 0) {
         if (!PACKED) pack_weights(own, (const float *)all->r + d * R_D, R_R, 4, H, UNITS, first, last);
@@ -135,15 +165,19 @@ AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx
     float *h = states + (s & 1) * BB * HP, *next = states + (~s & 1) * BB * HP;
     const operands o = { .gates = all->gates + at * GATES_T + b * GATES_B + d * 4 * H, .p = all->p + d * P_D,
                          .y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0 };
-    i16 few[BYTES ? 2 * BB * HP : 1];
+    i16 few[BYTES ? FEW * BB * HP : 1];
     float steps_of[BYTES ? BB : 1];
-    if (BYTES)
-        for (idx m = 0; m < rows; m++) split(few + m * HP, steps_of + m, h + m * HP);
+    for (idx m = 0; m < rows; m++) {
+        if (BYTES && ROUND) round_in_steps(few + m * HP, steps_of + m, h + m * HP);
+        else if (BYTES) split(few + m * HP, steps_of + m, h + m * HP);
+        else if (ROUND) round_copy(copy + m * HP, h + m * HP);
+    }
+    const float *read = COPY ? copy : h;
     for (idx k = first; k < last; k++) {
         const idx block = s & 1 ? first + last - 1 - k : k; // back and forth: what was read last is still in L2
         if (H % UNITS && block == BLOCKS - 1)
-            steps(a, H % UNITS, rows, o, w + block * BLOCK, h, few, steps_of, next, c, block * UNITS);
-        else steps(a, UNITS, rows, o, w + block * BLOCK, h, few, steps_of, next, c, block * UNITS);
+            steps(a, H % UNITS, rows, o, w + block * BLOCK, read, few, steps_of, next, c, block * UNITS);
+        else steps(a, UNITS, rows, o, w + block * BLOCK, read, few, steps_of, next, c, block * UNITS);
     }
     if (phase < PHASES - 1) return;
     if (all->last_h)
@@ -153,5 +187,5 @@ AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
-    RUN_TILES(3 * BB * HP + (PACKED ? 0 : BLOCKS * H * NV * VL))
+    RUN_TILES(3 * BB * HP + SPLIT * COPY + (PACKED ? 0 : BLOCKS * H * NV * VL))
 }

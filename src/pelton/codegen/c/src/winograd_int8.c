@@ -107,16 +107,6 @@ AI void gather(const args *a, const tail *t, const i32 *m, idx b, idx ty, idx tx
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-AI vi32 dot_wide_pair(vi32 acc, vi32 x, vi32 w) {
-#if defined __AVX512VNNI__ && VL == 16
-    return __builtin_ia32_vpdpwssd512(acc, x, w);
-#elif defined __AVXVNNI__ && VL == 8
-    return __builtin_ia32_vpdpwssd256(acc, x, w);
-#else
-    return acc + madd((vi16x2)x, (vi16x2)w);
-#endif
-}
-
 // Prefetches: see winograd.c. With 128 and 256 channels (AVX-512 VNNI, 1 thread) 637 and 509 GOP/s of the direct
 // algorithm; unrolled twice 612 and 517, four times 586 and 372, in tiles of 4 × 3 vectors 466 and 367, without
 // prefetches 589 and 477.
@@ -132,7 +122,7 @@ AI void tile(int rows, const i16 *v, const i16 *u, i32 *m, const char *next) {
             unroll (int j = 0; j < NV; j++) w[j] = *(const vi32_in_memory *)(u + 2 * (k * NR + j * VL));
             unroll (int i = 0; i < rows; i++) {
                 const vi32 x = bc_i32(*(const i32_in_memory *)(v + i * VS + 2 * k));
-                unroll (int j = 0; j < NV; j++) acc[i][j] = dot_wide_pair(acc[i][j], x, w[j]);
+                unroll (int j = 0; j < NV; j++) acc[i][j] = dot_i16(acc[i][j], x, w[j]);
             }
         }
         unroll (int i = 0; i < rows; i++) unroll (int j = 0; j < NV; j++) st_i32(m + i * WIDTH + j * VL, acc[i][j]);

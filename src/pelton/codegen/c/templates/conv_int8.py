@@ -121,6 +121,13 @@ class GemmInt8(Gemm):
 
 
 def accumulates_rejection(product: Node) -> str | None:
+    """The reason why a product does not sum in i32 what its operands hold, and give these sums, or None."""
+    if product.attrs.get("a_zero") or product.attrs.get("b_zero"):
+        return "subtracts zero points"
+    return sums_rejection(product)
+
+
+def sums_rejection(product: Node) -> str | None:
     """The reason why a product does not sum in i32 and give these sums, or None."""
     attrs = product.attrs
     return None if attrs.get("accumulate") is I32 and attrs.get("to") in (None, I32) else "does not sum in i32"

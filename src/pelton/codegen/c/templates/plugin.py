@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pelton.codegen.c.emit import constants, kernel, memory_type
-from pelton.codegen.template import TEMPLATES, Kernel, Tactic, Target, Template, add_source
+from pelton.codegen.template import Kernel, Tactic, Target, Template, add_source
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
 from pelton.ir.op import Op
@@ -28,11 +28,10 @@ class PluginTemplate(Template):
         self.name = f"{op.name}_{number}" if number else op.name
         self.anchors, self.dynamic = (op.name,), kernel.dynamic
         self.kernel, self.file = kernel, f"plugin:{self.name}{self.suffix}"
-        add_source(self.file, kernel.text())
 
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
-        inputs, outputs = _types(node)
+        inputs, outputs = types_of(node)
         if self.kernel.takes is not None:
             return self.kernel.takes(inputs, outputs)
         return None if all(t.dtype is F32 for t in (*inputs, *outputs)) else "not f32"
@@ -42,7 +41,7 @@ class PluginTemplate(Template):
         return self.kernel.strided or same_memory(shape, layouts[value], dense(shape))
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        for choice in self.kernel.choices(*_types(region.anchor)):
+        for choice in self.kernel.choices(*types_of(region.anchor)):
             yield Tactic(self.name, target.isa, tuple(choice.items()))
 
 
@@ -51,6 +50,10 @@ class CPluginTemplate(PluginTemplate):
 
     suffix = ".c"
     kernel: CKernel
+
+    def __init__(self, op: Op, kernel: PluginKernel, number: int):
+        super().__init__(op, kernel, number)
+        add_source(self.file, kernel.text())
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
@@ -67,18 +70,20 @@ class CPluginTemplate(PluginTemplate):
             f"typedef struct {{ {' '.join(pointers)} }} operands;\n"
             f"AI operands open(const args *a) {{ return (operands){{ {opened} }}; }}\n"
         )
-        tiles = self.kernel.tiles(*_types(node), **dict(tactic.params))
-        scratch = self.kernel.scratch(*_types(node), **dict(tactic.params)) if self.kernel.scratch else 0
+        tiles = self.kernel.tiles(*types_of(node), **dict(tactic.params))
+        scratch = self.kernel.scratch(*types_of(node), **dict(tactic.params)) if self.kernel.scratch else 0
         return kernel(self.file, region, tactic, block, operands, tiles, scratch=scratch)
 
 
-def declare_c_kernels(op: Op, kernels: Sequence[PluginKernel]) -> None:
-    """Declares templates for a plugin's kernels in C, in place of those that its class had before."""
-    for name in [n for n, t in TEMPLATES.items() if isinstance(t, PluginTemplate) and t.anchors == (op.name,)]:
-        del TEMPLATES[name]
-    for number, k in enumerate(k for k in kernels if isinstance(k, CKernel)):
-        found = CPluginTemplate(op, k, number)
-        TEMPLATES[found.name] = found
+def declare_templates(
+    registry: dict[str, Template], made: type[PluginTemplate], op: Op, kernels: Sequence[PluginKernel]
+) -> None:
+    """Declares templates for a plugin's kernels, in place of those that its class had before."""
+    for name in [n for n, t in registry.items() if isinstance(t, PluginTemplate) and t.anchors == (op.name,)]:
+        del registry[name]
+    for number, k in enumerate(kernels):
+        found = made(op, k, number)
+        registry[found.name] = found
 
 
 def operand_names(node: Node) -> list[str]:
@@ -102,5 +107,5 @@ def operand_sizes(names: list[str], operands: tuple[Value, ...], layouts: Layout
     return found
 
 
-def _types(node: Node) -> tuple[tuple, tuple]:
+def types_of(node: Node) -> tuple[tuple, tuple]:
     return tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)

@@ -140,7 +140,7 @@ class Recurrent(Template):
         if "activation" in node.attrs:
             text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
         text += f"#define BYTES {int(weights.dtype is U8)}\n" + weight_text(tactic, weights.dtype)
-        text += f"#define MOST {min(2**15 - 1, (2**31 - 1) // (127 * hidden))}  // of a state in i16\n"
+        text += f"#define MOST {min(2**15 - 1, (2**31 - 1) // (128 * hidden))}  // of a state in i16\n"
         text += (
             f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float"
             f" *{', *'.join([*written, 'own'])}; }} operands;\n"
@@ -247,6 +247,8 @@ class Lstm(Recurrent):
         peepholes = not is_constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         read = layouts if peepholes else Layouts({v: s for v, s in layouts.items() if v is not p})
+        # a rounded copy of the states in f32 for each part
+        copies = tactic["SPLIT"] if node.attrs["round_state"] and weights.dtype is not U8 else 0
         return self.recurrent(
             "lstm.c",
             region,
@@ -254,9 +256,10 @@ class Lstm(Recurrent):
             tactic,
             weights,
             roles,
-            3 * tactic["BB"] * blocks * width,
+            (3 + copies) * tactic["BB"] * blocks * width,
             PEEPHOLES=peepholes,
             INPUT_FORGET=node.attrs["input_forget"],
+            ROUND=node.attrs["round_state"],
         )
 
 

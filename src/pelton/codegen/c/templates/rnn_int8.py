@@ -15,7 +15,7 @@ from pelton.codegen.template import Packed, Tactic, Target, template
 
 from .rnn import Lstm, Tiles, tiles_for
 
-LEVELS = 127  # steps of the largest weight
+LEVELS = 128  # steps of the largest weight: 127, or 128 below zero
 MAX_STATES = 1 << 14  # elements that are in i16 at a time, on the stack
 Bytes = tuple[np.ndarray, np.ndarray]
 _FOUND: dict[tuple, Bytes | None] = {}  # per layer, since templates are asked repeatedly
@@ -24,7 +24,7 @@ _FOUND: dict[tuple, Bytes | None] = {}  # per layer, since templates are asked r
 @template
 class LstmBytes(Lstm):
     """As exact as in f32: a state is two i16, which hold 30 bits behind the point of the largest one of its row, and
-    sums are whole numbers."""
+    sums are whole numbers. A state that is rounded is one i16."""
 
     name = "lstm_bytes"
 
@@ -40,6 +40,8 @@ class LstmBytes(Lstm):
         return "the recurrent weights are not those of a byte by a scale" if found is None else None
 
     def registers(self, region: Region, rows: int) -> Tiles:
+        if region.anchor.attrs["round_state"]:
+            return super().registers(region, rows)
         return tiles_for(rows, ((1, 1), (1, 2)), ((2, 1), (1, 2)), ((2, 1), (1, 1)))
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
@@ -98,17 +100,20 @@ def _by_groups(rows: np.ndarray) -> Bytes | None:
     """The same for rows with a scale each."""
     steps = np.zeros(len(rows))
     for i, row in enumerate(rows):
-        sizes = np.unique(np.abs(row))
-        step = _step(sizes) if sizes.size <= LEVELS + 1 else None
+        step = _step(row)
         if step is None:
             return None
         steps[i] = step
     return np.rint(rows / np.where(steps == 0, 1, steps)[:, None]).astype(np.int8), steps
 
 
-def _step(sizes: np.ndarray) -> float | None:
-    """A number that all of these, in order, are multiples of but for their rounding, up to 127 times; or None."""
-    for count in dict.fromkeys((LEVELS, *range(1, LEVELS))):
+def _step(row: np.ndarray) -> float | None:
+    """A number that all of these are multiples of but for their rounding, from -128 to 127 times; or None."""
+    sizes = np.unique(np.abs(row))
+    if sizes.size > LEVELS + 1:
+        return None
+    most = LEVELS if row.max() < sizes[-1] else LEVELS - 1
+    for count in dict.fromkeys((most, LEVELS - 1, *range(1, LEVELS))):
         step = sizes[-1] / count
         if np.all(np.abs(np.rint(sizes / (step or 1)) * step - sizes) <= 2.0**-22 * sizes):
             return step

@@ -33,7 +33,7 @@ from scalars import *
 # <region>
 WHAT, KIND, CLIP = tl.constexpr("lstm"), tl.constexpr(tl.float32), tl.constexpr(0.0)
 GATES, EACH, USED, PASSES = (tl.constexpr(x) for x in (4, 4, 4, 1))
-LINEAR, INPUT_FORGET, RELU, REVERSE = (tl.constexpr(x) for x in (False, False, False, False))
+LINEAR, INPUT_FORGET, ROUND, RELU, REVERSE = (tl.constexpr(x) for x in (False, False, False, False, False))
 R, GIVEN, OLD_H, OLD_C, PEEP, BIAS, Y, LAST_H, LAST_C, OWN, SENT, COUNT = (
     tl.constexpr(x) for x in (0, 1, 2, 3, 4, -1, 5, 6, 7, -1, -1, -1)
 )
@@ -59,14 +59,44 @@ def rows_of(first, each: tl.constexpr, used: tl.constexpr):
 
 
 @triton.jit
+def steps_of(low, high):
+    """How DynamicQuantizeLinear rounds rows of states, of which blocks [BM, BK] hold the least and the largest: the
+    size of a step, and how many are below zero, [BM, 1]."""
+    low, high = tl.minimum(tl.min(low, 1), 0)[:, None], tl.maximum(tl.max(high, 1), 0)[:, None]
+    step = tl.where(high - low < 1e-30, tl.full([], 1, KIND), high - low) / 255
+    return step, libdevice.rint(-low / step)
+
+
+@triton.jit
+def in_steps(states, step, below):
+    return minimum(maximum(libdevice.rint(states / step), -below), 255 - below)
+
+
+@triton.jit
 def sums(state, weights, first, each: tl.constexpr, used: tl.constexpr):
     """What the states at pointers to rows [BM, 1] add to gates, [BM, gates of units]."""
+    if ROUND:
+        low, high, k = tl.zeros((BM, BK), KIND), tl.zeros((BM, BK), KIND), tl.arange(0, BK)
+        for start in range(0, H, BK):
+            here = tl.load(state + (start + k)[None, :], mask=(start + k < H)[None, :], other=0).to(KIND)
+            low, high = tl.minimum(low, here), tl.maximum(high, here)
+        step, below = steps_of(low, high)
+        return step * sums_of(state, step, below, weights, first, each, used)
+    else:
+        return sums_of(state, 1, 0, weights, first, each, used)
+
+
+@triton.jit
+def sums_of(state, step, below, weights, first, each: tl.constexpr, used: tl.constexpr):
+    """The same; where states are rounded, in their steps."""
     at, known = rows_of(first, each, used)
     w, k = weights + at * R_R, tl.arange(0, BK)
     if DOT:
         acc = tl.zeros((BM, w.shape[0]), KIND)
         for start in range(0, H, BK):
             left = tl.load(state + (start + k)[None, :], mask=(start + k < H)[None, :], other=0)
+            if ROUND:
+                left = in_steps(left.to(KIND), step, below).to(left.dtype)
             right = tl.load(
                 w[None, :] + (start + k)[:, None] * R_K, mask=known[None, :] & (start + k < H)[:, None], other=0
             )
@@ -76,6 +106,8 @@ def sums(state, weights, first, each: tl.constexpr, used: tl.constexpr):
         part = tl.zeros((w.shape[0], BK), KIND)
         for start in range(0, H, BK):
             here = tl.load(state + (start + k)[None, :], mask=(start + k < H)[None, :], other=0).to(KIND)
+            if ROUND:
+                here = in_steps(here, step, below)
             part += (
                 tl.load(
                     w[:, None] + (start + k)[None, :] * R_K, mask=known[:, None] & (start + k < H)[None, :], other=0
@@ -101,13 +133,17 @@ def held(weights, first, each: tl.constexpr, used: tl.constexpr):
 @triton.jit
 def held_sums(states, w):
     """What states [BM, BK] add to the gates whose weights are held."""
+    if ROUND:
+        step, below = steps_of(states, states)
+        states = in_steps(states, step, below)
     if DOT:
         left = states.to(w.dtype)
-        return tl.dot(left, w, input_precision=MODE).to(KIND)
+        found = tl.dot(left, w, input_precision=MODE).to(KIND)
     else:
         # gathered, states go to the threads that hold their weights: products would go to theirs otherwise
         here = tl.gather(tl.reshape(states, (BK,)), tl.arange(0, BK), 0)
-        return tl.sum(w * here[None, :], 1)[None, :]
+        found = tl.sum(w * here[None, :], 1)[None, :]
+    return step * found if ROUND else found
 
 
 @triton.jit

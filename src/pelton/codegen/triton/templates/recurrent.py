@@ -235,6 +235,7 @@ class TritonRecurrent(Template):
         flags = {
             "LINEAR": node.attrs.get("linear_before_reset"),
             "INPUT_FORGET": node.attrs.get("input_forget"),
+            "ROUND": node.attrs.get("round_state"),
             "RELU": node.attrs.get("activation") == "Relu",
             "REVERSE": node.attrs["direction"] == "reverse",
         }

@@ -18,7 +18,7 @@ from .attention import emit_attention_of_projections
 from pelton.importers.onnx.ops.norm import softmax_along
 from pelton.importers.onnx.ops.quant import dequantize_linear, dequantize, quantize_by_range, quantize_linear, quantize
 from pelton.importers.onnx.ops.reduce import emit_reduction
-from pelton.importers.onnx.ops.rnn import recurrent
+from pelton.importers.onnx.ops.rnn import emit_recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
 
 # weights that are held in few bits: folding takes 8 bytes for each of them, several times
@@ -258,33 +258,41 @@ def qattention(n: Reading) -> tuple[Binding, ...]:
 
 @reads("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
-    """An LSTM with weights in integers, which lie turned around. What goes in stays as it is: rounding it is what ONNX
-    Runtime does to be fast."""
-
-    def weights(i: int, scale: int) -> Value:
-        w, factor, zero = n.cast(n.input(i), F32), n.input(scale), n.optional(scale + 1)
-        if w.type.rank != 3 or factor.type.shape not in ((w.type.shape[0],), (w.type.shape[0], w.type.shape[2])):
-            raise n.refuse(
-                f"DynamicQuantizeLSTM needs weights of rank 3, a scale for each direction or column, got {w.type} and"
-                f" {factor.type}"
-            )
-        per = (*factor.type.shape[:1], 1, *(factor.type.shape[1:] or (1,)))
-        w = w if zero is None else n.emit("sub", w, n.reshape(n.cast(zero, F32), per))
-        return n.transpose(n.emit("mul", w, n.reshape(factor, per)), (0, 2, 1))
-
+    """An LSTM with weights in integers, which lie turned around. X is rounded to bytes over all of it, the state of
+    each step over each row of the batch by itself. ONNX Runtime rounds states over the rows that a thread has: the same
+    for a batch of one, but with others what comes of a row depends on the states of other rows, and on the threads."""
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     node.op_type, node.domain = "LSTM", ""
     opset = n.scope.opsets.get("", 14)
-    schema = schema_of("LSTM", opset, "")
-    found = recurrent(
-        replace(
-            n,
-            node=node,
-            domain="",
-            opset=opset,
-            schema=schema,
-            bindings=(n.input(0), weights(1, 8), weights(2, 10), *n.bindings[3:8]),
-        )
+    weights = _dequantize_gates(n, 1, 8), _dequantize_gates(n, 2, 10)
+    layer = replace(
+        n,
+        node=node,
+        domain="",
+        opset=opset,
+        schema=schema_of("LSTM", opset, ""),
+        bindings=(_round_to_bytes(n, n.input(0)), *weights, *n.bindings[3:8]),
     )
-    return found if isinstance(found, tuple) else (found,)
+    return emit_recurrent(layer, round_state=True)
+
+
+def _dequantize_gates(n: Reading, i: int, scale: int) -> Value:
+    """Weights [direction, column, gate · unit], whose scale and zero point are one per direction or one per gate and
+    unit, as [direction, gate · unit, column]: they stay bytes as a matrix of all directions, which products read."""
+    w, factor, zero = n.input(i), n.input(scale), n.optional(scale + 1)
+    per = w.type.shape[:1], w.type.shape[::2]
+    if w.type.rank != 3 or any(v is not None and v.type.shape not in per for v in (factor, zero)):
+        raise n.refuse(
+            "DynamicQuantizeLSTM needs weights of rank 3, a scale and a zero point for each direction or column, got"
+            f" {w.type} and {', '.join(str(v.type) for v in (factor, zero) if v is not None)}"
+        )
+    directions, inner, width = w.type.shape
+
+    def by_row(v: Value) -> Value:
+        each = n.expand(n.reshape(v, (*v.type.shape, 1)[:2]), (directions, width))
+        return n.reshape(each, (directions * width,))
+
+    rows = n.reshape(n.transpose(w, (0, 2, 1)), (directions * width, inner))
+    rows = dequantize(n, rows, by_row(n.cast(factor, F32)), None if zero is None else by_row(zero), 0)
+    return n.reshape(rows, (directions, width, inner))

@@ -100,7 +100,8 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
             scales[axis], shape[axis] = 1.0 if size == x.type.shape[axis] else 0.0, size
     elif sizes is not None:
         policy = n.attr("keep_aspect_ratio_policy", "stretch")
-        factors = [size / x.type.shape[axis] for axis, size in zip(axes, sizes)]
+        # 0: of nothing
+        factors = [size / x.type.shape[axis] if x.type.shape[axis] else 0.0 for axis, size in zip(axes, sizes)]
         choose = {"not_larger": min, "not_smaller": max}.get(policy)  # one factor for all axes
         for axis, size, factor in zip(axes, sizes, factors):
             if choose is None:

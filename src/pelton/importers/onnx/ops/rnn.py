@@ -22,7 +22,12 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 @reads("LSTM", "GRU", "RNN")
 def recurrent(n: Reading) -> tuple[Binding, ...]:
-    """Inputs are x, w, r, b, lengths, initial_h and, for LSTM, initial_c and peepholes; lengths become explicit ops."""
+    return emit_recurrent(n)
+
+
+def emit_recurrent(n: Reading, **more: Any) -> tuple[Binding, ...]:
+    """Inputs are x, w, r, b, lengths, initial_h and, for LSTM, initial_c and peepholes; lengths become explicit ops.
+    more: attributes of the op that ONNX has no names for."""
     x, w, r = n.input(0), n.input(1), n.input(2)
     if x.type.rank != 3 or r.type.rank != 3:
         raise n.refuse(f"{n.op} needs an input and recurrent weights of rank 3, got {x.type} and {r.type}")
@@ -50,6 +55,7 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
         "activations": "activations" in n.attributes and n.attr("activations") or _DEFAULTS[n.op] * directions,
         "activation_alpha": n.attr("activation_alpha") or (),
         "activation_beta": n.attr("activation_beta") or (),
+        **more,
     }
     if n.op == "LSTM":
         operands += [operand(6, *state), operand(7, directions, 3 * hidden)]

@@ -1,0 +1,59 @@
+"""`pelton convert`: writes a model of any format that Pelton reads as an ONNX file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from pelton.errors import InputError, Needs
+
+from . import arguments, text
+
+EXAMPLES = """examples:
+  pelton convert yolov3.cfg --weights yolov3.weights             writes yolov3.onnx
+  pelton convert model.tflite -o model.onnx
+  pelton convert model.onnx -o again.onnx --opset 23             as Pelton has read it: constants computed, sizes named
+  pelton convert model.onnx -o part.onnx --outputs layer3        only what this tensor needs
+
+An operator that ONNX has no form for is an error, which names the layer."""
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "convert",
+        help="write a model of any format as an ONNX file",
+        epilog=EXAMPLES,
+        description="Writes a model of any format that Pelton reads as an ONNX file.",
+    )
+    command.add_argument("model", help="a model file of any format")
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help="the ONNX file (default: the model's name with .onnx, in this folder)"
+    )
+    command.add_argument(
+        "--weights", metavar="FILE", help="the weights of a model in two files (default: the file beside it)"
+    )
+    command.add_argument("--opset", type=arguments.int_in_range(1, 999, "opset"), metavar="N", help="18 and up")
+    command.add_argument(
+        "--external", action="store_true", help="put weights into FILE.data, as is done by itself above 2 GB"
+    )
+    command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
+    command.add_argument(
+        "--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)"
+    )
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    with Needs("converting models"):
+        from pelton import exporters, importers
+    path = Path(args.output or Path(args.model).with_suffix(".onnx").name)
+    if path.exists() and os.path.samefile(path, args.model):
+        raise InputError(f"{path} is the model itself; name another file with -o")
+    source = importers.ModelFiles(args.model, args.weights) if args.weights else args.model
+    found = importers.load(source, arguments.shapes(args) or None, tuple(args.outputs) or None)
+    model = exporters.to_onnx(found.graph, path, opset=args.opset, external=args.external or None)
+    if not args.quiet:
+        version = next(o.version for o in model.opset_import if not o.domain)
+        size = text.size(path.stat().st_size)
+        print(f"{path}: {text.count(len(model.graph.node), 'node')}, opset {version}, {size}")

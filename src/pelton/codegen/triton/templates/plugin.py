@@ -1,0 +1,38 @@
+"""Kernels of plugins in Triton: their sources, with the blocks filled in as plugins are told."""
+
+from __future__ import annotations
+
+from pelton.codegen.c.templates.plugin import PluginTemplate, operand_names, operand_sizes, types_of
+from pelton.codegen.template import Kernel, Tactic, Target
+from pelton.codegen.triton.emit import add_source, kernel
+from pelton.ir.op import Op
+from pelton.plan.layout import Layouts
+from pelton.plan.region import Region
+from pelton.plugins.kernels import PluginKernel, attribute_macros
+
+WARPS = 4  # of a launch whose tactic does not say
+
+
+class TritonPluginTemplate(PluginTemplate):
+    """A `TritonKernel`."""
+
+    suffix = ".py"
+
+    def __init__(self, op: Op, kernel: PluginKernel, number: int):
+        super().__init__(op, kernel, number)
+        add_source(self.file, kernel.text())
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        for choice in self.kernel.choices(*types_of(region.anchor)):
+            yield Tactic(self.name, target.isa, tuple({"WARPS": WARPS, **choice}.items()))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node = region.anchor
+        operands, names = (*node.inputs, *node.outputs), operand_names(node)
+        constants = {name.upper(): i for i, name in enumerate(names)} | attribute_macros(node.attrs)
+        block = "".join(f"{name} = tl.constexpr({v!r})\n" for name, v in constants.items())
+        own = {k: v for k, v in tactic.params if k not in ("WARPS", "STAGES")}
+        tiles = self.kernel.tiles(*types_of(node), **own)
+        return kernel(
+            self.file, region, tactic, operand_sizes(names, operands, layouts), block, operands, tiles, layouts
+        )

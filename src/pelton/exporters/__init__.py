@@ -1,0 +1,7 @@
+"""Exporters of programs to model files, one folder per format."""
+
+from __future__ import annotations
+
+from .onnx import to_onnx
+
+__all__ = ["to_onnx"]

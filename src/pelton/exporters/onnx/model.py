@@ -1,0 +1,202 @@
+"""An ONNX model while a program is written into it: names, constants, sizes, and the nodes of nested graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from pelton.ir.graph import Graph, Node, Value, unique
+from pelton.ir.types import STRING, DType, TensorType
+from pelton.ops.foreign import CODES, dims_as_onnx
+
+from .schemas import check, given_type
+from .sizes import SizeNodes
+
+ALIKE = 64  # elements up to which equal constants are shared
+
+
+class ModelWriter:
+    """Writes a program as a model of one opset.
+
+    Constants of nested graphs, and sizes, stand in the main graph, which all graphs can read.
+    """
+
+    def __init__(self, graph: Graph, opset: int, write_node: Callable[[ModelWriter, Node], None]):
+        self.opset = opset
+        self.write_node = partial(write_node, self)
+        self.opsets = {"": opset}  # domain → version
+        self.functions: list[onnx.FunctionProto] = []
+        self.arrays: dict[str, np.ndarray] = {}  # initializer → its elements
+        self.front: list[onnx.NodeProto] = []  # nodes that compute sizes, from inputs alone
+        self.stack: list[list[onnx.NodeProto]] = [[]]  # nodes of the main graph, and of those nested in it
+        self.untyped: dict[Value, None] = {}  # values whose types onnx cannot infer
+        self._dtypes: dict[str, DType] = {}
+        self._names: dict[Value, str] = {}
+        self._constants: dict[Value, np.ndarray] = {}
+        self._alike: dict[Any, str] = {}
+        self._hint, self._label = "", ""  # of the node that is being written
+        values = (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs), *graph.outputs)
+        self._taken = {v.name for v in values}
+        for v in values:
+            self.bind(v, v.name)
+        self._constants.update(graph.constants)
+        self.sizes = SizeNodes(self, graph.inputs)
+
+    # --- values
+
+    def name(self, value: Value) -> str:
+        """The name of a value; constants become initializers when they are read."""
+        name = self._names[value]
+        if value in self._constants:
+            self.arrays.setdefault(name, self._constants[value])
+        return name
+
+    def bind(self, value: Value, name: str) -> None:
+        self._names[value] = name
+        self._dtypes.setdefault(name, value.type.dtype)
+
+    def bind_constant(self, value: Value, array: np.ndarray) -> None:
+        self._constants[value] = array
+        self.bind(value, self.constant(array))
+
+    def known(self, value: Value) -> np.ndarray | None:
+        return self._constants.get(value)
+
+    def dtype(self, name: str) -> DType:
+        return self._dtypes[name]
+
+    def fresh(self, hint: str) -> str:
+        name = unique(hint, self._taken)
+        self._taken.add(name)
+        return name
+
+    def constant(self, array: np.ndarray) -> str:
+        """An initializer, shared with equal ones if it is small."""
+        dtype, key = DType.of(array), None
+        if array.size <= ALIKE:
+            key = (dtype, array.shape, tuple(array.flat) if dtype is STRING else array.tobytes())
+            if key in self._alike:
+                return self._alike[key]
+        name = self.fresh("constant")
+        self.arrays[name], self._dtypes[name], self._alike[key or name] = array, dtype, name
+        return name
+
+    # --- nodes
+
+    def emit(
+        self,
+        kind: str,
+        inputs: Iterable[str],
+        gives: Sequence[DType | None],
+        attrs: Mapping[str, Any],
+        domain: str = "",
+        hint: str = "",
+    ) -> tuple[str, ...]:
+        """Appends a node to the graph that is being written; raises Unwritable if ONNX has none such."""
+        inputs, attrs = list(inputs), {k: v for k, v in attrs.items() if v is not None}
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        dtypes = [self._dtypes[name] if name else None for name in inputs]
+        schema = check(kind, self.opsets.setdefault(domain, 1), dtypes, gives, attrs, domain)
+        names = [self.fresh(f"{hint or self._hint}.{kind}") for _ in gives]
+        for i, (name, dtype) in enumerate(zip(names, gives)):
+            found = given_type(schema, dtypes, i) if dtype is None else dtype
+            assert found is not None, f"the element type that {kind} gives is not known"
+            self._dtypes[name] = found
+        self.append(helper.make_node(kind, inputs, names, domain=domain, **attrs))
+        return tuple(names)
+
+    def emit_custom(self, kind: tuple[str, str], inputs: Sequence[str], node: Node) -> list[str]:
+        """Appends a node of another package's operator, with the attributes of the op."""
+        domain, operator = kind
+        self.opsets.setdefault(domain, 1)
+        names = [self.fresh(f"{self._hint}.{operator}") for _ in node.outputs]
+        self._dtypes.update((name, v.type.dtype) for name, v in zip(names, node.outputs))
+        made = helper.make_node(operator, inputs, names, domain=domain)
+        made.attribute.extend(
+            helper.make_attribute(k, a, attr_type=onnx.AttributeProto.INTS if a == () else None)
+            for k, a in node.attrs.items()
+        )
+        self.append(made)
+        self.untyped.update((v, None) for v in node.outputs)
+        return names
+
+    def append(self, made: onnx.NodeProto) -> None:
+        made.name = made.name or self._label
+        self.stack[-1].append(made)
+
+    @contextmanager
+    def outside(self, hint: str) -> Iterator[None]:
+        """What is emitted within goes to the beginning of the main graph."""
+        kept, self.stack = self.stack, [self.front]
+        label, self._label = self._label, ""
+        hint, self._hint = self._hint, hint
+        try:
+            yield
+        finally:
+            self.stack, self._label, self._hint = kept, label, hint
+
+    def enter(self, node: Node) -> tuple[str, str]:
+        """Names what follows after a node; returns what it was named after before."""
+        before = self._hint, self._label
+        self._hint, self._label = self._names.get(node.outputs[0], self._hint), node.name or self._label
+        return before
+
+    def leave(self, before: tuple[str, str]) -> None:
+        self._hint, self._label = before
+
+    def settle(self, value: Value, name: str, mark: int) -> str:
+        """Gives a value what the nodes from `mark` on have made as `name`, by its own name if it has one; returns that.
+
+        What others have made is copied: with a mark behind all nodes, anything is."""
+        made = self.stack[-1][mark:]
+        own = self._names.get(value)
+        if own is None:
+            self.bind(value, name)
+            return name
+        if not any(name in n.output for n in made):
+            self.stack[-1].append(helper.make_node("Identity", [name], [own]))
+        else:
+            for n in made:
+                for names in (n.input, n.output):
+                    names[:] = [own if given == name else given for given in names]
+        return own
+
+    def declared(self, hint: str, type: TensorType) -> onnx.ValueInfoProto:
+        """An input of a nested graph that no value is."""
+        return value_info(self.fresh(hint), type)
+
+    def nested(self, graph: Graph, given: Sequence[str], own: int, name: str) -> onnx.GraphProto:
+        """A graph within a node, whose first `own` inputs are its own, and the others these names around it."""
+        values = [v for n in graph.nodes for v in n.outputs]
+        for v in (*graph.inputs[:own], *values, *graph.constants):
+            self._names[v] = self.fresh(v.name)
+            self._dtypes[self._names[v]] = v.type.dtype
+        for v, outer in zip(graph.inputs[own:], given, strict=True):
+            self._names[v] = outer
+        self._constants.update(graph.constants)
+        self.stack.append([])
+        try:
+            for node in graph.nodes:
+                self.write_node(node)
+            outputs = list[str]()
+            for v in graph.outputs:
+                found = self.name(v)
+                if v not in values or found in outputs:
+                    (found,) = self.emit("Identity", [found], [v.type.dtype], {}, hint=v.name)
+                outputs.append(found)
+        finally:
+            nodes = self.stack.pop()
+        inputs = [value_info(self._names[v], v.type) for v in graph.inputs[:own]]
+        return helper.make_graph(nodes, name, inputs, [value_info(n, v.type) for n, v in zip(outputs, graph.outputs)])
+
+
+def value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
+    """A declared tensor; dynamic dimensions are names or expressions of these."""
+    return helper.make_tensor_value_info(name, CODES[type.dtype.value], dims_as_onnx(type.shape))

@@ -1,0 +1,89 @@
+"""Nets of Caffe: a prototxt, and the weights in a .caffemodel."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pelton.errors import InputError, ModelError
+from pelton.importers.imported import Shape
+from pelton.importers.network import register_network_format
+from pelton.importers.registry import About, ModelFiles
+from pelton.network import Network
+
+from .prototxt import parse
+from .translate import translate
+from .weights import Caffemodel, read_file
+
+SUFFIXES = (".prototxt", ".caffemodel")
+HEAD = 1 << 16  # bytes of a file that say whether it is a prototxt
+_FIRST = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*"
+    rb"(?:name|input|input_dim|input_shape|force_backward|state|debug_info|layers?)\s*[:{<]"
+)
+_LAYER = re.compile(rb"^\s*(?:layers?\s*:?\s*[{<]|input(?:_dim|_shape)?\s*[:{<])", re.MULTILINE)
+
+
+def recognizes(source: Any) -> bool:
+    """Whether a source is a net of Caffe, by its name or how its text begins."""
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(os.fsdecode(source))
+        if path.suffix in SUFFIXES:
+            return True
+        if path.suffix == ".onnx":
+            return False
+        try:
+            with path.open("rb") as file:
+                head = file.read(HEAD)
+        except (OSError, ValueError):
+            return False
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        head = bytes(source[:HEAD])
+    else:
+        return False
+    return _FIRST.match(head) is not None and _LAYER.search(head) is not None
+
+
+def read(source: Any, shapes: Mapping[str, Shape] | None) -> Network:
+    """The network of a prototxt (a path or bytes), with the weights of `ModelFiles`, of the .caffemodel beside it, or
+    random ones. shapes: of inputs, other than in the file."""
+    model, weights = _files(source)
+    text, name = (bytes(model), "the prototxt") if _is_bytes(model) else (read_file(model), os.fsdecode(model))
+    return translate(parse(text, name), None if weights is None else Caffemodel(weights), shapes or {})
+
+
+def _is_bytes(model: Any) -> bool:
+    return isinstance(model, (bytes, bytearray, memoryview))
+
+
+def _files(source: Any) -> tuple[Any, str | os.PathLike[str] | None]:
+    """The prototxt, and the file of its weights if there is one."""
+    model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
+    path = None if _is_bytes(model) else Path(os.fsdecode(model))
+    if weights is not None and Path(weights).suffix == ".prototxt":
+        raise InputError(f"weights= names a prototxt, {os.fspath(weights)!r}; give it as the model, a .caffemodel here")
+    if path is None or weights is not None:
+        return model, weights
+    text, beside = path.with_suffix(".prototxt"), path.with_suffix(".caffemodel")
+    if path.suffix == ".caffemodel":
+        if not text.exists():
+            raise ModelError(f"{path}: holds weights; give the prototxt of its net as the model, and this as weights=")
+        return text, path
+    return model, beside if beside.exists() else None
+
+
+register_network_format(
+    "Caffe",
+    recognizes,
+    read,
+    two_files=True,
+    about=About(
+        files=".prototxt, with .caffemodel",
+        export="net.save('net.caffemodel') of pycaffe, beside the deploy.prototxt",
+        covers="nets of BVLC's Caffe, of SSD and of usual forks; not Python, Filter and BatchReindex layers",
+        checked="OpenCV 4.14, and loops written from Caffe's definitions",
+    ),
+)

@@ -1,0 +1,51 @@
+"""Random weights, as the fillers of Caffe's layers draw them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .schema import Message, message_class
+
+
+def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """An f32 array of a `FillerParameter`; ValueError for a type that there is not, or that does not fit the shape."""
+    kind, count = filler.type, math.prod(shape)
+    if kind == "constant":
+        return np.full(shape, filler.value, np.float32)
+    if kind == "uniform":
+        return rng.uniform(filler.min, max(filler.min, filler.max), shape).astype(np.float32)
+    if kind == "gaussian":
+        drawn = rng.standard_normal(shape, np.float32) * np.float32(filler.std) + np.float32(filler.mean)
+        if filler.sparse >= 0:  # so many weights of each output are not zero, on average
+            drawn *= rng.random(shape) < filler.sparse / max(1, shape[0])
+        return drawn
+    if kind == "positive_unitball":
+        drawn = rng.random(shape, np.float32).reshape(shape[0], -1)
+        return (drawn / drawn.sum(1, keepdims=True)).reshape(shape)
+    inputs, outputs = count // max(1, shape[0]), count // max(1, shape[1]) if len(shape) > 1 else count
+    fan = max(1, {0: inputs, 1: outputs, 2: (inputs + outputs) / 2}[filler.variance_norm])
+    if kind == "xavier":  # Glorot and Bengio 2010
+        bound = math.sqrt(3 / fan)
+        return rng.uniform(-bound, bound, shape).astype(np.float32)
+    if kind == "msra":  # He et al. 2015
+        return rng.standard_normal(shape, np.float32) * np.float32(math.sqrt(2 / fan))
+    if kind == "bilinear":
+        return _bilinear(shape)
+    raise ValueError(f"there is no filler {kind!r}")
+
+
+def default(kind: str, value: float = 0.0) -> Message:
+    """The filler of a type."""
+    return message_class("FillerParameter")(type=kind, value=value)
+
+
+def _bilinear(shape: tuple[int, ...]) -> np.ndarray:
+    """Weights of a deconvolution that interpolates between pixels."""
+    if len(shape) != 4 or shape[2] != shape[3]:
+        raise ValueError(f"the filler 'bilinear' needs square windows, got weights of shape {list(shape)}")
+    half = math.ceil(shape[2] / 2)
+    centre = (2 * half - 1 - half % 2) / (2 * half)
+    along = 1 - np.abs(np.arange(shape[2]) / half - centre)
+    return np.broadcast_to(np.outer(along, along), shape).astype(np.float32)

@@ -1,0 +1,117 @@
+"""Normalizations, scales and biases, softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pelton.importers.caffe.fillers import default
+from pelton.importers.caffe.layer import LayerReading, reads
+from pelton.importers.caffe.schema import Message, enum_name
+from pelton.network.tensor import NetworkTensor
+
+
+@reads("Softmax")
+def softmax(n: LayerReading) -> NetworkTensor:
+    x = n.input()
+    return n.net.softmax(x, n.axis(n.param("softmax_param").axis, x.rank), name=n.name)
+
+
+@reads("LRN")
+def local_response(n: LayerReading) -> NetworkTensor:
+    p, x = n.param("lrn_param"), n.image()
+    if p.local_size % 2 == 0:
+        raise n.refuse(f"needs an odd local_size, got {p.local_size}")
+    if enum_name(p, "NormRegion", p.norm_region) == "ACROSS_CHANNELS":
+        return n.net.lrn(x, size=p.local_size, alpha=p.alpha, beta=p.beta, bias=p.k, name=n.name)
+    squares = n.net.average_pool(x * x, p.local_size, stride=1, padding=p.local_size // 2, count_include_pad=True)
+    return n.net.mul(x, n.net.pow(squares * p.alpha + 1.0, -p.beta), name=n.name)
+
+
+@reads("BatchNorm")
+def batch_norm(n: LayerReading) -> NetworkTensor:
+    """The statistics are sums over `factor` batches. Where they are filled, variances are 1: Caffe's zeros are no start
+    for an inference."""
+    p, x = n.param("batch_norm_param"), n.input()
+    if x.rank < 2:
+        raise n.refuse(f"needs channels along axis 1, got {x!r}")
+    channels = n.number(x.shape[1], "the number of channels")
+    mean, variance, factor = (
+        n.blob((size,), default("constant", value)) for size, value in ((channels, 0), (channels, 1), (1, 1))
+    )
+    if p.HasField("use_global_stats") and not p.use_global_stats:
+        return _of_batch(n, x, p.eps)
+    scale = np.float32(0 if factor[0] == 0 else 1 / factor[0])
+    one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    return n.net.batch_norm(x, one, zero, mean * scale, variance * scale, epsilon=p.eps, name=n.name)
+
+
+def _of_batch(n: LayerReading, x: NetworkTensor, epsilon: float) -> NetworkTensor:
+    axes = (0, *range(2, x.rank))
+    centred = x - n.net.reduce_mean(x, axes=axes)
+    deviation = n.net.sqrt(n.net.reduce_mean(centred * centred, axes=axes) + epsilon)
+    return n.net.div(centred, deviation, name=n.name)
+
+
+@reads("Scale")
+def scale(n: LayerReading) -> NetworkTensor:
+    p, x = n.param("scale_param"), n.input()
+    factor, start = _factor(n, p, x, 1)
+    y = n.net.mul(x, factor, name="" if p.bias_term else n.name)
+    if not p.bias_term:
+        return y
+    shape = [n.number(d, "the sizes of its bias") for d in factor.shape[: len(factor.shape) - start]]
+    return n.net.add(y, n.filled(shape, p, "bias_filler", 0).reshape((*shape, *[1] * start)), name=n.name)
+
+
+@reads("Bias")
+def bias(n: LayerReading) -> NetworkTensor:
+    p, x = n.param("bias_param"), n.input()
+    return n.net.add(x, _factor(n, p, x, 0)[0], name=n.name)
+
+
+def _factor(n: LayerReading, p: Message, x: NetworkTensor, default: float) -> tuple[NetworkTensor | np.ndarray, int]:
+    """What scales or shifts the axes of x from `axis` on, the second bottom or weights, with axes of 1 behind it; and
+    how many these are."""
+    if len(n.bottoms) > 1:
+        other = n.input(1)
+        behind = x.rank - other.rank - n.axis(p.axis, x.rank) if other.rank else 0
+        if behind < 0 or other.rank > x.rank:
+            raise n.refuse(f"needs a second bottom of the sizes of {x!r} from axis {p.axis} on, got {other!r}")
+        return n.net.reshape(other, (*other.shape, *[1] * behind)), behind
+    axis = n.axis(p.axis, x.rank) if p.num_axes else 0
+    end = x.rank if p.num_axes == -1 else axis + p.num_axes
+    if not axis <= end <= x.rank:
+        raise n.refuse(f"needs num_axes of -1 to {x.rank - axis}, got {p.num_axes}")
+    shape = [n.number(d, "the sizes of its weights") for d in x.shape[axis:end]]
+    behind = x.rank - end if shape else 0
+    return n.filled(shape, p, "filler", default).reshape((*shape, *[1] * behind)), behind
+
+
+@reads("MVN")
+def mean_variance(n: LayerReading) -> NetworkTensor:
+    p, x = n.param("mvn_param"), n.input()
+    axes = tuple(range(1 if p.across_channels else 2, x.rank))
+    if not axes:
+        raise n.refuse(f"needs an image, got {x!r}")
+    mean = n.net.reduce_mean(x, axes=axes)
+    if not p.normalize_variance:
+        return n.net.sub(x, mean, name=n.name)
+    centred = x - mean
+    deviation = n.net.sqrt(n.net.reduce_mean(centred * centred, axes=axes))
+    return n.net.div(centred, deviation + p.eps, name=n.name)
+
+
+@reads("Normalize", "NormalizeBBox")
+def normalize(n: LayerReading) -> NetworkTensor:
+    """Of SSD: x / √(Σ x² + eps), by pixels or by images, times a scale for each channel or for all."""
+    p, x = n.param("norm_param"), n.input()
+    if x.rank < 2:
+        raise n.refuse(f"needs an image, got {x!r}")
+    channels = n.number(x.shape[1], "the number of channels")
+    shape: Sequence[int] = () if p.channel_shared else (channels,)
+    factor = n.filled(shape, p, "scale_filler", 1).reshape((*shape, *[1] * (x.rank - 2 if shape else 0)))
+    power = n.net.reduce_sum(x * x, axes=tuple(range(1, x.rank)) if p.across_spatial else (1,))
+    return n.net.mul(n.net.div(x, n.net.sqrt(power + max(p.eps, math.ulp(0)))), factor, name=n.name)

@@ -1,0 +1,54 @@
+"""The messages of Caffe's files: `caffe.proto` with the fields that forks add, from a compiled schema.
+
+`schema.binpb` is what `make caffe-schema` compiles of the .proto files beside it. Classes are made of it when a model
+is read, in a pool of their own, so that any version of protobuf reads it, and a `caffe_pb2` that the program imports
+does not get in the way.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+COMPILED = Path(__file__).with_name("schema.binpb")
+Message = Any  # classes that are made at run time have no type that could be checked
+
+
+@functools.cache
+def message_class(name: str) -> Message:
+    """The class of a message, such as `NetParameter`, or `weights.NetParameter` for what is read of weights."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"caffe.{name}"))
+
+
+def enum_name(message: Message, enum: str, number: int) -> str:
+    """The name of a value of an enumeration that a message declares."""
+    return str(message.DESCRIPTOR.enum_types_by_name[enum].values_by_number[number].name)
+
+
+@functools.cache
+def _pool() -> Message:
+    files = {f.name: f for f in descriptor_pb2.FileDescriptorSet.FromString(COMPILED.read_bytes()).file}
+    caffe, forks = files["caffe.proto"], files["forks.proto"]
+    known = {m.name: m for m in caffe.message_type}
+    for message in forks.message_type:
+        _rename(message)
+        if message.name in known:
+            known[message.name].field.extend(message.field)
+        else:
+            caffe.message_type.append(message)
+    pool = descriptor_pool.DescriptorPool()
+    for file in (caffe, files["weights.proto"]):
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def _rename(message: Message) -> None:
+    """Puts what a message of the forks names into the package of caffe.proto."""
+    for field in message.field:
+        if field.type_name:
+            field.type_name = field.type_name.replace(".caffe.forks.", ".caffe.")
+    for inner in message.nested_type:
+        _rename(inner)

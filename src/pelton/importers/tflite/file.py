@@ -1,0 +1,244 @@
+"""Reads TFLite files: subgraphs with their tensors and operators, constants as arrays, signatures."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import ModelAbsent, ModelError
+from pelton.ir.types import DType
+
+from .flatbuffer import Table, root
+from .schema import CUSTOM, DTYPES, IDENTIFIER, OPERATORS, OPTIONS, SCHEMA, TYPE_NAMES
+from .sparse import densified
+
+MAX_RANK = 8
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Real numbers are (integer − zero) · scale; one scale and zero point, or one for each element of an axis."""
+
+    scale: np.ndarray  # f32[n]
+    zero: np.ndarray  # i64[n]
+    axis: int
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Quantization)
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero, other.zero)
+            and (self.scale.size == 1 or self.axis == other.axis)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSpec:
+    """What a file says of a tensor. `signature` has −1 for dynamic dimensions; dtype is None for handles and texts."""
+
+    name: str
+    code: int
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    data: np.ndarray | None
+    quantization: Quantization | None
+    is_variable: bool
+
+    @property
+    def dtype(self) -> DType | None:
+        return DTYPES.get(self.code)
+
+    def __str__(self) -> str:
+        kind = self.dtype.value if self.dtype else TYPE_NAMES.get(self.code, f"type {self.code}")
+        return f"{self.name!r}: {kind}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """An operator of a subgraph: numbers of tensors, −1 for absent ones."""
+
+    name: str
+    custom: bool
+    version: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Table | None
+    custom_options: bytes
+
+
+@dataclass(frozen=True)
+class SubgraphSpec:
+    name: str
+    tensors: tuple[TensorSpec, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operators: tuple[OperatorSpec, ...]
+
+
+@dataclass(frozen=True)
+class SignatureSpec:
+    """Names of the inputs and outputs of a subgraph: tensor → name."""
+
+    key: str
+    subgraph: int
+    inputs: Mapping[int, str]
+    outputs: Mapping[int, str]
+
+
+@dataclass
+class ModelSpec:
+    """A TFLite file, whose subgraphs are read when they are asked for."""
+
+    data: memoryview
+    name: str
+    _read: dict[int, SubgraphSpec] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.root = root(self.data, IDENTIFIER, "Model", SCHEMA)
+        self._tables = self.root.get("subgraphs")
+        self._buffers = self.root.get("buffers")
+        if self.root.get("version") != 3:
+            raise ModelError(f"{self.name}: expected version 3 of the schema, got {self.root.get('version')}")
+        if not self._tables:
+            raise ModelError(f"{self.name}: the file has no subgraph")
+
+    @cached_property
+    def codes(self) -> list[tuple[str, bool, int]]:
+        """Name, whether it is a custom operator, and version of each operator code."""
+        found = []
+        for table in self.root.get("codes"):
+            code = max(table.get("code"), table.get("old_code"))
+            if not 0 <= code < len(OPERATORS):
+                raise ModelError(f"{self.name}: there is no builtin operator {code}")
+            custom = code == CUSTOM
+            found.append((table.get("custom_code") if custom else OPERATORS[code], custom, table.get("version")))
+        return found
+
+    @cached_property
+    def signatures(self) -> tuple[SignatureSpec, ...]:
+        return tuple(
+            SignatureSpec(
+                t.get("key"),
+                t.get("subgraph"),
+                *({m.get("tensor"): m.get("name") for m in t.get(side)} for side in ("inputs", "outputs")),
+            )
+            for t in self.root.get("signatures")
+        )
+
+    def subgraph(self, number: int) -> SubgraphSpec:
+        if not 0 <= number < len(self._tables):
+            raise ModelError(f"{self.name}: there is no subgraph {number}; the file has {len(self._tables)}")
+        if number not in self._read:
+            self._read[number] = self._subgraph(self._tables[number], number)
+        return self._read[number]
+
+    def _subgraph(self, table: Table, number: int) -> SubgraphSpec:
+        tensors = tuple(self._tensor(t, i) for i, t in enumerate(table.get("tensors")))
+        inputs, outputs = (self._numbers(table, side, len(tensors)) for side in ("inputs", "outputs"))
+        operators = tuple(self._operator(t, len(tensors)) for t in table.get("operators"))
+        return SubgraphSpec(table.get("name") or f"subgraph {number}", tensors, inputs, outputs, operators)
+
+    def _numbers(self, table: Table, side: str, count: int) -> tuple[int, ...]:
+        found = tuple(map(int, table.get(side)))
+        if any(not -1 <= i < count for i in found):
+            raise ModelError(f"{self.name}: a {table.kind} names a tensor that is none of {count}: {list(found)[:8]}")
+        return found
+
+    def _operator(self, table: Table, count: int) -> OperatorSpec:
+        code = table.get("code")
+        if code >= len(self.codes):
+            raise ModelError(f"{self.name}: an operator has the code {code}; the file has {len(self.codes)}")
+        name, custom, version = self.codes[code]
+        kind = OPTIONS.get(table.get("options_type"))
+        options = None if kind is None else table.union("options", kind)
+        given = bytes(table.get("custom_options"))
+        if custom and table.get("large_size"):
+            given = bytes(self._outside(table.get("large_offset"), table.get("large_size")))
+        inputs, outputs = (self._numbers(table, side, count) for side in ("inputs", "outputs"))
+        return OperatorSpec(name, custom, version, inputs, outputs, options, given)
+
+    def _outside(self, offset: int, size: int) -> memoryview:
+        """Bytes behind the tables, where files of more than 2 GiB have them."""
+        if offset + size > len(self.data):
+            raise ModelError(
+                f"{self.name}: a buffer reaches to byte {offset + size} of a file of {len(self.data)} bytes; it is cut"
+                " off or damaged"
+            )
+        return self.data[offset : offset + size]
+
+    def _tensor(self, table: Table, number: int) -> TensorSpec:
+        name = table.get("name") or f"tensor{number}"
+        shape = tuple(map(int, table.get("shape")))
+        where = f"{self.name}: tensor {name!r}"
+        if len(shape) > MAX_RANK or any(d < 0 for d in shape):
+            raise ModelError(f"{where} has the shape {list(shape)[:12]}; expected up to {MAX_RANK} sizes from 0 on")
+        signature = tuple(map(int, table.get("shape_signature"))) or shape
+        if len(signature) != len(shape) or any(s not in (-1, d) for s, d in zip(signature, shape)):
+            signature = shape
+        code = table.get("type")
+        quantization = _quantization(table.get("quantization"), shape, where)
+        data = self._constant(table, shape, DTYPES.get(code), where)
+        return TensorSpec(name, code, shape, signature, data, quantization, bool(table.get("is_variable")))
+
+    def _constant(self, table: Table, shape: tuple[int, ...], dtype: DType | None, where: str) -> np.ndarray | None:
+        number = table.get("buffer")
+        if number >= len(self._buffers):
+            raise ModelError(f"{where} is in buffer {number}; the file has {len(self._buffers)}")
+        buffer = self._buffers[number]
+        offset, size = buffer.get("offset"), buffer.get("size")
+        stored = np.frombuffer(self._outside(offset, size), np.uint8) if offset > 1 else buffer.get("data")
+        if not stored.size or dtype is None:
+            return None
+        sparsity = table.get("sparsity")
+        if sparsity is not None:
+            values = _typed(stored, stored.size // dtype.size, dtype, where)
+            return densified(sparsity, values, shape, len(self.data), where)
+        return _typed(stored, math.prod(shape), dtype, where).reshape(shape)
+
+
+def _typed(stored: np.ndarray, count: int, dtype: DType, where: str) -> np.ndarray:
+    """Bytes as elements; two of four bits are in a byte, the first in its low half."""
+    needed = (count + 1) // 2 if dtype is DType.I4 else count * dtype.size
+    if stored.size != needed:
+        raise ModelError(f"{where} has {count} elements, {needed} bytes; its buffer has {stored.size}")
+    if dtype is DType.I4:
+        halves = np.stack([stored << 4, stored], 1).reshape(-1)[:count].view(np.int8) >> 4
+        return halves.astype(dtype.numpy)
+    if dtype is DType.BOOL:
+        return stored != 0
+    return stored.view(np.dtype(dtype.numpy).newbyteorder("<")) if dtype is not DType.BF16 else stored.view(dtype.numpy)
+
+
+def _quantization(table: Table | None, shape: tuple[int, ...], where: str) -> Quantization | None:
+    scale = np.zeros(0) if table is None else table.get("scale")
+    if table is None or not scale.size:
+        return None
+    if table.get("details_type"):
+        raise ModelError(f"{where} has a quantization of its own kind, which is not supported")
+    zero, axis = table.get("zero_point"), table.get("axis")
+    zero = np.zeros(scale.size, np.int64) if not zero.size else zero
+    if zero.size != scale.size:
+        zero = np.full(scale.size, zero[0])
+    if not np.isfinite(scale).all() or (scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size)):
+        raise ModelError(f"{where} of shape {list(shape)} has {scale.size} scales along axis {axis}: {scale[:4]}…")
+    return Quantization(scale, zero, axis)
+
+
+def opened(source: Any) -> ModelSpec:
+    """A file by its path or its bytes; ModelError where it is none."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return ModelSpec(memoryview(source).cast("B"), "the given bytes")
+    path = Path(os.fspath(source))
+    try:
+        return ModelSpec(memoryview(path.read_bytes()), path.name)
+    except FileNotFoundError:
+        raise ModelAbsent(f"there is no file {path}", path) from None
+    except OSError as e:
+        raise ModelError(f"cannot read {path}: {e}") from None

@@ -1,0 +1,131 @@
+"""Tensors of a TFLite model while it is read: in the order of axes that the file has, with channels as axis 1, or both.
+
+TFLite's images are [batch, space…, channels], the programs' [batch, channels, space…]. What an operator of images gives
+stays as it is until somebody wants the other order, so that between layers there is no transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import ModelError
+from pelton.ir.dims import Size
+from pelton.ir.types import DType
+from pelton.network import Network, NetworkTensor
+
+from .file import TensorSpec
+
+QUANTIZED = (DType.I8, DType.U8, DType.I16, DType.I4)
+Elements = NetworkTensor | np.ndarray
+
+
+@dataclass(frozen=True)
+class ChannelsFirst:
+    """An image as readers give it, [batch, channels, space…]."""
+
+    tensor: Any
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """The axes of an image with channels last, in the order that has them first."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+@dataclass
+class Held:
+    """A tensor, as integers where it is quantized. At least one of the forms is there; constants are arrays.
+
+    variable: the name of the variable that a handle stands for."""
+
+    net: Network
+    spec: TensorSpec
+    last: Elements | None = None
+    first: Elements | None = None
+    variable: str = ""
+    _real: dict[bool, NetworkTensor] = field(default_factory=dict)
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.spec.quantization is not None and self.spec.dtype in QUANTIZED
+
+    @property
+    def is_first(self) -> bool:
+        """Whether only the form with channels first is there."""
+        return self.last is None and self.first is not None
+
+    @property
+    def any_form(self) -> Elements:
+        found = self.last if self.last is not None else self.first
+        if found is None:
+            raise ModelError(f"tensor {self.spec} is read before an operator gives it")
+        return found
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        """Sizes in the order of axes that the file has."""
+        shape = self.any_form.shape
+        return tuple(shape[a] for a in to_last(len(shape))) if self.is_first else tuple(shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.any_form.shape)
+
+    def elements(self, first: bool = False) -> Elements:
+        """The elements as they are stored, in one of the two orders."""
+        found = self.any_form
+        if first and self.first is None:
+            if self.rank < 3:
+                raise ModelError(f"tensor {self.spec} is no image: it has {self.rank} axes")
+            self.first = self._transposed(found, to_first(self.rank))
+        elif not first and self.last is None:
+            self.last = self._transposed(found, to_last(self.rank))
+        chosen = self.first if first else self.last
+        assert chosen is not None
+        return chosen
+
+    def raw(self, first: bool = False) -> NetworkTensor:
+        return self.net.tensor_of(self.elements(first))
+
+    def real(self, first: bool = False) -> NetworkTensor:
+        """The numbers that the elements stand for: dequantized if they are quantized."""
+        if not self.is_quantized:
+            return self.raw(first)
+        if first not in self._real:
+            self._real[first] = self._dequantized(self.elements(first), to_first(self.rank) if first else None)
+        return self._real[first]
+
+    def transposed(self, perm: Sequence[int]) -> NetworkTensor:
+        """The numbers with their axes in another order: weights, as constants that stay integers."""
+        x = self._transposed(self.elements(), perm)
+        return self._dequantized(x, perm) if self.is_quantized else self.net.tensor_of(x)
+
+    def _transposed(self, x: Elements, perm: Sequence[int]) -> Elements:
+        return np.ascontiguousarray(x.transpose(perm)) if isinstance(x, np.ndarray) else self.net.transpose(x, perm)
+
+    def _dequantized(self, x: Elements, perm: Sequence[int] | None) -> NetworkTensor:
+        scale, zero = parameters(self.spec)
+        quantization = self.spec.quantization
+        assert quantization is not None
+        axis = 0 if quantization.scale.size == 1 else quantization.axis
+        axis = axis if perm is None or quantization.scale.size == 1 else list(perm).index(axis)
+        return self.net.dequantize(x, scale, *([zero] if zero.any() else []), axis=axis)
+
+
+def parameters(spec: TensorSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and zero point of a quantized tensor as operands of `quantize` and `dequantize`."""
+    q, dtype = spec.quantization, spec.dtype
+    assert q is not None and dtype is not None
+    if (q.scale <= 0).any() or (q.zero < dtype.lowest).any() or (q.zero > dtype.highest).any():
+        raise ModelError(
+            f"tensor {spec} needs scales above 0 and zero points of its type, got {q.scale[:4]} and {q.zero[:4]}"
+        )
+    scale, zero = q.scale.astype(np.float32), q.zero.astype(dtype.numpy)
+    return (scale.reshape(()), zero.reshape(())) if scale.size == 1 else (scale, zero)

@@ -1,0 +1,267 @@
+"""The interface of a TFLite operator to its reader, and the registry of readers that the files of `ops/` fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from pelton.errors import ModelError
+from pelton.ir.dims import Dim, Size
+from pelton.ir.types import DType, TensorType
+from pelton.network import Network, NetworkTensor
+
+from . import flexbuffer
+from .file import OperatorSpec, TensorSpec
+from .held import ChannelsFirst, Held, parameters, to_first
+from .schema import ACTIVATIONS, DTYPES, PADDINGS, TYPE_NAMES
+
+Given = NetworkTensor | np.ndarray | ChannelsFirst | Held
+NodeReader = Callable[["TFLiteReading"], Given | tuple[Given, ...] | None]
+
+# ("", builtin operator) or ("custom", custom operator) → what writes its layers
+READERS: dict[tuple[str, str], NodeReader] = {}
+CUSTOM = "custom"
+
+
+def reads(*operators: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
+    """Declares a function as the reader of operators; it writes layers and returns a tensor per output.
+
+    What it returns is in the order of axes that the file has, unless it is `ChannelsFirst`; numbers are quantized where
+    the output is, integers are taken as they are. domain: CUSTOM for custom operators.
+    """
+
+    def declare(reader: NodeReader) -> NodeReader:
+        for operator in operators:
+            READERS[domain, operator] = reader
+        return reader
+
+    return declare
+
+
+class ModelScope(Protocol):
+    """What readers of control flow and of variables need of the model."""
+
+    def inline(self, subgraph: int, given: Sequence[Held]) -> list[Held]:
+        """The outputs of another subgraph for these inputs."""
+        ...
+
+    def branch(self) -> AbstractContextManager[None]:
+        """Around what is computed whether it is wanted or not."""
+        ...
+
+    def initialize(self, subgraph: int) -> None: ...
+    def read_variable(self, name: str, spec: TensorSpec) -> Held: ...
+    def assign_variable(self, name: str, value: Held) -> None: ...
+
+
+@dataclass
+class TFLiteReading:
+    """An operator with its inputs, and what its reader needs to translate it."""
+
+    net: Network
+    scope: ModelScope
+    node: OperatorSpec
+    held: tuple[Held | None, ...]
+    outputs: tuple[TensorSpec, ...]
+    where: str
+
+    @property
+    def op(self) -> str:
+        return self.node.name
+
+    @property
+    def count(self) -> int:
+        return len(self.held)
+
+    def refuse(self, reason: str) -> ModelError:
+        """The error to raise; whoever catches it adds where the operator is."""
+        return ModelError(f"{self.op} {reason}")
+
+    # --- inputs
+
+    def given(self, i: int) -> Held:
+        """The i-th input with all that is known of it; ModelError where it is absent."""
+        found = self.held[i] if i < len(self.held) else None
+        if found is None:
+            raise self.refuse(f"needs input {i}")
+        return found
+
+    def has(self, i: int) -> bool:
+        return i < len(self.held) and self.held[i] is not None
+
+    def input(self, i: int) -> NetworkTensor:
+        """The numbers of an input, dequantized if need be, in the order of axes that the file has."""
+        return self.given(i).real()
+
+    def image(self, i: int) -> NetworkTensor:
+        """The numbers of an input [batch, space…, channels] as [batch, channels, space…]."""
+        return self.given(i).real(first=True)
+
+    def constant(self, i: int, what: str) -> np.ndarray:
+        """The elements of an input that has to be known, as they are stored; sizes come as objects."""
+        elements = self.given(i).elements()
+        found = elements if isinstance(elements, np.ndarray) else self.net.builder.elements(elements.value)
+        if found is None:
+            raise self.refuse(f"needs a constant as its {what}, but it is computed from the data")
+        return found
+
+    def integers(self, i: int, what: str) -> tuple[Size, ...]:
+        """The elements of an input that has to be known: numbers, or sizes of dynamic dimensions."""
+        found = self.constant(i, what)
+        if found.dtype.kind not in "iuO":
+            raise self.refuse(f"needs integers as its {what}, got {found.dtype}")
+        return tuple(d if isinstance(d, Dim) else int(d) for d in found.reshape(-1))
+
+    def known(self, i: int, what: str) -> tuple[int, ...]:
+        """The same, numbers only."""
+        found = self.integers(i, what)
+        if any(isinstance(d, Dim) for d in found):
+            raise self.refuse(
+                f"needs numbers as its {what}, got {list(found)}; give the inputs fixed sizes with shapes="
+            )
+        return tuple(int(d) for d in found)
+
+    def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+        """Axes counted from the front, each once, in order."""
+        return tuple(sorted({self.axis(a, rank) for a in axes}))
+
+    def axis(self, axis: int, rank: int) -> int:
+        if not -rank <= axis < rank:
+            raise self.refuse(f"needs an axis between {-rank} and {rank - 1}, got {axis}")
+        return axis % rank
+
+    # --- the order of axes
+
+    def prefers_first(self, *inputs: int) -> bool:
+        """Whether an operator that works in either order should keep channels first."""
+        return any(h is not None and h.is_first and h.rank >= 4 for h in (self.held[i] for i in inputs))
+
+    def together(self, *inputs: int) -> tuple[list[NetworkTensor], bool]:
+        """Inputs that are broadcast against each other, in one order of axes, and whether that has channels first."""
+        first, rank = self.prefers_first(*inputs), max(self.given(i).rank for i in inputs)
+        if not first or any(h.is_first and h.rank != rank for h in map(self.given, inputs)):
+            return [self.input(i) for i in inputs], False
+        return [self._among(self.given(i), rank) for i in inputs], True
+
+    def _among(self, x: Held, rank: int) -> NetworkTensor:
+        if x.rank == rank:
+            return x.real(first=True)
+        if x.rank == 0:
+            return x.real()
+        real = x.real()
+        wide = self.net.reshape(real, (*[1] * (rank - x.rank), *real.shape))
+        return self.net.transpose(wide, to_first(rank))
+
+    def either(self, i: int) -> tuple[NetworkTensor, bool]:
+        """An input in the order that it has, and whether that has channels first."""
+        first = self.prefers_first(i)
+        return self.given(i).real(first), first
+
+    def ordered(self, tensor: NetworkTensor, first: bool) -> Given:
+        return ChannelsFirst(tensor) if first else tensor
+
+    def moves(self, *inputs: int) -> bool:
+        """Whether elements of these inputs are stored as those of the output are: moving them needs no numbers."""
+        to = self.outputs[0]
+        return all(
+            self.given(i).spec.dtype is to.dtype and self.given(i).spec.quantization == to.quantization for i in inputs
+        )
+
+    def moved(self, i: int, *others: int, first: bool = False) -> NetworkTensor:
+        """An input whose elements are moved: as it is stored if the output, and all other inputs, are stored alike."""
+        x = self.given(i)
+        return x.raw(first) if self.moves(i, *others) else x.real(first)
+
+    # --- options
+
+    def option(self, name: str) -> Any:
+        """An option of a builtin operator; the schema's default, or 0, where the file leaves it out."""
+        options = self.node.options
+        if options is None:
+            return np.zeros(0, np.int32) if name in ("new_shape", "axes") else 0
+        if name not in options.file.schema[options.kind]:
+            raise self.refuse(f"has options of another operator ({options.kind})")
+        return options.get(name)
+
+    @cached_property
+    def custom_options(self) -> dict[str, Any]:
+        """The options of a custom operator that keeps them as a map of FlexBuffers."""
+        found = flexbuffer.loads(self.node.custom_options) if self.node.custom_options else {}
+        if not isinstance(found, dict):
+            raise self.refuse("needs options by name")
+        return found
+
+    @property
+    def padding(self) -> str:
+        number = self.option("padding")
+        if not 0 <= number < len(PADDINGS):
+            raise self.refuse(f"has a padding {number}; there are SAME (0) and VALID (1)")
+        return PADDINGS[number]
+
+    def strides(self, name: str = "stride", axes: str = "hw") -> tuple[int, ...]:
+        """An option for each axis of space, from 1 on."""
+        found = tuple(self.option(f"{name}_{a}") for a in axes)
+        if any(not 0 < s < 1 << 24 for s in found):
+            raise self.refuse(f"needs a {name} of 1 and more, got {found}")
+        return found
+
+    def activated(self, x: NetworkTensor) -> NetworkTensor:
+        """x behind the activation that is fused into the operator."""
+        number = self.option("activation")
+        name = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else str(number)
+        if name == "NONE":
+            return x
+        if name in ("RELU", "TANH"):
+            return self.net.relu(x) if name == "RELU" else self.net.tanh(x)
+        if name not in ("RELU6", "RELU_N1_TO_1"):
+            raise self.refuse(f"has the activation {name}, which is not supported")
+        low, high = (0, 6) if name == "RELU6" else (-1, 1)
+        return self.net.clip(x, low, high)
+
+    # --- outputs
+
+    def dtype(self, code: int) -> DType:
+        found = DTYPES.get(code)
+        if found is None:
+            raise self.refuse(f"has elements of type {TYPE_NAMES.get(code, code)}, which is not supported")
+        return found
+
+    def sizes(self, found: Iterable[Size], dtype: DType) -> NetworkTensor:
+        """Integers from sizes: a constant, or a value that is computed from dynamic dimensions at run time."""
+        array = np.asarray(list(found), object)
+        return self.net.wrap(self.net.builder.from_sizes(array, dtype, self.outputs[0].name))
+
+    def finished(self, given: Given, spec: TensorSpec) -> Held:
+        """What a reader gives, as the tensor is stored that the file declares."""
+        if isinstance(given, Held):
+            return given if given.spec is spec else self._renamed(given, spec)
+        first = isinstance(given, ChannelsFirst)
+        tensor = self.net.tensor_of(given.tensor if isinstance(given, ChannelsFirst) else given)
+        held = Held(self.net, spec)
+        if spec.dtype is not None and tensor.dtype is not spec.dtype:
+            if held.is_quantized and tensor.dtype.is_float:
+                scale, zero = parameters(spec)
+                if scale.size > 1:
+                    raise self.refuse(f"gives {spec.name!r} with a scale for each element of an axis")
+                tensor = self.net.quantize(tensor, scale, *([zero] if zero.any() else []), to=spec.dtype)
+            else:
+                tensor = self.net.cast(tensor, to=spec.dtype)
+        elements = tensor if tensor.array is None else tensor.array
+        return Held(self.net, spec, None if first else elements, elements if first else None)
+
+    def _renamed(self, given: Held, spec: TensorSpec) -> Held:
+        if given.variable or (given.spec.dtype is spec.dtype and given.spec.quantization == spec.quantization):
+            return Held(self.net, spec, given.last, given.first, given.variable)
+        return self.finished(self.ordered(given.real(given.is_first), given.is_first), spec)
+
+
+def type_of(spec: TensorSpec, shape: Sequence[Size]) -> TensorType:
+    """The type of an input or a variable; ModelError for texts and other things that are no numbers."""
+    if spec.dtype is None:
+        raise ModelError(f"tensor {spec} has no numbers as elements, which is not supported")
+    return TensorType(spec.dtype, tuple(shape))

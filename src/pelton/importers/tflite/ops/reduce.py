@@ -1,0 +1,62 @@
+"""Reductions, and where the extreme elements are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from typing import Any
+
+from pelton.ir.types import DType
+
+from ..held import to_first
+from ..node import Given, TFLiteReading, reads
+
+REDUCTIONS = {
+    "MEAN": "reduce_mean",
+    "SUM": "reduce_sum",
+    "REDUCE_MAX": "reduce_max",
+    "REDUCE_MIN": "reduce_min",
+    "REDUCE_PROD": "reduce_prod",
+}
+
+
+@reads(*REDUCTIONS, "REDUCE_ANY", "REDUCE_ALL")
+def reduction(n: TFLiteReading) -> Given:
+    x, keeps = n.given(0), bool(n.option("keep_dims"))
+    axes = n.axes(n.known(1, "axes"), x.rank)
+    first = n.prefers_first(0)
+    if first:
+        perm = to_first(x.rank)
+        placed = tuple(sorted(perm.index(a) for a in axes))
+        left = [a for a in range(x.rank) if a not in axes]
+        if keeps or [p for p in perm if p in left] == left:
+            return n.ordered(_reduced(n, placed, keeps, True), keeps)
+    return _reduced(n, axes, keeps, False)
+
+
+def _reduced(n: TFLiteReading, axes: tuple[int, ...], keeps: bool, first: bool):
+    net, x = n.net, n.given(0).real(first)
+    attrs: dict[str, Any] = dict(axes=axes, keepdims=keeps)
+    if n.op in REDUCTIONS:
+        return getattr(net, REDUCTIONS[n.op])(x, **attrs) if axes else x
+    found, reduce = net.cast(x, to=DType.I32), net.reduce_max if n.op == "REDUCE_ANY" else net.reduce_min
+    found = reduce(found, **attrs) if axes else found
+    return net.greater(found, np.int32(0))
+
+
+@reads("ARG_MAX", "ARG_MIN")
+def extreme(n: TFLiteReading) -> Given:
+    x, axis = n.given(0).raw(), n.known(1, "axis")
+    if len(axis) != 1:
+        raise n.refuse(f"needs one axis, got {list(axis)}")
+    find = n.net.arg_max if n.op == "ARG_MAX" else n.net.arg_min
+    return find(x, axis=n.axis(axis[0], x.rank), keepdims=False)
+
+
+@reads("TOPK_V2")
+def top_k(n: TFLiteReading) -> tuple[Given, ...]:
+    x, k = n.moved(0), n.known(1, "count")
+    if len(k) != 1:
+        raise n.refuse(f"needs one count, got {list(k)}")
+    values, places = n.net.apply("top_k", [x], dict(k=k[0], axis=x.rank - 1))
+    return values, places

@@ -1,0 +1,89 @@
+"""PyTorch modules, exported programs (.pt2) and TorchScript files, which torch itself turns into ONNX models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pelton.importers import onnx
+from pelton.importers.imported import Shape
+from pelton.importers.registry import About, Format, Traceable, register
+from pelton.ir.imported import Examined, Imported
+from pelton.ir.unread import Unread
+
+from .files import kind_of
+
+if TYPE_CHECKING:
+    from .export import Exported
+
+
+def recognizes(source: Any) -> bool:
+    """Whether a source is an object of torch or a file that torch wrote. Imports no torch: without it there is none."""
+    if isinstance(source, Traceable):
+        source = source.model
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "nn"):
+        if isinstance(source, torch.nn.Module):  # ScriptModules are Modules, too
+            return True
+        export = sys.modules.get("torch.export")
+        if export is not None and isinstance(source, export.ExportedProgram):
+            return True
+    return kind_of(source) is not None
+
+
+def load(
+    source: Any,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Iterable[str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
+) -> Imported:
+    found = _exported(source, shapes)
+    return onnx.load.load(found.source, shapes, outputs, values, optimum or found.examples)
+
+
+def examine(
+    source: Any,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Iterable[str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
+) -> Examined:
+    found = _exported(source, shapes)
+    return onnx.load.examine(found.source, shapes, outputs, values, optimum or found.examples)
+
+
+def unread(
+    source: Any,
+    shapes: Mapping[str, Shape] | None = None,
+    outputs: Iterable[str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    optimum: Mapping[str, Sequence[int]] | None = None,
+) -> Unread:
+    found = _exported(source, shapes)
+    return onnx.unread.unread(found.source, shapes, outputs, values, optimum or found.examples)
+
+
+def _exported(source: Any, shapes: Mapping[str, Shape] | None) -> Exported:
+    from .export import export  # imports torch
+
+    return export(source, shapes or {})
+
+
+register(
+    Format(
+        "PyTorch",
+        recognizes,
+        load,
+        examine,
+        unread,
+        about=About(
+            files="torch.nn.Module, .pt2, TorchScript",
+            export="torch.export.save(torch.export.export(module, (x,)), 'model.pt2'), or the module itself",
+            extra="pip install pelton[torch]",
+            covers="what torch's exporters to ONNX convert; checkpoints (torch.save) hold no program and are refused",
+            checked="PyTorch 2.13 on the CPU, eager and compiled",
+        ),
+    )
+)

@@ -1,0 +1,111 @@
+"""What torch writes to files, told apart by their content without torch, and read without running code from pickles."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pelton.errors import FormatError, ModelAbsent, ModelError, Needs
+
+Kind = Literal["exported", "script", "pickle"]
+
+ZIP, PICKLE = b"PK\x03\x04", b"\x80"  # how archives begin, and pickles of protocol 2 and newer
+OBJECTS = ("custom_obj", "opaque_obj")  # how files of pickled constants begin, in an exported program
+ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch.load's environment variable
+ENDINGS = (".pt", ".pth", ".pt2", ".ts", ".jit")
+
+
+def kind_of(source: Any) -> Kind | None:
+    """What a path leads to: an exported program, TorchScript, or a checkpoint; None for what torch did not write."""
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = Path(os.fsdecode(source))
+    try:
+        with path.open("rb") as f:
+            begin = f.read(4)
+        if begin == ZIP:
+            with zipfile.ZipFile(path) as archive:
+                return _kind_of_archive(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return "pickle" if path.suffix in ENDINGS and path.is_file() else None
+    named = path.suffix in ENDINGS
+    return "pickle" if named and begin[:1] == PICKLE else None
+
+
+def _kind_of_archive(names: list[str]) -> Kind | None:
+    """torch's archives have one folder, in which an exported program has models/, TorchScript has code/."""
+    inner = {name.partition("/")[2] for name in names}
+    if "archive_format" in inner and any(name.startswith("models/") for name in inner):
+        return "exported"
+    if {"serialized_exported_program.json", "version"} <= {*inner, *names}:  # before torch 2.8
+        return "exported"
+    if "constants.pkl" in inner and any(name.startswith("code/") for name in inner):
+        return "script"
+    return "pickle" if "data.pkl" in inner else None
+
+
+def read(path: Path) -> Any:
+    """The ExportedProgram or the ScriptModule in a file. ModelError for a checkpoint, which holds no program; it is
+    never unpickled."""
+    if not path.is_file():
+        raise ModelAbsent(f"there is no file {path}", path)
+    kind = kind_of(path)
+    if kind == "pickle":
+        raise FormatError(
+            f"{path} should be a model of PyTorch that holds its program (torch.export.save, torch.jit.save), but is a"
+            " pickle, damaged or not: a checkpoint of tensors or of Python objects, which may run any code when it is"
+            " read, so it is not; make the module, give it the tensors by module.load_state_dict(torch.load(path,"
+            " weights_only=True)), and call pelton.build(module, example_inputs=...)"
+        )
+    with Needs(f"reading {path.name}, a file of PyTorch,", extra="torch"):
+        import torch
+        import torch.export
+    try:
+        if kind == "script":
+            return torch.jit.load(str(path), map_location="cpu")
+        _refuse_objects(path)
+        with _tensors_only():
+            return torch.export.load(str(path))
+    except ModelError:
+        raise
+    except Exception as e:  # torch has no exceptions of its own for this
+        what = "exported program" if kind == "exported" else "TorchScript"
+        raise ModelError(
+            f"{path} should be an {what} of PyTorch, but torch {torch.__version__} cannot read it; save it again with"
+            f" this version: {first_line(e)}"
+        ) from e
+
+
+def _refuse_objects(path: Path) -> None:
+    """ModelError for an exported program with Python objects among its constants, which torch would unpickle."""
+    with zipfile.ZipFile(path) as archive:
+        objects = [name for name in archive.namelist() if name.rpartition("/")[2].startswith(OBJECTS)]
+    if objects:
+        raise ModelError(
+            f"{path} has Python objects among its constants ({objects[0]}), pickles that may run any code when they are"
+            " read; export the module without them, and with tensors alone"
+        )
+
+
+@contextlib.contextmanager
+def _tensors_only() -> Iterator[None]:
+    """Lets torch.load read pickles of tensors alone (`weights_only`), whatever its callers in torch ask for."""
+    before = os.environ.get(ONLY)
+    os.environ[ONLY] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ONLY]
+        else:
+            os.environ[ONLY] = before
+
+
+def first_line(e: BaseException) -> str:
+    """What an exception says first, for messages."""
+    said = [line.strip() for line in str(e).splitlines() if line.strip()]
+    return f"{type(e).__name__}: {said[0]:.300}" if said else type(e).__name__
