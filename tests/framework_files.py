@@ -73,6 +73,9 @@ READ = {
     "TensorFlow": [graph_def(), graph_def(1)],
     "Keras": [keras_archive(), HDF5],
     "PaddlePaddle": [program_desc(), PIR],
+    "Caffe": [b'name: "net"\nlayer { name: "a" type: "Input" top: "a" }'],
+    "Darknet": [b"# a network\n[net]\nwidth=8\n"],
+    "TFLite": [bytes([28, 0, 0, 0]) + b"TFL3" + bytes(24)],
 }
 SYMBOL = b'{\n  "nodes": [\n    {\n      "op": "null", \n      "name": "data", \n      "inputs": []\n    }],"heads":[]}'
 RETIRED = {
@@ -87,6 +90,7 @@ NAMED = {
     "Sonnet, TensorFlow checkpoints": {
         "model.ckpt-17.index": bytes(10),
         "variables.data-00000-of-00001": b"\x01\x02",
+        "model.ckpt-17.meta": bytes(10),
         "checkpoint": b'model_checkpoint_path: "model.ckpt-17"',
     },
 }

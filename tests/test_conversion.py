@@ -19,73 +19,36 @@ from pelton.cli import main
 from pelton.importers.frameworks import conversion, environments, keras
 from pelton.system import temporary
 
-KERAS = """
-import os, sys, time
-class Tensor:
-    name = "x"
-class Model:
-    inputs, output_names = [Tensor], {names}
-    def export(self, folder, verbose):
-        target = sys.argv[1]
-        {body}
-        os.mkdir(folder)
-        open(os.path.join(folder, "saved_model.pb"), "wb").close()
-class saving:
-    def load_model(path, compile, safe_mode):
-        with open({log!r}, "a") as file: print(path, compile, safe_mode, file=file)
-        assert os.path.exists(path)
-        return Model()
-"""
-SAVED_MODEL_PB2 = """
-class MetaGraph:
-    class meta_info_def: tags = ["serve"]
-    signature_def = {signatures}
-class SavedModel:
-    meta_graphs = [MetaGraph]
-    def ParseFromString(self, data): pass
-"""
-TF2ONNX = """
-import shutil, sys
-def main():
-    assert sys.argv[1:8:2] == ["--saved-model", "--tag", "--signature_def", "--output"], sys.argv
-    assert sys.argv[4:7:2] == ["serve", "serving_default"]
-    shutil.copy({onnx!r}, sys.argv[8])
+SCRIPT = """
+import os, shutil, sys, time
+target, source, *given = sys.argv[1:]
+with open({log!r}, "a") as file: print(source, *given, file=file)
+assert os.path.exists(source)
+{body}
+shutil.copy({onnx!r}, target)
 """
 
 
 class Stubs:
-    """Environments whose Python is this one, with modules of the tests in place of the frameworks."""
+    """Environments whose Python is this one, and scripts of the tests in place of those that convert."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.log, self.onnx = folder, folder / "log.txt", folder / "converted.onnx"
-        self.modules = folder / "modules"
-        self.modules.mkdir()
-        model = onnx.ModelProto.FromString(made.ONNX)
-        model.graph.node.add(op_type="Identity", input=["y"], output=["output_0"])
-        model.graph.output[0].name = "output_0"
-        onnx.save(model, self.onnx)
+    def __init__(self, folder: Path, children: Path):
+        self.folder, self.children, self.log = folder, children, folder / "log.txt"
+        self.onnx = folder / "converted.onnx"
+        self.onnx.write_bytes(made.ONNX)
 
     def environment(self, name: str) -> Path:
         home = environments.folder(name)
         (home / "bin").mkdir(parents=True)
         python = home / "bin" / "python"
-        path = os.pathsep.join([str(self.modules), *(p for p in sys.path if "site-packages" in p)])
+        path = os.pathsep.join(p for p in sys.path if "site-packages" in p)
         python.write_text(f"#!/bin/sh\nPYTHONPATH='{path}' exec {sys.executable} \"$@\"\n")
         python.chmod(0o755)
         (home / environments.VERSIONS).write_text("{}")
         return home
 
-    def keras(self, body: str = "pass", names: tuple[str, ...] = ("scores",)) -> None:
-        (self.modules / "keras.py").write_text(KERAS.format(body=body, names=list(names), log=str(self.log)))
-        self.tensorflow()
-
-    def tensorflow(self, *signatures: str) -> None:
-        protobuf = self.modules / "tensorflow" / "core" / "protobuf"
-        protobuf.mkdir(parents=True, exist_ok=True)
-        text = SAVED_MODEL_PB2.format(signatures=signatures or ("__init", "other", "serving_default"))
-        (protobuf / "saved_model_pb2.py").write_text(text)
-        (self.modules / "tf2onnx").mkdir(exist_ok=True)
-        (self.modules / "tf2onnx" / "convert.py").write_text(TF2ONNX.format(onnx=str(self.onnx)))
+    def script(self, name: str = "from_keras.py", body: str = "") -> None:
+        (self.children / name).write_text(SCRIPT.format(log=str(self.log), body=body, onnx=str(self.onnx)))
 
     @property
     def calls(self) -> list[str]:
@@ -98,7 +61,10 @@ def stubs(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(temporary.tempfile, "tempdir", None)
-    yield Stubs(tmp_path)
+    children = tmp_path / "children"
+    children.mkdir()
+    monkeypatch.setattr(conversion, "CHILDREN", children)
+    yield Stubs(tmp_path, children)
     assert os.listdir(tmp_path / "temporary") == [], "a conversion left something behind"
 
 
@@ -121,42 +87,65 @@ def refusal(path, kind=pelton.ModelError):
 
 def test_a_converted_model_is_built(stubs, archive):
     stubs.environment("tensorflow")
-    stubs.keras()
+    stubs.script()
     engine = pelton.build(archive, level=0)
     x = np.random.default_rng(1).standard_normal((1, 3, 12, 12)).astype(np.float32)
     want = pelton.build(made.ONNX, level=0).run({"x": x})["y"]
-    assert [p.name for p in engine.outputs] == ["scores"]
-    np.testing.assert_array_equal(engine.run({"x": x})["scores"], want)
-    assert stubs.calls == [f"{archive} False True"]
+    np.testing.assert_array_equal(engine.run({"x": x})["y"], want)
+    assert stubs.calls == [str(archive)]
 
 
-@pytest.mark.parametrize("names", [("a", "b"), ("x",)], ids=["too many", "taken"])
-def test_names_that_do_not_fit_are_left(stubs, archive, names):
+def test_the_command_line_takes_it(stubs, archive, capsys, tmp_path, monkeypatch):
     stubs.environment("tensorflow")
-    stubs.keras(names=names)
-    assert [v.name for v in pelton.importers.load(archive).graph.outputs] == ["output_0"]
+    stubs.script()
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", str(archive), "--level", "0", "-q"]) == 0
+    assert main(["convert", str(archive), "-q"]) == 0
+    assert main(["explain", str(archive)]) == main(["compare", str(archive), "net.pelton", "--seed", "1", "-q"]) == 0
+    assert main(["bench", str(archive), "--level", "0", "--seconds", "0.01", "--warmup", "0"]) == 0
+    capsys.readouterr()
+    for model in (str(archive), "net.onnx"):
+        assert main(["check", model]) == 0
+        assert f"{Path(model).name} can be built" in capsys.readouterr().out
+    assert len(stubs.calls) == 1
 
 
-def test_the_command_line_takes_it(stubs, archive, capsys, tmp_path):
+def test_the_command_line_takes_folders(stubs, capsys, tmp_path, monkeypatch):
     stubs.environment("tensorflow")
-    stubs.keras()
-    assert main(["build", str(archive), "-o", str(tmp_path / "e.pelton"), "--level", "0", "-q"]) == 0
-    assert main(["check", str(archive)]) == 0
-    assert f"{archive.name} can be built" in capsys.readouterr().out and len(stubs.calls) == 1
+    stubs.script("from_tensorflow.py")
+    folder = tmp_path / "saved.v2"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(made.saved_model())
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", "saved.v2/", "--level", "0", "-q"]) == 0 and Path("saved.v2.pelton").exists()
+    assert main(["convert", "saved.v2", "-q"]) == 0 and Path("saved.v2.onnx").exists()
+    assert main(["bench", "saved.v2", "--level", "0", "--seconds", "0.01", "--warmup", "0"]) == 0
+    assert main(["check", "saved.v2#encode"]) == 0
+    assert stubs.calls == [str(folder), f"{folder} encode"]
+
+
+def test_a_folder_may_have_the_sign_of_signatures_in_its_name(stubs, tmp_path):
+    stubs.environment("tensorflow")
+    stubs.script("from_tensorflow.py")
+    folder = tmp_path / "a#b"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(made.saved_model())
+    for path in (folder, f"{folder}#c", folder / "saved_model.pb"):
+        pelton.importers.load(path)
+    assert stubs.calls == [str(folder), f"{folder} c"]
 
 
 def test_conversions_are_kept_by_content(stubs, archive, monkeypatch):
     home = stubs.environment("tensorflow")
-    stubs.keras()
+    stubs.script()
     moved = archive.with_name("moved")
     moved.write_bytes(archive.read_bytes())
     for model in (archive, archive, moved, moved.read_bytes(), bytearray(moved.read_bytes())):
-        assert pelton.importers.load(model).graph.outputs[0].name == "scores"
+        assert pelton.importers.load(model).graph.outputs[0].name == "y"
     assert len(stubs.calls) == 1
     moved.write_bytes(made.keras_archive({"other": 1}))
     pelton.importers.load(moved)
     assert len(stubs.calls) == 2
-    assert stubs.calls[1].split()[0].endswith("model.keras")  # named by content, as Keras wants it
     (home / environments.VERSIONS).write_text('{"keras": "99"}')
     pelton.importers.load(moved)
     assert len(stubs.calls) == 3
@@ -168,56 +157,36 @@ def test_folders_are_told_apart_by_every_file(tmp_path):
     folder = tmp_path / "saved"
     (folder / "variables").mkdir(parents=True)
     (folder / "saved_model.pb").write_bytes(made.saved_model())
-    keys = {conversion._key([folder], "1", False)}
+    keys = {conversion._key([folder], ["1"])}
     for change in ("variables/a", "variables/b", "b"):
         (folder / change).write_bytes(b"1")
-        keys.add(conversion._key([folder], "1", False))
+        keys.add(conversion._key([folder], ["1"]))
     (folder / "b").write_bytes(b"2")
-    keys |= {
-        conversion._key([folder], "1", False),
-        conversion._key([folder], "1", True),
-        conversion._key([folder], "2", False),
-    }
+    keys |= {conversion._key([folder], words) for words in (["1"], ["1", "unsafe"], ["2"])}
     assert len(keys) == 7
     os.symlink(folder / "b", folder / "link")
-    conversion._key([folder], "1", False)
+    conversion._key([folder], ["1"])
     os.symlink("/", folder / "root")
     with pytest.raises(pelton.ModelError, match="is a link to a folder"):
-        conversion._key([folder], "1", False)
+        conversion._key([folder], ["1"])
     (folder / "root").unlink()
     os.mkfifo(folder / "pipe")
     with pytest.raises(pelton.ModelError, match="neither a file nor a folder"):
-        conversion._key([folder], "1", False)
-
-
-@pytest.mark.parametrize("signatures", [("one", "other"), ("__init",)], ids=["several", "none"])
-def test_a_saved_model_needs_a_signature(stubs, tmp_path, signatures):
-    stubs.environment("tensorflow")
-    stubs.tensorflow(*signatures)
-    folder = tmp_path / "saved"
-    folder.mkdir()
-    (folder / "saved_model.pb").write_bytes(made.saved_model())
-    said = refusal(folder)
-    assert "needs a signature serving_default" in said and "signatures=" in said
-    assert ("one, other" in said) == (len(signatures) == 2)
+        conversion._key([folder], ["1"])
 
 
 def test_paddle_gets_both_files(stubs, tmp_path):
     stubs.environment("paddle")
-    (stubs.modules / "paddle2onnx.py").write_text(
-        "import shutil\ndef export(model, parameters, target, **more):\n"
-        f"    assert open(parameters).read() == 'numbers'\n    shutil.copy({str(stubs.onnx)!r}, target)\n"
-        f"    open({str(stubs.log)!r}, 'a').write(model + '\\n')\n"
-    )
+    stubs.script("from_paddle.py", "assert open(given[0]).read() == 'numbers'")
     program, numbers = tmp_path / "net.json", tmp_path / "net.pdiparams"
     program.write_bytes(made.PIR)
     assert f"there is no file {numbers}" in refusal(program)
     other = tmp_path / "w"
     other.write_text("numbers")
-    assert pelton.importers.load(pelton.importers.ModelFiles(program, other)).graph.outputs[0].name == "output_0"
+    assert pelton.importers.load(pelton.importers.ModelFiles(program, other)).graph.outputs[0].name == "y"
     numbers.write_text("numbers")
     pelton.importers.load(tmp_path)  # the folder of the program
-    assert stubs.calls == [str(program)]
+    assert stubs.calls == [f"{program} {other}"]  # the same files, under other names
     (tmp_path / "second.pdmodel").write_bytes(made.program_desc())
     assert "net.json, second.pdmodel" in refusal(tmp_path)
 
@@ -227,10 +196,10 @@ def test_paddle_gets_both_files(stubs, tmp_path):
 
 def test_what_a_converter_said_is_shown(stubs, archive):
     stubs.environment("tensorflow")
-    stubs.keras("print('about to fail'); raise NotImplementedError('op Foo')")
+    stubs.script(body="print('about to fail'); raise NotImplementedError('op Foo')")
     said = refusal(archive)
     assert "status 1" in said and "about to fail" in said and "NotImplementedError: op Foo" in said
-    stubs.keras("print('x' * 100_000); print(*range(1000), sep='\\n'); sys.exit(5)")
+    stubs.script(body="print('x' * 100_000); print(*range(1000), sep='\\n'); sys.exit(5)")
     said = refusal(archive)
     assert "status 5" in said and "  999" in said and "  900" not in said and len(said) < 3000
 
@@ -249,14 +218,14 @@ def test_how_a_child_may_end(stubs, archive, body, expected):
     import re
 
     stubs.environment("tensorflow")
-    stubs.keras(body)
+    stubs.script(body=body)
     assert re.search(expected, refusal(archive), re.S)
 
 
 def test_time_is_limited(stubs, archive, monkeypatch):
     stubs.environment("tensorflow")
     pid = stubs.folder / "pid"
-    stubs.keras(f"open({str(pid)!r}, 'w').write(str(os.getpid())); print('slow', flush=True); time.sleep(60)")
+    stubs.script(body=f"open({str(pid)!r}, 'w').write(str(os.getpid())); print('slow', flush=True); time.sleep(60)")
     monkeypatch.setenv("PELTON_IMPORT_TIMEOUT", "3")
     start = time.monotonic()
     said = refusal(archive)
@@ -272,7 +241,7 @@ def test_time_is_limited(stubs, archive, monkeypatch):
 def test_ctrl_c_ends_the_child(stubs, archive, monkeypatch):
     stubs.environment("tensorflow")
     pid = stubs.folder / "pid"
-    stubs.keras(f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    stubs.script(body=f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
 
     def interrupt(*of):
         if pid.exists() and pid.read_text():
@@ -296,10 +265,9 @@ def test_without_packages_it_says_what_to_do(stubs, archive, monkeypatch):
 
 
 def test_packages_beside_pelton_will_do(stubs, archive, monkeypatch):
-    stubs.keras()
-    monkeypatch.syspath_prepend(str(stubs.modules))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(stubs.modules), *filter(None, sys.path)]))
-    assert pelton.importers.load(archive).graph.outputs[0].name == "scores"
+    stubs.script()
+    monkeypatch.setattr(environments.importlib.util, "find_spec", lambda name: name)
+    assert pelton.importers.load(archive).graph.outputs[0].name == "y"
     assert environments.find("tensorflow").own
 
 
@@ -310,7 +278,7 @@ def test_variables_of_this_python_are_not_for_others(stubs, archive, monkeypatch
     home = stubs.environment("tensorflow")
     python = home / "bin" / "python"
     python.write_text(python.read_text().replace("#!/bin/sh\n", '#!/bin/sh\nenv > "$SHOWN"\n'))
-    stubs.keras()
+    stubs.script()
     pelton.importers.load(archive)
     seen = dict(line.split("=", 1) for line in Path(os.environ["SHOWN"]).read_text().splitlines() if "=" in line)
     assert "PYTHONHOME" not in seen and seen["CUDA_VISIBLE_DEVICES"] == "-1"
@@ -374,11 +342,11 @@ def test_damaged_archives(stubs, tmp_path):
 
 def test_code_in_layers_is_run_only_if_asked(stubs, tmp_path, monkeypatch):
     stubs.environment("tensorflow")
-    stubs.keras()
+    stubs.script()
     path = written(tmp_path, made.keras_archive(made.LAMBDA))
     assert "PELTON_UNSAFE_KERAS=1" in refusal(path) and stubs.calls == []
     monkeypatch.setenv("PELTON_UNSAFE_KERAS", "1")
     pelton.importers.load(path)
-    assert stubs.calls == [f"{path} False False"]
+    assert stubs.calls == [f"{path} unsafe"]
     monkeypatch.delenv("PELTON_UNSAFE_KERAS")
     refusal(path)  # what was converted then is not taken now

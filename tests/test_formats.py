@@ -104,6 +104,18 @@ def test_unknown_content_lists_what_is_read(tmp_path):
     assert all(f.name in said for f in FORMATS if f.about.covers) and "UFF" not in said
 
 
+def test_damaged_files_are_of_the_format_that_their_names_tell(tmp_path):
+    for called, name in (("a.onnx", "ONNX"), ("a.ONNX", "ONNX"), ("a.tflite", "TFLite"), ("a.keras", "Keras")):
+        path = tmp_path / called
+        path.write_bytes(b"\xffdamaged")
+        assert format_of(path).name == name
+        with pytest.raises(pelton.ModelError, match="damaged|does not begin as one") as e:
+            pelton.build(path, level=0)
+        assert "lists those that are read" in str(e.value) or name != "ONNX"
+    (tmp_path / "a.pdmodel").write_bytes(b"\xffdamaged")
+    assert format_of(tmp_path / "a.pdmodel").name == "PaddlePaddle"
+
+
 @pytest.mark.parametrize("name", [*made.RETIRED, *made.NAMED])
 def test_formats_that_ended_say_the_way_around(tmp_path, name):
     given = made.NAMED.get(name) or {f"model{i}": data for i, data in enumerate(made.RETIRED[name])}
@@ -135,11 +147,27 @@ def test_functions_of_jax_get_two_lines(monkeypatch):
     import types
 
     monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
-    with pytest.raises(pelton.InputError, match="jax2onnx.to_onnx.*got function"):
+    with pytest.raises(pelton.InputError, match="^function is an object of JAX.*jax2onnx.to_onnx"):
         pelton.build(lambda x: x)
+    with pytest.raises(pelton.InputError, match="^function is an object of JAX.*jax2onnx.to_onnx"):
+        pelton.build(lambda x: x, example_inputs=np.zeros(3))
     monkeypatch.delitem(sys.modules, "jax")
     with pytest.raises(pelton.ModelError, match="expected the path of an ONNX model"):
         pelton.build(lambda x: x)
+
+
+@pytest.mark.parametrize(
+    "module, name, way",
+    [
+        ("flax.nnx", "JAX", "jax2onnx"),
+        ("keras.src.models", "Keras", "model.save"),
+        ("paddle.nn", "Paddle", "paddle.jit"),
+    ],
+)
+def test_objects_of_frameworks_have_to_be_exported(module, name, way):
+    base = type("Module", (), {"__module__": module})
+    with pytest.raises(pelton.InputError, match=f"^Mine is an object of {name}.*{re.escape(way)}"):
+        pelton.build(type("Mine", (base,), {})())
 
 
 # --- what is said of them

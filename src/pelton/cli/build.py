@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> None:
         from pelton import preprocessing as pictures
 
         options["labels"] = pictures.read_labels(args.labels)
-    target = args.output or os.path.splitext(os.path.basename(args.model))[0] + ".pelton"
+    target = args.output or arguments.stem(args.model) + ".pelton"
     arrays.check_target(target)
     start = time.monotonic()
     engine = build_engine(args.model, options, quiet=args.quiet)

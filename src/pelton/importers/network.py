@@ -26,11 +26,12 @@ def register_network_format(
     read: Callable[..., Network],
     *,
     two_files: bool = False,
+    suffixes: tuple[str, ...] = (),
     about: About = UNTOLD,
 ) -> None:
     """Registers a format whose models become networks: read(source, shapes) → Network, with shapes as `load` takes
     them, so that a model may be laid out for other sizes than its file says. two_files: sources may be `ModelFiles`.
-    about: what users are told of it."""
+    suffixes, about: as in `Format`."""
 
     def loaded(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
@@ -42,7 +43,7 @@ def register_network_format(
     ) -> Examined:
         return _examined(source, lambda: read(source, shapes), shapes, outputs, values, optimum)
 
-    register(Format(name, recognizes, loaded, examined, two_files=two_files, about=about))
+    register(Format(name, recognizes, loaded, examined, two_files=two_files, suffixes=suffixes, about=about))
 
 
 def imported(

@@ -12,14 +12,13 @@ from typing import Any, NoReturn
 from pelton.errors import InputError, ModelError
 from pelton.importers import onnx, signs
 from pelton.importers.onnx.file import Source
-from pelton.importers.registry import About, Format, ModelFiles, register
+from pelton.importers.registry import About, Format, ModelFiles, Traceable, register
 
 from . import keras, retired  # noqa: F401  (registers formats)
 from .conversion import convert
 
 SAVED_MODEL = "saved_model.pb"  # a file of the folder that a SavedModel is
 PIR = b'{"base_code":{"magic":"pir"'  # how the programs of PaddlePaddle 3 begin
-TWO_LINES = """import jax2onnx; engine = pelton.build(jax2onnx.to_onnx(function, [("batch", 3, 224, 224)]))"""
 
 
 def register_converted(
@@ -27,16 +26,46 @@ def register_converted(
     recognizes: Callable[[Any], bool],
     converted: Callable[[Any], Source],
     *,
+    packages: tuple[str, ...],
     about: About,
+    suffixes: tuple[str, ...] = (),
     two_files: bool = False,
 ) -> None:
-    """Registers a format whose models become ONNX models: converted(source)."""
+    """Registers a format whose files become ONNX models: converted(source). packages: of Python, whose objects are
+    refused with the way to export them."""
+    refuse = refusal(name, about)
 
     def via(read: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda source, *given, **named: read(converted(source), *given, **named)
+        def convert_and_read(source: Any, *given: Any, **named: Any) -> Any:
+            if is_of(source, packages):
+                refuse(source)
+            return read(converted(source), *given, **named)
+
+        return convert_and_read
 
     load, examine, unread = map(via, (onnx.load.load, onnx.load.examine, onnx.unread.unread))
-    register(Format(name, recognizes, load, examine, unread, two_files=two_files, about=about))
+    known = lambda source: recognizes(source) or is_of(source, packages)  # noqa: E731
+    register(Format(name, known, load, examine, unread, two_files, suffixes, about))
+
+
+def refusal(name: str, about: About) -> Callable[..., NoReturn]:
+    """The function in place of `load` for objects in memory."""
+
+    def refuse(source: Any, *given: Any, **named: Any) -> NoReturn:
+        kind = type(_untraced(source)).__name__
+        raise InputError(f"{kind} is an object of {name} in memory, which has to be exported: {about.export}")
+
+    return refuse
+
+
+def is_of(source: Any, packages: tuple[str, ...]) -> bool:
+    """Whether a source is an object of these packages, or of a class that derives from theirs."""
+    bases = type(_untraced(source)).__mro__
+    return any(base.__module__.partition(".")[0] in packages for base in bases)
+
+
+def _untraced(source: Any) -> Any:
+    return source.model if isinstance(source, Traceable) else source
 
 
 # --- TensorFlow
@@ -48,16 +77,21 @@ def is_tensorflow(source: Any) -> bool:
 
 
 def from_tensorflow(source: Any) -> Source:
-    return convert("tensorflow", "from_tensorflow.py", _saved_model(source) or source)
+    folder, signature = _saved_model(source) or (source, "")
+    return convert("tensorflow", "from_tensorflow.py", folder, options=[signature] if signature else [])
 
 
-def _saved_model(source: Any) -> Path | None:
-    """The folder of a SavedModel."""
+def _saved_model(source: Any) -> tuple[Path, str] | None:
+    """The folder of a SavedModel, and the signature that a path of the form folder#signature names."""
     if not isinstance(source, (str, os.PathLike)):
         return None
-    path = Path(os.fsdecode(source))
-    folder = path.parent if path.name == SAVED_MODEL else path
-    return folder if (folder / SAVED_MODEL).is_file() else None
+    text = os.fsdecode(source)
+    named, _, signature = text.rpartition("#")
+    for path, chosen in ((Path(text), ""), (Path(named), signature)):
+        folder = path.parent if path.name == SAVED_MODEL else path
+        if (folder / SAVED_MODEL).is_file():
+            return folder, chosen
+    return None
 
 
 # --- Keras
@@ -71,7 +105,7 @@ def is_keras(source: Any) -> bool:
 def from_keras(source: Any) -> Source:
     if not signs.head(source).startswith(signs.HDF5):
         keras.check_archive(source)
-    return convert("tensorflow", "from_keras.py", source, unsafe=keras.allows_code())
+    return convert("tensorflow", "from_keras.py", source, options=["unsafe"] if keras.allows_code() else [])
 
 
 # --- PaddlePaddle
@@ -121,29 +155,30 @@ def _programs(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def is_jax(source: Any) -> bool:
-    """Whether a source is a function, or a module of Flax, in a program that has loaded JAX."""
-    kind = type(source)
-    made_by_jax = kind.__module__.partition(".")[0] in ("jax", "jaxlib", "flax", "equinox")
-    return made_by_jax or "jax" in sys.modules and kind.__name__ in ("function", "method", "partial")
+    """Whether a source is a module of a library for JAX, or a function in a program that has loaded JAX."""
+    if is_of(source, ("jax", "jaxlib", "flax", "equinox")):
+        return True
+    return "jax" in sys.modules and type(_untraced(source)).__name__ in ("function", "method", "partial")
 
 
-def refuse_jax(source: Any, *given: Any, **named: Any) -> NoReturn:
-    raise InputError(
-        f"a function of JAX becomes an engine by way of jax2onnx (Python 3.11 or newer): {TWO_LINES}; got"
-        f" {type(source).__name__}"
-    )
-
-
+JAX = About(
+    files="functions and modules in Python",
+    export="import jax2onnx; engine = pelton.build(jax2onnx.to_onnx(function, [('batch', 3, 224, 224)]))",
+    extra="pip install jax2onnx (Python 3.11 or newer), or pelton import-env jax",
+    covers="what jax2onnx converts",
+    checked="JAX 0.10 on the CPU",
+)
 register_converted(
     "TensorFlow",
     is_tensorflow,
     from_tensorflow,
+    packages=("tensorflow",),
     about=About(
         files="SavedModel folder, frozen .pb",
         export="model.export('folder') of Keras, tf.saved_model.save(module, 'folder')",
         extra="pelton import-env tensorflow",
-        covers="the serving signature of a SavedModel; the placeholders and unread results of a frozen graph; what"
-        " tf2onnx converts",
+        covers="a SavedModel's serving signature, or the one that folder#signature names; a frozen graph's placeholders"
+        " and unread results; what tf2onnx converts",
         checked="TensorFlow 2.21 on the CPU",
     ),
 )
@@ -151,6 +186,8 @@ register_converted(
     "Keras",
     is_keras,
     from_keras,
+    packages=("keras", "tf_keras"),
+    suffixes=(".keras",),
     about=About(
         files=".keras, .h5",
         export="model.save('model.keras')",
@@ -160,26 +197,13 @@ register_converted(
         checked="Keras 3 on TensorFlow 2.21",
     ),
 )
-register(
-    Format(
-        "JAX",
-        is_jax,
-        refuse_jax,
-        refuse_jax,
-        refuse_jax,
-        about=About(
-            files="functions and modules in Python",
-            export=TWO_LINES,
-            extra="pip install jax2onnx (Python 3.11), or pelton import-env jax",
-            covers="what jax2onnx converts",
-            checked="JAX 0.10 on the CPU",
-        ),
-    )
-)
+register(Format("JAX", is_jax, *[refusal("JAX", JAX)] * 3, about=JAX))
 register_converted(
     "PaddlePaddle",
     is_paddle,
     from_paddle,
+    packages=("paddle",),
+    suffixes=(".pdmodel",),
     two_files=True,
     about=About(
         files=".pdmodel or .json, with .pdiparams",

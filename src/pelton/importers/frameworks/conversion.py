@@ -31,11 +31,12 @@ REFUSED = 3  # exit status of a child whose last line is a message for users
 LARGEST = (1 << 31) - 1  # bytes that protobuf reads
 
 
-def convert(framework: str, child: str, model: Any, *more: Any, unsafe: bool = False) -> Source:
+def convert(framework: str, child: str, model: Any, *more: Any, options: Sequence[str] = ()) -> Source:
     """The ONNX model that the script `children/<child>` makes of a model: a path or bytes. more: its further files.
+    options: further arguments of the script.
 
-    unsafe: whether the child may load code that the model carries. Raises ModelError, with what the converter said, if
-    it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, or if the packages that it needs are missing.
+    Raises ModelError, with what the converter said, if it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, or if
+    the packages that it needs are missing.
     """
     model = bytes(model) if isinstance(model, (bytearray, memoryview)) else model
     script, parts = CHILDREN / child, (model, *more)
@@ -47,13 +48,13 @@ def convert(framework: str, child: str, model: Any, *more: Any, unsafe: bool = F
             " into a virtual environment of their own, which Pelton then uses by itself"
         )
     kept = cache.open_cache(Options())
-    entry = _key([*sorted(CHILDREN.glob("*.py")), *parts], python.versions, unsafe) + ".onnx"
+    entry = _key([*sorted(CHILDREN.glob("*.py")), *parts], [python.versions, *options]) + ".onnx"
     data = kept.read(PART, entry)
     if data is None:
         log.info("%s is converted to ONNX by %s with %s", name, child, python.path)
         with temporary_folder() as folder:
             paths = [_as_path(part, Path(folder), i) for i, part in enumerate(parts)]
-            data = _run(python, script, paths, Path(folder), name, unsafe)
+            data = _run(python, script, [*paths, *options], Path(folder), name)
         kept.store(PART, entry, data)
         kept.settle()
     return Source(parse(data, f"{name}, converted to ONNX,"), None if isinstance(model, bytes) else Path(name))
@@ -68,16 +69,16 @@ def _as_path(part: Any, folder: Path, index: int) -> str:
     return str(path)
 
 
-def _run(python: Interpreter, script: Path, paths: Sequence[str], folder: Path, name: str, unsafe: bool) -> bytes:
-    """Runs the script on files and returns what it wrote."""
+def _run(python: Interpreter, script: Path, given: Sequence[str], folder: Path, name: str) -> bytes:
+    """Runs the script with these arguments behind its target, and returns what it wrote."""
     target, said = folder / "converted.onnx", folder / "said.txt"
     work = folder / "work"
     work.mkdir()
-    command = [python.path, str(script), str(target), *paths]
+    command = [python.path, str(script), str(target), *given]
     limit = timeout()
     with said.open("wb") as log_file:
         with running(
-            command, stdout=log_file, stderr=subprocess.STDOUT, cwd=work, env=_environment(python, work, unsafe)
+            command, stdout=log_file, stderr=subprocess.STDOUT, cwd=work, env=_environment(python, work)
         ) as process:
             try:
                 status = process.wait(limit)
@@ -98,14 +99,13 @@ def _run(python: Interpreter, script: Path, paths: Sequence[str], folder: Path, 
     return target.read_bytes()
 
 
-def _environment(python: Interpreter, work: Path, unsafe: bool) -> dict[str, str]:
+def _environment(python: Interpreter, work: Path) -> dict[str, str]:
     """The variables of a child: no GPU, temporary files in its own folder; paths of this Python only if it is it."""
     own = {} if python.own else {"PYTHONPATH", "PYTHONHOME"}
     return {
         **{name: value for name, value in os.environ.items() if name not in own},
         "CUDA_VISIBLE_DEVICES": "-1",
         "KERAS_BACKEND": "tensorflow",
-        "PELTON_CHILD_UNSAFE": str(int(unsafe)),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TF_ENABLE_ONEDNN_OPTS": "0",  # which says so on stderr
@@ -136,9 +136,10 @@ def _quote(said: Path) -> str:
     return ":\n" + "\n".join(f"  {line}" for line in _last_lines(said))
 
 
-def _key(parts: Sequence[Any], versions: str, unsafe: bool) -> str:
-    """Identifies a conversion: by the contents of all files, the script's included, and the versions of packages."""
-    digest = hashlib.sha256(f"{versions} {unsafe}\n".encode())
+def _key(parts: Sequence[Any], words: Sequence[str]) -> str:
+    """Identifies a conversion: by the contents of all files, the script's included, and words, such as the versions of
+    packages."""
+    digest = hashlib.sha256(repr(list(words)).encode(errors="surrogateescape"))
     for part in parts:
         for name, data in [("", part)] if isinstance(part, bytes) else _contents(Path(os.fsdecode(part))):
             inner = hashlib.sha256()

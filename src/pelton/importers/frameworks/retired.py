@@ -56,7 +56,9 @@ def is_checkpoint(source: Any) -> bool:
     if not isinstance(source, (str, os.PathLike)):
         return False
     name = os.path.basename(os.fsdecode(source))
-    named = name == "checkpoint" or re.search(r"\.(index|data-\d{5}-of-\d{5})$|\.ckpt$", name) is not None
+    named = (
+        name == "checkpoint" or re.search(r"\.(index|data-\d{5}-of-\d{5})$|\.ckpt(-\d+)?(\.meta)?$", name) is not None
+    )
     return named and signs.head(source) != b""
 
 

@@ -23,6 +23,7 @@ register(
         load.load,
         load.examine,
         unread.unread,
+        suffixes=(".onnx",),
         about=About(
             files=".onnx, onnx.ModelProto",
             export="torch.onnx.export, tf2onnx, skl2onnx, and most others",

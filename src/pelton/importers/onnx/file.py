@@ -50,7 +50,10 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Source(parse(bytes(source), "the given bytes"), None)
     if not isinstance(source, (str, os.PathLike)):
-        raise ModelError(f"expected the path of an ONNX model, its bytes or a ModelProto, got {type(source).__name__}")
+        raise ModelError(
+            "expected the path of an ONNX model, its bytes or a ModelProto, or a model of another format (`pelton"
+            f" formats`), got {type(source).__name__}"
+        )
     path = Path(source)
     try:
         if path.is_file() and path.stat().st_size >= 2**31:
@@ -90,7 +93,7 @@ def parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
     except DecodeError:
         raise FormatError(
             f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another"
-            f" format{looks}"
+            f" format{looks}; `pelton formats` lists those that are read"
         ) from None
     longest = 0
     for word in (word for graph in (model.graph, *model.functions) for word in names_in(graph)):

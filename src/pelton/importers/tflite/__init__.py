@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
+from pelton.importers import signs
 from pelton.importers.network import register_network_format
 from pelton.importers.registry import About
 
@@ -17,24 +17,15 @@ __all__ = ["CUSTOM", "READERS", "ChannelsFirst", "TFLiteReading", "read", "reads
 
 
 def recognizes(source: Any) -> bool:
-    """Whether a path or bytes certainly are a TFLite model: by the identifier behind the first four bytes, or, where
-    there is no such file, by its name."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return bytes(source[4:8]) == IDENTIFIER
-    if not isinstance(source, (str, os.PathLike)):
-        return False
-    path = os.fspath(source)
-    try:
-        with open(path, "rb") as file:
-            return file.read(8)[4:] == IDENTIFIER or str(path).endswith(".tflite")
-    except OSError:
-        return str(path).endswith(".tflite")
+    """Whether a path or bytes certainly are a TFLite model: by the identifier behind the first four bytes."""
+    return signs.head(source, 8)[4:] == IDENTIFIER
 
 
 register_network_format(
     "TFLite",
     recognizes,
     read,
+    suffixes=(".tflite",),
     about=About(
         files=".tflite",
         export="tf.lite.TFLiteConverter.from_keras_model(model).convert(), or litert_torch.convert",

@@ -1,19 +1,16 @@
-"""Run by the interpreter that has Keras: from_keras.py TARGET SOURCE writes a .keras or .h5 model as ONNX.
+"""Run by the interpreter that has Keras: from_keras.py TARGET SOURCE [unsafe] writes a .keras or .h5 model as ONNX.
 
-A refusal is the last line printed, with exit status 3; PELTON_CHILD_UNSAFE=1 allows code in the model.
+A refusal is the last line printed, with exit status 3; `unsafe` allows code in the model.
 """
 
 import json
 import os
 import sys
 
-from finish import finish
-from from_tensorflow import of_folder, refuse, run
-
-UNSAFE = os.environ.get("PELTON_CHILD_UNSAFE") == "1"
+from frozen import check_type, freeze, refuse, write
 
 
-def configuration(source: str) -> str:
+def configuration(source):
     """What an .h5 file says of its layers; "" for other files."""
     with open(source, "rb") as file:
         if file.read(8) != b"\x89HDF\r\n\x1a\n":
@@ -30,18 +27,19 @@ def configuration(source: str) -> str:
     return text if isinstance(text, str) else text.decode()
 
 
-def has_lambdas(config: object) -> bool:
+def has_lambdas(config):
     """Whether a layer anywhere in a configuration carries Python code."""
     if isinstance(config, dict):
         return config.get("class_name") in ("Lambda", "__lambda__") or any(map(has_lambdas, config.values()))
     return isinstance(config, list) and any(map(has_lambdas, config))
 
 
-def main(target: str, source: str) -> None:
+def main(target, source, unsafe=""):
     text = configuration(source)
-    if not UNSAFE and text and has_lambdas(json.loads(text)):
+    if not unsafe and text and has_lambdas(json.loads(text)):
         refuse("it has Lambda layers, whose Python code would be run; PELTON_UNSAFE_KERAS=1 allows that")
     import keras
+    import tensorflow as tf
 
     # Keras goes by the suffix, which a model need not have
     suffix = ".h5" if text else ".keras"
@@ -50,7 +48,7 @@ def main(target: str, source: str) -> None:
         os.symlink(source, link)
         source = link
     try:
-        model = keras.saving.load_model(source, compile=False, safe_mode=not UNSAFE)
+        model = keras.saving.load_model(source, compile=False, safe_mode=not unsafe)
     except (TypeError, ValueError) as e:
         if any(word in str(e) for word in ("Could not locate", "Unknown layer", "custom")):
             print(e)
@@ -59,11 +57,18 @@ def main(target: str, source: str) -> None:
                 " model.export('folder'), and build the folder"
             )
         raise
-    # by way of a SavedModel, as constants that layers hold become inputs otherwise
-    folder = os.path.abspath("saved")
-    model.export(folder, verbose=False)
-    run(of_folder(folder), target)
-    finish(target, [t.name for t in model.inputs], list(model.output_names))
+    for x in model.inputs:
+        check_type("input", x.name, tf.dtypes.as_dtype(x.dtype))
+    specs = [tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs]
+    single = len(specs) == 1
+    graph, inputs, outputs = freeze(
+        lambda *given: tf.nest.flatten(model(given[0] if single else list(given), training=False)), specs
+    )
+    inputs = dict(zip(inputs, (x.name for x in model.inputs)))
+    names = list(model.output_names)
+    if len(set(names) - set(inputs.values())) < len(outputs):
+        names = [f"output_{i}" for i in range(len(outputs))]
+    write(target, graph, inputs, dict(zip(outputs, names)))
 
 
 if __name__ == "__main__":
