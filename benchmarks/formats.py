@@ -29,7 +29,7 @@ def results() -> str:
         lines += [
             f"{versions}; {max(r['date'] for r in rows)}:",
             "",
-            "| format | model | off by at most | first build at level 0, s |",
+            "| format | model | off by at most | first import, s |",
             "| --- | --- | ---: | ---: |",
             *(f"| {r['format']} | {r['model']} | {r['far']:.1e} | {r['seconds']:.0f} |" for r in rows),
             "",

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import framework_files as made
 import numpy as np
-import onnx
 import pytest
 
 import pelton

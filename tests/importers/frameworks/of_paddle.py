@@ -31,7 +31,7 @@ OLD = {"FLAGS_enable_pir_api": "0"}  # writes .pdmodel, as version 2 does
 def main(folder):
     paddle.seed(3)
     models = {
-        "resnet18": (paddle.vision.models.resnet18, (3, 65, 71)),
+        "resnet50": (paddle.vision.models.resnet50, (3, 65, 71)),
         "mobilenet_v2": (paddle.vision.models.mobilenet_v2, (3, 64, 64)),
         "words": (Words, (19, 24)),
     }

@@ -13,10 +13,14 @@ tf1 = tf.compat.v1
 
 
 def record(folder, name, model, inputs, run):
-    """inputs: names → shapes without the batch; run(feeds) → arrays in the order of the outputs."""
+    """inputs: names → shapes without the batch, or arrays of all batches; run(feeds) → arrays in the order of the
+    outputs."""
     rng, arrays = np.random.default_rng(len(name)), {"model": np.array(model)}
     for batch in BATCHES:
-        feeds = {n: rng.standard_normal((batch, *shape)).astype(np.float32) for n, shape in inputs.items()}
+        feeds = {
+            n: given[:batch] if isinstance(given, np.ndarray) else rng.standard_normal((batch, *given)).astype("f")
+            for n, given in inputs.items()
+        }
         arrays.update({f"{batch}/in/{n}": x for n, x in feeds.items()})
         arrays.update({f"{batch}/out/{i}": np.asarray(y) for i, y in enumerate(run(feeds))})
     np.savez(os.path.join(folder, f"{name}.npz"), **arrays)
@@ -81,6 +85,100 @@ def of_keras(folder):
             record(folder, f"{name}_saved", f"{name}_saved", shapes, run)
 
 
+def of_words(folder):
+    """Models that read numbers of words: of any count of them, with a mask, and with the words themselves."""
+    numbers = np.random.default_rng(8).integers(1, 1000, (max(BATCHES), 17)).astype("i4")
+    layers, words = keras.layers, keras.Input((None,), dtype="int32", name="words")
+    h = layers.Bidirectional(layers.LSTM(24, return_sequences=True))(layers.Embedding(1000, 32)(words))
+    text = trained(keras.Model(words, layers.Dense(3, activation="softmax")(layers.GRU(16)(h))))
+    words = keras.Input((17,), dtype="int32", name="words")
+    masked = trained(keras.Model(words, layers.LSTM(24)(layers.Embedding(1000, 32, mask_zero=True)(words))))
+    padded = np.where(np.arange(17) < 9, numbers, 0)
+    for name, model, given in (("text", text, numbers), ("masked", masked, padded)):
+        model.save(os.path.join(folder, f"{name}.keras"))
+        record(folder, f"{name}.keras", f"{name}.keras", {"words": given}, lambda feeds, m=model: [m(feeds["words"])])
+    text.export(os.path.join(folder, "text_saved"), verbose=False)
+    record(folder, "text_saved", "text_saved", {"words": numbers}, lambda feeds: [text(feeds["words"])])
+    words = keras.Input((), dtype="string", name="words")
+    model = keras.Model(words, layers.TextVectorization(output_sequence_length=8, vocabulary=["a", "b"])(words))
+    model.save(os.path.join(folder, "strings.keras"))
+    model.export(os.path.join(folder, "strings_saved"), verbose=False)
+
+
+class Several(tf.Module):
+    """A module with several functions, without a default one."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = tf.Variable(np.random.default_rng(9).standard_normal((8, 4)).astype("f"))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8], tf.float32, "x")])
+    def encode(self, x):
+        return {"code": tf.matmul(x, self.matrix)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, "z"), tf.TensorSpec([None, 4], tf.float32, "a")])
+    def decode(self, z, a):
+        return {"x": tf.matmul(z / a, self.matrix, transpose_b=True), "norm": tf.norm(z, axis=-1)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def parse(self, text):
+        return {"number": tf.strings.to_number(text)}
+
+
+class Looped(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, "x")])
+    def __call__(self, x):
+        while tf.reduce_max(tf.abs(x)) > 0.3:
+            x = tf.tanh(x) * 0.9
+        return {"y": x}
+
+
+class Table(tf.Module):
+    def __init__(self):
+        super().__init__()
+        values = tf.lookup.KeyValueTensorInitializer(tf.constant([1, 2], tf.int64), tf.constant([10.0, 20.0]))
+        self.table = tf.lookup.StaticHashTable(values, -1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "keys")])
+    def __call__(self, keys):
+        return {"values": self.table.lookup(keys)}
+
+
+def of_signatures(folder):
+    """SavedModels of several signatures, of none, of loops and tables, and one as TensorFlow 1 saves them for its hub:
+    without tags."""
+    path = os.path.join(folder, "several_saved")
+    module = Several()
+    tf.saved_model.save(module, path, signatures={n: getattr(module, n) for n in ("encode", "decode", "parse")})
+    tf.saved_model.save(module, os.path.join(folder, "unsigned_saved"), signatures={})
+    looped, table = Looped(), Table()
+    tf.saved_model.save(looped, os.path.join(folder, "loop_saved"), signatures=looped.__call__)
+    tf.saved_model.save(table, os.path.join(folder, "table_saved"), signatures=table.__call__)
+    for name, inputs, function in (
+        ("several_saved#encode", {"x": (8,)}, module.encode),
+        ("several_saved#decode", {"z": (4,), "a": (4,)}, module.decode),
+        ("loop_saved", {"x": (4,)}, looped.__call__),
+    ):
+
+        def run(feeds, function=function):
+            found = function(**{n: tf.constant(x) for n, x in feeds.items()})
+            return [found[key] for key in sorted(found)]
+
+        record(folder, name, name, inputs, run)
+    graph, name = tf1.Graph(), "tensorflow1_saved"
+    with graph.as_default(), tf1.Session() as session:
+        images = tf1.placeholder(tf.float32, [None, 6], "placeholder")
+        variable = tf1.get_variable("w", initializer=np.random.default_rng(2).standard_normal((6, 3)).astype("f"))
+        y = tf.nn.relu(images @ variable)
+        session.run(tf1.global_variables_initializer())
+        info = tf1.saved_model.build_tensor_info
+        signature = tf1.saved_model.build_signature_def({"images": info(images)}, {"default": info(y)})
+        builder = tf1.saved_model.Builder(os.path.join(folder, name))
+        builder.add_meta_graph_and_variables(session, [], {"default": signature})
+        builder.save()
+        record(folder, name, name, {"images": (6,)}, lambda feeds: [session.run(y, {images: feeds["images"]})])
+
+
 class Layered(tf.Module):
     """A module without Keras, as Sonnet writes them."""
 
@@ -125,7 +223,7 @@ def of_tensorflow(folder):
             file.write(session.graph_def.SerializeToString())
         record(
             folder,
-            "frozen",
+            "frozen.pb",
             "frozen.pb",
             {"picture": (45, 51, 3)},
             lambda feeds: [session.run(scores, {x: feeds["picture"]})],
@@ -147,10 +245,21 @@ def refused(folder):
         model.save(os.path.join(folder, f"{name}.h5"))
     model = keras.Sequential([x, keras.layers.Dense(3)])
     model.save_weights(os.path.join(folder, "numbers.weights.h5"))
+    os.mkdir(os.path.join(folder, "truncated_saved"))
+    for name, whole in (
+        ("truncated.keras", "lstm.keras"),
+        ("truncated.h5", "lstm.h5"),
+        ("truncated.pb", "frozen.pb"),
+        ("truncated_saved/saved_model.pb", "module_saved/saved_model.pb"),
+    ):
+        with open(os.path.join(folder, whole), "rb") as file, open(os.path.join(folder, name), "wb") as cut:
+            cut.write(file.read()[: -os.path.getsize(file.name) // 3])
 
 
 def main(folder):
     of_keras(folder)
+    of_words(folder)
+    of_signatures(folder)
     of_tensorflow(folder)
     refused(folder)
 

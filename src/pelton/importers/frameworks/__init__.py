@@ -197,7 +197,8 @@ register_converted(
         checked="Keras 3 on TensorFlow 2.21",
     ),
 )
-register(Format("JAX", is_jax, *[refusal("JAX", JAX)] * 3, about=JAX))
+refuse_jax = refusal("JAX", JAX)
+register(Format("JAX", is_jax, refuse_jax, refuse_jax, refuse_jax, about=JAX))
 register_converted(
     "PaddlePaddle",
     is_paddle,

@@ -22,8 +22,8 @@ def check_type(kind, name, dtype):
     """Refuses an input or output of strings and the like. dtype: a tf.DType."""
     if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
         refuse(
-            f"its {kind} {name!r} is of type {dtype.name}, where real numbers are needed; save a function of the part of"
-            " the model that has these: tf.saved_model.save(module, folder, signatures=function)"
+            f"its {kind} {name!r} is of type {dtype.name}, where real numbers are needed; save a function of the part"
+            " of the model that has these: tf.saved_model.save(module, folder, signatures=function)"
         )
 
 
