@@ -128,14 +128,19 @@ def test_a_file_beside_it_is_taken_and_another_one_named(blobs, tmp_path):
         np.testing.assert_allclose(computed(tmp_path / name)["prob"], want(blobs), rtol=1e-5)
 
 
-def test_the_command_line_takes_both(blobs, tmp_path):
+def test_the_command_line_takes_both(blobs, tmp_path, capsys):
     from pelton.cli import main
 
     (tmp_path / "net.prototxt").write_text(NET)
     (tmp_path / "w.caffemodel").write_bytes(caffemodel(blobs))
-    given = ["build", str(tmp_path / "net.prototxt"), "--weights", str(tmp_path / "w.caffemodel"), "--level", "0"]
-    assert not main([*given, "-o", str(tmp_path / "net.pelton")])
-    np.testing.assert_allclose(pelton.load(tmp_path / "net.pelton").run({"x": X})["prob"], want(blobs), rtol=1e-4)
+    engine = str(tmp_path / "net.pelton")
+    given = [str(tmp_path / "net.prototxt"), "--weights", str(tmp_path / "w.caffemodel")]
+    assert not main(["build", *given, "--level", "0", "-o", engine])
+    np.testing.assert_allclose(pelton.load(engine).run({"x": X})["prob"], want(blobs), rtol=1e-4)
+    capsys.readouterr()
+    assert not main(["check", *given]) and "random" not in capsys.readouterr().out
+    assert not main(["compare", *given, engine, "-q"])
+    assert main(["compare", given[0], engine, "-q"]) == 1  # random weights are others
 
 
 def test_random_weights_are_the_same_each_time_and_announced(caplog):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from datetime import date
@@ -14,8 +15,9 @@ import pytest
 
 import pelton
 from pelton.importers import load
-from pelton.importers.frameworks import environments
+from pelton.importers.frameworks import conversion, environments
 from pelton.ir.imported import OnData
+from pelton.system import cache
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "build" / "importers" / "frameworks"  # what benchmarks/formats.py writes to the page
@@ -76,6 +78,7 @@ def test_what_a_framework_gives(models, tmp_path, name, case):
     with np.load(folder / f"{case}.npz") as file:
         arrays = dict(file)
     model = os.path.join(folder, str(arrays["model"]))
+    shutil.rmtree(cache.directory() / conversion.PART, ignore_errors=True)  # what other runs have converted
     start = time.monotonic()
     with contextlib.suppress(OnData):  # builds make scripts of such models
         load(model)
@@ -90,7 +93,7 @@ def test_what_a_framework_gives(models, tmp_path, name, case):
         wanted = [arrays[f"{batch}/out/{i}"] for i in range(len(found))]
         assert f"{batch}/out/{len(found)}" not in arrays
         for y, want in zip(found, wanted):
-            assert y.shape == want.shape and np.ptp(want) > 0
+            assert y.shape == want.shape and want.any()
             far = max(far, float(np.abs(y - want).max() / np.abs(want).max()))
     listed = json.loads((environments.folder(name) / environments.VERSIONS).read_text())
     versions = {p.lower().replace("_", "-"): version for p, version in listed.items()}

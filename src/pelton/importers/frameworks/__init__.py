@@ -61,7 +61,7 @@ def refusal(name: str, about: About) -> Callable[..., NoReturn]:
 def is_of(source: Any, packages: tuple[str, ...]) -> bool:
     """Whether a source is an object of these packages, or of a class that derives from theirs."""
     bases = type(_untraced(source)).__mro__
-    return any(base.__module__.partition(".")[0] in packages for base in bases)
+    return any(str(base.__module__).partition(".")[0] in packages for base in bases)
 
 
 def _untraced(source: Any) -> Any:

@@ -8,6 +8,16 @@ from tensorflow.python.framework import convert_to_constants
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
 
 OPSET = 18
+# Passes of tf2onnx, each of which copies all weights: those that move transposes away, and what these need. The others
+# do what Pelton does by itself.
+PASSES = (
+    optimizer.TransposeOptimizer,
+    optimizer.ConstFoldOptimizer,
+    optimizer.LoopOptimizer,
+    optimizer.MergeDuplicatedNodesOptimizer,
+    optimizer.IdentityOptimizer,
+    optimizer.BackToBackOptimizer,
+)
 UNNAMED = "unk__"  # how tf2onnx begins names of sizes that have none
 TABLES = ("HashTable", "LookupTable")  # parts of the names of operations
 
@@ -60,8 +70,9 @@ def write(target, graph, inputs, outputs):
             tensors_to_rename={**inputs, **outputs},
             custom_op_handlers={"Erfc": (erfc, [])},
         )
-    # without copies of the graph to go back to, which take longer than all else
-    model = optimizer.optimize_graph(made, catch_errors=False).make_model("converted")
+    passes = {one.__name__: one for one in PASSES}
+    # catching errors means copying the graph before each pass, which would take longer than all else
+    model = optimizer.optimize_graph(made, catch_errors=False, optimizers=passes).make_model("converted")
     for value in (*model.graph.input, *model.graph.output):
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param.startswith(UNNAMED):
