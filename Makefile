@@ -36,10 +36,10 @@ demo: $(STAMP)
 	$(BIN)/pelton demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m ""
+	$(BIN)/python -m pytest -n auto --dist worksteal -m ""
 
 GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu*.py tests/test_launches.py)
 
@@ -48,7 +48,7 @@ gpu-venv:
 	build/gpu/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,cuda]"
 
 test-gpu: gpu-venv
-	build/gpu/bin/python -m pytest -n auto $(GPU_TESTS)
+	build/gpu/bin/python -m pytest -n auto --dist worksteal $(GPU_TESTS)
 
 fuzz-gpu: gpu-venv
 	cd tests && ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
@@ -67,7 +67,7 @@ build/importers/tflite: | importers-venv
 	rm -rf $@.wheels
 
 test-importers: importers-venv build/importers/tflite
-	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest -n auto $(IMPORTER_TESTS)
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest -n auto --dist worksteal $(IMPORTER_TESTS)
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest tests/test_docs.py -k formats
 
 formats-torch: importers-venv
