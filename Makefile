@@ -37,10 +37,10 @@ demo: $(STAMP)
 	$(BIN)/pelton demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m ""
+	$(BIN)/python -m pytest -n auto --dist worksteal -m ""
 
 GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu*.py tests/test_launches.py)
 
@@ -49,7 +49,7 @@ gpu-venv:
 	build/gpu/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,cuda]"
 
 test-gpu: gpu-venv
-	build/gpu/bin/python -m pytest -n auto $(GPU_TESTS)
+	build/gpu/bin/python -m pytest -n auto --dist worksteal $(GPU_TESTS)
 
 formats: $(STAMP)
 	$(BIN)/python -m benchmarks.formats

@@ -26,6 +26,7 @@ HEADINGS = {
     "covers": "covered",
     "checked": "checked against",
 }
+WAY_AROUND = {"files": "files", "export": "way around"}  # of formats that are not read
 NOTHING = "nothing"
 WIDTH = 110  # columns
 
@@ -67,8 +68,8 @@ def facts() -> dict[str, dict[str, str]]:
 def block(name: str, of: dict[str, str]) -> str:
     """One format for people."""
     lines = [name + ("" if of["covers"] else " (not read)")]
-    for field, heading in HEADINGS.items():
-        said = of[field] or (NOTHING if field == "extra" and of["covers"] else "")
+    for field, heading in (HEADINGS if of["covers"] else WAY_AROUND).items():
+        said = of[field] or (NOTHING if field == "extra" else "")
         if said:
             first, *more = textwrap.wrap(said, WIDTH - 19, break_long_words=False, break_on_hyphens=False)
             lines += [f"  {heading + ':':<17}{first}", *(" " * 19 + line for line in more)]

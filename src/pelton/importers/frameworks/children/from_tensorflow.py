@@ -27,8 +27,8 @@ def of_folder(source, wanted):
             "the SavedModel has no signature, which says what its inputs are; save it with tf.saved_model.save(model,"
             " folder, signatures=tf.function(model).get_concrete_function(tf.TensorSpec([None, 224, 224, 3])))"
         )
-    usual = "serving_default" if "serving_default" in names else names[0] if len(names) == 1 else None
-    chosen = wanted or usual
+    usual = ["serving_default"] if "serving_default" in names else names
+    chosen = wanted or (usual[0] if len(usual) == 1 else "")
     if chosen not in names:
         refuse(
             f"the SavedModel has the signatures {', '.join(names)}{f', not {wanted!r}' * bool(wanted)}; name one behind"
