@@ -21,6 +21,7 @@ from .kernels import PluginKernel
 
 MAX_TEXT = 1 << 16  # characters of an attribute: engines hold them as text
 _PLAIN = (bool, int, float, str)
+_KINDS = {"scalar": "pointwise", "layers": "composite"}  # methods → what ops with them are; others are structured
 
 
 class Plugin:
@@ -93,7 +94,7 @@ def declare(cls: type[Plugin]) -> Op:
         raise InputError(f"plugin {cls.__name__} has a scalar function, of which kernels are made; leave `kernels` out")
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     fields = {f.name: REQUIRED if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(made)}
-    kind = "pointwise" if "scalar" in has else "composite" if "layers" in has else "structured"
+    kind = next((kind for method, kind in _KINDS.items() if method in has), "structured")
 
     def instance(**attrs: Any) -> Any:
         return made(**{k: _checked(name, k, v, fields) for k, v in attrs.items()})
