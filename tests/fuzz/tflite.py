@@ -65,7 +65,9 @@ def damaged(seed: int) -> bytes:
     rng = random.Random(seed)
     data = bytearray(rng.choice(originals()))
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
-        at = rng.randrange(8, len(data)) if len(data) > 8 else 0
+        if len(data) <= 8:
+            break
+        at = rng.randrange(8, len(data))
         how = rng.randrange(6)
         if how == 0:
             data[at : at + 1] = bytes([rng.randrange(256)])
