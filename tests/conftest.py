@@ -43,7 +43,7 @@ def own_plugins():
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory):
+def kernel_cache(tmp_path_factory):
     """A cache directory for all tests of this run, whichever process runs them: what one compiles serves the others.
     Times are in it, too; tests that measure some give a timing cache of their own."""
     directory = tmp_path_factory.getbasetemp()

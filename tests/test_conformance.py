@@ -36,7 +36,7 @@ class Noted(onnx_backend.PeltonRep):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def backend(tmp_path_factory, kernels):
+def backend(tmp_path_factory, kernel_cache):
     """What the suite writes down for the real models goes where pytest cleans up."""
     directory, worker = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER")
     shared = directory.parent if worker else directory
@@ -44,7 +44,7 @@ def backend(tmp_path_factory, kernels):
     class Cached(onnx_backend.PeltonBackend):
         @classmethod
         def prepare(cls, model, device="CPU", **_):
-            return Noted(model, Options(level=0, cache_dir=kernels))
+            return Noted(model, Options(level=0, cache_dir=kernel_cache))
 
     suite.backend = Cached
     with pytest.MonkeyPatch.context() as patch:
