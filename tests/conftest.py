@@ -1,5 +1,6 @@
-"""What tests share: the CPU that this one is taken for; of commands, small model files, engines of them, and a folder
-in which a refused command must leave nothing; of kernels for GPUs, a process that interprets them."""
+"""What tests share: the CPU that this one is taken for; a cache of kernels; of commands, small model files, engines of
+them, and a folder in which a refused command must leave nothing; of kernels for GPUs, a process that interprets
+them."""
 
 import os
 import re
@@ -39,6 +40,14 @@ def own_plugins():
     for templates in (TEMPLATES, GPU_TEMPLATES):
         for name in [n for n, t in templates.items() if isinstance(t, PluginTemplate)]:
             del templates[name]
+
+
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory):
+    """A cache directory for all tests of this run, whichever process runs them: what one compiles serves the others.
+    Times are in it, too; tests that measure some give a timing cache of their own."""
+    directory = tmp_path_factory.getbasetemp()
+    return (directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory) / "kernels"
 
 
 @pytest.fixture(scope="session")

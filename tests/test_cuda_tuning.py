@@ -203,14 +203,8 @@ TOOK = {"scale": 3000.0, "scale_b": 2000.0, "scale_c": 1000.0, "scale_d": 2990.0
 # ---- builds ----
 
 
-@pytest.fixture(scope="module")
-def cubins(tmp_path_factory):
-    """Where compiled kernels are kept for all builds."""
-    return tmp_path_factory.mktemp("cubins")
-
-
 @pytest.fixture
-def built_on(monkeypatch, tmp_path, cubins):
+def built_on(monkeypatch, tmp_path, kernel_cache):
     """Builds a product with its tail for GPUs where this device is the one here."""
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
@@ -222,7 +216,7 @@ def built_on(monkeypatch, tmp_path, cubins):
             product(),
             **{
                 "target": "cuda:sm_90",
-                "cache_dir": cubins,
+                "cache_dir": kernel_cache,
                 "timing_cache": tmp_path / "timing.json",
                 "level": 1,
                 **options,

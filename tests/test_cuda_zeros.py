@@ -181,10 +181,10 @@ def twice(
     return [context.run(each) for each in feeds]
 
 
-def test_products_with_long_sums_run_in_one_launch_again_and_again(apart, tmp_path):
+def test_products_with_long_sums_run_in_one_launch_again_and_again(apart, kernel_cache):
     import triton_interpreter
 
-    made = build_detailed(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=tmp_path))
+    made = build_detailed(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=kernel_cache))
     plain = made.engine.plain
     streamed = [s for s in plain.steps if any(plain.buffers[a.buffer].kind == "zeros" for a in s.args)]
     own = [[a.buffer for a in s.args if plain.buffers[a.buffer].kind == "zeros"] for s in streamed]
@@ -248,9 +248,9 @@ def test_kernels_are_timed_alone_with_memory_of_their_own():
     )
 
 
-def test_streams_are_timed_in_zeros_of_the_context(tmp_path):
+def test_streams_are_timed_in_zeros_of_the_context(kernel_cache):
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-    made = build_detailed(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=tmp_path)).engine
+    made = build_detailed(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=kernel_cache)).engine
     null = NullDevice(90)
     null.l2 = 1 << 12
     tuned = pelton.tune(made, null)

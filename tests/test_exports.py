@@ -130,8 +130,8 @@ def same(found: Any, expected: Any, close: float) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
+def cache(kernel_cache, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
     monkeypatch.setenv("PELTON_LEVEL", "0")
 
 

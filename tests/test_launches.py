@@ -22,13 +22,12 @@ from triton_harness import interpreted as left_by  # noqa: E402
 import pelton  # noqa: E402
 from pelton.compiler import targets  # noqa: E402
 from pelton.compiler.build import build_detailed  # noqa: E402
-from pelton.system.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
 from pelton.codegen.triton.chain import chain_kernels, is_chainable  # noqa: E402
-from pelton.codegen.triton.toolchain import TritonCompiler, compile_source  # noqa: E402
+from pelton.codegen.triton.toolchain import compile_source, extract_cubin  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
 from pelton.compiler.stages import run_stages, start  # noqa: E402
@@ -216,22 +215,22 @@ def test_sizes_that_a_run_decides_are_left_alone():
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-def test_chains_compile_without_spilling_and_wait_between_their_parts(arch, tmp_path):
+def test_chains_compile_without_spilling_and_wait_between_their_parts(arch):
     target = Target(isa=f"sm_{arch}", lanes=32, threads=132)
     some = [
         run
         for m, precision in ((squeeze(), "fp16"), (dense(13, 20, 33, 5), "fp32"), (block(), "fp16"))
         for run in runs(m, precision, Clock(1), target)[2]
     ]
-    made = TritonCompiler((arch,), Cache(tmp_path)).cubins(
-        {run.choice.kernel.symbol: run.choice.kernel.source for run in some}
-    )
-    assert len(made) == len({run.choice.kernel.symbol for run in some}) >= 3
-    for m in made.values():
+    sources = {run.choice.kernel.symbol: run.choice.kernel.source for run in some}
+    made = {symbol: compile_source(symbol, source, arch) for symbol, source in sources.items()}
+    assert len(made) >= 3
+    for symbol, source in sources.items():
+        m = extract_cubin(made[symbol], source, arch)
         assert m.spilled <= SPILLED and m.cubin.scratch == 0 and m.cubin.clusters == 1, m
     assert {counts(run) for run in some} == {True, False}
     for run in some:
-        asm = compile_source(run.choice.kernel.symbol, run.choice.kernel.source, arch).asm
+        asm = made[run.choice.kernel.symbol].asm
         pieces = re.split(r"gpu\.barrier|ttg\.barrier", asm["ttir"])
         assert len(pieces) == len(run.tasks) and all("tt.store" in p and "tt.load" in p for p in pieces)
         assert asm["ptx"].count("bar.sync") >= len(run.tasks) - 1 and asm["ptx"].count("gpu.acq_rel") == counts(run)
@@ -265,16 +264,18 @@ NETWORKS = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def all_chains(monkeypatch):
+def all_chains(monkeypatch, kernel_cache):
     """Builds an engine with all chains that there may be, rather with several programs than with one, whatever they
     save; nothing is timed."""
 
-    def build(m, precision, cache, arch=90):
+    def build(m, precision, arch=90):
         monkeypatch.setattr(targets.cuda, "here", lambda: None)
         monkeypatch.setattr(
             launches._Search, "min_saving", lambda self, parts: len(parts) + 0.5 * (parts[0].kernel.tiles > 1)
         )
-        return build_detailed(m, Options(target=f"cuda:sm_{arch}", precision=precision, level=1, cache_dir=cache))
+        return build_detailed(
+            m, Options(target=f"cuda:sm_{arch}", precision=precision, level=1, cache_dir=kernel_cache)
+        )
 
     return build
 
@@ -288,9 +289,9 @@ def assert_right(results, m, feeds, precision):
 
 
 @NETWORKS
-def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_chains):
+def test_networks_with_chains_are_right(make, precision, apart, all_chains):
     m = make()
-    made = all_chains(m, precision, tmp_path)
+    made = all_chains(m, precision)
     chains, steps, buffers = made.engine.meta["chains"], made.engine.steps, made.engine.plain.buffers
     found = [s for s in steps if s.info["tactic"].startswith("chain:")]
     assert len(found) == len(chains) > 0 and all("in one launch (not timed" in chain for chain in chains)
@@ -309,12 +310,12 @@ def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_ch
 
 
 @NETWORKS
-def test_chains_are_right_on_a_gpu(make, precision, tmp_path, all_chains):
+def test_chains_are_right_on_a_gpu(make, precision, all_chains):
     here = targets.cuda.here()
     if here is None:
         pytest.skip("there is no GPU here")
     m = make()
-    context = all_chains(m, precision, tmp_path, here.arch).engine.context()
+    context = all_chains(m, precision, here.arch).engine.context()
     for seed in range(20):  # whichever program is the last
         feeds = draw(m, seed, low=-1, high=1)
         assert_right(context.run(feeds), m, feeds, precision)
@@ -347,12 +348,13 @@ def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path
 
 
 @pytest.mark.parametrize("wins", [True, False])
-def test_builds_on_a_gpu_time_chains_beside_their_parts(wins, tmp_path, monkeypatch):
+def test_builds_on_a_gpu_time_chains_beside_their_parts(wins, kernel_cache, tmp_path, monkeypatch):
     # what is by itself has three operands at most
     here = device(lambda launch: 1000.0 if wins or len(launch.words) < 6 else 9000.0)
     monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
     monkeypatch.setattr(targets.cuda, "here", lambda: here)
-    engine = build_detailed(dense(1, 24, 16), Options(target="cuda:sm_90", level=1, cache_dir=tmp_path)).engine
+    options = Options(target="cuda:sm_90", level=1, cache_dir=kernel_cache, timing_cache=tmp_path / "times.json")
+    engine = build_detailed(dense(1, 24, 16), options).engine
     if wins:
         (step,), (chain,) = engine.steps, engine.meta["chains"]
         assert chain.endswith("2 in one launch (1.0 µs, apart 2.0 µs)") and set(step.info["times_ns"].values()) == {

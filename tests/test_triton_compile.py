@@ -39,8 +39,8 @@ def kernels(name: str, case: Case, target: Target = TARGET, most: int = 1) -> li
 
 
 @pytest.fixture(scope="module")
-def compiler(tmp_path_factory):
-    return TritonCompiler((80, 90), Cache(tmp_path_factory.mktemp("cubins")))
+def compiler(kernel_cache):
+    return TritonCompiler((80, 90), Cache(kernel_cache))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -19,7 +19,7 @@ import test_cuda_tuning  # noqa: E402
 from models import inverted_residuals  # noqa: E402
 from onnx import helper  # noqa: E402
 from onnx_models import draw, model  # noqa: E402
-from test_cuda_tuning import built_on, cubins, device  # noqa: E402, F401  (fixtures)
+from test_cuda_tuning import built_on, device  # noqa: E402, F401  (fixtures)
 from triton_cases import constant, conv, one  # noqa: E402
 from test_triton_networks import TOLERANCE, block  # noqa: E402
 from triton_harness import TARGET, Case, check  # noqa: E402
@@ -367,9 +367,9 @@ def interpreted(
 @pytest.mark.parametrize(
     "network, precision", [(block, "fp32"), (block, "fp16"), (block, "bf16"), (inverted_residuals, "bf16")]
 )
-def test_networks_by_the_library(network, precision, apart, tmp_path, apart_from_others):
+def test_networks_by_the_library(network, precision, apart, apart_from_others, kernel_cache):
     m = network()
-    made = build(m, Options(target="cuda:sm_90", precision=precision, level=3, cache_dir=tmp_path))
+    made = build(m, Options(target="cuda:sm_90", precision=precision, level=3, cache_dir=kernel_cache))
     plain = made.engine.plain
     steps = tuple(map(by_library, plain.steps))
     feeds = draw(m, 3, low=-1, high=1)

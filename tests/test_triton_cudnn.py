@@ -17,7 +17,7 @@ from fake_cudnn import FIT, WORKSPACE, FakeCudnn  # noqa: E402
 from kernel_harness import laid, program, region_of  # noqa: E402
 from onnx import helper  # noqa: E402
 from onnx_models import model  # noqa: E402
-from test_cuda_tuning import built_on, cubins, device  # noqa: E402, F401  (fixtures)
+from test_cuda_tuning import built_on, device  # noqa: E402, F401  (fixtures)
 from test_triton_cublaslt import idle  # noqa: E402, F401  (a fixture)
 from triton_cases import constant, conv, one  # noqa: E402
 from triton_harness import TARGET, Case, check  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 from test_triton_cudnn import SYMBOL, descriptor  # noqa: E402
-from test_cuda_tuning import built_on, cubins, device  # noqa: E402, F401  (fixtures)
+from test_cuda_tuning import built_on, device  # noqa: E402, F401  (fixtures)
 from test_triton_cublaslt import idle  # noqa: E402, F401  (a fixture)
 
 from pelton.backends.cuda import cudnn  # noqa: E402

@@ -17,6 +17,8 @@ from triton_cases import conv  # noqa: E402
 import pelton  # noqa: E402
 from pelton.backends.cuda.null import seen  # noqa: E402
 from pelton.compiler.build import build_detailed  # noqa: E402
+from pelton.compiler.stages import run_stages, start  # noqa: E402
+from pelton.compiler.targets.cuda import target_for  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -102,9 +104,9 @@ def flat_steps(engine) -> list:
 
 
 @pytest.mark.parametrize("name, precision", [*((name, "fp16") for name in CASES), ("images", "bf16")])
-def test_zero_padded_pictures(name, precision, apart, preferred, tmp_path):
+def test_zero_padded_pictures(name, precision, apart, preferred, kernel_cache):
     m = network(**CASES[name])
-    made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
+    made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=kernel_cache))
     (step,) = flat_steps(made.engine)
     x = next(t for s in made.engine.steps for t in s.outputs if t.slice.buffer in {a.buffer for a in step.args[:1]})
     assert (
@@ -126,29 +128,23 @@ def test_zero_padded_pictures(name, precision, apart, preferred, tmp_path):
     assert held[own].any() and not held[~own].any() and not own.all()  # what lies between is zero as before
 
 
-def test_only_where_it_pays(tmp_path):
-    def flat(n: int, channels: int, size: int, target: str = "cuda:sm_90", precision: str = "fp16") -> int:
-        graph = network(n, channels, channels, size=(size, size), pads=[1] * 4)
-        return len(
-            flat_steps(
-                build_detailed(graph, Options(target=target, precision=precision, level=0, cache_dir=tmp_path)).engine
-            )
-        )
+def test_only_where_it_pays():
+    def flat(n: int, channels: int, size: int, *archs: int, precision: str = "fp16") -> int:
+        """How many choices of a build without a GPU are flat; their kernels are not compiled."""
+        m = network(n, channels, channels, size=(size, size), pads=[1] * 4)
+        options = Options(target="cuda:" + ",".join(f"sm_{a}" for a in archs), precision=precision, level=0)
+        c = run_stages(start(importer.load(m), options, target_for(archs, precision=precision)), "tune")
+        return sum(choice.tactic["FLAT"] for choice in c.choices.values() if choice.template.name == "conv")
 
-    wide = dict(n=16, channels=256, size=52)
-    assert flat(**wide) == 1 and flat(1, 64, 14) == 0
-    assert (
-        flat(**wide, target="cuda:sm_80")
-        == flat(**wide, target="cuda:sm_90,sm_80")
-        == flat(**wide, precision="fp32")
-        == 0
-    )
+    wide = (16, 256, 52)
+    assert flat(*wide, 90) == 1 and flat(1, 64, 14, 90) == 0
+    assert flat(*wide, 80) == flat(*wide, 90, 80) == flat(*wide, 90, precision="fp32") == 0
 
 
-def test_memory_for_it_is_limited(preferred, tmp_path, monkeypatch):
+def test_memory_for_it_is_limited(preferred, kernel_cache, monkeypatch):
     m = network(**CASES["images"])
     monkeypatch.setattr(place, "MAX_ZERO_PADDED", 100)
-    engine = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path)).engine
+    engine = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=kernel_cache)).engine
     assert not flat_steps(engine) and not any(b.kind == "zeros" and b.size > 1000 for b in engine.plain.buffers)
 
 
@@ -162,9 +158,9 @@ def test_strides_alone_do_not_say_that_pictures_are_zero_padded():
     assert not any(t["FLAT"] for t in template.tactics(region, lay, target))
 
 
-def test_rows_go_to_the_tensor_cores_as_boxes(preferred, tmp_path):
+def test_rows_go_to_the_tensor_cores_as_boxes(preferred, kernel_cache):
     m = network(n=16, channels=64, pads=[1] * 4)
-    made = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path))
+    made = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=kernel_cache))
     (kernel,) = (c.kernel for c in made.scheduled if c.kernel is not None and "FLAT=1" in c.info["tactic"])
     asm = compile_source(kernel.symbol, kernel.source, 90).asm
     assert (

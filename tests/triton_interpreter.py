@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
@@ -149,6 +151,10 @@ def prepare() -> None:
 
     interpreter._patch_lang_tensor = patched
 
+    # whether sums of integers overflow it computes at four times their cost, and looks at only in a mode for debugging
+    builder = interpreter.interpreter_builder
+    builder.options = replace(builder.options, sanitize_overflow=builder.options.debug)
+
     # Triton 3.6 fills arrays without a sign with -1, which numpy from 2 on refuses
     def ones(self, kind):
         return interpreter.TensorHandle(np.invert(np.zeros(1, interpreter._get_np_dtype(kind))), kind.scalar)
@@ -237,11 +243,28 @@ def prepare() -> None:
     begun = interpreter.GridExecutor.__init__
 
     def threaded(self, fn, *args, **kwargs):
+        patched_parts.clear()
         begun(self, _at_once.of(fn) if _at_once.wanted else fn, *args, **kwargs)
 
     interpreter.GridExecutor.__init__ = threaded
     language = interpreter._patch_lang
     interpreter._patch_lang = lambda fn: language(getattr(fn, "__wrapped__", fn))
+
+    # It patches the language for every call of a function, which takes a third of the time; once in a launch is enough
+    # for functions that see the same parts of it.
+    patched_parts: set[tuple[bool, ...]] = set()
+
+    @cache
+    def parts(fn) -> tuple[bool, ...]:
+        return tuple(any(value is part for value in fn.__globals__.values()) for part in (tl, tl.core))
+
+    def called(self, *args, **kwargs):
+        if parts(self.fn) not in patched_parts:
+            interpreter._patch_lang(self.fn)
+            patched_parts.add(parts(self.fn))
+        return self.rewrite()(*args, **kwargs)
+
+    interpreter.InterpretedFunction.__call__ = called
 
 
 class _AtOnce:
