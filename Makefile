@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -13,7 +13,8 @@ help:
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
-	@echo "make test-importers  models of other formats and frameworks beside these (2 GB), in a venv of its own"
+	@echo "make test-importers  models of other formats and frameworks beside these (6 GB), in venvs of their own"
+	@echo "make formats       write the tables of docs/formats.md again: the formats, and the last results of test-importers"
 	@echo "make formats-torch the table of docs/formats.md on PyTorch, again: beside eager and inductor, in hours [ARGS='--level 0 resnet50']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
@@ -36,10 +37,10 @@ demo: $(STAMP)
 	$(BIN)/pelton demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m ""
+	$(BIN)/python -m pytest -n auto --dist worksteal -m ""
 
 GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu*.py tests/test_launches.py)
 
@@ -48,7 +49,10 @@ gpu-venv:
 	build/gpu/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,cuda]"
 
 test-gpu: gpu-venv
-	build/gpu/bin/python -m pytest -n auto $(GPU_TESTS)
+	build/gpu/bin/python -m pytest -n auto --dist worksteal $(GPU_TESTS)
+
+formats: $(STAMP)
+	$(BIN)/python -m benchmarks.formats
 
 fuzz-gpu: gpu-venv
 	cd tests && ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
@@ -67,8 +71,13 @@ build/importers/tflite: | importers-venv
 	rm -rf $@.wheels
 
 test-importers: importers-venv build/importers/tflite
-	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest -n auto $(IMPORTER_TESTS)
+	for name in tensorflow jax paddle; do build/importers/bin/pelton import-env $$name || exit 1; done
+	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest -n auto --dist loadgroup $(IMPORTER_TESTS)
+	build/importers/bin/python -m benchmarks.formats
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest tests/test_docs.py -k formats
+
+formats: $(STAMP)
+	$(BIN)/python -m benchmarks.formats
 
 formats-torch: importers-venv
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)

@@ -8,7 +8,7 @@ import pytest
 from caffe_models import caffemodel, layer, legacy, random_blobs, run, text
 
 import pelton
-from pelton.errors import InputError, ModelError
+from pelton.errors import FormatError, InputError, ModelError
 from pelton.importers import load
 from pelton.importers.caffe.schema import message_class
 from pelton.importers.onnx import recognizes as is_onnx
@@ -128,14 +128,18 @@ def test_a_file_beside_it_is_taken_and_another_one_named(blobs, tmp_path):
         np.testing.assert_allclose(computed(tmp_path / name)["prob"], want(blobs), rtol=1e-5)
 
 
-def test_the_command_line_takes_both(blobs, tmp_path):
+def test_the_command_line_takes_both(blobs, tmp_path, capsys):
     from pelton.cli import main
 
     (tmp_path / "net.prototxt").write_text(NET)
     (tmp_path / "w.caffemodel").write_bytes(caffemodel(blobs))
-    given = ["build", str(tmp_path / "net.prototxt"), "--weights", str(tmp_path / "w.caffemodel"), "--level", "0"]
-    assert not main([*given, "-o", str(tmp_path / "net.pelton")])
-    np.testing.assert_allclose(pelton.load(tmp_path / "net.pelton").run({"x": X})["prob"], want(blobs), rtol=1e-4)
+    net, weights, engine = (str(tmp_path / name) for name in ("net.prototxt", "w.caffemodel", "net.pelton"))
+    given = [net, "--weights", weights]
+    assert not main(["build", *given, "--level", "0", "-o", engine])
+    np.testing.assert_allclose(pelton.load(engine).run({"x": X})["prob"], want(blobs), rtol=1e-4)
+    assert not main(["check", *given]) and "random" not in capsys.readouterr().out
+    assert main(["compare", *given, engine, "-q"]) == 0
+    assert main(["compare", net, engine, "-q"]) == 1  # random weights are others
 
 
 def test_random_weights_are_the_same_each_time_and_announced(caplog):
@@ -368,14 +372,17 @@ def test_formats_are_told_apart(tmp_path):
         ("a.prototxt", b"", "Caffe"),
         ("a.caffemodel", b"", "Caffe"),
         ("a.txt", b"# a net\n\nname: 'x'\nlayer { }", "Caffe"),
-        ("a.pbtxt", b"node { name: 'x' }", "ONNX"),
-        ("a.cfg", b"[net]\nbatch=1", None),
-        ("a.onnx", b"name: 'x'\nlayer { }", "ONNX"),
-        ("a.bin", bytes(range(256)), "ONNX"),
+        ("a.pbtxt", b"node { name: 'x' }", None),
+        ("a.cfg", b"[net]\nbatch=1", "Darknet"),
+        ("a.onnx", b"name: 'x'\nlayer { }", "Caffe"),
+        ("a.bin", bytes(range(256)), None),
     ):
         (tmp_path / name).write_bytes(data)
-        found = format_of(tmp_path / name).name
-        assert found == expected or expected is None and found != "Caffe", name
+        try:
+            found = format_of(tmp_path / name).name
+        except FormatError:
+            found = None
+        assert found == expected, name
     assert format_of(NET.encode()).name == "Caffe" and not is_onnx(NET.encode())
 
 

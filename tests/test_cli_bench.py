@@ -22,6 +22,12 @@ from pelton.tune import peak
 QUICK = ["--seconds", "0.02", "--warmup", "0"]
 
 
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch):
+    """What the machine reaches at most is looked at once, not thirty times."""
+    monkeypatch.setattr(peak, "ROUNDS", 5)
+
+
 def test_bench_of_an_engine(capsys, engines):
     assert main(["bench", engines["cnn"], *QUICK, "--layers"]) == 0
     out = capsys.readouterr().out

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from pelton.cli import main
+from pelton.tune import peak
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,6 +56,7 @@ def commands(page: Path) -> list[str]:
 def test_commands_run(desk, monkeypatch, capsys, page):
     """One after another, as a reader would type them."""
     monkeypatch.chdir(desk)
+    monkeypatch.setattr(peak, "ROUNDS", 5)
     monkeypatch.setenv("XDG_CACHE_HOME", str(desk / "cache"))
     for line in commands(page):
         program, *args = shlex.split(line)
@@ -74,13 +76,17 @@ def test_snippets_run(desk, page, code):
     """As they stand, but for the time that tuning takes."""
     for package in re.findall(r"^import (torch)$", code, re.M):
         pytest.importorskip(package, reason=f"{package} is not installed here; `make test-importers` installs it")
-    program = "import functools, pelton\npelton.build = functools.partial(pelton.build, level=0)\n" + code
+    program = (
+        "import pelton\npelton.build = (lambda build: lambda *a, **k: build(*a, **k | {'level': 0}))(pelton.build)\n"
+    )
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         "XDG_CACHE_HOME": str(desk / "cache"),
     }
-    done = subprocess.run([sys.executable, "-c", program], cwd=desk, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", program + code], cwd=desk, capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, f"{page}: {done.stderr}"
 
 

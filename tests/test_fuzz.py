@@ -213,10 +213,9 @@ def refusal(seed: int) -> str:
         (lambda seed: "right", "right"),
     ],
 )
-def test_the_pool_tells_how_a_case_ended(case, how, monkeypatch):
-    monkeypatch.setattr(pool, "SECONDS", 3.0)
+def test_the_pool_tells_how_a_case_ended(case, how):
     asked = [(kind, 1) for kind in ("well", "case", "well")]
-    ended = [(e.kind, e.how) for e in pool.run({"case": case, "well": lambda seed: "right"}, asked)]
+    ended = [(e.kind, e.how) for e in pool.run({"case": case, "well": lambda seed: "right"}, asked, seconds=2)]
     assert sorted(ended) == sorted([("case", how), ("well", "right"), ("well", "right")])
 
 

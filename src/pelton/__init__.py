@@ -118,9 +118,9 @@ def build(
 ) -> Engine:
     """Builds an engine from a model.
 
-    model: path, bytes or onnx ModelProto; with PyTorch, also a module, a torch.export.ExportedProgram, and the path of
-    an exported program (.pt2) or of TorchScript. shapes: input name → sizes, such as (1, 3, 224, 224), "1x3x224x224"
-    or, with a dynamic dimension of minimum, optimum and maximum, "1..8..32x3x224x224".
+    model: path, bytes, onnx ModelProto, or a model of another format (`pelton formats`); with PyTorch, also a module
+    or a torch.export.ExportedProgram. shapes: input name → sizes, such as (1, 3, 224, 224), "1x3x224x224" or, with a
+    dynamic dimension of minimum, optimum and maximum, "1..8..32x3x224x224".
     example_inputs: for modules and TorchScript, arguments that they can be called with: a tuple, a mapping by the names
     of parameters, or a tensor; the engine takes their types and shapes. Default: f32 tensors of the sizes in `shapes`.
     dynamic_shapes: for modules, which sizes are dynamic, as `torch.export.export` takes it:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 Progress = Callable[[str, int, int], None]
 STAGES = {
+    "environment": "installing packages",
     "import": "reading the model",
     "optimize": "optimizing",
     "calibrate": "calibrating",
@@ -83,7 +84,7 @@ def _report_by_lines() -> Progress:
             return
         printed.clear()
         printed[stage] = now
-        count = f", {done} of {total}" if total > 1 else ""
+        count = f", {done} of {total}" if total > 1 else f", {done}" * (total == 0 < done)
         print(f"{STAGES.get(stage, stage)}{count} …", file=sys.stderr, flush=True)
 
     return report

@@ -14,10 +14,12 @@ from typing import Any, NoReturn
 from pelton import __version__
 from pelton.errors import Error, near
 
-from . import arguments, bench, build, cache, check, compare, convert, demo, explain, inspect, run, streams, tune
+from . import arguments, bench, build, cache, check, compare, convert, demo, explain, formats, import_env, inspect, run
+from . import streams, tune
 
-DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans an
-ONNX model into one engine file, `run` runs it, `bench` says how fast it is and where the time goes."""
+DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
+model (of ONNX, or another format) into one engine file, `run` runs it, `bench` says how fast it is and where the time
+goes."""
 
 EXAMPLES = """from a model to an answer:
   pelton build resnet50.onnx -o resnet50.pelton
@@ -75,7 +77,8 @@ def parser() -> Parser:
     out = Parser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
     out.add_argument("--version", action="version", version=f"pelton {__version__}")
     commands = out.add_subparsers(dest="command", metavar="COMMAND")
-    for module in (build, tune, run, bench, compare, check, inspect, explain, convert, cache, demo):
+    listed = (build, tune, run, bench, compare, check, inspect, explain, convert, formats, import_env, cache, demo)
+    for module in listed:
         command = module.add(commands)
         command.add_argument(
             "-v", "--verbose", action="count", default=0, help="say more of what goes on (-vv: everything)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable
@@ -153,9 +154,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
         default=None,
         help="differ from the model's arithmetic only in the order of sums (no Winograd, no fp16 weights)",
     )
-    group.add_argument(
-        "--weights", metavar="FILE", help="the weights of a model in two files (default: the file beside it)"
-    )
+    add_weights(group)
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
     group.add_argument(
         "--values",
@@ -205,6 +204,25 @@ def add_build(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where compiled kernels and times are kept (default: PELTON_CACHE_DIR, else ~/.cache/pelton)",
     )
+
+
+def add_weights(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--weights", metavar="FILE", help="the weights of a model in two files (default: the file beside it)"
+    )
+
+
+def model_files(args: argparse.Namespace) -> Any:
+    """The model of a command with the file that --weights names, as importers take both."""
+    from pelton.importers import ModelFiles
+
+    return ModelFiles(args.model, args.weights) if args.weights else args.model
+
+
+def stem(model: str) -> str:
+    """The name of a model's file without its suffix, or that of a folder, for the files that come of it."""
+    name = os.path.basename(os.path.abspath(model))
+    return name if os.path.isdir(model) else os.path.splitext(name)[0]
 
 
 def add_memory(group: argparse._ActionsContainer) -> None:

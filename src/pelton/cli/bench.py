@@ -47,7 +47,7 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     command.add_argument(
-        "model", help="an engine file, or an ONNX file, which is built with the options below and not saved"
+        "model", help="an engine file, or a model, which is built with the options below and not saved"
     )
     command.add_argument(
         "--input",
@@ -194,15 +194,15 @@ def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
     try:
         with open(args.model, "rb") as f:
             is_engine = f.read(len(MAGIC)) == MAGIC
-    except OSError as e:
-        raise InputError(f"{args.model} cannot be read: {e.strerror}") from None
+    except OSError:  # a folder, or nothing, which importers have words for
+        is_engine = False
     options = arguments.build_options(args)
     if is_engine or args.model.endswith(".pelton"):
         steers = [arguments.flag(name) for name in options if name not in ("shapes", "threads")]
         if steers:
             raise InputError(
                 f"{steers[0]} says how an engine is built, and {args.model} is one already; leave it out, or give the"
-                " ONNX model"
+                " model"
             )
         return pelton.load(args.model), False
     return build.build_engine(args.model, options, quiet=args.quiet or args.json, runs="bench"), True

@@ -35,9 +35,9 @@ def add(commands) -> argparse.ArgumentParser:
         "build",
         help="build an engine file from a model",
         epilog=EXAMPLES,
-        description="Builds an engine file from a model of ONNX, TFLite, Caffe, Darknet or PyTorch.",
+        description="Builds an engine file from a model, of ONNX or another format (`pelton formats`).",
     )
-    command.add_argument("model", help="an .onnx, .tflite, .prototxt, .cfg or .pt2 file")
+    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
     command.add_argument(
         "-o",
         "--output",
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> None:
         from pelton import preprocessing as pictures
 
         options["labels"] = pictures.read_labels(args.labels)
-    target = args.output or os.path.splitext(os.path.basename(args.model))[0] + ".pelton"
+    target = args.output or arguments.stem(args.model) + ".pelton"
     arrays.check_target(target)
     start = time.monotonic()
     engine = build_engine(args.model, options, quiet=args.quiet)

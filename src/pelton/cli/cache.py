@@ -20,12 +20,13 @@ EXAMPLES = """examples:
 
 The cache directory is ~/.cache/pelton, or PELTON_CACHE_DIR. Builds and sessions keep it below PELTON_CACHE_LIMIT
 (default 4GB) by themselves. What was removed is built again when it is needed; programs that use an engine are not
-disturbed."""
+disturbed. Environments of `pelton import-env` stay; it removes them itself."""
 WHAT = {
     "objects": "compiled kernels",
     "cubins": "compiled kernels of GPUs",
     "times": "times of kernels",
     "sessions": "engines of sessions",
+    "imports": "models converted to ONNX",
 }
 
 

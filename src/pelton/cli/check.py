@@ -36,10 +36,11 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         description="Says whether a model can be built: all problems at once, and how each operator would run.",
     )
-    command.add_argument("model", help="an ONNX file")
+    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
     arguments.add_target(command)
+    arguments.add_weights(command)
     arguments.add_memory(command)
     command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
     command.add_argument(
@@ -55,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
     given = {"target": args.target, "precision": args.precision, "memory": memory}
     given = {name: value for name, value in given.items() if value is not None}
     outputs = tuple(args.outputs) or None
-    found = diagnose(args.model, arguments.shapes(args) or None, outputs, strict=args.strict, **given)
+    found = diagnose(arguments.model_files(args), arguments.shapes(args) or None, outputs, strict=args.strict, **given)
     print(json.dumps(found.json(), indent=1) if args.json else "\n".join(lines(found)))
     return 0 if found.ok else 1
 

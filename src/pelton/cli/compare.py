@@ -52,7 +52,7 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         description="Compares an engine with its model in float64: outputs, and what every step writes.",
     )
-    command.add_argument("model", help="the ONNX file that the engine was built from")
+    command.add_argument("model", help="the model that the engine was built from")
     command.add_argument("engine", help="an engine file, for CPUs or GPUs")
     command.add_argument(
         "--input",
@@ -84,6 +84,7 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="NAME=SIZES",
         help="sizes of random inputs, for engines with dynamic dimensions",
     )
+    arguments.add_weights(command)
     command.add_argument(
         "--values",
         action="append",
@@ -149,7 +150,7 @@ def main(args: argparse.Namespace) -> int:
         others = start_others(stack, args, engine, feeds[0])
         tell = stack.enter_context(progress.show_progress(not (args.quiet or args.json)))
         found = compare(
-            args.model,
+            arguments.model_files(args),
             engine,
             feeds,
             tolerance=args.tolerance,

@@ -26,13 +26,11 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         description="Writes a model of any format that Pelton reads as an ONNX file.",
     )
-    command.add_argument("model", help="a model file of any format")
+    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
     command.add_argument(
         "-o", "--output", metavar="FILE", help="the ONNX file (default: the model's name with .onnx, in this folder)"
     )
-    command.add_argument(
-        "--weights", metavar="FILE", help="the weights of a model in two files (default: the file beside it)"
-    )
+    arguments.add_weights(command)
     command.add_argument("--opset", type=arguments.int_in_range(1, 999, "opset"), metavar="N", help="18 and up")
     command.add_argument(
         "--external", action="store_true", help="put weights into FILE.data, as is done by itself above 2 GB"
@@ -47,11 +45,10 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     with Needs("converting models"):
         from pelton import exporters, importers
-    path = Path(args.output or Path(args.model).with_suffix(".onnx").name)
-    if path.exists() and os.path.samefile(path, args.model):
+    path = Path(args.output or arguments.stem(args.model) + ".onnx")
+    if path.exists() and os.path.exists(args.model) and os.path.samefile(path, args.model):
         raise InputError(f"{path} is the model itself; name another file with -o")
-    source = importers.ModelFiles(args.model, args.weights) if args.weights else args.model
-    found = importers.load(source, arguments.shapes(args) or None, tuple(args.outputs) or None)
+    found = importers.load(arguments.model_files(args), arguments.shapes(args) or None, tuple(args.outputs) or None)
     model = exporters.to_onnx(found.graph, path, opset=args.opset, external=args.external or None)
     if not args.quiet:
         version = next(o.version for o in model.opset_import if not o.domain)

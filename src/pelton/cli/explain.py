@@ -48,7 +48,7 @@ def add(commands) -> argparse.ArgumentParser:
         description="Shows what becomes of a model on its way to an engine.",
         epilog=EXAMPLES,
     )
-    command.add_argument("model", help="an ONNX file")
+    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
     command.add_argument(
         "--why-not",
         metavar="RULE",

@@ -17,14 +17,21 @@ from pelton.ir.types import TensorType
 from pelton.network import Network
 
 from .imported import Range, Shape, log, parse_shape
-from .registry import Format, register
+from .registry import UNTOLD, About, Format, register
 
 
 def register_network_format(
-    name: str, recognizes: Callable[[Any], bool], read: Callable[..., Network], *, two_files: bool = False
+    name: str,
+    recognizes: Callable[[Any], bool],
+    read: Callable[..., Network],
+    *,
+    two_files: bool = False,
+    suffixes: tuple[str, ...] = (),
+    about: About = UNTOLD,
 ) -> None:
     """Registers a format whose models become networks: read(source, shapes) → Network, with shapes as `load` takes
-    them, so that a model may be laid out for other sizes than its file says. two_files: sources may be `ModelFiles`."""
+    them, so that a model may be laid out for other sizes than its file says. two_files: sources may be `ModelFiles`.
+    suffixes, about: as in `Format`."""
 
     def loaded(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
@@ -36,7 +43,7 @@ def register_network_format(
     ) -> Examined:
         return _examined(source, lambda: read(source, shapes), shapes, outputs, values, optimum)
 
-    register(Format(name, recognizes, loaded, examined, two_files=two_files))
+    register(Format(name, recognizes, loaded, examined, two_files=two_files, suffixes=suffixes, about=about))
 
 
 def imported(
@@ -154,5 +161,11 @@ register(
         lambda source: isinstance(source, Network),
         imported,
         lambda source, *given: _examined(source, lambda: source, *given),
+        about=About(
+            files="pelton.Network",
+            export="net = pelton.Network(), then a method for each layer",
+            covers="every operator of docs/operators.md",
+            checked="the operators' references in float64",
+        ),
     )
 )

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pelton.errors import InputError
+from pelton.errors import FormatError, InputError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
+
+from . import signs
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,26 @@ class ModelFiles:
 
 
 @dataclass(frozen=True)
+class About:
+    """What `pelton formats` and docs/formats.md tell users of a format, in text. Of formats that are not read, which
+    cover nothing, `export` is the way around."""
+
+    files: str = ""  # what its models look like, such as ".onnx"
+    export: str = ""  # how users come to one
+    extra: str = ""  # what it needs beside pelton[build]
+    covers: str = ""
+    checked: str = ""  # what its results were compared with
+
+
+UNTOLD = About()
+
+
+@dataclass(frozen=True)
 class Format:
     """A format of model files.
 
-    `recognizes` tells cheaply whether a source (a path, bytes or an object) certainly has this format. The other
+    `recognizes` tells cheaply whether a source (a path, bytes or an object) certainly has this format, by its content;
+    `suffixes`, in lower case, tell the format of files of which no content tells it, such as damaged ones. The other
     functions take the arguments of their namesakes in `pelton.importers`.
     """
 
@@ -35,6 +53,8 @@ class Format:
     # for models with control flow or sizes that depend on data
     unread: Callable[..., Unread] | None = None
     two_files: bool = False  # whether weights are in a file of their own: sources may then be `ModelFiles`
+    suffixes: tuple[str, ...] = ()
+    about: About = UNTOLD
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,17 +79,21 @@ def register(format: Format) -> None:
 
 
 def format_of(source: Any) -> Format:
-    """Returns the first format that recognizes a model, else the first of all, whose `load` says what it expected.
+    """Returns the first format that recognizes a model, else the one that its name tells; for what is no file, or an
+    empty one, and for bytes and objects, else the first of all, whose `load` says what it expected.
 
-    InputError for a Traceable of what no format traces, and for a second file of a model that has one.
+    Raises FormatError for a file or a folder that is there and is of no format, and InputError for a Traceable of what
+    no format traces and for a second file of a model that has one.
     """
     model = source.model if isinstance(source, ModelFiles) else source
-    found = next((f for f in FORMATS if f.recognizes(model)), None)
+    found = next((f for f in FORMATS if f.recognizes(model)), None) or _by_name(model)
     if found is None and isinstance(model, Traceable):
         raise InputError(
             "example_inputs and dynamic_shapes are for models that are read by tracing a run (modules of PyTorch,"
             f" TorchScript), given {model.model!r:.100}; leave them out, or give such a model"
         )
+    if found is None and isinstance(model, (str, os.PathLike)):
+        _refuse_unknown(os.fsdecode(model))
     found = found or FORMATS[0]
     if isinstance(source, ModelFiles) and not found.two_files:
         two = ", ".join(f.name for f in FORMATS if f.two_files)
@@ -78,3 +102,24 @@ def format_of(source: Any) -> Format:
             f" {found.name}, leave it out"
         )
     return found
+
+
+def _by_name(model: Any) -> Format | None:
+    """The format whose files end as a path does."""
+    suffix = signs.suffix(model)
+    return next((f for f in FORMATS if suffix in f.suffixes), None)
+
+
+def _refuse_unknown(path: str) -> None:
+    """Raises FormatError for what exists at a path, with the formats that there are."""
+    if os.path.isdir(path):
+        looks = "it is a folder, which holds no SavedModel and no model of PaddlePaddle"
+    elif head := signs.head(path):
+        looks = f"it begins with {head[:16]!r}, as no format of models does"
+    else:
+        return  # there is nothing, or nothing to see
+    known = ", ".join(f"{f.name} ({f.about.files})" for f in FORMATS if f.about.covers)
+    raise FormatError(
+        f"{path} cannot be read: {looks}, so that it is damaged or of another format than {known}; `pelton formats`"
+        " says how to export models of each"
+    )

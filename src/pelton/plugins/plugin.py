@@ -24,6 +24,7 @@ from .kernels import PluginKernel
 MAX_TEXT = 1 << 16  # characters of an attribute: engines hold them as text
 FUNCTIONS = ("scalar", "infer", "reference", "layers", "flops", "configure", "weights")
 _PLAIN = (bool, int, float, str)
+_KINDS = {"scalar": "pointwise", "layers": "composite"}  # methods → what ops with them are; others are structured
 
 
 class Plugin:
@@ -88,7 +89,7 @@ def declare(cls: type[Plugin]) -> Op:
     _check_class(cls, name, has)
     made = _with_attributes(cls)
     fields = {f.name: REQUIRED if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(made)}
-    kind = next(k for f, k in (("scalar", "pointwise"), ("layers", "composite"), ("infer", "structured")) if f in has)
+    kind = next((kind for method, kind in _KINDS.items() if method in has), "structured")
 
     def instance(**attrs: Any) -> Any:
         given = {k: _checked(name, k, v, fields) for k, v in attrs.items()}

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("pelton.cache")
 
 # folder → suffixes of the files in it; no other files are ever touched
-PARTS = {"objects": (".o",), "cubins": (".cubin",), "times": (".json",), "sessions": (".pelton", ".json", ".lock")}
+PARTS = {
+    "objects": (".o",),
+    "cubins": (".cubin",),
+    "times": (".json",),
+    "sessions": (".pelton", ".json", ".lock"),
+    "imports": (".onnx",),
+}
 LIMIT = 4 * 10**9  # bytes, if unspecified
 # fraction of the limit that eviction frees, so that not every build evicts
 SPARE = 0.1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 from pelton import codegen
@@ -73,10 +74,12 @@ def _read(path: Path) -> dict:
 
 def template_hash(isa: str) -> str:
     """A hash of the templates of a kind of target, their kernel files and code generation, for cache keys."""
-    folders = {
-        Path(codegen.__path__[0]),
-        *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values()),
-    }
+    modules = {type(t).__module__ for t in templates(isa).values()}
+    return _hash(frozenset({Path(codegen.__path__[0]), *(Path(sys.modules[m].__file__ or "").parent for m in modules)}))
+
+
+@cache
+def _hash(folders: frozenset[Path]) -> str:
     digest = hashlib.sha256()
     for path in sorted(
         {path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".py", ".c", ".h")}

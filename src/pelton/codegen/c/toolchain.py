@@ -32,6 +32,7 @@ FLAGS = (
     "-g0",
     "-w",
 )
+_ONCE: dict[tuple[str, ...], bytes] = {}  # what every build needs, compiled once in a process
 LINKER_FLAGS = "-shared -nostdlib --no-undefined --build-id=none -z noexecstack --strip-all --gc-sections".split()
 
 
@@ -79,6 +80,7 @@ class ClangCompiler:
         self._env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=self._work, ZIG_LOCAL_CACHE_DIR=self._work)
         self._prepared: str | None = None
         self._salt = "\n".join((compiler_id(cc), isa, *FLAGS, headers()))
+        self._identity = (self._salt, *self._command())
 
     def __enter__(self) -> "ClangCompiler":
         return self
@@ -111,7 +113,7 @@ class ClangCompiler:
 
     def link(self, objects: Mapping[str, bytes]) -> bytes:
         """One shared object of kernels in the order given, without undefined symbols."""
-        objects = {**objects, **self.objects({"freestanding": (SOURCES / "freestanding.c").read_text("utf-8")})}
+        objects = {**objects, "freestanding": self._once("freestanding.c", self._freestanding)}
         with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             for name, code in objects.items():
                 Path(d, name + ".o").write_bytes(code)
@@ -154,12 +156,29 @@ class ClangCompiler:
             self._cache.store("objects", f"{key[:2]}/{key}.o", code)
         return code
 
+    def _once(self, source: str, make: Callable[[], bytes]) -> bytes:
+        """What `make` makes of a source, the same for all compilers of this process that have the same command."""
+        key = (source, *self._identity)
+        if key not in _ONCE:
+            _ONCE[key] = make()
+        return _ONCE[key]
+
+    def _freestanding(self) -> bytes:
+        return self.objects({"freestanding": (SOURCES / "freestanding.c").read_text("utf-8")})["freestanding"]
+
     def _prepare(self) -> None:
         """Precompiles vec.h, which saves two thirds of the time to compile a small kernel."""
         if self._prepared is None:
-            made = os.path.join(self._work, "vec.pch")
-            self._run([*self._command(), "-x", "c-header", "-o", made, str(SOURCES / "vec.h")], "compiling vec.h")
-            self._prepared = made
+            made = Path(self._work, "vec.pch")
+
+            def make() -> bytes:
+                command = [*self._command(), "-x", "c-header", "-o", str(made), str(SOURCES / "vec.h")]
+                self._run(command, "compiling vec.h")
+                return made.read_bytes()
+
+            with _temporary():
+                made.write_bytes(self._once("vec.h", make))
+            self._prepared = str(made)
 
     def _command(self) -> list[str]:
         driver = [self.cc] if self.cc else [zig(), "clang"]

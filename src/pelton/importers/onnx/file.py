@@ -48,9 +48,12 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
     if isinstance(source, onnx.ModelProto):
         return Source(source, None)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return Source(_parse(bytes(source), "the given bytes"), None)
+        return Source(parse(bytes(source), "the given bytes"), None)
     if not isinstance(source, (str, os.PathLike)):
-        raise ModelError(f"expected the path of an ONNX model, its bytes or a ModelProto, got {type(source).__name__}")
+        raise ModelError(
+            "expected the path of an ONNX model, its bytes or a ModelProto, or a model of another format (`pelton"
+            f" formats`), got {type(source).__name__}"
+        )
     path = Path(source)
     try:
         if path.is_file() and path.stat().st_size >= 2**31:
@@ -63,7 +66,7 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
         raise ModelAbsent(f"there is no file {path}", path) from None
     except OSError as e:
         raise ModelError(f"{path} cannot be read: {e.strerror}") from None
-    return Source(_parse(data, str(path)), path)
+    return Source(parse(data, str(path)), path)
 
 
 def _map_file(path: Path) -> bytes | memoryview:
@@ -77,7 +80,8 @@ def _map_file(path: Path) -> bytes | memoryview:
         )
 
 
-def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
+def parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
+    """The model in the bytes of a file, which messages call `name`; ModelError where there is none."""
     begin = bytes(data[:128])
     looks = " (it is empty)" if not begin else ""
     if begin[:4] == b"PK\x03\x04":
@@ -89,7 +93,7 @@ def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
     except DecodeError:
         raise FormatError(
             f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another"
-            f" format{looks}"
+            f" format{looks}; `pelton formats` lists those that are read"
         ) from None
     longest = 0
     for word in (word for graph in (model.graph, *model.functions) for word in names_in(graph)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.importers import onnx
 from pelton.importers.imported import Shape
-from pelton.importers.registry import Format, Traceable, register
+from pelton.importers.registry import About, Format, Traceable, register
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
@@ -71,4 +71,19 @@ def _exported(source: Any, shapes: Mapping[str, Shape] | None) -> Exported:
     return export(source, shapes or {})
 
 
-register(Format("PyTorch", recognizes, load, examine, unread))
+register(
+    Format(
+        "PyTorch",
+        recognizes,
+        load,
+        examine,
+        unread,
+        about=About(
+            files="torch.nn.Module, .pt2, TorchScript",
+            export="torch.export.save(torch.export.export(module, (x,)), 'model.pt2'), or the module itself",
+            extra="pip install pelton[torch]",
+            covers="what torch's exporters to ONNX convert; checkpoints (torch.save) hold no program and are refused",
+            checked="PyTorch 2.13 on the CPU, eager and compiled",
+        ),
+    )
+)

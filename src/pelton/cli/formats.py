@@ -1,0 +1,90 @@
+"""`pelton formats`: the formats of models that can be built, how to export each, and what else it needs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pelton.errors import Needs
+
+if TYPE_CHECKING:
+    from pelton.importers.registry import Format
+
+EXAMPLES = """examples:
+  pelton formats                        all of them
+  pelton formats keras paddle           those whose names or files have one of these words
+  pelton formats --json                 for programs
+
+`pelton build` tells formats by what files contain; their names matter only where that says nothing."""
+HEADINGS = {
+    "files": "files",
+    "export": "how to export",
+    "extra": "needs besides",
+    "covers": "covered",
+    "checked": "checked against",
+}
+WAY_AROUND = {"files": "files", "export": "way around"}  # of formats that are not read
+NOTHING = "nothing"
+WIDTH = 110  # columns
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "formats",
+        help="list the formats of models that can be built",
+        epilog=EXAMPLES,
+        description="Lists the formats of models that can be built, and the way around for those that cannot.",
+    )
+    command.add_argument("words", nargs="*", metavar="WORD", help="only formats with this in their name or files")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    return command
+
+
+def main(args: argparse.Namespace) -> int:
+    known = facts()
+    words = [w.lower() for w in args.words]
+    if words:
+        known = {n: f for n, f in known.items() if any(w in f"{n} {f['files']}".lower() for w in words)}
+    print(json.dumps(known, indent=1) if args.json else "\n\n".join(block(n, f) for n, f in known.items()))
+    return 0 if known else 1
+
+
+def formats() -> list[Format]:
+    """Every format, in the order in which they are tried, those that are not read last."""
+    with Needs("importing models"):
+        import pelton.importers  # noqa: F401  (registers all)
+        from pelton.importers.registry import FORMATS
+    return sorted(FORMATS, key=lambda f: not f.about.covers)
+
+
+def facts() -> dict[str, dict[str, str]]:
+    """What every format says of itself: name → field of `About` → text."""
+    return {f.name: asdict(f.about) for f in formats()}
+
+
+def block(name: str, of: dict[str, str]) -> str:
+    """One format for people."""
+    lines = [name + ("" if of["covers"] else " (not read)")]
+    for field, heading in (HEADINGS if of["covers"] else WAY_AROUND).items():
+        said = of[field] or (NOTHING if field == "extra" else "")
+        if said:
+            first, *more = textwrap.wrap(said, WIDTH - 19, break_long_words=False, break_on_hyphens=False)
+            lines += [f"  {heading + ':':<17}{first}", *(" " * 19 + line for line in more)]
+    return "\n".join(lines)
+
+
+def markdown() -> str:
+    """The same as the tables of docs/formats.md."""
+
+    def row(*cells: str) -> str:
+        return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+    read = {n: f for n, f in facts().items() if f["covers"]}
+    lines = [row("format", *HEADINGS.values()), row(*["---"] * (1 + len(HEADINGS)))]
+    lines += [row(n, *(f[x] or NOTHING for x in HEADINGS)) for n, f in read.items()]
+    lines += ["", row("not read", "files", "the way around"), row(*["---"] * 3)]
+    lines += [row(n, f["files"], f["export"]) for n, f in facts().items() if n not in read]
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""`pelton import-env`: makes, shows and removes the virtual environments that convert models of other frameworks."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from pelton import progress
+from pelton.errors import InputError, Needs
+
+from . import text
+
+EXAMPLES = """examples:
+  pelton import-env                     which environments there are
+  pelton import-env tensorflow          makes the one that .keras, .h5, .pb and SavedModels need
+  $(pelton import-env jax -q) export.py runs a script of yours in the one of JAX
+  pelton import-env paddle --remove     removes one again
+
+Frameworks need versions of packages that exclude each other. Each environment lies in the cache directory
+(~/.cache/pelton, or PELTON_CACHE_DIR), takes 1 to 2 GB, and is filled by pip, with its settings. Builds use it by
+themselves; without it, they use the packages beside Pelton, if these are there. Its Python is printed."""
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "import-env",
+        help="install what converts models of TensorFlow, Keras, JAX or PaddlePaddle, apart from all else",
+        epilog=EXAMPLES,
+        description="Makes a virtual environment that converts models of a framework to ONNX.",
+    )
+    command.add_argument("name", nargs="?", metavar="tensorflow|jax|paddle", help="the framework")
+    command.add_argument("--remove", action="store_true", help="remove the environment instead")
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    with Needs("importing models"):
+        from pelton.importers.frameworks import environments
+    if args.name is None:
+        if args.remove:
+            raise InputError(f"--remove needs the name of an environment: {', '.join(environments.ENVIRONMENTS)}")
+        rows = [(n, state(environments, n), " ".join(e.requirements)) for n, e in environments.ENVIRONMENTS.items()]
+        print(text.table([("framework", "Python", "packages"), *rows], "lll"))
+        return
+    if args.remove:
+        gone = environments.remove(args.name)
+        if not args.quiet:
+            print(f"{environments.folder(args.name)}: {'removed' if gone else 'there was none'}")
+        return
+    start = time.monotonic()
+    before = environments.made(args.name)
+    with progress.show_progress(not args.quiet) as tell:
+        found = environments.make(args.name, tell)
+    if not args.quiet and before is None:
+        size = sum(f.lstat().st_size for f in environments.folder(args.name).rglob("*") if f.is_file())
+        print(f"made in {time.monotonic() - start:.0f} s, {text.size(size)}:")
+    print(found.path)
+
+
+def state(environments, name: str) -> str:
+    """Where the Python is that converts models of a framework."""
+    found = environments.find(name)
+    if found is None:
+        return "none yet"
+    return "this one" if found.own else found.path

@@ -1,0 +1,216 @@
+"""Models of TensorFlow, Keras and PaddlePaddle, which packages of theirs convert to ONNX in a child process; functions
+of JAX, which convert in the user's own; and formats that have ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pelton.errors import InputError, ModelError
+from pelton.importers import onnx, signs
+from pelton.importers.onnx.file import Source
+from pelton.importers.registry import About, Format, ModelFiles, Traceable, register
+
+from . import keras, retired  # noqa: F401  (registers formats)
+from .conversion import convert
+
+SAVED_MODEL = "saved_model.pb"  # a file of the folder that a SavedModel is
+PIR = b'{"base_code":{"magic":"pir"'  # how the programs of PaddlePaddle 3 begin
+
+
+def register_converted(
+    name: str,
+    recognizes: Callable[[Any], bool],
+    converted: Callable[[Any], Source],
+    *,
+    packages: tuple[str, ...],
+    about: About,
+    suffixes: tuple[str, ...] = (),
+    two_files: bool = False,
+) -> None:
+    """Registers a format whose files become ONNX models: converted(source). packages: of Python, whose objects are
+    refused with the way to export them."""
+    refuse = refusal(name, about)
+
+    def via(read: Callable[..., Any]) -> Callable[..., Any]:
+        def convert_and_read(source: Any, *given: Any, **named: Any) -> Any:
+            if is_of(source, packages):
+                refuse(source)
+            return read(converted(source), *given, **named)
+
+        return convert_and_read
+
+    load, examine, unread = map(via, (onnx.load.load, onnx.load.examine, onnx.unread.unread))
+    known = lambda source: recognizes(source) or is_of(source, packages)  # noqa: E731
+    register(Format(name, known, load, examine, unread, two_files, suffixes, about))
+
+
+def refusal(name: str, about: About) -> Callable[..., NoReturn]:
+    """The function in place of `load` for objects in memory."""
+
+    def refuse(source: Any, *given: Any, **named: Any) -> NoReturn:
+        kind = type(_untraced(source)).__name__
+        raise InputError(f"{kind} is an object of {name} in memory, which has to be exported: {about.export}")
+
+    return refuse
+
+
+def is_of(source: Any, packages: tuple[str, ...]) -> bool:
+    """Whether a source is an object of these packages, or of a class that derives from theirs."""
+    bases = type(_untraced(source)).__mro__
+    return any(str(base.__module__).partition(".")[0] in packages for base in bases)
+
+
+def _untraced(source: Any) -> Any:
+    return source.model if isinstance(source, Traceable) else source
+
+
+# --- TensorFlow
+
+
+def is_tensorflow(source: Any) -> bool:
+    """Whether a source is a SavedModel (its folder, or the file in it), or a GraphDef, frozen or not."""
+    return _saved_model(source) is not None or signs.is_graph_def(signs.head(source))
+
+
+def from_tensorflow(source: Any) -> Source:
+    folder, signature = _saved_model(source) or (source, "")
+    return convert("tensorflow", "from_tensorflow.py", folder, options=[signature] if signature else [])
+
+
+def _saved_model(source: Any) -> tuple[Path, str] | None:
+    """The folder of a SavedModel, and the signature that a path of the form folder#signature names."""
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    text = os.fsdecode(source)
+    named, _, signature = text.rpartition("#")
+    for path, chosen in ((Path(text), ""), (Path(named), signature)):
+        folder = path.parent if path.name == SAVED_MODEL else path
+        if (folder / SAVED_MODEL).is_file():
+            return folder, chosen
+    return None
+
+
+# --- Keras
+
+
+def is_keras(source: Any) -> bool:
+    """Whether a source is an archive of Keras 3, or an HDF5 file of any Keras."""
+    return signs.head(source).startswith(signs.HDF5) or {"config.json", "metadata.json"} <= signs.names_in_zip(source)
+
+
+def from_keras(source: Any) -> Source:
+    if not signs.head(source).startswith(signs.HDF5):
+        keras.check_archive(source)
+    return convert("tensorflow", "from_keras.py", source, options=["unsafe"] if keras.allows_code() else [])
+
+
+# --- PaddlePaddle
+
+
+def is_paddle(source: Any) -> bool:
+    """Whether a source is the program of an inference model of PaddlePaddle, or a folder with one."""
+    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
+        return bool(_programs(source))
+    data = signs.head(source)
+    return data.startswith(PIR) or signs.is_program_desc(data)
+
+
+def from_paddle(source: Any) -> Source:
+    """Converts a program (a path, a folder of it, or `ModelFiles`) with the .pdiparams beside it."""
+    model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
+    if not isinstance(model, (str, os.PathLike)):
+        raise ModelError("a model of PaddlePaddle comes in two files; give the path of the .pdmodel or .json")
+    path = Path(os.fsdecode(model))
+    if path.is_dir():
+        programs = _programs(path)
+        if len(programs) > 1:
+            raise ModelError(f"{path} has several programs, give one of them: {', '.join(p.name for p in programs)}")
+        (path,) = programs
+    beside = path.with_suffix(".pdiparams") if weights is None else Path(os.fspath(weights))
+    if not beside.is_file():
+        raise ModelError(
+            f"{path}: there is no file {beside} with its weights; give it by weights=, or export both with"
+            " paddle.jit.save or paddle.static.save_inference_model"
+        )
+    # the converter goes by this suffix
+    if path.suffix not in (".pdmodel", ".json"):
+        raise ModelError(f"{path}: a program of PaddlePaddle should be named .pdmodel or .json, rename it")
+    return convert("paddle", "from_paddle.py", path, beside)
+
+
+def _programs(folder: str | os.PathLike[str]) -> list[Path]:
+    """The programs of PaddlePaddle in a folder."""
+    try:
+        paths = sorted(p for p in Path(folder).iterdir() if p.suffix in (".pdmodel", ".json"))
+    except OSError:
+        return []
+    return [p for p in paths if is_paddle(p)]
+
+
+# --- JAX
+
+
+def is_jax(source: Any) -> bool:
+    """Whether a source is a module of a library for JAX, or a function in a program that has loaded JAX."""
+    if is_of(source, ("jax", "jaxlib", "flax", "equinox")):
+        return True
+    return "jax" in sys.modules and type(_untraced(source)).__name__ in ("function", "method", "partial")
+
+
+JAX = About(
+    files="functions and modules in Python",
+    export="import jax2onnx; engine = pelton.build(jax2onnx.to_onnx(function, [('batch', 3, 224, 224)]))",
+    extra="pip install jax2onnx (Python 3.11 or newer), or pelton import-env jax",
+    covers="what jax2onnx converts",
+    checked="JAX 0.10 on the CPU",
+)
+register_converted(
+    "TensorFlow",
+    is_tensorflow,
+    from_tensorflow,
+    packages=("tensorflow",),
+    about=About(
+        files="SavedModel folder, frozen .pb",
+        export="model.export('folder') of Keras, tf.saved_model.save(module, 'folder')",
+        extra="pelton import-env tensorflow",
+        covers="a SavedModel's serving signature, or the one that folder#signature names; a frozen graph's placeholders"
+        " and unread results; what tf2onnx converts",
+        checked="TensorFlow 2.21 on the CPU",
+    ),
+)
+register_converted(
+    "Keras",
+    is_keras,
+    from_keras,
+    packages=("keras", "tf_keras"),
+    suffixes=(".keras",),
+    about=About(
+        files=".keras, .h5",
+        export="model.save('model.keras')",
+        extra="pelton import-env tensorflow",
+        covers="models of Keras 3's own layers, and .h5 files of Keras 2 that Keras 3 reads; Lambda layers with code of"
+        " their own if PELTON_UNSAFE_KERAS=1",
+        checked="Keras 3 on TensorFlow 2.21",
+    ),
+)
+refuse_jax = refusal("JAX", JAX)
+register(Format("JAX", is_jax, refuse_jax, refuse_jax, refuse_jax, about=JAX))
+register_converted(
+    "PaddlePaddle",
+    is_paddle,
+    from_paddle,
+    packages=("paddle",),
+    suffixes=(".pdmodel",),
+    two_files=True,
+    about=About(
+        files=".pdmodel or .json, with .pdiparams",
+        export="paddle.jit.save(layer, 'model', input_spec=[...])",
+        extra="pelton import-env paddle",
+        covers="inference models of PaddlePaddle 2 and 3; what paddle2onnx converts",
+        checked="PaddlePaddle 3.3 on the CPU",
+    ),
+)

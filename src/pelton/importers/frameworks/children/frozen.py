@@ -1,0 +1,92 @@
+"""What scripts of this folder share that convert models of TensorFlow: from functions to frozen graphs, and to ONNX."""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import convert_to_constants
+from tf2onnx import optimizer, tf_loader, tfonnx, utils
+
+OPSET = 18
+# Passes of tf2onnx, each of which copies all weights: those that move transposes away, and what these need. The others
+# do what Pelton does by itself.
+PASSES = (
+    optimizer.TransposeOptimizer,
+    optimizer.ConstFoldOptimizer,
+    optimizer.LoopOptimizer,
+    optimizer.MergeDuplicatedNodesOptimizer,
+    optimizer.IdentityOptimizer,
+    optimizer.BackToBackOptimizer,
+)
+UNNAMED = "unk__"  # how tf2onnx begins names of sizes that have none
+TABLES = ("HashTable", "LookupTable")  # parts of the names of operations
+
+
+def refuse(text):
+    """Ends the conversion with a message for users."""
+    print(" ".join(text.split()), flush=True)
+    sys.exit(3)
+
+
+def check_type(kind, name, dtype):
+    """Refuses an input or output of strings and the like. dtype: a tf.DType."""
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+        refuse(
+            f"its {kind} {name!r} is of type {dtype.name}, where real numbers are needed; save a function of the part"
+            " of the model that has these: tf.saved_model.save(module, folder, signatures=function)"
+        )
+
+
+def freeze(function, inputs):
+    """The graph of a function of tensors, with the values of variables and other constants in it, and the names in it
+    of its inputs and outputs. inputs: TensorSpecs.
+
+    What tensorflow.python.framework.convert_variables_to_constants_v2 does, but for a second import of the graph, which
+    takes most of its time.
+    """
+    traced = tf.function(function).get_concrete_function(*inputs)
+    data = convert_to_constants._FunctionConverterDataInEager(
+        traced, lower_control_flow=False, aggressive_inlining=True
+    )
+    graph, constant = convert_to_constants._replace_variables_by_constants(data)
+    captured = {traced.graph.internal_captures[i].name for i in constant}
+    return graph, [t.name for t in traced.inputs if t.name not in captured], [t.name for t in traced.outputs]
+
+
+def write(target, graph, inputs, outputs):
+    """Writes a frozen graph as ONNX. inputs, outputs: tensors of the graph (x:0) → names that they shall have."""
+    tables = [n.name for n in graph.node if any(word in n.op for word in TABLES)]
+    if tables:
+        refuse(f"it looks values up in hash tables ({tables[0]}); save a function of what comes behind these")
+    with tf.Graph().as_default():
+        graph = tf_loader.tf_optimize([*inputs], [*outputs], graph)
+    with tf.Graph().as_default() as imported:
+        tf.import_graph_def(graph, name="")
+        made = tfonnx.process_tf_graph(
+            imported,
+            opset=OPSET,
+            input_names=[*inputs],
+            output_names=[*outputs],
+            tensors_to_rename={**inputs, **outputs},
+            custom_op_handlers={"Erfc": (erfc, [])},
+        )
+    passes = {one.__name__: one for one in PASSES}
+    # catching errors means copying the graph before each pass, which would take longer than all else
+    model = optimizer.optimize_graph(made, catch_errors=False, optimizers=passes).make_model("converted")
+    for value in (*model.graph.input, *model.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param.startswith(UNNAMED):
+                size.ClearField("dim_param")
+    with open(target, "wb") as file:
+        file.write(model.SerializeToString())
+
+
+def erfc(graph, node, name, args):
+    """1 - Erf(x) for Erfc(x), which tf2onnx would leave as it is."""
+    dtype, shape = graph.get_dtype(node.output[0]), graph.get_shape(node.output[0])
+    one = graph.make_const(utils.make_name(name), np.array(1, utils.map_onnx_to_numpy_type(dtype)))
+    erf = graph.make_node("Erf", node.input, shapes=[shape], dtypes=[dtype])
+    graph.remove_node(node.name)
+    graph.make_node(
+        "Sub", [one.output[0], erf.output[0]], outputs=node.output, name=name, shapes=[shape], dtypes=[dtype]
+    )

@@ -1,0 +1,184 @@
+"""Converts models of other frameworks to ONNX: in a child process that has these, and once for the same model."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pelton.errors import InputError, ModelAbsent, ModelError
+from pelton.importers.onnx.file import Source, parse
+from pelton.options import Options
+from pelton.system import cache
+from pelton.system.temporary import temporary_folder
+
+from .environments import Interpreter, find, running
+
+log = logging.getLogger("pelton.importers")
+
+CHILDREN = Path(__file__).parent / "children"
+PART = "imports"  # of the cache
+TIMEOUT = 1800.0  # seconds, unless PELTON_IMPORT_TIMEOUT says otherwise
+TAIL = 1 << 14  # bytes of what a converter said that are read,
+SHOWN = 25  # and lines of them that an error shows
+REFUSED = 3  # exit status of a child whose last line is a message for users
+LARGEST = (1 << 31) - 1  # bytes that protobuf reads
+
+
+def convert(framework: str, child: str, model: Any, *more: Any, options: Sequence[str] = ()) -> Source:
+    """The ONNX model that the script `children/<child>` makes of a model: a path or bytes. more: its further files.
+    options: further arguments of the script.
+
+    Raises ModelError, with what the converter said, if it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, or if
+    the packages that it needs are missing.
+    """
+    model = bytes(model) if isinstance(model, (bytearray, memoryview)) else model
+    script, parts = CHILDREN / child, (model, *more)
+    name = "the given model" if isinstance(model, bytes) else os.fsdecode(model)
+    python = find(framework)
+    if python is None:
+        raise ModelError(
+            f"{name}: converting it needs packages that are not installed: `pelton import-env {framework}` puts them"
+            " into a virtual environment of their own, which Pelton then uses by itself"
+        )
+    kept = cache.open_cache(Options())
+    entry = _key([*sorted(CHILDREN.glob("*.py")), *parts], [python.versions, *options]) + ".onnx"
+    data = kept.read(PART, entry)
+    if data is None:
+        log.info("%s is converted to ONNX by %s with %s", name, child, python.path)
+        with temporary_folder() as folder:
+            paths = [_as_path(part, Path(folder), i) for i, part in enumerate(parts)]
+            data = _run(python, script, [*paths, *options], Path(folder), name)
+        kept.store(PART, entry, data)
+        kept.settle()
+    return Source(parse(data, f"{name}, converted to ONNX,"), None if isinstance(model, bytes) else Path(name))
+
+
+def _as_path(part: Any, folder: Path, index: int) -> str:
+    """The absolute path of a part; bytes are written to a file."""
+    if not isinstance(part, bytes):
+        return os.path.abspath(os.fsdecode(part))
+    path = folder / f"given{index}"
+    path.write_bytes(part)
+    return str(path)
+
+
+def _run(python: Interpreter, script: Path, given: Sequence[str], folder: Path, name: str) -> bytes:
+    """Runs the script with these arguments behind its target, and returns what it wrote."""
+    target, said = folder / "converted.onnx", folder / "said.txt"
+    work = folder / "work"
+    work.mkdir()
+    command = [python.path, str(script), str(target), *given]
+    limit = timeout()
+    with said.open("wb") as log_file:
+        with running(
+            command, stdout=log_file, stderr=subprocess.STDOUT, cwd=work, env=_environment(python, work)
+        ) as process:
+            try:
+                status = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                raise ModelError(
+                    f"{name}: converting it took longer than {limit:g} s and was stopped; PELTON_IMPORT_TIMEOUT=SECONDS"
+                    f" allows more{_quote(said)}"
+                ) from None
+    if status == REFUSED:
+        raise ModelError(f"{name}: {_last_lines(said)[-1]}")
+    if status < 0:
+        why = f"was killed by {signal.Signals(-status).name}, as systems do that are out of memory"
+        raise ModelError(f"{name}: its conversion to ONNX {why}{_quote(said)}")
+    if status or not target.is_file():
+        raise ModelError(f"{name}: it could not be converted to ONNX (status {status}){_quote(said)}")
+    if target.stat().st_size > LARGEST:
+        raise ModelError(f"{name}: as ONNX it is larger than 2 GiB, which one file cannot be; split the model")
+    return target.read_bytes()
+
+
+def _environment(python: Interpreter, work: Path) -> dict[str, str]:
+    """The variables of a child: no GPU, temporary files in its own folder; paths of this Python only if it is it."""
+    own = {} if python.own else {"PYTHONPATH", "PYTHONHOME"}
+    return {
+        **{name: value for name, value in os.environ.items() if name not in own},
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "KERAS_BACKEND": "tensorflow",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_ENABLE_ONEDNN_OPTS": "0",  # which says so on stderr
+        "TMPDIR": str(work),
+    }
+
+
+def timeout() -> float:
+    """The seconds that a conversion may take; InputError for what is not a number above 0."""
+    text = os.environ.get("PELTON_IMPORT_TIMEOUT") or str(TIMEOUT)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e7:
+        raise InputError(f"PELTON_IMPORT_TIMEOUT should be a number of seconds above 0, got {text!r}")
+    return seconds
+
+
+def _last_lines(said: Path) -> list[str]:
+    with said.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        lines = file.read().decode(errors="replace").splitlines()
+    return [line for line in lines if line.strip()][-SHOWN:] or ["it said nothing"]
+
+
+def _quote(said: Path) -> str:
+    return ":\n" + "\n".join(f"  {line}" for line in _last_lines(said))
+
+
+def _key(parts: Sequence[Any], words: Sequence[str]) -> str:
+    """Identifies a conversion: by the contents of all files, the script's included, and words, such as the versions of
+    packages."""
+    digest = hashlib.sha256(repr(list(words)).encode(errors="surrogateescape"))
+    for part in parts:
+        for name, data in [("", part)] if isinstance(part, bytes) else _contents(Path(os.fsdecode(part))):
+            inner = hashlib.sha256()
+            for chunk in [data] if isinstance(data, bytes) else _chunks(data):
+                inner.update(chunk)
+            digest.update(f"{name}\0{inner.hexdigest()}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _contents(path: Path) -> Iterator[tuple[str, Path]]:
+    """(name, path) of a file, or of every file of a folder; ModelError for what is neither."""
+    if not path.is_dir():
+        yield "", _regular(path)
+        return
+    for folder, inner, names in os.walk(path):
+        for name in inner:
+            if os.path.islink(os.path.join(folder, name)):
+                raise ModelError(f"{path}: {os.path.join(folder, name)} is a link to a folder; copy the folder there")
+        inner.sort()
+        for name in sorted(names):
+            file = Path(folder, name)
+            yield str(file.relative_to(path)), _regular(file)
+
+
+def _regular(path: Path) -> Path:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ModelError(f"{path} is neither a file nor a folder, as a model has to be")
+    except FileNotFoundError:
+        raise ModelAbsent(f"there is no file {path}", path) from None
+    except OSError as e:
+        raise ModelError(f"{path} cannot be read: {e.strerror}") from None
+    return path
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 22):
+                yield chunk
+    except OSError as e:
+        raise ModelError(f"{path} cannot be read: {e.strerror}") from None
