@@ -21,12 +21,12 @@ from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
+from pelton.tune.canaries import check_plugins
 from pelton.backends.arrays import check_names, random_inputs
 from pelton.backends.host import view
 from pelton.backends.device import Ready
 
 from . import ties
-from .canaries import check_plugins
 
 FAULT = "this is a fault of Pelton: please report the model, the CPU and this line"
 

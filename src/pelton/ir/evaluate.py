@@ -36,9 +36,19 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
     else:
         attrs = {k: partial(_run, a, round) if isinstance(a, Body) else a for k, a in node.attrs.items()}
         found = node.op.evaluate(wide, attrs)
+    if len(found) != len(node.outputs):
+        raise ValueError(
+            f"the reference of {node.op.name} should give {len(node.outputs)} outputs, but gave {len(found)} (node"
+            f" {node.name!r})"
+        )
     out = []
     for a, v in zip(found, node.outputs):
         a = np.asarray(a)
+        if node.op.instance is not None and not _is_convertible(a, v.type.dtype):
+            raise ValueError(
+                f"the reference of {node.op.name} gave an array of {a.dtype}, its type says {v.type} (node"
+                f" {node.name!r})"
+            )
         if a.shape != v.type.shape:
             raise ValueError(
                 f"the reference of {node.op.name} gave shape {list(a.shape)}, its type says {v.type} (node"
@@ -46,6 +56,15 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
             )
         out.append(_narrow(a, v.type.dtype) if round or v.type.dtype not in _WIDE else a)
     return tuple(out)
+
+
+def _is_convertible(array: np.ndarray, to: DType) -> bool:
+    """Whether numbers of a type may stand for those of another: neither fractions for integers nor text for numbers."""
+    try:
+        given = DType.of(array)
+    except TypeError:
+        return False
+    return given is to or to.is_float and given.is_float or given.is_integer or given is DType.BOOL
 
 
 def _run(body: Body, round: bool, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -250,6 +250,9 @@ class Scalar:
     def __invert__(self):
         return apply("not", self)
 
+    def __bool__(self):
+        raise TypeError("whether an element is true is not known when code is made of it; use select(condition, x, y)")
+
 
 def apply(fn: str, *args):
     """The primitive on Scalars (gives a Scalar) or on arrays (gives an array)."""

@@ -19,6 +19,7 @@ from pelton.ir.graph import Graph, Node, Value, topological, unique
 from pelton.ir.op import Op, get
 from pelton.ir.text import to_text
 from pelton.ir.types import DType, TensorType
+from pelton.plugins.plugin import attributes_of
 
 from .composed import ComposedLayers
 from .control import ControlFlow
@@ -142,6 +143,8 @@ class Network(ControlFlow, ComposedLayers):
         try:
             for key in {"axis", "axes"} & attrs.keys() if op.kind != "nested" else ():
                 attrs[key] = _from_front(attrs[key], values[0].type.rank)
+            if op.instance is not None:
+                attrs = attributes_of(op, attrs)
             if op.configure is not None:
                 values += tuple(map(self.builder.constant, op.configure(*(v.type for v in values), **attrs)))
             hints = chain([label], (f"{label}.{i}" for i in range(1, 64)))

@@ -106,6 +106,11 @@ def span(shape: Sequence[Size], strides: Strides) -> Size:
     return 0 if 0 in shape else 1 + sum((d - 1) * s for d, s in zip(shape, strides))
 
 
+def first_element(shape: Sequence[Size], strides: Strides) -> Size:
+    """Elements from the lowest address to the first one: not 0 if a stride is negative."""
+    return sum((d - 1) * -s for d, s in zip(shape, strides) if s < 0)
+
+
 def broadcast(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides:
     """The strides of a tensor broadcast to a shape as numpy does; repeated axes get stride 0."""
     lead = len(to) - len(shape)

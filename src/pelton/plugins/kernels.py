@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pelton.errors import InputError
-from pelton.ir.dims import Size
-from pelton.ir.types import TensorType
+from pelton.ir.dims import Dim, Size, Undecided
+from pelton.ir.types import F32, TensorType
+
+MAX_COUNT = (1 << 31) - 1  # tiles, and what a tactic or an attribute may say
 
 Types = Sequence[TensorType]
 Tactics = Sequence[Mapping[str, int]] | Callable[..., Sequence[Mapping[str, int]]]
@@ -39,24 +44,64 @@ class PluginKernel:
     dynamic: bool = False
 
     def text(self) -> str:
-        """The source; InputError where it lacks a block."""
-        text = self.source.read_text("utf-8") if isinstance(self.source, Path) else self.source
+        """The source; InputError where it cannot be read, or lacks a block or the function."""
+        try:
+            text = self.source.read_text("utf-8") if isinstance(self.source, Path) else self.source
+        except (OSError, UnicodeDecodeError) as e:
+            raise InputError(f"the source of a kernel, {self.source}, cannot be read: {e}") from None
+        if not isinstance(text, str):
+            raise InputError(f"the source of a kernel should be a text or a Path, got {text!r:.99}")
         for mark in ("region", "tactic"):
             if text.count(f"<{mark}>") != 1 or text.count(f"</{mark}>") != 1:
                 raise InputError(
                     f"the source of a kernel needs one line with <{mark}> and one with </{mark}> in a comment, got"
                     f" {text.count(f'<{mark}>')} and {text.count(f'</{mark}>')}; a block may be empty"
                 )
+        if "KERNEL" not in text:
+            raise InputError("the source of a kernel needs a function KERNEL, got none")
         return text
 
     def choices(self, inputs: Types, outputs: Types) -> list[dict[str, int]]:
         """The tactics for these types; InputError where they are no numbers by name."""
-        found = self.tactics(inputs, outputs) if callable(self.tactics) else self.tactics
-        choices = [dict(t) for t in found]
-        for t in choices:
-            if not all(isinstance(k, str) and k.isidentifier() and isinstance(v, int) for k, v in t.items()):
-                raise InputError(f"a tactic maps names to whole numbers, as in {{'ROWS': 4}}, got {t!r}")
+        found = self._ask("tactics", inputs, outputs) if callable(self.tactics) else self.tactics
+        if not isinstance(found, Iterable):
+            raise InputError(f"`tactics` should be or give a list of tactics, got {found!r:.99}")
+        choices = []
+        for t in found:
+            if not isinstance(t, Mapping) or not all(
+                isinstance(k, str) and k.isidentifier() and isinstance(v, int) and abs(v) <= MAX_COUNT
+                for k, v in t.items()
+            ):
+                raise InputError(f"a tactic maps names to whole numbers, as in {{'ROWS': 4}}, got {t!r:.99}")
+            choices.append(dict(t))
         return choices
+
+    def rejection(self, inputs: Types, outputs: Types) -> str | None:
+        """Why it cannot compute these types; None where it can."""
+        if self.takes is not None:
+            why = self._ask("takes", inputs, outputs)
+            if why is not None and not isinstance(why, str):
+                raise InputError(f"`takes` should give the reason why it cannot, as a text, or None, got {why!r:.99}")
+        else:
+            why = None if all(t.dtype is F32 for t in (*inputs, *outputs)) else "not f32"
+        return why or (None if self.choices(inputs, outputs) else "there is no tactic for these types")
+
+    def count(self, function: str, inputs: Types, outputs: Types, tactic: Mapping[str, int]) -> Size:
+        """What `tiles` or `scratch` gives; InputError unless that is a number."""
+        found = self._ask(function, inputs, outputs, **tactic)
+        limit = MAX_COUNT if function == "tiles" else sys.maxsize
+        if not isinstance(found, Dim) and not (isinstance(found, (int, np.integer)) and 0 <= found <= limit):
+            raise InputError(f"`{function}` should give a whole number from 0 to {limit}, got {found!r:.99}")
+        return found if isinstance(found, Dim) else int(found)
+
+    def _ask(self, function: str, *given: Types, **tactic: int) -> Any:
+        """What a function of the kernel gives; InputError that names it where it raises."""
+        try:
+            return getattr(self, function)(*given, **tactic)
+        except Undecided:
+            raise
+        except Exception as e:  # whatever the plugin raises
+            raise InputError(f"`{function}` raised {type(e).__name__}: {e}") from e
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pelton.errors import InputError, near
-from pelton.ir.dims import Undecided
+from pelton.ir.dims import Dim, Undecided, is_known
 from pelton.ir.graph import Graph, Value
 from pelton.ir.op import REQUIRED, Op, TermLike
-from pelton.ir.types import TensorType
+from pelton.ir.types import DType, TensorType
 
 from .kernels import PluginKernel
 
 MAX_TEXT = 1 << 16  # characters of an attribute: engines hold them as text
+FUNCTIONS = ("scalar", "infer", "reference", "layers", "flops", "configure", "weights")
 _PLAIN = (bool, int, float, str)
 _KINDS = {"scalar": "pointwise", "layers": "composite"}  # methods → what ops with them are; others are structured
 
@@ -43,7 +46,8 @@ class Plugin:
     scalar(*x): one element of the output from those of the operands, in terms of `pelton.plugins.scalar`. Operands
         broadcast as in numpy. It has kernels for CPUs and GPUs at once, and fuses like operators that are built in.
     infer(*types) and reference(*arrays): the output's `TensorType`, or a tuple, from those of the operands (ValueError
-        with a reason where these do not fit); and the outputs by numpy, of floats that come as float64. With these
+        with a reason where these do not fit); and the outputs by numpy, an array or a tuple, with integers or bools
+        where the types are. Operands come as arrays that are not to be written to, their floats as float64. With these
         alone it runs as a step on the host, which is reported.
     layers(net, *tensors): the output, or a tuple, by layers that it adds to a `pelton.Network`, which have kernels.
 
@@ -80,60 +84,140 @@ class Plugin:
 
 def declare(cls: type[Plugin]) -> Op:
     """The op of a plugin's class; InputError where the class is not complete."""
-    functions = ("scalar", "infer", "reference", "layers", "flops", "configure")
-    has = {f for f in functions if callable(getattr(cls, f, None))}
+    has = {f for f in FUNCTIONS if callable(getattr(cls, f, None))}
     name = cls.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
-    if not name.isidentifier():
-        raise InputError(f"plugin {cls.__name__}: its name should be an identifier, got {name!r}")
-    if not (has & {"scalar", "layers"} or {"infer", "reference"} <= has):
-        raise InputError(
-            f"plugin {cls.__name__} needs scalar, layers, or infer with reference; it has"
-            f" {', '.join(sorted(has)) or 'none of these'}"
-        )
-    if "scalar" in has and cls.kernels:
-        raise InputError(f"plugin {cls.__name__} has a scalar function, of which kernels are made; leave `kernels` out")
-    made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    _check_class(cls, name, has)
+    made = _with_attributes(cls)
     fields = {f.name: REQUIRED if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(made)}
     kind = next((kind for method, kind in _KINDS.items() if method in has), "structured")
 
     def instance(**attrs: Any) -> Any:
-        return made(**{k: _checked(name, k, v, fields) for k, v in attrs.items()})
+        given = {k: _checked(name, k, v, fields) for k, v in attrs.items()}
+        with _faults_of("__post_init__"):
+            return made(**given)
 
-    def method(of: str) -> Any:
-        return (lambda *given, **attrs: getattr(instance(**attrs), of)(*given)) if of in has else None
+    def call(of: str, given: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        plugin = instance(**attrs)
+        _check_count(getattr(plugin, of), given)
+        with _faults_of(of):
+            return getattr(plugin, of)(*given)
 
     def infer(*types: TensorType, **attrs: Any) -> tuple[TensorType, ...]:
-        plugin = instance(**attrs)
         if "layers" in has:
-            return tuple(v.type for v in _layers(name, plugin, types).outputs)
-        _check_count(plugin.infer, types)
-        found = plugin.infer(*types)
+            return tuple(v.type for v in _layers(name, instance(**attrs), types).outputs)
+        found = call("infer", types, attrs)
         found = found if isinstance(found, tuple) else (found,)
-        if not found or not all(isinstance(t, TensorType) for t in found):
-            raise TypeError(f"infer should give a TensorType, or a tuple of them, got {found!r}")
+        if not found or not all(isinstance(t, TensorType) and isinstance(t.dtype, DType) for t in found):
+            raise TypeError(f"infer should give a TensorType, or a tuple of them, got {found!r:.99}")
+        if any(is_known(d) and d < 0 for t in found for d in t.shape):
+            raise ValueError(f"infer gave sizes below 0, {', '.join(map(str, found))}")
         return found
 
     def configure(*types: TensorType, **attrs: Any) -> tuple[np.ndarray, ...]:
-        found = instance(**attrs).configure(*types)
-        return tuple(map(np.asarray, found if isinstance(found, (tuple, list)) else (found,)))
+        found = call("configure", types, attrs)
+        arrays = tuple(map(np.asarray, found if isinstance(found, (tuple, list)) else (found,)))
+        for a in arrays:
+            if not is_numeric(a):
+                raise ValueError(f"configure should give arrays of numbers, got one of {a.dtype}")
+        return arrays
 
     def expand(*values: Value, **attrs: Any) -> tuple[TermLike, ...]:
         return _terms(_layers(name, instance(**attrs), [v.type for v in values]), values)
+
+    def flops(*types: TensorType, **attrs: Any) -> Any:
+        try:
+            found = call("flops", types, attrs)
+        except ValueError as e:
+            raise InputError(f"plugin {name}: {e}") from None
+        if not isinstance(found, (int, float, np.number, Dim)):
+            raise InputError(f"plugin {name}: flops should give a number, got {found!r:.99}")
+        return found
+
+    def scalar(*x: Any, **attrs: Any) -> Any:
+        with _faults_of("scalar"):
+            return instance(**attrs).scalar(*x)
 
     return Op(
         name,
         kind,
         attrs=fields,
         infer=infer if kind != "pointwise" else None,
-        reference=method("reference"),
-        scalar=method("scalar"),
+        reference=(lambda *x, **attrs: compute(instance(**attrs), x)) if "reference" in has else None,
+        scalar=scalar if "scalar" in has else None,
         expand=expand if "layers" in has else None,
-        flops=method("flops"),
+        flops=flops if "flops" in has else None,
         configure=configure if "configure" in has else None,
         instance=instance,
         doc=(cls.__doc__ or "").strip(),
         heavy=kind != "pointwise",
     )
+
+
+def compute(plugin: Any, arrays: Sequence[np.ndarray]) -> Any:
+    """What a plugin's `reference` gives for operands that it cannot write to: they may be an array of the caller's."""
+    given = [np.asarray(a).view() for a in arrays]
+    for a in given:
+        a.flags.writeable = False
+    return plugin.reference(*given)
+
+
+def is_numeric(array: np.ndarray) -> bool:
+    """Whether elements are numbers or bools, of a type that tensors have."""
+    try:
+        found = DType.of(array)
+    except TypeError:
+        return False
+    return found.is_float or found.is_integer or found is DType.BOOL
+
+
+def _check_class(cls: type[Plugin], name: str, has: set[str]) -> None:
+    """InputError for a class that says too little, or what plugins cannot be."""
+    if not re.fullmatch(r"[^\W\d_](\w*[^\W_])?", name):
+        raise InputError(
+            f"plugin {cls.__name__}: its name should be an identifier without underscores at its ends, got {name!r}"
+        )
+    if hasattr(import_module("pelton.network").Network, name):
+        raise InputError(f"plugin {cls.__name__}: {name!r} is a method of networks; give it another `name`")
+    if not (has & {"scalar", "layers"} or {"infer", "reference"} <= has):
+        raise InputError(
+            f"plugin {cls.__name__} needs scalar, layers, or infer with reference; it has"
+            f" {', '.join(sorted(has)) or 'none of these'}"
+        )
+    if not isinstance(cls.kernels, (tuple, list)) or not all(isinstance(k, PluginKernel) for k in cls.kernels):
+        raise InputError(
+            f"plugin {cls.__name__}: `kernels` should be a tuple of CKernel and TritonKernel, got {cls.kernels!r:.99}"
+        )
+    if "scalar" in has and cls.kernels:
+        raise InputError(f"plugin {cls.__name__} has a scalar function, of which kernels are made; leave `kernels` out")
+
+
+def _with_attributes(cls: type[Plugin]) -> Any:
+    """The class as a dataclass of its attributes; InputError for annotations that are no attributes."""
+    try:
+        made: Any = dataclasses.dataclass(kw_only=True, eq=False)(cls)
+        fields = {f.name: f.default for f in dataclasses.fields(made)}
+        for field, default in fields.items():
+            if default not in (dataclasses.MISSING, None):
+                _checked(cls.__name__, field, default, fields)
+    except (TypeError, ValueError) as e:  # such as a list, which all objects would share
+        raise InputError(
+            f"plugin {cls.__name__}: an attribute is a bool, a number, a text or a tuple of these: {e}"
+        ) from None
+    own = [f for f in fields if f in FUNCTIONS or hasattr(Plugin, f)]
+    if own:
+        raise InputError(f"plugin {cls.__name__}: {own[0]!r} is no attribute, but of plugins; call it by another name")
+    return made
+
+
+@contextmanager
+def _faults_of(function: str) -> Iterator[None]:
+    """Raises what a plugin's function raises as a ValueError that names it; a ValueError is a reason and stays."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as e:
+        raise ValueError(f"`{function}` raised {type(e).__name__}: {e}") from e
 
 
 def _check_count(function: Callable[..., Any], given: Sequence[Any]) -> None:
@@ -144,17 +228,23 @@ def _check_count(function: Callable[..., Any], given: Sequence[Any]) -> None:
     except TypeError:
         names = [p for p in signature.parameters if p != "net"]
         count = len(given) - (len(names) < len(signature.parameters))
-        raise ValueError(f"takes the operands {', '.join(names)}, got {count}") from None
+        raise ValueError(f"takes the operands {', '.join(names) or '(none)'}, got {count}") from None
 
 
 def _layers(name: str, plugin: Any, types: Sequence[TensorType]) -> Graph:
     """What a plugin's `layers` add to a network of their own, for operands of these types."""
-    net = import_module("pelton.network").Network(name)  # which is built on this room
+    network = import_module("pelton.network")  # which is built on this room
+    net = network.Network(name)
     given = [net.input(f"operand{i}", t) for i, t in enumerate(types)]
     _check_count(plugin.layers, (net, *given))
     try:
-        found = plugin.layers(net, *given)
+        with _faults_of("layers"):
+            found = plugin.layers(net, *given)
         found = found if isinstance(found, (tuple, list)) else (found,)
+        if not found or not all(isinstance(t, network.NetworkTensor) for t in found):
+            raise ValueError(f"layers should give a tensor, or a tuple of them, got {found!r:.99}")
+        if len(net.inputs) > len(types):
+            raise ValueError(f"layers adds the input {net.inputs[-1]!r}; all that it reads are operands")
         return net.graph({f"output{i}": t for i, t in enumerate(found)})
     except InputError as e:
         if isinstance(e.__cause__, Undecided):
@@ -176,8 +266,9 @@ def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> A
     default = fields[name]
     if given is None and default is None:
         return None
-    found = tuple(given) if isinstance(given, (list, np.ndarray)) else given
-    plain = all(isinstance(v, (*_PLAIN, np.generic)) for v in (found if isinstance(found, tuple) else (found,)))
+    found: Any = given.tolist() if isinstance(given, (np.ndarray, np.generic)) else given
+    found = tuple(found) if isinstance(found, list) else found
+    plain = all(isinstance(v, _PLAIN) for v in (found if isinstance(found, tuple) else (found,)))
     if not plain or isinstance(found, str) and len(found) > MAX_TEXT:
         raise ValueError(f"attribute {name} should be a bool, a number, a text or a tuple of these, got {given!r:.99}")
     if default is REQUIRED or default is None or isinstance(default, tuple):
@@ -185,10 +276,13 @@ def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> A
             raise ValueError(f"attribute {name} should be a tuple, as its default {default}, got {given!r:.99}")
         return found
     kind = type(default)
-    if isinstance(found, tuple) or isinstance(found, str) != (kind is str) or kind is int and found != int(found):
-        raise ValueError(f"attribute {name} should be a {kind.__name__}, as its default {default!r}, got {given!r:.99}")
-    if kind is bool and found not in (0, 1):
-        raise ValueError(f"attribute {name} should be a bool, got {given!r:.99}")
+    fits = not isinstance(found, tuple) and isinstance(found, str) == (kind is str)
+    if kind is int and fits:
+        fits = math.isfinite(found) and found == int(found) and -(1 << 63) <= found < 1 << 63
+    if not fits or kind is bool and found not in (0, 1):
+        raise ValueError(
+            f"attribute {name} should be of type {kind.__name__}, as its default {default!r}, got {given!r:.99}"
+        )
     return kind(found)
 
 
@@ -201,10 +295,11 @@ def weight_shapes(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any])
         if not callable(weights):
             return None
         _check_count(weights, types)
-        found = [tuple(shape) for shape in weights(*types)]
+        with _faults_of("weights"):
+            found = [tuple(shape) for shape in weights(*types)]
     except Undecided:
         raise
-    except (TypeError, ValueError) as e:
+    except ValueError as e:
         raise InputError(f"plugin {op.name}: {e}") from None
     if not all(isinstance(d, int) and d >= 1 for shape in found for d in shape):
         raise InputError(f"plugin {op.name}: weights should give shapes of numbers from 1 on, got {found}")
@@ -231,7 +326,7 @@ def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str
     return attributes_of(op, found, where)
 
 
-def attributes_of(op: Op, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def attributes_of(op: Op, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Attributes that a model gives to a plugin; InputError for unknown and missing ones."""
     unknown = [k for k in given if k not in op.attrs]
     missing = [k for k, v in op.attrs.items() if v is REQUIRED and k not in given]
@@ -241,9 +336,9 @@ def attributes_of(op: Op, given: Mapping[str, Any], where: str) -> dict[str, Any
             + "; ".join(
                 [f"{k!r} is none of them{near(k, op.attrs)}" for k in unknown] + [f"{k!r} is missing" for k in missing]
             )
-            + f" ({where})"
+            + f" ({where})" * bool(where)
         )
     try:
         return {k: _checked(op.name, k, v, op.attrs) for k, v in given.items()}
     except ValueError as e:
-        raise InputError(f"plugin {op.name}: {e} ({where})") from None
+        raise InputError(f"plugin {op.name}: {e}" + f" ({where})" * bool(where)) from None

@@ -42,6 +42,7 @@ def register(cls: P) -> P:
         kernel.text()
     places = [(f, getattr(cls, f)) for f in FORMATS if getattr(cls, f) is not None]
     for place in places:
+        _check_place(cls, *place)
         held = _BY_FORMAT.get(place)
         if held not in (None, REGISTRY.get(name)) and not _home(_BY_OP[held.name]).startswith("pelton."):
             raise InputError(f"plugin {cls.__name__}: {place[0]} {place[1]!r} is read as {held.name}")
@@ -49,6 +50,14 @@ def register(cls: P) -> P:
     _BY_OP[name] = cls
     _BY_FORMAT.update(dict.fromkeys(places, op))
     return cls
+
+
+def _check_place(cls: type, format: str, what: Any) -> None:
+    """InputError unless a plugin says what it reads as that format names it."""
+    names = what if format == "onnx" and isinstance(what, tuple) and len(what) == 2 else (what,)
+    if len(names) != 1 + (format == "onnx") or not all(isinstance(n, str) for n in names):
+        expected = "a pair of texts, domain and type" if format == "onnx" else "a text"
+        raise InputError(f"plugin {cls.__name__}: `{format}` should be {expected}, got {what!r:.99}")
 
 
 def _home(cls: type) -> str:

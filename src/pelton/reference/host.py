@@ -21,7 +21,7 @@ from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Graph, Node, with_sizes
 from pelton.ir.text import parse, parse_node
 from pelton.ir.types import DType, TensorType
-from pelton import plugins  # noqa: F401  (steps may be operators of packages)
+from pelton.plugins.plugin import compute  # steps may be operators of packages
 from . import functions
 from pelton.ops.foreign import CODES, evaluator, unpacked
 
@@ -104,8 +104,9 @@ class PluginStep:
             held = node.op.instance(**node.attrs)
             held.initialize()
         weakref.finalize(self, held.terminate)
-        compute = getattr(held, "reference", None) or held.scalar
-        op = replace(node.op, reference=lambda *arrays, **_: compute(*arrays))
+        op = node.op
+        if op.reference is not None:
+            op = replace(op, reference=lambda *arrays, **_: compute(held, arrays))
         return Node(op, node.inputs, node.attrs, node.outputs, node.name)
 
 

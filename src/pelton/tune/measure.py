@@ -13,9 +13,11 @@ from pelton.backends.cpu.program import StepRow
 from pelton.ir.graph import Value
 from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel, Packed, source
-from pelton.plan.layout import Strides, span
+from pelton.plan.layout import first_element, span
 from pelton.plan.placed import Task
 from pelton.plan.workspace import KernelWorkspace
+
+from .canaries import check_kernel, is_of_plugin
 
 LINE = 64
 START = 2  # tiles for each thread before the clock starts
@@ -36,11 +38,6 @@ def _aligned_bytes(nbytes: int) -> np.ndarray:
     raw = np.empty(nbytes + LINE, np.uint8)
     at = -raw.ctypes.data % LINE
     return raw[at : at + nbytes]
-
-
-def first_element(v: Value, strides: Strides) -> int:
-    """Bytes from the lowest address of an operand to its first element: not 0 if a stride is negative."""
-    return sum((d - 1) * -s for d, s in zip(v.type.shape, strides) if s < 0) * v.type.dtype.size
 
 
 def weight_traffic(weights: int, l3: int) -> int:
@@ -131,7 +128,8 @@ class Stopwatch:
         def address(x: Value | Packed | KernelWorkspace) -> int:
             if isinstance(x, Packed) and not x.has_indices:
                 return self._weights(x.bytes)
-            return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)
+            first = first_element(x.type.shape, layouts[x]) * x.type.dtype.size if isinstance(x, Value) else 0
+            return arrays[x].ctypes.data + first
 
         def row(k: Kernel, tiles: int, phases: int, wave: int) -> StepRow:
             return StepRow(
@@ -201,5 +199,9 @@ class CpuBench:
         rounds: int,
         deadline: float | None = None,
     ) -> list[int]:
+        """See `search.Bench.race`. A kernel of a plugin first runs between canaries: it may do anything."""
+        if len(tasks) == 1 and is_of_plugin(tasks[0]):
+            for (kernel,) in programs:
+                check_kernel(loaded, kernel, tasks[0])
         self._watch = self._watch or Stopwatch(self.threads, self.weight_traffic)
         return self._watch.race(tasks, programs, loaded, rounds, deadline)

@@ -18,12 +18,11 @@ from pelton.errors import BuildError, EngineError
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed
 from pelton.codegen.triton.toolchain import TritonCompiler
-from pelton.plan.layout import Strides, span
+from pelton.plan.layout import Strides, first_element, span
 from pelton.plan.placed import Task
 from pelton.plan.workspace import KernelWorkspace
 from pelton.targets import fitting
 
-from .measure import first_element
 
 log = logging.getLogger("pelton.build")
 
@@ -167,9 +166,10 @@ class _Operands:
                     words.append(at)
                     at += -(-self.size(x) // ALIGN) * ALIGN
                 elif not isinstance(x, Packed):
-                    words.append(
-                        self.memory[x].address + (first_element(x, self.layouts[x]) if isinstance(x, Value) else 0)
+                    first = (
+                        first_element(x.type.shape, self.layouts[x]) * x.type.dtype.size if isinstance(x, Value) else 0
                     )
+                    words.append(self.memory[x].address + first)
             scratch = self.scratch[kernel].address if kernel in self.scratch else 0
             result += launches(
                 function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64)

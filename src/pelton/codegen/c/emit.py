@@ -54,6 +54,11 @@ def literal(x, dtype: DType) -> str:
     """A number as a vector of equal lanes."""
     if dtype is BOOL:
         return f"((vi32)(int){-int(bool(x))})"
+    return f"bc_{compute_type(dtype)}({number(x, dtype)})"
+
+
+def number(x, dtype: DType) -> str:
+    """A number as C writes it, in the type that kernels compute in."""
     kind = compute_type(dtype)
     if not dtype.is_float:
         x = int(x)
@@ -73,7 +78,7 @@ def literal(x, dtype: DType) -> str:
             text = (repr(float(np.float32(x))) if kind == "f32" else repr(x)) + suffix
             if kind == "f32" and math.isinf(float(np.float32(x))):
                 text = ("-" if x < 0 else "") + "__builtin_inff()"
-    return f"bc_{kind}({text})"
+    return text
 
 
 def _prefix(dtype: DType) -> str:

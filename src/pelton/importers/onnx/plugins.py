@@ -29,7 +29,7 @@ def reader_of_plugin(domain: str, operator: str) -> NodeReader | None:
             inputs.pop()
         values = [n.input(i) for i in range(len(inputs))]
         try:
-            attrs = attributes_of(op, {**given, **tensors}, n.where)
+            attrs = attributes_of(op, {**given, **tensors})
             if op.configure is not None:
                 values += [n.constant(a) for a in op.configure(*(v.type for v in values), **attrs)]
         except (InputError, TypeError, ValueError) as e:

@@ -168,7 +168,7 @@ class Translator:
         local = self.program.functions.get((domain, node.op_type, node.overload))
         if local is not None:
             return partial(self.call, n, local, {})
-        reader = READERS.get((domain, node.op_type)) or reader_of_plugin(domain, node.op_type)
+        reader = reader_of_plugin(domain, node.op_type) or READERS.get((domain, node.op_type))
         if not n.opset and (reader is None or not domain):
             raise n.refuse(
                 f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from pelton.codegen.c.emit import constants, kernel, memory_type
+from pelton.codegen.c.emit import constants, kernel, memory_type, number
 from pelton.codegen.template import Kernel, Tactic, Target, Template, add_source
+from pelton.errors import BuildError, InputError
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
 from pelton.ir.op import Op
@@ -31,17 +33,20 @@ class PluginTemplate(Template):
 
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
-        inputs, outputs = types_of(node)
-        if self.kernel.takes is not None:
-            return self.kernel.takes(inputs, outputs)
-        return None if all(t.dtype is F32 for t in (*inputs, *outputs)) else "not f32"
+        with faults_of(node):
+            return self.kernel.rejection(*types_of(node))
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         shape = value.type.shape
         return self.kernel.strided or same_memory(shape, layouts[value], dense(shape))
 
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
+        return tuple(v for _, v in tactic.params)  # all of them are timed
+
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        for choice in self.kernel.choices(*types_of(region.anchor)):
+        with faults_of(region.anchor):
+            choices = self.kernel.choices(*types_of(region.anchor))
+        for choice in choices:
             yield Tactic(self.name, target.isa, tuple(choice.items()))
 
 
@@ -60,7 +65,7 @@ class CPluginTemplate(PluginTemplate):
         operands, names = (*node.inputs, *node.outputs), operand_names(node)
         block = constants(**operand_sizes(names, operands, layouts))
         for name, v in attribute_macros(node.attrs).items():
-            block += f"#define {name} {repr(float(v)) + 'f' if isinstance(v, float) else int(v)}\n"
+            block += f"#define {name} {number(v, F32) if isinstance(v, float) else int(v)}\n"
         pointers = [
             f"{'const ' if i < len(node.inputs) else ''}{memory_type(v.type.dtype)} *{name};"
             for i, (name, v) in enumerate(zip(names, operands))
@@ -70,8 +75,10 @@ class CPluginTemplate(PluginTemplate):
             f"typedef struct {{ {' '.join(pointers)} }} operands;\n"
             f"AI operands open(const args *a) {{ return (operands){{ {opened} }}; }}\n"
         )
-        tiles = self.kernel.tiles(*types_of(node), **dict(tactic.params))
-        scratch = self.kernel.scratch(*types_of(node), **dict(tactic.params)) if self.kernel.scratch else 0
+        given = (*types_of(node), dict(tactic.params))
+        with faults_of(node):
+            tiles = self.kernel.count("tiles", *given)
+            scratch = self.kernel.count("scratch", *given) if self.kernel.scratch else 0
         return kernel(self.file, region, tactic, block, operands, tiles, scratch=scratch)
 
 
@@ -81,15 +88,20 @@ def declare_templates(
     """Declares templates for a plugin's kernels, in place of those that its class had before."""
     for name in [n for n, t in registry.items() if isinstance(t, PluginTemplate) and t.anchors == (op.name,)]:
         del registry[name]
-    for number, k in enumerate(kernels):
-        found = made(op, k, number)
+    for i, k in enumerate(kernels):
+        found = made(op, k, i)
         registry[found.name] = found
 
 
 def operand_names(node: Node) -> list[str]:
-    """Names of a node's operands in kernels: those of the parameters of `infer`, and y0, y1, … for outputs."""
+    """Names of a node's operands in kernels: those of the parameters of `infer` or `layers`, and y0, y1, … for
+    outputs."""
     instance: Any = node.op.instance
-    parameters = inspect.signature(instance(**node.attrs).infer).parameters.values()
+    plugin = instance(**node.attrs)
+    if hasattr(plugin, "layers"):
+        parameters = list(inspect.signature(plugin.layers).parameters.values())[1:]  # but the network
+    else:
+        parameters = list(inspect.signature(plugin.infer).parameters.values())
     names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "x")
     names += [f"{rest}{i}" for i in range(len(node.inputs) - len(names))]
@@ -105,6 +117,17 @@ def operand_sizes(names: list[str], operands: tuple[Value, ...], layouts: Layout
         found |= {f"{prefix}_S{i}": s for i, s in enumerate(layouts[v])}
         found[f"{prefix}_SIZE"] = math.prod(v.type.shape)
     return found
+
+
+@contextmanager
+def faults_of(node: Node) -> Iterator[None]:
+    """Raises an InputError of the block, about a plugin's kernel, as a BuildError that names the layer."""
+    try:
+        yield
+    except InputError as e:
+        raise BuildError(
+            f"the kernel of plugin {node.op.name} is at fault: {e} (layer {node.name or node.op.name!r})"
+        ) from e
 
 
 def types_of(node: Node) -> tuple[tuple, tuple]:

@@ -12,7 +12,7 @@ from pelton.ops.trees import initial_value
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, kernel, literal, memory_type
+from pelton.codegen.c.emit import constants, kernel, number, memory_type
 from pelton.codegen.grid import is_constant, ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
@@ -104,8 +104,7 @@ class Trees(Template):
             SINGLE=of_tree is not None,
         )
         block += f"typedef {memory_type(x.type.dtype)} element;\ntypedef {memory_type(weight.type.dtype)} value;\n"
-        initial = literal(initial_value(join), weight.type.dtype).partition("(")[2][:-1]
-        block += f"#define START {initial}\n#define JOIN(a, b) {_JOINS[join]}\n"
+        block += f"#define START {number(initial_value(join), weight.type.dtype)}\n#define JOIN(a, b) {_JOINS[join]}\n"
         return kernel(
             "trees.c",
             region,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pelton.codegen.c.templates.plugin import PluginTemplate, operand_names, operand_sizes, types_of
+import math
+from dataclasses import replace
+
+from pelton.codegen.c.templates.plugin import PluginTemplate, faults_of, operand_names, operand_sizes, types_of
 from pelton.codegen.template import Kernel, Tactic, Target
 from pelton.codegen.triton.emit import add_source, kernel
 from pelton.ir.op import Op
@@ -23,16 +26,22 @@ class TritonPluginTemplate(PluginTemplate):
         add_source(self.file, kernel.text())
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        for choice in self.kernel.choices(*types_of(region.anchor)):
-            yield Tactic(self.name, target.isa, tuple({"WARPS": WARPS, **choice}.items()))
+        for tactic in super().tactics(region, layouts, target):
+            yield replace(tactic, params=tuple({"WARPS": WARPS, **dict(tactic.params)}.items()))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
         operands, names = (*node.inputs, *node.outputs), operand_names(node)
         constants = {name.upper(): i for i, name in enumerate(names)} | attribute_macros(node.attrs)
-        block = "".join(f"{name} = tl.constexpr({v!r})\n" for name, v in constants.items())
+        block = "".join(f"{name} = tl.constexpr({_number(v)})\n" for name, v in constants.items())
         own = {k: v for k, v in tactic.params if k not in ("WARPS", "STAGES")}
-        tiles = self.kernel.tiles(*types_of(node), **own)
+        with faults_of(node):
+            tiles = self.kernel.count("tiles", *types_of(node), own)
         return kernel(
             self.file, region, tactic, operand_sizes(names, operands, layouts), block, operands, tiles, layouts
         )
+
+
+def _number(x: float | int | bool) -> str:
+    """A number as Python writes it."""
+    return repr(x) if math.isfinite(x) else f'float("{x}")'

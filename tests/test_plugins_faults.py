@@ -1,0 +1,252 @@
+"""Plugins that are wrong: what is refused, what is found before it does harm, and what the errors say."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from plugin_examples import ROW_SUMS, normal, row_sums, single
+
+import pelton
+from pelton.plugins import CKernel, plugin_named
+from pelton.plugins.plugin import weight_shapes
+from pelton.tune import canaries
+
+pytestmark = pytest.mark.usefixtures("own_plugins")
+
+
+FAULTS = [
+    ("o.y0[-1] = 0;", "writes 4 bytes before its operand y0"),
+    ("o.y0[Y0_SIZE] = 0;", "writes 4 bytes behind its operand y0"),
+    ("((float *)o.x)[0] = 7;", r"writes \d bytes over its operand x"),
+    ("*(volatile int *)8 = 1;", "crashes on f32.* with SIGSEGV"),
+    ("if (end == 1) o.y0[Y0_SIZE - 1] = 5;", "tiles run in another order"),
+    ("((char *)scratch)[64] = 1;", "writes 1 bytes behind its scratch memory of 64 bytes"),
+    ("o.y0[X_0 + 5000] = 0;", "writes 4 bytes behind its operand y0"),
+    ("begin += begin == 0;", "leaves elements of these out"),
+    ("if (!begin) { begin = 1; o.y0[0] = o.y0[1] = o.y0[2] = o.x[X_SIZE]; }", "reads what is beside its operands"),
+    ("volatile int on = 1; while (on) {}", "does not end within 1 s"),
+]
+
+
+def faulty(line, **how):
+    row_sums(
+        ROW_SUMS.replace("    for (idx t = begin", f"    {line}\n    for (idx t = begin"),
+        **dict(scratch=lambda inputs, outputs, ROWS: 64) | how,
+    )
+    return single("row_sums", "f32[7, 5]")
+
+
+@pytest.mark.parametrize("line, reason", FAULTS)
+@pytest.mark.parametrize("how", [dict(level=0, check=True), dict(level=1)], ids=["checked", "timed"])
+def test_faults_of_kernels_are_found(line, reason, how, monkeypatch, tmp_path):
+    """In checked builds, and before a kernel is timed."""
+    monkeypatch.setattr(canaries, "LIMIT_S", 1)
+    with pytest.raises(pelton.BuildError, match=rf"kernel of plugin row_sums .*{reason}.*layer 'row_sums'"):
+        pelton.build(faulty(line), cache_dir=tmp_path, **how)
+
+
+@pytest.mark.parametrize(
+    "line, reason",
+    [
+        ("for (idx r = begin * ROWS; r < X_0; r++) o.y0[r] = 1e6f; begin = end;", "differs from its reference"),
+        ("no C;", r"(?s)row_sums.*error: use of undeclared identifier 'no'"),
+        ("\n#error needs a matrix\n", r"(?s)row_sums.*error: needs a matrix"),
+        ("extern void log_it(void); log_it();", "undefined symbol: log_it"),
+    ],
+)
+def test_kernels_that_are_wrong_or_do_not_compile(line, reason):
+    with pytest.raises(pelton.BuildError, match=reason):
+        pelton.build(faulty(line), level=0, check=True)
+
+
+@pytest.mark.parametrize(
+    "how, reason",
+    [
+        (dict(tiles=lambda inputs, outputs, ROWS: 2.5), "`tiles` should give a whole number from 0 .*got 2.5"),
+        (dict(tiles=lambda inputs, outputs, ROWS: -1), "`tiles` should give a whole number from 0 .*got -1"),
+        (dict(tiles=lambda inputs, outputs: 3), "`tiles` raised TypeError: .*'ROWS'"),
+        (dict(scratch=lambda inputs, outputs, ROWS: "64"), "`scratch` should give a whole number"),
+        (dict(scratch=lambda inputs, outputs, ROWS: 1 << 50), "GB of scratch of threads"),
+        (dict(tactics=lambda inputs, outputs: {}["ROWS"]), "`tactics` raised KeyError: 'ROWS'"),
+        (dict(tactics=lambda inputs, outputs: None), "`tactics` should be or give a list"),
+        (dict(tactics=({"ROWS": 1.5},)), "a tactic maps names to whole numbers"),
+        (dict(tactics=({"ROWS": 1 << 70},)), "a tactic maps names to whole numbers"),
+        (dict(takes=lambda inputs, outputs: True), "`takes` should give the reason .*got True"),
+        (dict(takes=lambda inputs, outputs: 1 / 0), "`takes` raised ZeroDivisionError"),
+    ],
+)
+def test_functions_of_kernels_that_are_wrong_are_named(how, reason):
+    with pytest.raises(pelton.BuildError, match=reason):
+        pelton.build(faulty("", **how), level=0)
+
+
+def test_a_kernel_without_a_tactic_does_not_take_the_types(caplog):
+    engine = pelton.build(faulty("", tactics=lambda inputs, outputs: ()), level=0)
+    assert engine.plain.steps[0].host and "row_sums runs as a host step" in caplog.text
+
+
+def test_numbers_that_c_has_no_digits_for_are_attributes_too():
+    row_sums()
+    for scale in (float("nan"), float("inf"), -float("inf")):
+        engine = pelton.build(single("row_sums", "f32[2, 3]", scale=scale), level=0)
+        with np.errstate(all="ignore"):
+            want = np.float32([-6, 6]) * scale + scale
+        np.testing.assert_array_equal(engine.run({"x0": np.float32([[-1, -2, -3], [1, 2, 3]])})["y0"], want)
+
+
+UNFIT = (
+    dict(count=float("inf")),
+    dict(count=1 << 70),
+    dict(needed=object()),
+    dict(needed=((1,), 2)),
+    dict(sizes=np.ones((2, 2))),
+    dict(mode=b"add"),
+    dict(mode="a" * 70000),
+)
+
+
+def test_attributes_have_the_types_of_their_defaults():
+    @pelton.register
+    class Typed(pelton.Plugin):
+        flag: bool = True
+        count: int = 3
+        mode: str = "add"
+        sizes: tuple = (1, 2)
+        needed: float
+
+        def __post_init__(self):
+            if self.mode not in ("add", "mul"):
+                raise ValueError(f"mode should be add or mul, got {self.mode!r}")
+
+        def scalar(self, x):
+            assert isinstance(self.flag, bool) and isinstance(self.count, int) and isinstance(self.sizes, tuple)
+            return x + self.count if self.flag else x * self.needed
+
+    net = pelton.Network()
+    x = net.input("x", (2,))
+    made = net.typed(x, flag=0, count=4.0, sizes=np.array([3, 4]), needed=1)
+    assert net.graph({"y": made}).nodes[0].attrs == dict(flag=False, count=4, mode="add", sizes=(3, 4), needed=1)
+    for wrong in (
+        dict(count=1.5),
+        dict(flag=2),
+        dict(mode=3),
+        dict(mode="div"),
+        dict(sizes=3),
+        dict(count="3"),
+        {},
+        *UNFIT,
+    ):
+        with pytest.raises(pelton.InputError, match=next(iter(wrong), "needed")):
+            net.typed(x, **{"needed": 1.0, **wrong} if wrong else {})
+
+
+@pytest.mark.parametrize(
+    "body, reason",
+    [
+        (dict(), "needs scalar, layers, or infer with reference; it has none"),
+        (dict(infer=lambda self, x: x), "needs scalar, layers, or infer with reference; it has infer"),
+        (dict(name="add", scalar=lambda self, x: x), "'add' is built in"),
+        (dict(name="a b", scalar=lambda self, x: x), "should be an identifier"),
+        (dict(name="_a", scalar=lambda self, x: x), "should be an identifier"),
+        (dict(name="linear", scalar=lambda self, x: x), "'linear' is a method of networks"),
+        (dict(onnx="Foo", scalar=lambda self, x: x), "`onnx` should be a pair of texts"),
+        (dict(onnx=["a", "Foo"], scalar=lambda self, x: x), "`onnx` should be a pair of texts"),
+        (dict(caffe=3, scalar=lambda self, x: x), "`caffe` should be a text, got 3"),
+        (dict(layers=2, __annotations__={"layers": int}), "it has none of these"),
+        (dict(flops=2, __annotations__={"flops": int}, scalar=lambda self, x: x), "'flops' is no attribute"),
+        (dict(mode=[], __annotations__={"mode": list}, scalar=lambda self, x: x), "an attribute is a bool, a number"),
+        (dict(mode=1j, __annotations__={"mode": int}, scalar=lambda self, x: x), "an attribute is a bool, a number"),
+        (dict(layers=lambda self, net, x: x, kernels=CKernel(ROW_SUMS, len)), "`kernels` should be a tuple"),
+        (dict(layers=lambda self, net, x: x, kernels=(CKernel(Path("none.c"), len),)), "none.c, cannot be read"),
+        (dict(layers=lambda self, net, x: x, kernels=(CKernel(None, len),)), "should be a text or a Path, got None"),
+        (
+            dict(layers=lambda self, net, x: x, kernels=(CKernel(ROW_SUMS.replace("KERNEL", "f"), len),)),
+            "needs a function KERNEL",
+        ),
+        (
+            dict(infer=lambda self, x: x, reference=lambda self, x: x, kernels=(CKernel("void", lambda i, o: 1),)),
+            "needs one line with <region>",
+        ),
+    ],
+)
+def test_incomplete_classes_are_refused(body, reason):
+    with pytest.raises(pelton.InputError, match=reason):
+        pelton.register(type("Incomplete", (pelton.Plugin,), body))
+
+
+def raising(error):
+    raise error
+
+
+def wrong(types="f32[3]", **functions):
+    """A network of a plugin that copies its operand, but for these functions."""
+    copies = dict(infer=lambda self, x: x, reference=lambda self, x: x) if "layers" not in functions else {}
+    pelton.register(type("Wrong", (pelton.Plugin,), copies | functions))
+    return single("wrong", types)
+
+
+@pytest.mark.parametrize(
+    "functions, reason",
+    [
+        (dict(infer=lambda self, x: (3, 4)), "infer should give a TensorType"),
+        (dict(infer=lambda self, x: None), "infer should give a TensorType"),
+        (dict(infer=lambda self, x: ()), "infer should give a TensorType"),
+        (dict(infer=lambda self, x: x.with_shape((-3,))), "infer gave sizes below 0"),
+        (dict(infer=lambda self, x: raising(ValueError("needs something else"))), "wrong: needs something else"),
+        (dict(infer=lambda self, x: raising(KeyError("k"))), "`infer` raised KeyError: 'k'"),
+        (dict(infer=lambda self, x: self.infer(x)), "`infer` raised RecursionError"),
+        (dict(infer=lambda self: None), r"takes the operands \(none\), got 1"),
+        (dict(layers=lambda self, net, x: None), "layers should give a tensor"),
+        (dict(layers=lambda self, net, x: ()), "layers should give a tensor"),
+        (dict(layers=lambda self, net, x: pelton.Network("b").input("q", "f32[3]")), "belongs to another network, 'b'"),
+        (dict(layers=lambda self, net, x: x + net.input("q", "f32[3]")), "layers adds the input q"),
+        (dict(layers=lambda self, net, x: net.no_operator(x)), "`layers` raised AttributeError: .*'no_operator'"),
+        (dict(layers=lambda self, net, x: {}["k"]), "`layers` raised KeyError: 'k'"),
+        (
+            dict(configure=lambda self, x: np.array([None])),
+            "configure should give arrays of numbers, got one of object",
+        ),
+        (dict(configure=lambda self, x: "text"), "configure should give arrays of numbers"),
+        (dict(configure=lambda self, x: raising(MemoryError("of 1 TB"))), "`configure` raised MemoryError: of 1 TB"),
+        (dict(scalar=lambda self, x: {}["k"]), "`scalar` raised KeyError: 'k'"),
+        (dict(scalar=lambda self, x: x if x > 0 else -x), r"use select\(condition, x, y\)"),
+        (dict(scalar=lambda self, x: None), "gave no expression"),
+        (dict(__post_init__=lambda self: {}["k"]), "`__post_init__` raised KeyError: 'k'"),
+    ],
+)
+def test_functions_that_are_wrong_are_named(functions, reason):
+    with pytest.raises(pelton.InputError, match=rf"{reason}.*layer 'wrong'"):
+        wrong(**functions)
+
+
+@pytest.mark.parametrize(
+    "types, reference, reason",
+    [
+        ("f32[3]", lambda self, x: x[:1], r"gave shape \[1\], its type says f32\[3\]"),
+        ("f32[3]", lambda self, x: np.nan, r"gave shape \[\], its type says f32\[3\]"),
+        ("f32[3]", lambda self, x: (x, x), "should give 1 outputs, but gave 2"),
+        ("f32[3]", lambda self, x: None, "gave an array of object"),
+        ("f32[]", lambda self, x: None, "gave an array of object"),
+        ("f32[3]", lambda self, x: np.array(["1", "2", "3"]), "gave an array of <U1"),
+        ("f32[3]", lambda self, x: x * 1j, "gave an array of complex128"),
+        ("i64[3]", lambda self, x: x * np.nan, r"gave an array of float64, its type says i64\[3\]"),
+        ("f32[3]", lambda self, x: raising(RuntimeError("out of luck")), "RuntimeError: out of luck"),
+        ("f64[3]", lambda self, x: np.add(x, 1, out=x), "read-only"),
+    ],
+)
+def test_references_that_are_wrong_are_named(types, reference, reason):
+    engine = pelton.build(wrong(types, reference=reference), level=0)
+    type = pelton.plugins.TensorType.parse(types)
+    with pytest.raises(pelton.EngineError, match=rf"step wrong.*{reason}"):
+        engine.run({"x0": normal(*type.shape).astype(type.dtype.numpy)})
+
+
+def test_weights_that_are_no_shapes_are_named():
+    for shapes, reason in (
+        (["a"], "numbers from 1 on"),
+        (3, "`weights` raised TypeError"),
+        ([(0,)], "numbers from 1 on"),
+    ):
+        wrong(weights=lambda self, x, shapes=shapes: shapes)
+        with pytest.raises(pelton.InputError, match=f"plugin wrong: .*{reason}"):
+            weight_shapes(plugin_named("wrong"), [pelton.plugins.TensorType.parse("f32[3]")], {})
