@@ -76,9 +76,6 @@ test-importers: importers-venv build/importers/tflite
 	build/importers/bin/python -m benchmarks.formats
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest tests/test_docs.py -k formats
 
-formats: $(STAMP)
-	$(BIN)/python -m benchmarks.formats
-
 formats-torch: importers-venv
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)
 
