@@ -44,7 +44,7 @@ class Interpreter:
 
 ENVIRONMENTS = {
     "tensorflow": Environment(
-        ("tensorflow-cpu==2.21.*", "keras>=3.12", "tf2onnx>=1.17", "onnx"), ("tensorflow", "keras", "tf2onnx")
+        ("tensorflow-cpu==2.21.*", "keras>=3.12", "tf2onnx==1.17.*", "onnx"), ("tensorflow", "keras", "tf2onnx")
     ),
     "jax": Environment(("jax2onnx>=0.17", "flax"), ("jax", "jax2onnx"), python=(3, 11)),
     "paddle": Environment(

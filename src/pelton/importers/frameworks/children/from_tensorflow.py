@@ -9,6 +9,7 @@ import tensorflow as tf
 from frozen import check_type, freeze, refuse, write
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
+from weights import take_out
 
 tf1 = tf.compat.v1
 NO_OUTPUTS = {"Assert", "Const", "NoOp", "Placeholder"}  # operations that nobody reads, and that are no results
@@ -76,16 +77,18 @@ def of_file(source):
             f"it is not frozen: it has variables ({', '.join(variables[:4])}), whose values are in a checkpoint; freeze"
             " it with tf.compat.v1.graph_util.convert_variables_to_constants, or save a SavedModel"
         )
+    weights = take_out(graph)
     with tf.Graph().as_default() as imported:
         tf.import_graph_def(graph, name="")
         operations = imported.get_operations()
     inputs = [op.outputs[0].name for op in operations if op.type == "Placeholder"]
+    inputs = [name for name in inputs if name not in weights]
     results = [op for op in operations if op.type not in NO_OUTPUTS and not any(t.consumers() for t in op.outputs)]
     outputs = [t.name for op in results for t in op.outputs]
     if not outputs:
         refuse("every operation of the graph is read by another one, so that it has no outputs")
     named = [{name: name.removesuffix(":0") for name in names} for names in (inputs, outputs)]
-    return graph, *named
+    return graph, *named, weights
 
 
 def parsed(message, path):

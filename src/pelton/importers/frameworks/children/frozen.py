@@ -6,10 +6,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
+from weights import put_back, take_out
 
 OPSET = 18
-# Passes of tf2onnx, each of which copies all weights: those that move transposes away, and what these need. The others
-# do what Pelton does by itself.
+# Passes of tf2onnx, each of which copies all constants: those that move transposes away, and what these need. The
+# others do what Pelton does by itself.
 PASSES = (
     optimizer.TransposeOptimizer,
     optimizer.ConstFoldOptimizer,
@@ -44,7 +45,7 @@ def freeze(function, inputs):
     What tensorflow.python.framework.convert_variables_to_constants_v2 does, but for a second import of the graph, which
     takes most of its time.
     """
-    traced = tf.function(function).get_concrete_function(*inputs)
+    traced = tf.function(function, autograph=False).get_concrete_function(*inputs)
     data = convert_to_constants._FunctionConverterDataInEager(
         traced, lower_control_flow=False, aggressive_inlining=True
     )
@@ -53,19 +54,21 @@ def freeze(function, inputs):
     return graph, [t.name for t in traced.inputs if t.name not in captured], [t.name for t in traced.outputs]
 
 
-def write(target, graph, inputs, outputs):
-    """Writes a frozen graph as ONNX. inputs, outputs: tensors of the graph (x:0) → names that they shall have."""
+def write(target, graph, inputs, outputs, weights=None):
+    """Writes a frozen graph as ONNX. inputs, outputs: tensors of the graph (x:0) → names that they shall have. weights:
+    those that have been taken out of the graph already."""
     tables = [n.name for n in graph.node if any(word in n.op for word in TABLES)]
     if tables:
         refuse(f"it looks values up in hash tables ({tables[0]}); save a function of what comes behind these")
+    weights = take_out(graph, outputs) if weights is None else weights
     with tf.Graph().as_default():
-        graph = tf_loader.tf_optimize([*inputs], [*outputs], graph)
+        graph = tf_loader.tf_optimize([*inputs, *weights], [*outputs], graph)
     with tf.Graph().as_default() as imported:
         tf.import_graph_def(graph, name="")
         made = tfonnx.process_tf_graph(
             imported,
             opset=OPSET,
-            input_names=[*inputs],
+            input_names=[*inputs, *weights],
             output_names=[*outputs],
             tensors_to_rename={**inputs, **outputs},
             custom_op_handlers={"Erfc": (erfc, [])},
@@ -73,6 +76,7 @@ def write(target, graph, inputs, outputs):
     passes = {one.__name__: one for one in PASSES}
     # catching errors means copying the graph before each pass, which would take longer than all else
     model = optimizer.optimize_graph(made, catch_errors=False, optimizers=passes).make_model("converted")
+    put_back(model, weights)
     for value in (*model.graph.input, *model.graph.output):
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param.startswith(UNNAMED):
