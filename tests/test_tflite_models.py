@@ -104,15 +104,69 @@ def test_branches_by_constants_and_by_data():
         read(branches(by_data, assigns=True))
 
 
-def test_loops_and_recursion_are_refused():
+def loop(limit_of, grows=False):
+    """x · 1.5ⁿ, n rounds: those of a counter below a limit."""
     w = ModelWriter()
-    x, y = w.main.input((3,)), w.main.output((3,))
-    w.main.op("WHILE", [x], [y], "WhileOptions", condition=0, body=0)
-    with pytest.raises(ModelError, match="unrolled"):
-        read(w.bytes())
+    x = w.main.input((1, 3), name="x")
+    limit, count = limit_of(w.main), w.main.constant(np.asarray(0, np.int32))
+    results = w.main.tensor((), "i32"), w.main.tensor((), "i32"), w.main.output((1, 3), name="y")
+    w.main.op("WHILE", [count, limit, x], results, "WhileOptions", condition=1, body=2)
+    condition = w.subgraph("condition")
+    i, most, _ = condition.input((), "i32"), condition.input((), "i32"), condition.input((1, 3))
+    condition.op("LESS", [i, most], [condition.output((), "bool")])
+    body = w.subgraph("body")
+    i, most, value = body.input((), "i32"), body.input((), "i32"), body.input((1, 3))
+    body.op("ADD", [i, body.constant(np.asarray(1, np.int32))], [body.output((), "i32")], "AddOptions")
+    body.outputs.append(most)
+    if grows:
+        body.op("CONCATENATION", [value, value], [body.output((2, 3))], "ConcatenationOptions", axis=0)
+    else:
+        body.op("MUL", [value, body.constant(np.float32(1.5))], [body.output((1, 3))], "MulOptions")
+    return w.bytes()
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 5, 300])
+def test_loops(rounds):
+    """A known number of rounds is unrolled, up to a limit; what a run decides, too, is right."""
+    x = normal(1, 3) * np.float32(1e-20)
+    want = x.astype(np.float64) * 1.5**rounds
+    known = imported(read(loop(lambda main: main.constant(np.asarray(rounds, np.int32))))).graph
+    assert any(n.op.name == "loop" for n in known.nodes) == (rounds == 300)
+    by_data = loop(lambda main: main.input((), "i32", name="limit"))
+    for got in (evaluate(known, {"x": x}), run(by_data, x=x, limit=np.asarray(rounds, np.int32))):
+        np.testing.assert_allclose(got["y"], want, rtol=1e-4)
+    engine = pelton.build(by_data, level=0, threads=1)
+    found = engine.run({"x": x, "limit": np.asarray(rounds, np.int32)})
+    np.testing.assert_allclose(found["y"], want, rtol=1e-4)
+
+
+def test_loops_whose_tensors_grow_are_unrolled_or_refused():
+    x = normal(1, 3)
+    found = run(loop(lambda main: main.constant(np.asarray(2, np.int32)), grows=True), x=x)
+    np.testing.assert_array_equal(found["y"], np.tile(x, (4, 1)))
+    with pytest.raises(ModelError, match="WHILE"):
+        read(loop(lambda main: main.input((), "i32"), grows=True))
+
+
+def test_composites_are_what_they_are_made_of():
+    w = ModelWriter()
+    x, y = w.main.input((3,), name="x"), w.main.output((3,), name="y")
+    w.main.op("STABLEHLO_COMPOSITE", [x], [y], "StableHLOCompositeOptions", decomposition=1)
+    inner = w.subgraph("inner")
+    inner.op("NEG", [inner.input((3,))], [inner.output((3,))])
+    x = normal(3)
+    np.testing.assert_array_equal(run(w.bytes(), x=x)["y"], -x)
+
+
+def test_recursion_is_refused():
     w = ModelWriter()
     x, y = w.main.input((3,)), w.main.output((3,))
     w.main.op("CALL", [x], [y], "CallOptions", subgraph=0)
+    with pytest.raises(ModelError, match="more than 16 deep"):
+        read(w.bytes())
+    w = ModelWriter()
+    x, y = w.main.input((1,), "bool"), w.main.output((1,), "bool")
+    w.main.op("WHILE", [x], [y], "WhileOptions", condition=0, body=0)
     with pytest.raises(ModelError, match="more than 16 deep"):
         read(w.bytes())
 

@@ -29,6 +29,7 @@ def test_cases_cover_the_readers():
     tested = {c.op for c in CASES}
     elsewhere = {
         *("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE", "CALL", "IF", "WHILE", "DENSIFY"),
+        *("STABLEHLO_COMPOSITE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"),
         *("SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "CONV_3D", "FAKE_QUANT", "SCATTER_ND", "RANGE", "FILL", "ZEROS_LIKE"),
         *(
             "REDUCE_ANY",

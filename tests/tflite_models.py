@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from pelton.importers.tflite.flatbuffer import SCALARS
-from pelton.importers.tflite.schema import CUSTOM, DTYPES, OPERATORS, OPTIONS, SCHEMA
+from pelton.importers.tflite.schema import CUSTOM, DTYPES, OPERATORS, OPTIONS, OPTIONS2, SCHEMA
 
 CODES = {d.value: code for code, d in DTYPES.items() if d is not None} | {"resource": 13, "string": 5}
-NUMBERS = {kind: number for number, kind in OPTIONS.items()}
+NUMBERS = {kind: ("options", number) for number, kind in OPTIONS.items()}
+NUMBERS |= {kind: ("options2", number) for number, kind in OPTIONS2.items()}
 VECTORS = {"Int32Vector": 1, "Uint16Vector": 2, "Uint8Vector": 3}
 
 
@@ -126,7 +127,8 @@ class Subgraph:
         code = self.model.code(name, custom is not None, options.pop("version", 1))
         found: dict[str, Any] = dict(code=code, inputs=list(inputs), outputs=list(outputs))
         if kind:
-            found |= dict(options_type=NUMBERS[kind], options=(kind, options))
+            union, number = NUMBERS[kind]
+            found |= {f"{union}_type": number, union: (kind, options)}
         if custom:
             found["custom_options"] = np.frombuffer(custom, np.uint8)
         self.operators.append(found)

@@ -122,3 +122,56 @@ def picks():
         return x
 
     yield Case("DYNAMIC_UPDATE_SLICE", ((3, 4), (2, 2), ints(1, 7)), put)
+    lengths = ints(3, 6)
+    yield Case(
+        "REVERSE_SEQUENCE",
+        ((2, 6, 3), lengths),
+        lambda x, _: np.stack([np.concatenate([a[:n][::-1], a[n:]]) for a, n in zip(x, lengths)]),
+        "ReverseSequenceOptions",
+        dict(seq_dim=1, batch_dim=0),
+    )
+    yield Case("SPARSE_TO_DENSE", (ints(3, 1), ints(5), (2,), np.asarray(7, F)), lambda p, s, v, d: dense(p, s, v, d))
+    yield Case(
+        "SPARSE_TO_DENSE",
+        (np.asarray([[0, 3], [2, 1]], np.int32), ints(3, 4), (2,), np.asarray(-1, F)),
+        lambda p, s, v, d: dense(p, s, v, d),
+        label="matrix",
+    )
+    yield Case("BROADCAST_ARGS", (ints(4, 1, 3), ints(5, 1)), lambda a, b: ints(4, 5, 3), outputs=("i32",))
+
+
+def dense(places, shape, values, default):
+    found = np.full(tuple(shape), default)
+    found[tuple(places.reshape(len(values), -1).T)] = values
+    return found
+
+
+def diagonals():
+    yield Case("MATRIX_DIAG", ((2, 5),), lambda x: np.stack([np.diag(a) for a in x]))
+    for shape in ((2, 3, 5), (2, 5, 3), (4, 4)):
+
+        def put(x, diagonal):
+            x, at = x.copy(), np.arange(min(x.shape[-2:]))
+            x[..., at, at] = diagonal
+            return x
+
+        yield Case("MATRIX_SET_DIAG", (shape, (*shape[:-2], min(shape[-2:]))), put)
+
+
+def segments():
+    groups, scattered = ints(0, 0, 1, 2, 2), ints(3, 0, -1, 3, 0)
+    lowest, highest = np.finfo(F).min, np.finfo(F).max
+    joins = {"SUM": (np.add, 0), "PROD": (np.multiply, 1), "MAX": (np.maximum, lowest), "MIN": (np.minimum, highest)}
+
+    def joined(x, of, count, f, begin):
+        found = np.full((count, *x.shape[1:]), begin, F)
+        f.at(found, of[of >= 0], x[of >= 0])
+        return found
+
+    yield Case("SEGMENT_SUM", ((5, 3), groups), lambda x, of: joined(x, of, 3, np.add, 0))
+    for name, (f, begin) in joins.items():
+        yield Case(
+            f"UNSORTED_SEGMENT_{name}",
+            ((5, 3), scattered, np.asarray(5, np.int32)),
+            lambda x, of, count, f=f, begin=begin: joined(x, of, int(count), f, begin),
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from tflite_moves import picks, shapes
+from tflite_moves import diagonals, picks, segments, shapes
 from tflite_quantized import quantized
 from tflite_cases import (
     IMAGE,
@@ -269,5 +269,7 @@ CASES = [
     *reductions(),
     *shapes(),
     *picks(),
+    *diagonals(),
+    *segments(),
     *quantized(),
 ]

@@ -7,6 +7,7 @@ import random
 import struct
 
 import numpy as np
+from tflite_detection import detector
 from tflite_models import ModelWriter
 
 from pelton.importers.network import imported
@@ -27,7 +28,7 @@ def originals() -> tuple[bytes, ...]:
         c for c in CASES if c.op in ("CONV_2D", "TRANSPOSE_CONV", "STRIDED_SLICE", "PAD", "RESHAPE", "SPLIT_V", "TILE")
     ]
     plain = [c.model(c.results(c.feeds())) for c in drawn]
-    return (*plain, _stateful(), _sparse())
+    return (*plain, _stateful(), _sparse(), _loop(), detector(1)[0])
 
 
 def _stateful() -> bytes:
@@ -47,6 +48,21 @@ def _stateful() -> bytes:
     first.op("ASSIGN_VARIABLE", [there, constant], [])
     branch.op("NEG", [branch.input((1, 3))], [branch.output((1, 3))])
     w.signature("main", 0, {"x": x}, {"z": z})
+    return w.bytes()
+
+
+def _loop() -> bytes:
+    w = ModelWriter()
+    x, limit, count = w.main.input((1, 3)), w.main.input((), "i32"), w.main.constant(np.asarray(0, np.int32))
+    results = w.main.tensor((), "i32"), w.main.tensor((), "i32"), w.main.output((1, 3))
+    w.main.op("WHILE", [count, limit, x], results, "WhileOptions", condition=1, body=2)
+    condition, body = w.subgraph("condition"), w.subgraph("body")
+    i, most, _ = condition.input((), "i32"), condition.input((), "i32"), condition.input((1, 3))
+    condition.op("LESS", [i, most], [condition.output((), "bool")])
+    i, most, value = body.input((), "i32"), body.input((), "i32"), body.input((1, 3))
+    body.op("ADD", [i, body.constant(np.asarray(1, np.int32))], [body.output((), "i32")], "AddOptions")
+    body.outputs.append(most)
+    body.op("NEG", [value], [body.output((1, 3))])
     return w.bytes()
 
 

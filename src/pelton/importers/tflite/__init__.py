@@ -29,7 +29,7 @@ register_network_format(
     about=About(
         files=".tflite",
         export="tf.lite.TFLiteConverter.from_keras_model(model).convert(), or litert_torch.convert",
-        covers="float and quantized models, the state of streaming ones; not strings, hash tables and WHILE",
+        covers="float and quantized models, the state of streaming ones; not strings and hash tables",
         checked="LiteRT (ai-edge-litert 2.3)",
     ),
 )

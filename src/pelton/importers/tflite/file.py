@@ -16,7 +16,7 @@ from pelton.errors import ModelAbsent, ModelError
 from pelton.ir.types import DType
 
 from .flatbuffer import Table, root
-from .schema import CUSTOM, DTYPES, IDENTIFIER, OPERATORS, OPTIONS, SCHEMA, TYPE_NAMES
+from .schema import CUSTOM, DTYPES, IDENTIFIER, OPERATORS, OPTIONS, OPTIONS2, SCHEMA, TYPE_NAMES
 from .sparse import densified
 
 MAX_RANK = 8
@@ -156,8 +156,10 @@ class ModelSpec:
         if code >= len(self.codes):
             raise ModelError(f"{self.name}: an operator has the code {code}; the file has {len(self.codes)}")
         name, custom, version = self.codes[code]
-        kind = OPTIONS.get(table.get("options_type"))
-        options = None if kind is None else table.union("options", kind)
+        options = None
+        for union, kinds in (("options", OPTIONS), ("options2", OPTIONS2)):
+            kind = kinds.get(table.get(f"{union}_type"))
+            options = options if kind is None else table.union(union, kind)
         given = bytes(table.get("custom_options"))
         if custom and table.get("large_size"):
             given = bytes(self._outside(table.get("large_offset"), table.get("large_size")))

@@ -237,6 +237,15 @@ class _ModelReader:
         finally:
             self.branches -= 1
 
+    @contextmanager
+    def within(self, net: Network) -> Iterator[None]:
+        """Around what is written into the network of a loop's body."""
+        around, self.net = self.net, net
+        try:
+            yield
+        finally:
+            self.net = around
+
     def assign_variable(self, name: str, value: Held) -> None:
         if self.branches:
             raise ModelError(f"variable {name!r} is assigned where the data decides, which is not supported")

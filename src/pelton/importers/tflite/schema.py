@@ -79,6 +79,7 @@ CallOnceOptions: subgraph i32
 IfOptions: then i32, other i32
 WhileOptions: condition i32, body i32
 VarHandleOptions: container string, shared_name string
+StableHLOCompositeOptions: name string, decomposition i32
 """)
 
 # The kinds of options by their number in the union; those without fields are not among them.
@@ -130,6 +131,8 @@ OPTIONS = {
     111: "VarHandleOptions",
     116: "GeluOptions",
 }
+# The same for the second union, of newer operators.
+OPTIONS2 = {21: "StableHLOCompositeOptions"}
 
 # Element types by their number; None for those that are no numbers.
 DTYPES: dict[int, DType | None] = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.dims import is_known
+from pelton.ir.dims import Size, is_known
 from pelton.ir.types import I64
 
+from ..held import parameters
 from ..node import Given, TFLiteReading, reads
 
 
@@ -81,3 +82,86 @@ def dynamic_update_slice(n: TFLiteReading) -> Given:
     at = net.minimum(at, most)
     grid = np.stack(np.meshgrid(*map(np.arange, update.shape), indexing="ij"), -1) if x.rank else np.zeros(0, np.int64)
     return net.scatter_nd(x, net.add(grid.astype(np.int64), at), update)
+
+
+@reads("SPARSE_TO_DENSE")
+def sparse_to_dense(n: TFLiteReading) -> Given:
+    """Values at places [count, rank] (or [count], or one alone) of a tensor of a default value."""
+    net, places, shape = n.net, n.given(0).raw(), n.known(1, "shape")
+    values, default = n.given(2).raw(), n.given(3).raw()
+    rank = len(shape)
+    if places.rank > 2 or places.rank < 2 and rank != 1 or places.rank == 2 and places.shape[1] != rank:
+        raise n.refuse(f"needs places of {rank} axes, got {places!r}")
+    rows = net.reshape(net.cast(places, to=I64), (-1, rank))
+    count = (rows.shape[0],)
+    values = net.expand(values, count) if values.rank == 0 else values
+    return net.scatter_nd(net.expand(net.reshape(default, ()), shape), rows, values)
+
+
+@reads("REVERSE_SEQUENCE")
+def reverse_sequence(n: TFLiteReading) -> Given:
+    x = n.moved(0)
+    time, batch = (n.axis(n.option(axis), x.rank) for axis in ("seq_dim", "batch_dim"))
+    return n.net.reverse_sequence(x, n.given(1).raw(), time_axis=time, batch_axis=batch)
+
+
+# --- diagonals of matrices
+
+
+@reads("MATRIX_DIAG")
+def matrix_diag(n: TFLiteReading) -> Given:
+    """Matrices [..., d, d] of zeros but for their diagonals [..., d]."""
+    diagonal = n.moved(0)
+    return n.net.where(_is_diagonal(n, diagonal.shape[-1], diagonal.shape[-1]), n.net.unsqueeze(diagonal, -1), _zero(n))
+
+
+@reads("MATRIX_SET_DIAG")
+def matrix_set_diag(n: TFLiteReading) -> Given:
+    """Matrices [..., rows, columns] with other diagonals [..., the smaller of both]."""
+    x, diagonal = n.moved(0, 1), n.moved(1, 0)
+    rows, columns = x.shape[-2:]
+    chosen = _is_diagonal(n, rows, columns)
+    wide = n.net.unsqueeze(diagonal, -1 if rows <= columns else -2)  # an element for each row, or for each column
+    return n.net.where(chosen, wide, x)
+
+
+def _is_diagonal(n: TFLiteReading, rows: Size, columns: Size) -> np.ndarray:
+    if not is_known(rows, columns):
+        raise n.refuse(f"needs matrices of known sizes, got {rows} × {columns}; give numbers with shapes=")
+    return np.eye(int(rows), int(columns), dtype=bool)
+
+
+def _zero(n: TFLiteReading) -> np.ndarray:
+    spec = n.given(0).spec
+    zero = parameters(spec)[1].reshape(-1)[0] if n.given(0).is_quantized and n.moves(0) else 0
+    return np.asarray(zero, n.moved(0).dtype.numpy)
+
+
+# --- segments: rows that are joined by the numbers of their groups
+
+_JOINED = {
+    "SEGMENT_SUM": "add",
+    "UNSORTED_SEGMENT_SUM": "add",
+    "UNSORTED_SEGMENT_PROD": "mul",
+    "UNSORTED_SEGMENT_MAX": "max",
+    "UNSORTED_SEGMENT_MIN": "min",
+}
+
+
+@reads(*_JOINED)
+def segments(n: TFLiteReading) -> Given:
+    """[groups, ...]: the rows of x that have the number of a group, joined; rows of negative numbers are left out."""
+    net, x, of, joined = n.net, n.input(0), n.given(1).raw(), _JOINED[n.op]
+    if of.rank != 1 or x.rank < 1:
+        raise n.refuse(f"needs the number of a group for each row, got {of!r} for {x!r}")
+    count = n.known(2, "number of groups")[0] if n.has(2) else int(n.constant(1, "groups").max(initial=-1)) + 1
+    if not 0 <= count < 1 << 24:
+        raise n.refuse(f"has {count} groups")
+    info = np.finfo(x.dtype.numpy) if x.dtype.is_float else np.iinfo(x.dtype.numpy)
+    begin = dict(add=0, mul=1, max=info.min, min=info.max)[joined]
+    empty = net.expand(np.asarray(begin, x.dtype.numpy), (count + 1, *x.shape[1:]))
+    numbers = net.cast(of, to=I64)
+    kept = net.logical_and(net.greater_equal(numbers, np.int64(0)), net.less(numbers, np.int64(count)))
+    places = net.unsqueeze(net.where(kept, numbers, np.int64(count)), 1)
+    found = net.scatter_nd(empty, places, x, reduction=joined)
+    return net.slice(found, starts=(0,), ends=(count,), axes=(0,), steps=(1,))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pelton.ir.dims import Size, is_known
-from pelton.ir.types import I32
+from pelton.ir.types import I32, broadcast_shapes
 from pelton.network import NetworkTensor
 
 from ..held import to_first
@@ -251,6 +251,13 @@ def broadcast_to(n: TFLiteReading) -> Given:
 
 
 # --- shapes as data, and what they fill
+
+
+@reads("BROADCAST_ARGS")
+def broadcast_args(n: TFLiteReading) -> Given:
+    """The shape of two tensors of these shapes that are broadcast against each other."""
+    shapes = (n.integers(i, "shape") for i in (0, 1))
+    return n.sizes(broadcast_shapes(*shapes), n.given(0).raw().dtype)
 
 
 @reads("SHAPE")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+
+from pelton.network import Network, NetworkTensor
 
 from ..held import Held
 from ..node import Given, TFLiteReading, reads
+
+MAX_UNROLLED = 256  # rounds of a loop whose number is known
+MAX_UNROLLED_NODES = 5_000  # of all of these
 
 
 @reads("VAR_HANDLE")
@@ -40,21 +47,23 @@ def call_once(n: TFLiteReading) -> None:
 
 @reads("CALL")
 def call(n: TFLiteReading) -> tuple[Given, ...]:
-    return tuple(n.scope.inline(n.option("subgraph"), [n.given(i) for i in range(n.count)]))
+    return tuple(n.scope.inline(n.option("subgraph"), _given(n)))
+
+
+@reads("STABLEHLO_COMPOSITE")
+def composite(n: TFLiteReading) -> tuple[Given, ...]:
+    """The operators that the composite stands for: exporters keep them in a subgraph."""
+    return tuple(n.scope.inline(n.option("decomposition"), _given(n)))
 
 
 @reads("IF")
 def if_(n: TFLiteReading) -> tuple[Given, ...]:
     """One of two subgraphs. Where the data decides, both are computed, and what they give is selected: branches have no
     effects but on variables, which are refused then."""
-    condition = n.given(0)
-    given = [n.given(i) for i in range(1, n.count)]
-    numbers = n.option("then"), n.option("other")
-    elements = condition.elements()
-    if isinstance(elements, np.ndarray):
-        if elements.size != 1:
-            raise n.refuse(f"needs one condition, got {condition.spec}")
-        return tuple(n.scope.inline(numbers[0 if elements.reshape(())[()] else 1], given))
+    condition, given = n.given(0), _given(n, 1)
+    numbers, known = (n.option("then"), n.option("other")), _known(n, condition)
+    if known is not None:
+        return tuple(n.scope.inline(numbers[0 if known else 1], given))
     with n.scope.branch():
         then, other = (n.scope.inline(number, given) for number in numbers)
     chosen = n.net.reshape(condition.raw(), ())
@@ -65,4 +74,54 @@ def if_(n: TFLiteReading) -> tuple[Given, ...]:
 
 @reads("WHILE")
 def while_(n: TFLiteReading) -> tuple[Given, ...]:
-    raise n.refuse("is a loop, which is not supported; convert the model with its loops unrolled")
+    """What a subgraph makes of its inputs, over and over while another one gives true. Where constants say how many
+    rounds there are, they are read one after another; else it is a loop, which must not change sizes or variables."""
+    state, number_of = _given(n), (n.option("condition"), n.option("body"))
+    most = len(n.net.builder.nodes) + MAX_UNROLLED_NODES
+    for _ in range(MAX_UNROLLED + 1):
+        go_on = _known(n, n.scope.inline(number_of[0], state)[0])
+        if go_on is None or len(n.net.builder.nodes) > most:
+            break
+        if not go_on:
+            return tuple(state)
+        state = n.scope.inline(number_of[1], state)
+    return _loop(n, *number_of)
+
+
+def _loop(n: TFLiteReading, condition: int, body: int) -> tuple[Given, ...]:
+    begin = _given(n)
+    if all(_elements(n, h) is not None for h in begin):
+        raise n.refuse(f"depends on no input and has more than {MAX_UNROLLED} rounds, if it ends at all")
+
+    def goes_on(state: Sequence[Held]) -> NetworkTensor:
+        return n.scope.inline(condition, state)[0].raw()
+
+    def round_(net: Network, _: NetworkTensor, *carried: NetworkTensor) -> tuple[NetworkTensor, ...]:
+        with n.scope.within(net):
+            given = [Held(net, h.spec, x) for h, x in zip(begin, carried)]
+            found = n.scope.inline(body, given)
+            return net.reshape(goes_on(found), ()), *(h.raw() for h in found)
+
+    with n.scope.branch():
+        first = n.net.reshape(goes_on(begin), ())
+        results = n.net.loop(round_, [h.raw() for h in begin], condition=first)
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(Held(n.net, h.spec, x) for h, x in zip(begin, results))
+
+
+def _given(n: TFLiteReading, first: int = 0) -> list[Held]:
+    return [n.given(i) for i in range(first, n.count)]
+
+
+def _known(n: TFLiteReading, condition: Held) -> bool | None:
+    """A condition that does not depend on the data; None for others."""
+    if any(d != 1 for d in condition.shape):
+        raise n.refuse(f"needs one condition, got {condition.spec}")
+    found = _elements(n, condition)
+    return None if found is None else bool(found.reshape(())[()])
+
+
+def _elements(n: TFLiteReading, x: Held) -> np.ndarray | None:
+    """The elements of a constant, or of sizes as objects; None for other tensors."""
+    found = x.elements()
+    return found if isinstance(found, np.ndarray) else n.net.builder.elements(found.value)
