@@ -247,6 +247,25 @@ def test_no_transposes_remain_between_layers_and_batches_are_dynamic():
     assert load(convolution(), {"x": "1..2..3x8x8x4"}).graph.inputs[0].type.shape[0].__str__() == "batch"
 
 
+def test_transposed_convolutions_of_any_batch():
+    """Their shapes are made of the image's, as converters write it."""
+    w = ModelWriter()
+    x = w.main.input((1, 3, 4, 2), signature=(-1, 3, 4, 2), name="x")
+    weights, y = normal(5, 2, 2, 2), w.main.output((1, 6, 8, 5), name="y")
+    shape, batch, whole = (w.main.tensor(size, "i32") for size in ((4,), (), (4,)))
+    w.main.op("SHAPE", [x], [shape], "ShapeOptions", out_type=2)
+    ends = [w.main.constant(np.asarray([i], np.int32)) for i in (0, 1, 1)]
+    w.main.op("STRIDED_SLICE", [shape, *ends], [batch], "StridedSliceOptions", shrink_axis_mask=1)
+    sizes = [w.main.constant(np.asarray(d, np.int32)) for d in (6, 8, 5)]
+    w.main.op("PACK", [batch, *sizes], [whole], "PackOptions", count=4)
+    inputs = [whole, w.main.constant(weights), x]
+    w.main.op("TRANSPOSE_CONV", inputs, [y], "TransposeConvOptions", stride_w=2, stride_h=2)
+    for count in (1, 3):
+        given = normal(count, 3, 4, 2)
+        want = np.einsum("nhwc,oklc->nhkwlo", given.astype(np.float64), weights).reshape(count, 6, 8, 5)
+        np.testing.assert_allclose(run(w.bytes(), x=given)["y"], want, rtol=1e-5, atol=1e-5)
+
+
 def test_dynamic_sizes_are_as_large_as_windows_need():
     w = ModelWriter()
     x, y = w.main.input((1, 1, 1, 2), signature=(1, 1, -1, 2), name="x"), w.main.output((1, 1, 1, 3), name="y")

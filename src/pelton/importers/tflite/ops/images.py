@@ -108,17 +108,18 @@ def convolution_of_volumes(n: TFLiteReading) -> Given:
 @reads("TRANSPOSE_CONV")
 def transposed_convolution(n: TFLiteReading) -> Given:
     """Inputs are the shape of the output, filters [outputs, height, width, channels], the image, and a bias."""
-    shape, strides = n.known(0, "shape"), n.strides()
+    shape, strides = n.integers(0, "shape"), n.strides()
     image, w = n.given(2), _weights(n, 1, (3, 0, 1, 2))
     if len(shape) != 4 or image.rank != 4:
         raise n.refuse(f"needs an image and a shape of 4 axes, got {image.spec} and {list(shape)}")
     x = n.image(2)
-    space = list(zip(x.shape[2:], w.shape[2:], strides, shape[1:3]))
-    if not all(is_known(*given) for given in space):
+    if not is_known(*x.shape[2:], *shape[1:3]):
         raise n.refuse("needs images of known sizes; give them with shapes=")
-    before = [max((-(-out // s) - 1) * s + k - out, 0) // 2 if n.padding == "same" else 0 for _, k, s, out in space]
+    sizes = [int(d) for d in shape[1:3]]
+    space = zip(w.shape[2:], strides, sizes)
+    before = [max((-(-out // s) - 1) * s + k - out, 0) // 2 if n.padding == "same" else 0 for k, s, out in space]
     bias = bias_of(n, 3, 1, 0, w.shape[1]) if n.has(3) else np.zeros(w.shape[1], np.float32)
-    return ChannelsFirst(n.activated(deconvolution(n, x, w, bias, strides, before, [out for *_, out in space])))
+    return ChannelsFirst(n.activated(deconvolution(n, x, w, bias, strides, before, sizes)))
 
 
 def deconvolution(
