@@ -19,6 +19,9 @@ PASSES = (
     optimizer.IdentityOptimizer,
     optimizer.BackToBackOptimizer,
 )
+# Attributes that keep functions from being inlined. Those that XLA is to compile have them, such as the grouped
+# convolutions of Keras.
+CALLED = {"_XlaMustCompile", "_noinline"}
 UNNAMED = "unk__"  # how tf2onnx begins names of sizes that have none
 TABLES = ("HashTable", "LookupTable")  # parts of the names of operations
 
@@ -60,6 +63,10 @@ def write(target, graph, inputs, outputs, weights=None):
     tables = [n.name for n in graph.node if any(word in n.op for word in TABLES)]
     if tables:
         refuse(f"it looks values up in hash tables ({tables[0]}); save a function of what comes behind these")
+    for part in (graph.node, *(f.node_def for f in graph.library.function), graph.library.function):
+        for node in part:
+            for attribute in CALLED & set(node.attr):
+                del node.attr[attribute]
     weights = take_out(graph, outputs) if weights is None else weights
     with tf.Graph().as_default():
         graph = tf_loader.tf_optimize([*inputs, *weights], [*outputs], graph)
