@@ -10,7 +10,7 @@ import numpy as np
 from pelton.importers.tflite.flatbuffer import SCALARS
 from pelton.importers.tflite.schema import CUSTOM, DTYPES, OPERATORS, OPTIONS, OPTIONS2, SCHEMA
 
-CODES = {d.value: code for code, d in DTYPES.items() if d is not None} | {"resource": 13, "string": 5}
+CODES = {d.value: code for code, d in DTYPES.items() if d is not None} | {"resource": 13, "string": 5, "c64": 8}
 NUMBERS = {kind: ("options", number) for number, kind in OPTIONS.items()}
 NUMBERS |= {kind: ("options2", number) for number, kind in OPTIONS2.items()}
 VECTORS = {"Int32Vector": 1, "Uint16Vector": 2, "Uint8Vector": 3}

@@ -19,6 +19,7 @@ pytest.importorskip("ai_edge_litert", reason="needs ai-edge-litert")
 
 from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: E402
 import tflite_detection  # noqa: E402
+import tflite_fourier  # noqa: E402
 from tflite_mediapipe import REFERENCES  # noqa: E402
 from tflite_models import ModelWriter  # noqa: E402
 from tflite_operators import CASES  # noqa: E402
@@ -242,3 +243,11 @@ def test_suppression(version):
     got = outputs(interpreter(data, OpResolverType.AUTO), feeds.values())
     want = tflite_detection.suppressed(**feeds, threshold=threshold)
     assert got[-1] == len(want) and got[0].tolist() == want + [0] * (20 - len(want))
+
+
+@pytest.mark.parametrize("case", tflite_fourier.CASES)
+def test_spectra(case):
+    w, x, want = tflite_fourier.spectrum(case)
+    found = outputs(interpreter(w.bytes(), OpResolverType.AUTO), [x])
+    for got, expected in zip(found, want.values()):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())

@@ -43,13 +43,15 @@ def to_last(rank: int) -> tuple[int, ...]:
 class Held:
     """A tensor, as integers where it is quantized. At least one of the forms is there; constants are arrays.
 
-    variable: the name of the variable that a handle stands for."""
+    variable: the name of the variable that a handle stands for. imaginary: the other part of complex numbers, of which
+    the forms here are the real part."""
 
     net: Network
     spec: TensorSpec
     last: Elements | None = None
     first: Elements | None = None
     variable: str = ""
+    imaginary: Held | None = None
     _real: dict[bool, NetworkTensor] = field(default_factory=dict)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,11 +24,13 @@ from pelton.plugins.plugin import attributes_of
 from . import ops  # noqa: F401  (declares the readers)
 from .file import ModelSpec, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec, opened
 from .held import Held
-from .node import CUSTOM, READERS, TFLiteReading, type_of
+from .node import CUSTOM, READERS, NodeReader, TFLiteReading, type_of
 
 DEEPEST = 16  # subgraphs within subgraphs
 MOST = 1 << 17  # operators, those of subgraphs counted as often as they are called
 ADVICE = "give the inputs numbers, or ranges that decide it, with shapes="
+OF_COMPLEX = {"REAL", "IMAG", "COMPLEX_ABS", "CAST"}  # operators that make real numbers of complex ones
+MOVES = {"EXPAND_DIMS", "GATHER", "RESHAPE", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE"}  # of either part alike
 NEXT = ".next"  # behind the name of a variable: the output that has its new value
 
 
@@ -93,6 +96,10 @@ class _ModelReader:
         results = self._subgraph(subgraph, given)
         out = self._names(subgraph, subgraph.outputs, found.outputs)
         for i, held in dict(zip(subgraph.outputs, results)).items():
+            if held.imaginary is not None:
+                raise ModelError(
+                    f"{self.model.name}: the output {out[i]!r} has complex numbers, which is not supported"
+                )
             self.net.output(held.raw(), out[i])
         for name, (output, _) in self.net.states.items():
             self.net.output(self.current[name].raw(), output)
@@ -211,14 +218,23 @@ class _ModelReader:
             raise ModelError(f"there is no reader for the {'custom ' * node.custom}operator {node.name}")
         held = tuple(None if i < 0 else self._tensor(subgraph, values, i) for i in node.inputs)
         outputs = tuple(subgraph.tensors[i] for i in node.outputs if i >= 0)
-        n = TFLiteReading(self.net, self, node, held, outputs, where)
         with self.net.scope(outputs[0].name if outputs else node.name):
-            given = reader(n)
-            results = () if given is None else given
-            results = results if isinstance(results, tuple) else (results,)
-            if len(results) < len(outputs):
-                raise ModelError(f"{node.name} gives {len(results)} tensors, the file has {len(outputs)}")
-            return {i: n.finished(r, s) for i, r, s in zip((i for i in node.outputs if i >= 0), results, outputs)}
+            found = self._read_by(reader, TFLiteReading(self.net, self, node, held, outputs, where))
+            if any(h is not None and h.imaginary is not None for h in held) and node.name not in OF_COMPLEX:
+                if node.name not in MOVES:
+                    raise ModelError(f"{node.name} works on complex numbers, which is not supported")
+                parts = tuple(h if h is None or h.imaginary is None else h.imaginary for h in held)
+                others = self._read_by(reader, TFLiteReading(self.net, self, node, parts, outputs, where))
+                found = [replace(a, imaginary=b) for a, b in zip(found, others)]
+        return dict(zip((i for i in node.outputs if i >= 0), found))
+
+    def _read_by(self, reader: NodeReader, n: TFLiteReading) -> list[Held]:
+        given = reader(n)
+        results = () if given is None else given
+        results = results if isinstance(results, tuple) else (results,)
+        if len(results) < len(n.outputs):
+            raise ModelError(f"{n.op} gives {len(results)} tensors, the file has {len(n.outputs)}")
+        return [n.finished(r, s) for r, s in zip(results, n.outputs)]
 
     # --- variables
 

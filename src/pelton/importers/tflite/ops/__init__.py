@@ -1,3 +1,3 @@
 """Readers of TFLite operators, by family."""
 
-from . import detection, elements, images, mediapipe, picks, products, reduce, shapes, state  # noqa: F401
+from . import detection, elements, fourier, images, mediapipe, picks, products, reduce, shapes, state  # noqa: F401

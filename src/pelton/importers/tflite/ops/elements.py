@@ -217,8 +217,3 @@ def zeros_like(n: TFLiteReading) -> Given:
     x = n.given(0).raw()
     zero = np.zeros((), x.dtype.numpy)
     return n.net.expand(zero, x.shape)
-
-
-@reads("COMPLEX_ABS", "REAL", "IMAG", "RFFT2D")
-def complex_numbers(n: TFLiteReading) -> Given:
-    raise n.refuse("works on complex numbers, which is not supported")
