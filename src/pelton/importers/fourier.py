@@ -17,7 +17,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import DType
 
 
-class Emitter(Protocol):
+class OpWriter(Protocol):
     """What writes ops: `emit` gives the value of one, `constant` that of an array of an element type."""
 
     def emit(self, op: str, *inputs: Value, **attrs: Any) -> Value: ...
@@ -52,7 +52,7 @@ def _angles(rows: int, columns: int, length: int) -> np.ndarray:
     return 2 * np.pi / length * (np.outer(np.arange(rows), np.arange(columns)) % length)
 
 
-def _multiply_dense(n: Emitter, x: Value, bins: int, sign: float) -> Value:
+def _multiply_dense(n: OpWriter, x: Value, bins: int, sign: float) -> Value:
     """The first bins of the transform of [rows…, length, 1 or 2] as one product of matrices: [rows…, bins, 2]."""
     *rows, length, parts = x.type.shape
     angle = _angles(length, bins, length)
@@ -64,7 +64,7 @@ def _multiply_dense(n: Emitter, x: Value, bins: int, sign: float) -> Value:
     )
 
 
-def transform(n: Emitter, x: Value, bins: int, sign: float) -> Value:
+def transform(n: OpWriter, x: Value, bins: int, sign: float) -> Value:
     """The first bins of the transform of [rows…, length, 1 or 2].
 
     Where the length has factors: transforms the columns of a matrix, rotates them by their angles, transforms its rows.
@@ -85,14 +85,14 @@ def transform(n: Emitter, x: Value, bins: int, sign: float) -> Value:
     return _slice(n, x, k, 0, bins)
 
 
-def _multiply_complex(n: Emitter, x: Value, by: np.ndarray) -> Value:
+def _multiply_complex(n: OpWriter, x: Value, by: np.ndarray) -> Value:
     """Multiplies complex numbers [rows…, a, b, 2] by constants [a, b]."""
     *rows, a, b, _ = x.type.shape
     table = (n.constant(part, x.type.dtype) for part in (by.real, by.imag))
     return _reshape(n, n.emit("rotary", _reshape(n, x, (*rows, a, b * 2)), *table, interleaved=True), x.type.shape)
 
 
-def _transform_bluestein(n: Emitter, x: Value, bins: int, sign: float) -> Value:
+def _transform_bluestein(n: OpWriter, x: Value, bins: int, sign: float) -> Value:
     """The first bins as a convolution (Bluestein), since 2jk = j² + k² − (k − j)².
 
     Two transforms of a power of two that is long enough, with rotations by the angles of squares around them.
@@ -112,7 +112,7 @@ def _transform_bluestein(n: Emitter, x: Value, bins: int, sign: float) -> Value:
     return _reshape(n, x, (*rows, bins, 2))
 
 
-def mirror_spectrum(n: Emitter, x: Value, length: int) -> Value:
+def mirror_spectrum(n: OpWriter, x: Value, length: int) -> Value:
     """Completes the spectrum of a real signal from its first half by its reversed conjugate."""
     axis = x.type.rank - 2
     behind = length - (length // 2 + 1)
@@ -122,7 +122,7 @@ def mirror_spectrum(n: Emitter, x: Value, length: int) -> Value:
     return n.emit("concat", x, n.emit("mul", back, n.constant([1, -1], x.type.dtype)), axis=axis)
 
 
-def fit_axis(n: Emitter, x: Value, axis: int, size: int) -> Value:
+def fit_axis(n: OpWriter, x: Value, axis: int, size: int) -> Value:
     """Crops an axis to a size, or pads it with zeros."""
     more = size - x.type.shape[axis]
     if more <= 0:
@@ -132,15 +132,15 @@ def fit_axis(n: Emitter, x: Value, axis: int, size: int) -> Value:
     return n.emit("pad", x, n.constant(0, x.type.dtype), pads=tuple(pads))
 
 
-def _reshape(n: Emitter, x: Value, shape: Sequence[Size]) -> Value:
+def _reshape(n: OpWriter, x: Value, shape: Sequence[Size]) -> Value:
     return x if tuple(shape) == x.type.shape else n.emit("reshape", x, shape=tuple(shape))
 
 
-def _transpose(n: Emitter, x: Value, perm: Sequence[int]) -> Value:
+def _transpose(n: OpWriter, x: Value, perm: Sequence[int]) -> Value:
     return x if tuple(perm) == tuple(range(x.type.rank)) else n.emit("transpose", x, perm=tuple(perm))
 
 
-def _slice(n: Emitter, x: Value, axis: int, start: int, end: Size) -> Value:
+def _slice(n: OpWriter, x: Value, axis: int, start: int, end: Size) -> Value:
     if (start, end) == (0, x.type.shape[axis]):
         return x
     return n.emit("slice", x, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))

@@ -19,7 +19,7 @@ from ..node import Given, TFLiteReading, reads
 
 
 @dataclass
-class _Emitter:
+class _NetworkWriter:
     """Writes ops of a transform into a network."""
 
     net: Network
@@ -41,12 +41,12 @@ def rfft2d(n: TFLiteReading) -> Given:
         raise n.refuse(f"needs two lengths, and images of known sizes, got {x!r} and {list(lengths)}")
     if not all(d > 0 and is_supported_length(d) for d in lengths):
         raise n.refuse(f"has the lengths {list(lengths)}")
-    (rows, columns), rank, emitter = lengths, x.rank, _Emitter(net)
-    whole = fit_axis(emitter, fit_axis(emitter, net.value(x), rank - 2, rows), rank - 1, columns)
-    y = net.wrap(transform(emitter, net.value(net.unsqueeze(net.wrap(whole), -1)), columns // 2 + 1, -1.0))
+    (rows, columns), rank, writer = lengths, x.rank, _NetworkWriter(net)
+    whole = fit_axis(writer, fit_axis(writer, net.value(x), rank - 2, rows), rank - 1, columns)
+    y = net.wrap(transform(writer, net.value(net.unsqueeze(net.wrap(whole), -1)), columns // 2 + 1, -1.0))
     if rows > 1:
         swapped = (*range(rank - 2), rank - 1, rank - 2, rank)
-        y = net.transpose(net.wrap(transform(emitter, net.value(net.transpose(y, swapped)), rows, -1.0)), swapped)
+        y = net.transpose(net.wrap(transform(writer, net.value(net.transpose(y, swapped)), rows, -1.0)), swapped)
     real, imaginary = (net.gather(y, np.asarray(i, np.int64), axis=-1) for i in (0, 1))
     return Held(net, n.outputs[0], real, imaginary=Held(net, n.outputs[0], imaginary))
 
