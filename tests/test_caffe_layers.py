@@ -285,6 +285,9 @@ def test_parameters_are_blobs(tmp_path):
     net += "\n" + layer("Eltwise", "", ("x", "p"))
     given, blobs, found = run(net, path=tmp_path / "net.caffemodel")
     np.testing.assert_allclose(found["y"], given["x"] + blobs["p"][0], rtol=1e-6)
+    net = text((2, 3), layer("Parameter", "parameter_param { shape { } }", (), ("p",)))
+    (number,) = load(net.encode()).graph.constants.values()
+    assert number.shape == () and number != 0
 
 
 def test_convolutions_over_one_and_three_axes(tmp_path):

@@ -119,7 +119,7 @@ def test_region_layers(tmp_path, flag, activate):
 
 def test_yolo_layers_are_all_outputs(tmp_path):
     x = normal(2, 16, 4, 6)
-    first = "[yolo]\nanchors=10,20, 30,40, 50,60\nmask=2,0\nnum=3\nclasses=3\n"
+    first = "[yolo]\nanchors=10,20, 30,40, 50,60, 70,80\nmask=2,0\nnum=3\nclasses=3\n"
     text = net(first + "[route]\nlayers=-2\n[maxpool]\nsize=2\nstride=2\n" + first, 16, 4, 6)
     text = text.replace(b"[yolo]", b"[activation]\n[yolo]", 1)
     whole, half = run(tmp_path, text, x)

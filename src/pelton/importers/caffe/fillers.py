@@ -12,6 +12,7 @@ from .schema import Message, message_class
 def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """An f32 array of a `FillerParameter`; ValueError for a type that there is not, or that does not fit the shape."""
     kind, count = filler.type, math.prod(shape)
+    first, second = (*shape, 1, 1)[:2]
     if kind == "constant":
         return np.full(shape, filler.value, np.float32)
     if kind == "uniform":
@@ -19,12 +20,12 @@ def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> n
     if kind == "gaussian":
         drawn = rng.standard_normal(shape, np.float32) * np.float32(filler.std) + np.float32(filler.mean)
         if filler.sparse >= 0:  # so many weights of each output are not zero, on average
-            drawn *= rng.random(shape) < filler.sparse / max(1, shape[0])
+            drawn *= rng.random(shape) < filler.sparse / max(1, first)
         return drawn
     if kind == "positive_unitball":
-        drawn = rng.random(shape, np.float32).reshape(shape[0], -1)
+        drawn = rng.random(shape, np.float32).reshape(first, -1)
         return (drawn / drawn.sum(1, keepdims=True)).reshape(shape)
-    inputs, outputs = count // max(1, shape[0]), count // max(1, shape[1]) if len(shape) > 1 else count
+    inputs, outputs = count // max(1, first), count // max(1, second)
     fan = max(1, {0: inputs, 1: outputs, 2: (inputs + outputs) / 2}[filler.variance_norm])
     if kind == "xavier":  # Glorot and Bengio 2010
         bound = math.sqrt(3 / fan)

@@ -76,9 +76,9 @@ def detection(r: SectionReading) -> NetworkTensor:
 
 
 def _anchors(r: SectionReading, count: int) -> np.ndarray:
-    """[count, 2] widths and heights."""
-    given = r.section.numbers("anchors")
-    if len(given) != 2 * count or min(given) <= 0:
+    """[count, 2] widths and heights; what is given beyond these is not read, as in Darknet."""
+    given = r.section.numbers("anchors")[: 2 * count]
+    if len(given) < 2 * count or min(given) <= 0:
         raise r.section.refuse(
             f"anchors should be {2 * count} numbers above 0, two for each of num={count}, got {len(given)}", "anchors"
         )

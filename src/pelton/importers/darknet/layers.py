@@ -15,7 +15,7 @@ def convolutional(r: SectionReading) -> NetworkTensor:
     s, x = r.section, r.image()
     s.refuse_options("antialiasing", "binary", "xnor", "sway", "rotate", "stretch", "stretch_sway", "dontload")
     s.refuse_options("dontloadscales")
-    size, groups, dilation = (s.integer(name, 1, 1, 1024) for name in ("size", "groups", "dilation"))
+    size, groups, dilation = s.integer("size", 1, 1, 1024), s.integer("groups", 1, 1), s.integer("dilation", 1, 1, 1024)
     outputs, stride = s.integer("filters", 1, 1), s.integer("stride", 1, 1)
     strides = s.integer("stride_y", stride, 1), s.integer("stride_x", stride, 1)
     padding = size // 2 if s.flag("pad") else s.integer("padding", 0, 0, 1024)
