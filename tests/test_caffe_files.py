@@ -139,7 +139,7 @@ def test_the_command_line_takes_both(blobs, tmp_path, capsys):
     np.testing.assert_allclose(pelton.load(engine).run({"x": X})["prob"], want(blobs), rtol=1e-4)
     assert not main(["check", *given]) and "random" not in capsys.readouterr().out
     assert main(["compare", *given, engine, "-q"]) == 0
-    assert main(["compare", net, engine, "-q"]) == 1  # random weights are others
+    assert main(["compare", net, engine, "-q", "--seed", "1"]) == 1  # random weights are others, with most inputs
 
 
 def test_random_weights_are_the_same_each_time_and_announced(caplog):
