@@ -76,16 +76,16 @@ def if_(n: TFLiteReading) -> tuple[Given, ...]:
 def while_(n: TFLiteReading) -> tuple[Given, ...]:
     """What a subgraph makes of its inputs, over and over while another one gives true. Where constants say how many
     rounds there are, they are read one after another; else it is a loop, which must not change sizes or variables."""
-    state, number_of = _given(n), (n.option("condition"), n.option("body"))
+    state, condition, body = _given(n), n.option("condition"), n.option("body")
     most = len(n.net.builder.nodes) + MAX_UNROLLED_NODES
     for _ in range(MAX_UNROLLED + 1):
-        go_on = _known(n, n.scope.inline(number_of[0], state)[0])
+        go_on = _known(n, n.scope.inline(condition, state)[0])
         if go_on is None or len(n.net.builder.nodes) > most:
             break
         if not go_on:
             return tuple(state)
-        state = n.scope.inline(number_of[1], state)
-    return _loop(n, *number_of)
+        state = n.scope.inline(body, state)
+    return _loop(n, condition, body)
 
 
 def _loop(n: TFLiteReading, condition: int, body: int) -> tuple[Given, ...]:
