@@ -95,6 +95,13 @@ CASES = [  # type, params, f(x, *blobs)
         lambda x: np.stack([largest(x.reshape(2, -1), 2), -np.sort(-x.reshape(2, -1))[:, :2]], 1),
     ),
     ("ArgMax", "argmax_param { out_max_val: true axis: -1 }", lambda x: x.max(-1, keepdims=True)),
+    (
+        "BN",
+        'bn_param { slope_filler { type: "uniform" min: 1 max: 2 } eps: 0.1 frozen: true }',
+        lambda x, a, b, m, v: (x - per_channel(m)) / np.sqrt(per_channel(v) + 0.1) * per_channel(a) + per_channel(b),
+    ),
+    ("BN", "bn_param { bn_mode: INFERENCE }", lambda x, a, b: x * per_channel(a) + per_channel(b)),
+    ("BN", "", lambda x, a, b: normalized(x, (0, 2, 3)) * per_channel(a) + per_channel(b)),
     ("BNLL", "", lambda x: np.log1p(np.exp(x))),
     ("BatchNorm", "", lambda x, m, v, f: (x - per_channel(m / f)) / np.sqrt(per_channel(v / f) + 1e-5)),
     (

@@ -11,6 +11,9 @@ from pelton.importers.caffe.schema import Message, enum_name
 from pelton.network.tensor import NetworkTensor
 
 
+SEGNET_EPSILON = 1e-9  # of its BN layer
+
+
 @reads("Softmax")
 def softmax(n: LayerReading) -> NetworkTensor:
     x = n.input()
@@ -44,6 +47,25 @@ def batch_norm(n: LayerReading) -> NetworkTensor:
     scale = np.float32(0 if factor[0] == 0 else 1 / factor[0])
     one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
     return n.net.batch_norm(x, one, zero, mean * scale, variance * scale, epsilon=p.eps, name=n.name)
+
+
+@reads("BN")
+def bn(n: LayerReading) -> NetworkTensor:
+    """Two layers of forks: PSPNet's has scale, shift, mean and variance; SegNet's the first two alone, which hold the
+    statistics, too, in its mode INFERENCE, and go behind those of the batch in its mode LEARN."""
+    p, x = n.param("bn_param"), n.input()
+    if x.rank < 2:
+        raise n.refuse(f"needs channels along axis 1, got {x!r}")
+    shape = (n.number(x.shape[1], "the number of channels"),)
+    has_statistics = n.blobs.count(n.layer.name) == 4 or not n.blobs.holds(n.layer.name) and p.HasField("slope_filler")
+    names = ("slope_filler", "bias_filler") if has_statistics else ("scale_filler", "shift_filler")
+    factor, shift = (n.filled(shape, p, name, value) for name, value in zip(names, (1, 0)))
+    if has_statistics:
+        mean, variance = (n.blob(shape, default("constant", value)) for value in (0, 1))
+        return n.net.batch_norm(x, factor, shift, mean, variance, epsilon=p.eps, name=n.name)
+    along = (*shape, *[1] * (x.rank - 2))
+    x = x if p.bn_mode else _of_batch(n, x, SEGNET_EPSILON)
+    return n.net.add(n.net.mul(x, factor.reshape(along)), shift.reshape(along), name=n.name)
 
 
 def _of_batch(n: LayerReading, x: NetworkTensor, epsilon: float) -> NetworkTensor:
