@@ -32,6 +32,7 @@ declare(
     case(2, 40, 3, score=0.5, overlap=0.3, ties=True),
     case(3, 50, 7, dict(x=(0, 2, 1), s=(2, 1, 0), y=(2, 0, 1)), overlap=0.2, background=0, top_k=5),
     case(1, 300, 2, overlap=0.1, keep=200, score=-1.0),
+    case(2, 21, 3, overlap=0.4, keep=20, score=-np.inf),
     case(2, 33, 5, overlap=0.3, per_class=False),
     case(2, 33, 5, ties=True, overlap=0.1, per_class=False),
     case(2, 33, 5, overlap=0.3, per_class=False, background=3, score=0.9, keep=1),

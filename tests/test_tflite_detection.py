@@ -50,7 +50,7 @@ def test_options_that_are_refused(given, match):
 
 
 @pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("threshold", [0.2, 2.0])
+@pytest.mark.parametrize("threshold", [0.2, 2.0, -np.inf])
 def test_suppression(version, threshold):
     data, feeds, _ = suppression(version, threshold)
     got, want = evaluate(imported(read(data)).graph, feeds), suppressed(**feeds, threshold=threshold)

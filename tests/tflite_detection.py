@@ -22,6 +22,7 @@ CASES = {
     "usual": {},
     "of one class": dict(num_classes=1),
     "every box": dict(nms_score_threshold=0.0, max_detections=100),
+    "whatever the score": dict(nms_score_threshold=float("-inf")),
     "none": dict(nms_score_threshold=2.0),
     "of each class": dict(use_regular_nms=1, max_detections=25),
     "few of each class": dict(use_regular_nms=1, max_detections=25, detections_per_class=3),

@@ -218,11 +218,12 @@ class _ModelReader:
             raise ModelError(f"there is no reader for the {'custom ' * node.custom}operator {node.name}")
         held = tuple(None if i < 0 else self._tensor(subgraph, values, i) for i in node.inputs)
         outputs = tuple(subgraph.tensors[i] for i in node.outputs if i >= 0)
+        has_parts = any(h is not None and h.imaginary is not None for h in held) and node.name not in OF_COMPLEX
+        if has_parts and node.name not in MOVES:
+            raise ModelError(f"{node.name} works on complex numbers, which is not supported")
         with self.net.scope(outputs[0].name if outputs else node.name):
             found = self._read_by(reader, TFLiteReading(self.net, self, node, held, outputs, where))
-            if any(h is not None and h.imaginary is not None for h in held) and node.name not in OF_COMPLEX:
-                if node.name not in MOVES:
-                    raise ModelError(f"{node.name} works on complex numbers, which is not supported")
+            if has_parts:
                 parts = tuple(h if h is None or h.imaginary is None else h.imaginary for h in held)
                 others = self._read_by(reader, TFLiteReading(self.net, self, node, parts, outputs, where))
                 found = [replace(a, imaginary=b) for a, b in zip(found, others)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.codegen.c.emit import constants, kernel, macro
+from pelton.codegen.c.emit import constants, kernel, macro, number
 from pelton.codegen.grid import Grid
 from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 from pelton.ir.dims import bounds
@@ -54,7 +54,7 @@ class MulticlassNms(Template):
         )
         for name, value in (("BOXES_AT", boxes), ("SCORES_AT", scores), ("Y_AT", y)):
             block += macro(f"{name}(b)", Grid((batch,), (0,), (), ()).address(layouts[value][:1]))
-        block += f"#define SCORE ((f32){_below(a['score'])!r})\n#define OVERLAP ((f32){float(a['overlap'])!r})\n"
+        block += f"#define SCORE {number(_below(a['score']), F32)}\n#define OVERLAP {number(a['overlap'], F32)}\n"
         scratch = (12 + 20) * a["keep"] + (8 + 4) * n
         return kernel("nms.c", region, tactic, block, (boxes, scores, y), batch, scratch=scratch)
 
