@@ -1,4 +1,4 @@
-"""Parses the shapes of inputs that callers of an importer give, and names the errors that importers share."""
+"""Parses the shapes of inputs that callers of an importer give; errors and limits that importers share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from pelton.ir.dims import UNBOUNDED
 from pelton.ir.imported import OnData, OnSizes
 from pelton.ir.size_constraints import Range
 
-__all__ = ["OnData", "OnSizes", "Range", "Shape", "parse_shape"]
+__all__ = ["MAX_UNROLLED", "MAX_UNROLLED_NODES", "OnData", "OnSizes", "Range", "Shape", "parse_shape"]
 
 log = logging.getLogger("pelton.importers")
+
+MAX_UNROLLED = 256  # iterations of a loop with a known count that are unrolled
+MAX_UNROLLED_NODES = 5_000  # of the unrolled iterations, nested loops included
 
 Shape = str | Sequence[int | str | tuple[int, int, int]]
 

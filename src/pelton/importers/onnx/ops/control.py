@@ -11,10 +11,9 @@ from pelton.ir.dims import equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I64
 
+from pelton.importers.imported import MAX_UNROLLED, MAX_UNROLLED_NODES
 from pelton.importers.onnx.node import DataDependentControl, ValueSequence, Reading, Binding, reads, schema_of
 
-MAX_UNROLLED = 256  # iterations of a loop with a known count that are unrolled
-MAX_UNROLLED_NODES = 5_000  # of the unrolled iterations, nested loops included
 MAX_PARTS = 5_000  # of a tensor that is split to a sequence
 
 

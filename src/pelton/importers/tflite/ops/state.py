@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pelton.importers.imported import MAX_UNROLLED, MAX_UNROLLED_NODES
 from pelton.network import Network, NetworkTensor
 
 from ..held import Held
 from ..node import Given, TFLiteReading, reads
-
-MAX_UNROLLED = 256  # rounds of a loop whose number is known
-MAX_UNROLLED_NODES = 5_000  # of all of these
 
 
 @reads("VAR_HANDLE")
