@@ -3,7 +3,8 @@
 
     python examples/yolo.py dog.jpg --cfg yolov2.cfg --weights yolov2.weights --names coco.names -o boxes.png
 
-Without weights (and none beside the configuration) they are random, and so are the boxes. Needs Pillow.
+Without weights (and none beside the configuration) they are random, and so are the boxes. Needs Pillow, which
+`pip install "pelton[demo]"` brings along.
 """
 
 from __future__ import annotations

@@ -233,13 +233,18 @@ def _quantization(table: Table | None, shape: tuple[int, ...], where: str) -> Qu
     return Quantization(scale, zero, axis)
 
 
+def name_of(source: Any) -> str:
+    """What messages call a file that is given by its path or its bytes."""
+    return "the given bytes" if isinstance(source, (bytes, bytearray, memoryview)) else Path(os.fspath(source)).name
+
+
 def opened(source: Any) -> ModelSpec:
     """A file by its path or its bytes; ModelError where it is none."""
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return ModelSpec(memoryview(source).cast("B"), "the given bytes")
+        return ModelSpec(memoryview(source).cast("B"), name_of(source))
     path = Path(os.fspath(source))
     try:
-        return ModelSpec(memoryview(path.read_bytes()), path.name)
+        return ModelSpec(memoryview(path.read_bytes()), name_of(source))
     except FileNotFoundError:
         raise ModelAbsent(f"there is no file {path}", path) from None
     except OSError as e:

@@ -22,7 +22,8 @@ from pelton.plugins import plugin_for
 from pelton.plugins.plugin import attributes_of
 
 from . import ops  # noqa: F401  (declares the readers)
-from .file import ModelSpec, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec, opened
+from .file import ModelSpec, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec, name_of, opened
+from .flatbuffer import Damaged
 from .held import Held
 from .node import CUSTOM, READERS, NodeReader, TFLiteReading, type_of
 
@@ -42,11 +43,18 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None, signature: str 
     Variables become inputs of their names, and outputs of these names with ".next"; `Network.states` has their initial
     values. Raises ModelError for damaged files and for operators that cannot be read, InputError for other names.
     """
-    model, settled = opened(source), dict[str, SizeConstraint]()
+    try:
+        return _read(opened(source), shapes or {}, signature)
+    except Damaged as e:
+        raise Damaged(f"{name_of(source)}: the file is cut off or damaged: {e}") from None
+
+
+def _read(model: ModelSpec, shapes: Mapping[str, Shape], signature: str) -> Network:
+    settled = dict[str, SizeConstraint]()
     for _ in range(MAX_ATTEMPTS):
         reader = _ModelReader(model, settled)
         try:
-            net = reader.read(shapes or {}, signature)
+            net = reader.read(shapes, signature)
             for name, s in settled.items():
                 if isinstance(s.size, int):
                     net.warnings.append(f"dynamic dimension {name} had to be a number, {s.size}, for {s.why}")
@@ -56,7 +64,7 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None, signature: str 
             if not further or any(isinstance(s.size, str) for s in further.values()):
                 raise
             settled |= further
-    return _ModelReader(model, settled).read(shapes or {}, signature)
+    return _ModelReader(model, settled).read(shapes, signature)
 
 
 class _UndecidedOperator(ModelError):
