@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from frozen import check_type, freeze, refuse, write
+from frozen import check_type, freeze, leave, refuse, write
 
 
 def configuration(source):
@@ -77,3 +77,4 @@ def main(target, source, unsafe=""):
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    leave()

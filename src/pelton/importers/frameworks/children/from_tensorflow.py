@@ -6,7 +6,7 @@ import re
 import sys
 
 import tensorflow as tf
-from frozen import check_type, freeze, refuse, write
+from frozen import check_type, freeze, leave, refuse, write
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 from weights import take_out
@@ -107,3 +107,4 @@ def main(target, source, signature=""):
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    leave()
