@@ -124,3 +124,15 @@ def test_outputs_have_to_follow_the_inputs():
         and suite.follows(want[:1] * 2, want) == 0
         and suite.follows(want[::-1], want) < 0
     )
+
+
+def test_cases_are_of_templates():
+    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+    from benchmarks.gpu.checks import found_cases
+    from kernel_harness import Case
+
+    from pelton.codegen.template import GPU_TEMPLATES
+
+    found = found_cases()
+    assert found.keys() <= set(GPU_TEMPLATES)
+    assert all(isinstance(case, Case) for cases in found.values() for case in cases)

@@ -30,7 +30,7 @@ from pelton.options import Options  # noqa: E402
 from pelton.plan import place  # noqa: E402
 from pelton.plan.layout import Layouts  # noqa: E402
 
-CASES = {
+SHAPES = {
     "same": dict(pads=[1] * 4),
     "images": dict(n=3, pads=[1] * 4),
     "tall": dict(n=2, kernel=(5, 3), pads=[2, 1, 2, 1]),
@@ -103,9 +103,9 @@ def flat_steps(engine) -> list:
     return [s for s in engine.steps if s.info["tactic"].startswith("conv:") and Tactic.parse(s.info["tactic"])["FLAT"]]
 
 
-@pytest.mark.parametrize("name, precision", [*((name, "fp16") for name in CASES), ("images", "bf16")])
+@pytest.mark.parametrize("name, precision", [*((name, "fp16") for name in SHAPES), ("images", "bf16")])
 def test_zero_padded_pictures(name, precision, apart, preferred, kernel_cache):
-    m = network(**CASES[name])
+    m = network(**SHAPES[name])
     made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=kernel_cache))
     (step,) = flat_steps(made.engine)
     x = next(t for s in made.engine.steps for t in s.outputs if t.slice.buffer in {a.buffer for a in step.args[:1]})
@@ -142,7 +142,7 @@ def test_only_where_it_pays():
 
 
 def test_memory_for_it_is_limited(preferred, kernel_cache, monkeypatch):
-    m = network(**CASES["images"])
+    m = network(**SHAPES["images"])
     monkeypatch.setattr(place, "MAX_ZERO_PADDED", 100)
     engine = build_detailed(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=kernel_cache)).engine
     assert not flat_steps(engine) and not any(b.kind == "zeros" and b.size > 1000 for b in engine.plain.buffers)
