@@ -14,12 +14,13 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E402
 from test_triton_kernels import CASES, SCALARS  # noqa: E402
 from triton_cases import HALF, attention, constant, conv, one  # noqa: E402
+from triton_cases_integers import CASES as INTEGERS  # noqa: E402
 
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
-from pelton.codegen.triton.toolchain import TritonCompiler, compile_source, extract_cubin  # noqa: E402
+from pelton.codegen.triton.toolchain import TritonCompiler, compile_source, extract_cubin, split_sums  # noqa: E402
 from pelton.codegen.triton.emit import with_alignment  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
@@ -235,6 +236,25 @@ def test_cubins_are_remembered_and_the_same_again(tmp_path):
     assert again.cubins({kernel.symbol: kernel.source}) == made
     assert (first.compiled, first.reused, again.compiled, again.reused) == (1, 0, 0, 1)
     assert TritonCompiler((90,), jobs=1).cubins({kernel.symbol: kernel.source}) == made
+
+
+def found_case(template: str, name: str) -> Case:
+    return next(case for case in [*CASES[template], *INTEGERS.get(template, [])] if case.name == name)
+
+
+def test_no_two_i16_are_added_in_one_register():
+    """ptxas up to 12.9 loses constants there."""
+    plain = "add.s16x2 \t%r28, %r26, %r27;\n\tadd.s16 %rs1, %rs2, %rs3;"
+    parts = "{%al, %ah}, %r26", "{%bl, %bh}, %r27", "%r28, {%al, %ah}"
+    assert all(part in split_sums(plain) for part in parts) and split_sums(plain).endswith(plain.partition("\n")[2])
+    for _, kernel in kernels("move", found_case("move", "pad-wrap"), most=4):
+        assert "s16x2" not in compile_source(kernel.symbol, kernel.source, 90).asm["ptx"]
+
+
+def test_bytes_are_filled_with_negative_numbers():
+    """Triton before 3.9 fills a word of four with fb ff ff ff for −5."""
+    for _, kernel in kernels("window", found_case("window", "i8-1x16x21-16-4-2-1-16--5"), most=4):
+        assert "0xfffffffffffffffb" not in compile_source(kernel.symbol, kernel.source, 90).asm["ptx"]
 
 
 def test_what_triton_refuses_is_one_error(capfd):

@@ -91,7 +91,10 @@ class Clock:
         except KernelHangs as e:
             raise hang_error(candidate.name, e) from None
         except EngineError as e:
-            self.device.synchronize(self.stream.handle)  # fails, too, where the GPU can do nothing any more
+            try:
+                self.device.synchronize(self.stream.handle)
+            except EngineError as lost:  # the GPU can do nothing any more
+                raise EngineError(f"{candidate.name}: {lost}") from None
             log.warning("%s is not timed: %s", candidate.name, e)
             return None
 

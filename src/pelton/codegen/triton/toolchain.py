@@ -29,6 +29,7 @@ from .emit import ALIGNED
 
 # the Triton whose Gluon has maps in im2col mode: 3.9
 GLUON = 30900
+_SUM_OF_TWO = re.compile(r"add\.s16x2\s+(%\w+), (%\w+), (%\w+);")  # in PTX
 CUBIN = {f.name for f in fields(Cubin)} - {"image"}  # what is remembered of one besides
 
 
@@ -171,6 +172,26 @@ class TritonCompiler:
         return made
 
 
+def _inspect_stages(backend: Any = None, stages: dict[str, Any] | None = None, *_: Any) -> tuple[str, str] | None:
+    """Triton's hook: puts `split_sums` behind what makes PTX. Asked without stages, it says what it adds to Triton's
+    cache key, which is not used."""
+    if stages is None:
+        return "", ""
+    plain = stages["ptx"]
+    stages["ptx"] = lambda source, metadata: split_sums(plain(source, metadata))
+    return None
+
+
+def split_sums(ptx: str) -> str:
+    """PTX with sums of two i16 in one register taken apart: ptxas up to 12.9, which Triton before 3.9 brings, adds 0
+    instead of a constant to the upper one."""
+    return _SUM_OF_TWO.sub(
+        r"{ .reg .b16 %al, %ah, %bl, %bh; mov.b32 {%al, %ah}, \2; mov.b32 {%bl, %bh}, \3;"
+        r" add.s16 %al, %al, %bl; add.s16 %ah, %ah, %bh; mov.b32 \1, {%al, %ah}; }",
+        ptx,
+    )
+
+
 def compile_source(symbol: str, text: str, arch: int) -> Any:
     """What Triton makes of a source (`asm` holds its stages). BuildError where it fails, or does not keep to the
     options."""
@@ -195,8 +216,15 @@ def compile_source(symbol: str, text: str, arch: int) -> Any:
     options = {"num_warps": source["WARPS"], "num_stages": source["STAGES"], "num_ctas": 1, "enable_fp_fusion": True}
     attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known and i not in maps}
     said = io.StringIO()  # a failing assembler prints its whole input
-    with temporary_folder() as folder, knobs.compilation.scope(), knobs.cache.scope(), contextlib.redirect_stdout(said):
+    with (
+        temporary_folder() as folder,
+        knobs.compilation.scope(),
+        knobs.cache.scope(),
+        knobs.runtime.scope(),
+        contextlib.redirect_stdout(said),
+    ):
         knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = folder, True, True
+        knobs.runtime.add_stages_inspection_hook = _inspect_stages
         try:
             made = compile(
                 ASTSource(source[symbol], {"a": types}, {}, attrs), target=GPUTarget("cuda", arch, 32), options=options

@@ -83,6 +83,18 @@ def write(acc, r, o, rows, there, a):
 
 
 @triton.jit
+def pixels_at(at, there, pad):
+    """What lies at pointers, and what images are padded with where nothing does."""
+    if PADDING:
+        x = tl.load(at, mask=there, other=pad)
+    elif FLOAT8:
+        x = tl.load(at, mask=there, other=NOTHING)
+    else:
+        x = load_or(at, there, PAD)
+    return x
+
+
+@triton.jit
 def convolved(tile, first, until, program, one, last, lying, filters, a):
     """A tile's sums from one place to another, stored; where they are a part, of those that programs from `one` to
     `last` make, by the last of them."""
@@ -117,12 +129,7 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
     w = a[1] + (part * OUT + o) * K_STEP
     k = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), KIND)
-    if PADDING:
-        pad = tl.load(a[PADDING])
-    elif FLOAT8:
-        pad = NOTHING
-    else:
-        pad = PAD
+    pad = tl.load(a[PADDING]) if PADDING else 0
     for start in range(first, until, BK):
         # u taps down and v across; each division is by itself, so that Triton sees which places lie together
         place = start + k
@@ -160,13 +167,13 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             there = there[:, None]
             if DEEP != C:
                 there = there & (c + k[None, :] < C)
-            pixels = tl.load(x + (down_by * XH + right_by * XW + (c + k[None, :]) * XC), mask=there, other=pad)
+            pixels = pixels_at(x + (down_by * XH + right_by * XW + (c + k[None, :]) * XC), there, pad)
             taps = tl.load(w + place[:, None], mask=cols, other=NOTHING)
         else:
             known = place < DOWN * RIGHT * DEEP
             y, z = top[:, None] + down_by[None, :], left[:, None] + right_by[None, :]
             there = rows[:, None] & known[None, :] & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-            pixels = tl.load(x + (down_by * XH + right_by * XW + c * XC)[None, :], mask=there, other=pad)
+            pixels = pixels_at(x + (down_by * XH + right_by * XW + c * XC)[None, :], there, pad)
             taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=NOTHING)
         pixels, taps = less_128(nearest(pixels, ROUND_A), SHIFTED), nearest(taps, ROUND_B)
         acc = tl.dot(pixels, taps, acc, input_precision=MODE, max_num_imprecise_acc=COARSE, out_dtype=KIND)

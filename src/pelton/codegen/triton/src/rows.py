@@ -48,7 +48,7 @@ def finish(x0, b, r, c, rows, cols, a):
 
 @triton.jit
 def load(r, c, rows, a):
-    return tl.load(a[0] + x_at(0, r, c, a), mask=rows & (c < COLS), other=NEUTRAL).to(KIND)
+    return load_or(a[0] + x_at(0, r, c, a), rows & (c < COLS), NEUTRAL).to(KIND)
 
 
 @triton.jit

@@ -80,6 +80,17 @@ def joined(one, last, at, size, sums):
 
 
 @triton.jit
+def load_or(at, there, other: tl.constexpr):
+    """What lies at pointers, `other` where nothing does. Triton before 3.9 fills words with integers of 8 and 16 bits
+    wrongly whose first bit is set, so they get it afterwards."""
+    if other != 0 and at.dtype.element_ty.is_int():
+        x = tl.where(there, tl.load(at, mask=there, other=0), tl.full([], other, at.dtype.element_ty))
+    else:
+        x = tl.load(at, mask=there, other=other)
+    return x
+
+
+@triton.jit
 def nearest(x, wanted: tl.constexpr):
     """Floats that become the nearest TF32, halves away from zero, where a GPU cuts off what is past ten bits behind the
     point, as it does with factors."""

@@ -43,13 +43,13 @@ def with_tap(u, v, acc, count, x, top, left, c, inside, a):
     """What is joined so far, joined with what lies under one place of the window; and how many places count."""
     y, z = top + u * DH, left + v * DW
     there = inside & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+    at = x + (u * DH * XH + v * DW * XW)
     if not FILTERED:
-        pad = NEUTRAL
+        here = load_or(at, there, NEUTRAL).to(KIND)
     elif PADDING:
-        pad = tl.load(a[PADDING])
+        here = tl.load(at, mask=there, other=tl.load(a[PADDING])).to(KIND)
     else:
-        pad = PAD
-    here = tl.load(x + (u * DH * XH + v * DW * XW), mask=there, other=pad).to(KIND)
+        here = load_or(at, there, PAD).to(KIND)
     if FILTERED:
         # one for each pixel: threads have eight channels of both, or Triton
         taps = tl.broadcast_to(a[1] + ((u * KW + v) * W_STEP + c), here.shape)
