@@ -2,13 +2,14 @@
 into one file.
 
     python -m benchmarks.gpu [--only PART …] [--again] [--output FOLDER] [--room FOLDER] [--seconds N] [--level N]
-    [--seed N]
+    [--seed N] [--jobs N] [--peers KIND …] [--warm]
 
 From the root of a source tree, nothing installed but Python's packages triton, cuda-bindings, onnx, onnxruntime, numpy,
 ml_dtypes, torch, jax and pytest (whose cases the checks of templates are). Results are merged into FOLDER/GPU.json part
 by part, with a page of tables beside it (benchmarks/results/h200.md). Parts that are there are not run again unless
 --again says so, or they failed, which then have their turn last. --only takes parts, in the order in which they run, or
-`checks` and `models` for some of them. Models, engines, compiled kernels, and all that the processes at work say are
+`checks` and `models` for some of them. Checks run --jobs at a time, as most of their time is the CPU's; then figures
+are measured one by one. Models, engines, compiled kernels, and all that the processes at work say are
 kept in --room. The exit status is 1 where a check failed, or a part.
 """
 
@@ -21,7 +22,9 @@ import secrets
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ from pelton.errors import EngineError
 
 from . import results
 from ..child import ROOT, Failed
-from .parts import GROUPS, MOST_SECONDS, PARTS, Run
+from .parts import CHECKS, GROUPS, KINDS, MOST_SECONDS, PARTS, Run
 
 # with less left no part begins, and none that times a model: some runtimes would not get ready
 LEAST_SECONDS, FOR_MODEL = 30, 240
@@ -57,6 +60,11 @@ def main() -> int:
     )
     ask.add_argument("--level", type=int, default=3, help="of the builds that are timed")
     ask.add_argument("--seed", type=int, help="of the inputs, which are others every time unless it is given")
+    ask.add_argument("--jobs", type=int, default=4, help="checks that run side by side")
+    ask.add_argument("--peers", nargs="*", choices=list(KINDS), help="which others are timed, instead of all")
+    ask.add_argument(
+        "--warm", action="store_true", help="builds that are timed take kernels that were compiled before from --room"
+    )
     a = ask.parse_args()
     wanted = [p for given in a.only or PARTS for p in GROUPS.get(given, (given,))]
     if unknown := [p for p in wanted if p not in PARTS]:
@@ -73,14 +81,15 @@ def main() -> int:
         secrets.randbits(31) if a.seed is None else a.seed,
         lambda said: print(said, flush=True),
         level=a.level,
+        peers=None if a.peers is None else tuple(a.peers),
+        warm=a.warm,
     )
     end = time.monotonic() + a.seconds
     turns = {name: 0 if a.again else turn(found["parts"].get(name)) for name in wanted}
-    for name in sorted((n for n, t in turns.items() if t is not None), key=lambda n: turns[n] or 0):
-        if time.monotonic() + (FOR_MODEL if name in GROUPS["models"] else LEAST_SECONDS) > end:
-            print(f"--- no time is left for {name}", flush=True)
-            continue
-        found["parts"][name] = performed(name, run, end)
+    for name, part in performed_all(
+        sorted((n for n, t in turns.items() if t is not None), key=lambda n: turns[n] or 0), run, end, a.jobs
+    ):
+        found["parts"][name] = part
         results.write(found, a.output)
     _, page = results.write(found, a.output)
     print("\n" + page.read_text())
@@ -97,12 +106,31 @@ def turn(before: Mapping[str, Any] | None) -> int | None:
     return 2 if before.get("wrong") else None
 
 
+def performed_all(names: Sequence[str], run: Run, end: float, jobs: int) -> Iterator[tuple[str, dict]]:
+    """Parts by name as they are done, those for which there is time: checks side by side, then figures one by one."""
+
+    def begin(name: str) -> dict | None:
+        if time.monotonic() + (FOR_MODEL if name in GROUPS["models"] else LEAST_SECONDS) > end:
+            print(f"--- no time is left for {name}", flush=True)
+            return None
+        return performed(name, run, end)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(begin, name): name for name in names if name in CHECKS}
+        for done in as_completed(running):
+            if (part := done.result()) is not None:
+                yield running[done], part
+    for name in names:
+        if name not in CHECKS and (part := begin(name)) is not None:
+            yield name, part
+
+
 def performed(name: str, run: Run, end: float = math.inf) -> dict:
     """A part, with when it ran and how long; where it fails, or is not done at the end, with what it had found until
     then, and why."""
     print(f"--- {name}", flush=True)
     begun, part = time.monotonic(), {"when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes")}
-    run.part, run.end = name, min(begun + MOST_SECONDS, end)
+    run = replace(run, part=name, end=min(begun + MOST_SECONDS, end))
     run.room.mkdir(parents=True, exist_ok=True)
     try:
         PARTS[name](run, part)

@@ -48,7 +48,8 @@ ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"
 @dataclass
 class Run:
     """What parts share: where files go, the seed of this run, the level of builds, the part at work and when it has to
-    be done. `log` is called with what is being done."""
+    be done. `log` is called with what is being done. `peers`: those that models are timed beside, None for all that
+    they name. `warm`: builds that are timed take kernels from the room that were compiled before."""
 
     room: Path
     seed: int
@@ -56,6 +57,8 @@ class Run:
     end: float = math.inf
     level: int = 3
     part: str = "part"
+    peers: tuple[str, ...] | None = None
+    warm: bool = False
 
     @property
     def models(self) -> Path:
@@ -214,7 +217,9 @@ def model(name: str, run: Run, found: dict[str, Any]) -> None:
     want = loaded(outputs / "reference.npz")
     # what may take too long to get ready comes last
     ours = {"folder": str(run.room), "precision": "fp16", "level": run.level, "budget": BUDGET}
-    kinds = {"pelton": ("Pelton", ours), **{p: k for p, k in KINDS.items() if p in entry.peers}}
+    ours |= {"cache": run.cubins} if run.warm else {}
+    peers = [p for p in KINDS if p in entry.peers and (run.peers is None or p in run.peers)]
+    kinds = {"pelton": ("Pelton", ours), **{p: KINDS[p] for p in peers}}
     found |= {"seed": run.seed, "level": run.level, "flops": flops, "batch": entry.batch, "runtimes": {}, "wrong": {}}
     children: dict[str, Child] = {}
 

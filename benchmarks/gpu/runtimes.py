@@ -103,12 +103,15 @@ class Runtime:
 
 
 class Pelton(Runtime):
-    """An engine built with an empty cache, saved and loaded; its inputs and outputs are arrays on the GPU that it reads
-    and writes where they lie."""
+    """An engine built with an empty cache, unless one is given, saved and loaded; its inputs and outputs are arrays on
+    the GPU that it reads and writes where they lie."""
 
-    def __init__(self, path: str, seed: int, folder: str, precision: str, level: int, budget: float):
+    def __init__(
+        self, path: str, seed: int, folder: str, precision: str, level: int, budget: float, cache: str | None = None
+    ):
         super().__init__(path, seed)
         self.folder, self.precision, self.level, self.budget = Path(folder), precision, level, budget
+        self.cache = cache
 
     def prepare(self) -> dict[str, Any]:
         import pelton
@@ -124,7 +127,7 @@ class Pelton(Runtime):
             precision=self.precision,
             level=self.level,
             budget=self.budget,
-            cache_dir=self.folder / f"cache-{os.getpid()}",
+            cache_dir=self.cache or self.folder / f"cache-{os.getpid()}",
         )
         built.save(engine_path)
         build_s = time.perf_counter() - begun
@@ -144,7 +147,7 @@ class Pelton(Runtime):
         self.wait()
         weights = sum(a.size for a in self.graph.constants.values()) * (4 if self.precision == "fp32" else 2)
         return {
-            "build_s": build_s,
+            **({} if self.cache else {"build_s": build_s}),
             "start_s": start_s,
             "engine_bytes": engine_path.stat().st_size,
             "weight_bytes": weights,
