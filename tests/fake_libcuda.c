@@ -22,7 +22,7 @@ typedef struct Node {
     void (*call)(void *);
     void *data;
 } Node;
-struct Graph { Node *first, *last; int count; };
+struct Graph { Node *first, *last; int count, destroyed; };
 
 static void scale(unsigned blocks, int64_t *w) {
     for (unsigned i = 0; i < blocks; i++) ((float *)w[1])[i] = ((float *)w[0])[i] * (float)w[2];
@@ -240,12 +240,15 @@ int fake_captured(void *stream, void (*call)(void *), const void *data, size_t s
     n->call = call, n->data = memcpy(malloc(size), data, size);
     return 1;
 }
+static R graph_destroy(Graph *g) { g->destroyed = 1; return 0; }
 static R add_graph(Node **n, Graph *g, Node *const *after, size_t count, Graph *child) {
+    if (child->destroyed) return 1;
     *n = node_in(g, after, count);
     (*n)->child = child;
     return 0;
 }
 static R change_graph(Graph *e, Node *n, Graph *child) {
+    if (child->destroyed) return 1;
     n->child = child;
     fprintf(out(), "change %d\n", n->number);
     return 0;
@@ -270,7 +273,7 @@ static const struct { const char *name; void *function; } table[] = {
     {"cuEventCreate", event_create}, {"cuEventDestroy", fine}, {"cuEventRecord", event_record},
     {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", event_wait}, {"cuEventQuery", event_query},
     {"cuEventElapsedTime", elapsed}, {"cuStreamSynchronize", synchronize}, {"cuLaunchKernelEx", launch},
-    {"cuGraphCreate", graph_create}, {"cuGraphDestroy", fine}, {"cuStreamBeginCapture", begin_capture},
+    {"cuGraphCreate", graph_create}, {"cuGraphDestroy", graph_destroy}, {"cuStreamBeginCapture", begin_capture},
     {"cuStreamEndCapture", end_capture}, {"cuGraphAddChildGraphNode", add_graph},
     {"cuGraphExecChildGraphNodeSetParams", change_graph}, {"cuGraphAddKernelNode", add_kernel},
     {"cuGraphKernelNodeSetAttribute", node_attribute}, {"cuGraphInstantiateWithFlags", instantiate},

@@ -247,3 +247,34 @@ def test_the_system_is_asked_for_first(tmp_path):
 
     with pytest.raises(EngineError, match="is for plan9, this machine runs"):
         Engine(replace(on_gpu(chain(10)), target={**gpus([90]), "os": "plan9"})).start()
+
+
+@needs_binding
+def test_what_a_library_launches_is_held_until_graphs_have_copied_it(driver):
+    script = """
+        import ctypes
+        import numpy as np
+        from pelton.backends.cuda.device import Launch, library_function
+        from pelton.backends.cuda.driver import device
+
+        ran = []
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: ran.append(data))
+
+        class Plan:
+            workspace = 0
+
+            def __call__(self, words, stream):
+                ctypes.CDLL("libcuda.so.1").fake_captured(ctypes.c_void_p(stream), function, b"work", 4)
+
+        with device(0) as gpu:
+            stream, graph = gpu.stream(), gpu.graph()
+            launch = Launch(library_function(Plan(), "cublaslt", 90), 1, np.zeros(4, np.int64))
+            node = gpu.add(graph, launch, [])
+            ready = gpu.instantiate(graph, stream.handle)
+            gpu.replay(ready, stream.handle)
+            gpu.change(ready, node, launch)
+            gpu.replay(ready, stream.handle)
+        print(len(ran))
+    """
+    done = python(script, LD_LIBRARY_PATH=str(driver))
+    assert done.stdout == "2\n", done.stderr

@@ -325,9 +325,8 @@ class Gpu:
 
     def add(self, graph: DriverHandle, launch: Launch, after: Sequence[Any]) -> Any:
         if launch.function.call is not None:
-            return call(
-                "cuGraphAddChildGraphNode", graph.handle, list(after), len(after), self._captured(launch).handle
-            )
+            child = self._captured(launch)  # held until it is copied
+            return call("cuGraphAddChildGraphNode", graph.handle, list(after), len(after), child.handle)
         node = call("cuGraphAddKernelNode", graph.handle, list(after), len(after), self._node(launch))
         for name, value in self._attributes(launch):
             call("cuGraphKernelNodeSetAttribute", node, getattr(binding().CUkernelNodeAttrID, name), value)
@@ -365,7 +364,8 @@ class Gpu:
 
     def change(self, ready: DriverHandle, node: Any, launch: Launch) -> None:
         if launch.function.call is not None:
-            call("cuGraphExecChildGraphNodeSetParams", ready.handle, node, self._captured(launch).handle)
+            child = self._captured(launch)
+            call("cuGraphExecChildGraphNodeSetParams", ready.handle, node, child.handle)
             return
         call("cuGraphExecKernelNodeSetParams", ready.handle, node, self._node(launch))
 
