@@ -251,6 +251,16 @@ def test_no_two_i16_are_added_in_one_register():
         assert "s16x2" not in compile_source(kernel.symbol, kernel.source, 90).asm["ptx"]
 
 
+def test_rows_that_begin_at_odd_places_are_written_one_by_one():
+    """Triton 3.6 takes (i // 6) · 6 + i % 6 for a multiple of two."""
+    template, case = GPU_TEMPLATES["conv"], found_case("conv", "f32-1x13x6x6-8-1x1-1-0-1-1")
+    region = region_of(case.graph)
+    lay = {**laid(template, region, case, 0), region.body.outputs[0]: (36 * 19, 1, 6 * 19, 19)}
+    for tactic in islice(template.tactics(region, lay, TARGET), 4):
+        kernel = template.emit(region, lay, tactic, TARGET)
+        assert "st.global.v" not in compile_source(kernel.symbol, kernel.source, 90).asm["ptx"]
+
+
 def test_bytes_are_filled_with_negative_numbers():
     """Triton before 3.9 fills a word of four with fb ff ff ff for −5."""
     for _, kernel in kernels("window", found_case("window", "i8-1x16x21-16-4-2-1-16--5"), most=4):

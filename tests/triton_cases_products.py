@@ -130,6 +130,7 @@ CASES: dict[str, list[Case]] = {
         conv("f32", (2, 12, 11, 9), 18, (3, 3), dilations=2, group=3),
         conv("f16", (1, 5, 23), 7, (4,), strides=3, pads=2),
         conv("f16", (1, 16, 9, 9), 40, (1, 1), strides=2),
+        conv("f32", (1, 13, 6, 6), 8, (1, 1)),
         *(
             one(
                 f"planes-{t}",

@@ -103,12 +103,13 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
     part, tile = tile // (down * across), tile % (down * across)
     phase, group = part // GROUPS, part % GROUPS
     i, j = grouped(tile, down, across, TALL)
+    # in columns, as Triton 3.6 takes sums of what lies in a row for multiples of what only some of them are
     if PICTURES:  # the same pixel of many images
         begin = i // area * BM
-        n, p, q = begin + tl.arange(0, BM), i % area // COLUMNS, i % COLUMNS
+        n, p, q = begin + tl.arange(0, BM)[:, None], i % area // COLUMNS, i % COLUMNS
     else:
         begin = i * BM
-        r = begin + tl.arange(0, BM)
+        r = begin + tl.arange(0, BM)[:, None]
         n, p, q = r // area, r % area // COLUMNS, r % COLUMNS
     if TRANSPOSED:
         above, before = phase // SW, phase % SW
@@ -125,7 +126,7 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
         rows = n < BATCH
     o = j * BN + tl.arange(0, BN)[None, :]
     cols = o < OUT
-    x = a[0] + (n * XN + top * XH + left * XW + group * C * XC)[:, None]
+    x = a[0] + (n * XN + top * XH + left * XW + group * C * XC)
     w = a[1] + (part * OUT + o) * K_STEP
     k = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), KIND)
@@ -164,30 +165,29 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             taps = filters.load([(part * OUT + j * BN).to(tl.int32), start]).T
         elif WHOLE:
             there = rows & (top + down_by >= 0) & (top + down_by < H) & (left + right_by >= 0) & (left + right_by < W)
-            there = there[:, None]
             if DEEP != C:
                 there = there & (c + k[None, :] < C)
             pixels = pixels_at(x + (down_by * XH + right_by * XW + (c + k[None, :]) * XC), there, pad)
             taps = tl.load(w + place[:, None], mask=cols, other=NOTHING)
         else:
             known = place < DOWN * RIGHT * DEEP
-            y, z = top[:, None] + down_by[None, :], left[:, None] + right_by[None, :]
-            there = rows[:, None] & known[None, :] & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+            y, z = top + down_by[None, :], left + right_by[None, :]
+            there = rows & known[None, :] & (y >= 0) & (y < H) & (z >= 0) & (z < W)
             pixels = pixels_at(x + (down_by * XH + right_by * XW + c * XC)[None, :], there, pad)
             taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=NOTHING)
         pixels, taps = less_128(nearest(pixels, ROUND_A), SHIFTED), nearest(taps, ROUND_B)
         acc = tl.dot(pixels, taps, acc, input_precision=MODE, max_num_imprecise_acc=COARSE, out_dtype=KIND)
-    r, o = ((n * OH + p) * OW + q)[:, None], group * OUT + j * BN
+    r, o = (n * OH + p) * OW + q, group * OUT + j * BN
     if STREAM:
         if one == last:
-            write(acc, r, o, rows[:, None], OUT - j * BN, a)
+            write(acc, r, o, rows, OUT - j * BN, a)
         elif parted(acc, places(BM, BN, 0, BN), BM * BN, program, one, last, a[SUMS], a[ARRIVED]):
             for side in tl.static_range(0, BN, WIDE):
                 at = side + tl.arange(0, WIDE)[None, :]
                 sums = joined(one, last, places(BM, BN, side, WIDE), BM * BN, a[SUMS])
-                complete(sums, r, o + at, rows[:, None], at < OUT - j * BN, a)
+                complete(sums, r, o + at, rows, at < OUT - j * BN, a)
     else:
-        write(acc, r, o, rows[:, None], OUT - j * BN, a)
+        write(acc, r, o, rows, OUT - j * BN, a)
 
 
 @triton.jit
