@@ -271,11 +271,15 @@ def test_the_sanitizer_may_be_absent_and_is_read(no_gpu, run, monkeypatch):
     assert absent == {"absent": True}
     monkeypatch.setattr(parts.shutil, "which", lambda name: name)
     plain = Here.ask
+    race = (
+        "Error: Race reported between Write access at k_0+0x990\n=========     and Read access at k_0+0x990"
+        " [82 hazards]\n=========\n"
+    )
 
     def ask(self: Here, name: str, seconds: float, /, **given: Any) -> Any:
         for kind, said in (
             ("memcheck", "ERROR SUMMARY: 0 errors"),
-            ("racecheck", "RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)"),
+            ("racecheck", f"{race}========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"),
         ):
             (run.room / f"{kind}.txt").write_text(f"========= COMPUTE-SANITIZER\n========= {said}\n")
         return {"launched": 1} if name == "check" else plain(self, name, seconds, **given)
@@ -287,6 +291,9 @@ def test_the_sanitizer_may_be_absent_and_is_read(no_gpu, run, monkeypatch):
         and found["memcheck"] == "0 errors in 2 cases"
         and list(found["wrong"]) == ["racecheck"]
     )
+    race = race.replace("Read", "Write")
+    parts.sanitizer(run, found := {})
+    assert found["racecheck"].endswith("each of one instruction with itself") and not found["wrong"]
 
 
 def test_models_that_cannot_be_written_leave_nothing(monkeypatch, tmp_path):
