@@ -11,11 +11,12 @@ from .errors import BuildError, Cancelled, EngineError, Error, InputError, Model
 
 if TYPE_CHECKING:
     from .network import Network, NetworkTensor
-    from .options import Options
+    from .options import BuildOptions, Options
     from .plugins import Plugin, register
     from .runtime import Context, Engine, load
     from .runtime.tune import tune
     from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
+    from typing_extensions import Unpack
 
 __version__ = "0.1.0"
 __all__ = [
@@ -114,7 +115,7 @@ def build(
     example_inputs: Any = None,
     dynamic_shapes: Any = None,
     options: Options | None = None,
-    **given: Any,
+    **given: Unpack[BuildOptions],
 ) -> Engine:
     """Builds an engine from a model.
 

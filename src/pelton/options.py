@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from .errors import InputError, near
 
@@ -121,12 +121,12 @@ class Options:
     metric: Callable[[Any], float] | None = None
     weight_equalization: bool | None = None
     bias_correction: bool | None = None
-    outputs: tuple[str, ...] | None = None
+    outputs: Sequence[str] | None = None
     detections: str | bool | None = None
     progress: Progress | None = None
     check: bool = False
     image: str | None = None
-    labels: tuple[str, ...] | None = None
+    labels: Sequence[str] | None = None
     cc: str | None = None
     max_iterations: int = 1_000_000
     usual: InitVar[Mapping[str, Sequence[int]] | None] = None  # deprecated spelling of `optimum`
@@ -284,3 +284,38 @@ class Options:
         if "usual" in changes:  # it stands for `optimum`, also for that of these options
             changes.setdefault("optimum", None)
         return replace(self, **changes)
+
+
+class BuildOptions(TypedDict, total=False):
+    """The fields of `Options` that are keywords of `pelton.build`, for editors and type checkers."""
+
+    optimum: Mapping[str, Sequence[int]] | None
+    values: Mapping[str, Any] | None
+    weights: str | Path | None
+    level: int
+    budget: float | None
+    threads: int | None
+    strict: bool
+    memory: int | None
+    timing_cache: str | Path | None
+    save_tactics: str | Path | None
+    load_tactics: str | Path | None
+    cache_dir: str | Path | None
+    cache_limit: int | None
+    target: str
+    precision: str
+    calibration: Any
+    save_calibration: str | Path | None
+    precision_of: Mapping[str, str] | None
+    max_drop: float
+    metric: Callable[[Any], float] | None
+    weight_equalization: bool | None
+    bias_correction: bool | None
+    outputs: Sequence[str] | None
+    detections: str | bool | None
+    progress: Progress | None
+    check: bool
+    image: str | None
+    labels: Sequence[str] | None
+    cc: str | None
+    max_iterations: int

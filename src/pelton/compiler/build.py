@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, InputError, ModelError
@@ -25,6 +25,10 @@ from .int8 import compile_int8
 from .stages import read_script, run_stages
 from .targets import check_requirements, describe_target, progress_reporter
 
+if TYPE_CHECKING:
+    from pelton.options import BuildOptions
+    from typing_extensions import Unpack
+
 log = logging.getLogger("pelton.build")
 
 
@@ -35,7 +39,7 @@ def build(
     example_inputs: Any = None,
     dynamic_shapes: Any = None,
     options: Options | None = None,
-    **given: Any,
+    **given: Unpack[BuildOptions],
 ) -> Engine:
     """The implementation of `pelton.build`, which documents its parameters and errors."""
     if example_inputs is not None or dynamic_shapes is not None:
