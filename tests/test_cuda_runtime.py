@@ -15,6 +15,7 @@ from pelton.backends.cuda import pack
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension, Tensor
+from pelton.runtime.queue import AsyncQueue
 from pelton.errors import EngineError, InputError
 from pelton.backends.cuda import ready as cuda_ready
 from pelton.backends.host import HostStep
@@ -354,3 +355,9 @@ def test_who_runs_on_the_cpu_imports_nothing_of_it(tmp_path):
         path,
     )
     assert ran.stdout.strip() == "[]", ran.stderr
+
+
+def test_several_runs_at_once(x):
+    with AsyncQueue(made()) as queue:
+        runs = [queue.start_async({"x": x + i}) for i in range(8)]
+    assert len(queue) == 2 and all(equal(run.result(), expected(x + i)) for i, run in enumerate(runs))

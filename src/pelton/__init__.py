@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from .options import BuildOptions, Options
     from .plugins import Plugin, register
     from .runtime import Context, Engine, load
+    from .runtime.queue import AsyncQueue, AsyncRun
     from .runtime.tune import tune
     from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
     from typing_extensions import Unpack
 
 __version__ = "0.1.0"
 __all__ = [
+    "AsyncQueue",
+    "AsyncRun",
     "BuildError",
     "Cancelled",
     "Context",
@@ -54,6 +57,8 @@ _HOMES = {
     "Context": "runtime",
     "load": "runtime",
     "tune": "runtime.tune",
+    "AsyncQueue": "runtime.queue",
+    "AsyncRun": "runtime.queue",
 }
 # Names that scripts written for onnxruntime use.
 _HOMES.update(

@@ -202,8 +202,8 @@ class Context:
         """
         if self.stream is None:
             raise InputError(
-                f"{self.machine} has no streams: a run is over when `run` returns; run_async is for engines that run on"
-                " a GPU"
+                f"{self.machine} has no streams: a run is over when `run` returns; this run_async is for engines that"
+                " run on a GPU, that of the engine and pelton.AsyncQueue start runs in threads"
             )
         with self._alone():
             inputs = cast(Streaming, self.workspace).import_inputs(inputs, stream)

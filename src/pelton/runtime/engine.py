@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from pelton.engine.validate import validate
 from .context import Context
 from .forms import model_outputs, arrays_of_ports
 
+if TYPE_CHECKING:
+    from .queue import AsyncQueue, AsyncRun
+
 
 class Engine:
     """A network compiled for one kind of machine. Threads may share an engine: each run takes a context of its own.
@@ -28,6 +31,7 @@ class Engine:
     """
 
     _started = False
+    _queue: AsyncQueue | None = None  # of runs that `run_async` starts
 
     def __init__(self, plain: plain_engine.EnginePlan):
         validate(plain)
@@ -145,6 +149,24 @@ class Engine:
         if self.forms:
             return model_outputs(self._run(self._ported(inputs), out), self.forms["outputs"])
         return self._run(inputs, out)
+
+    def run_async(self, inputs: Mapping[str, Any]) -> AsyncRun:
+        """Starts a run and returns at once: `result()` of what it returns waits for the outputs, `await` does so in a
+        coroutine. Runs that are started so come one after the other, each with all threads; `pelton.AsyncQueue` runs
+        several at once.
+
+        inputs: as for `run`; arrays must not change until the run is over.
+        """
+        if self._queue is None:
+            from .queue import AsyncQueue  # only programs that start runs so need it
+
+            self._queue = AsyncQueue(self, 1)
+        return self._queue.run_async(inputs)
+
+    def run_in(self, context: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """As `run`, in a context of this engine, for callers that keep contexts."""
+        results = context.run(self._ported(inputs))
+        return model_outputs(results, self.forms["outputs"]) if self.forms else results
 
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None

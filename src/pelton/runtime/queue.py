@@ -1,0 +1,178 @@
+"""Runs that nobody waits for: several contexts of an engine that take inputs from one queue."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Protocol
+
+from pelton.backends.cpu import default_threads
+from pelton.errors import InputError
+from pelton.system.forks import survives_fork
+from pelton.targets import is_gpu
+
+from .context import Context
+
+ON_GPU = 2  # jobs, of which one copies while the other computes
+MOST = 256
+
+
+class Runner(Protocol):
+    """What a queue needs of its engine."""
+
+    @property
+    def plain(self) -> Any: ...
+    def context(self, threads: int | None = None) -> Context: ...
+    def run_in(self, context: Context, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+class AsyncRun(Future[dict[str, Any]]):
+    """A run that was started, and is perhaps not over: a `concurrent.futures.Future` of the outputs by name, which
+    asyncio can wait for, too (`await run`)."""
+
+    def __await__(self) -> Generator[Any, None, dict[str, Any]]:
+        return asyncio.wrap_future(self).__await__()
+
+
+# called with a run that is over, and what it was started with
+Callback = Callable[[AsyncRun, Any], object]
+
+
+class AsyncQueue:
+    """Runs an engine on several inputs at once, each in a context of its own; what waits begins in the order in which
+    it was started. For OpenVINO's AsyncInferQueue and for servers.
+
+        with pelton.AsyncQueue(engine, jobs=2) as queue:
+            queue.set_callback(lambda run, name: print(name, run.result()["y"].argmax()))
+            for name, x in pictures:
+                queue.start_async({"x": x}, name)
+            queue.wait_all()
+
+        y = (await queue.run_async({"x": x}))["y"]    # in a coroutine
+
+    jobs: 1 to 256 runs at once, each by a thread of its own. Default: one for each CPU that the process may use, 2 on a
+        GPU.
+    threads: 1 to 256 of each run, on CPUs. Default: the CPUs divided among the jobs, at least one; for one job, as
+        `Engine.context`.
+    Arrays that are given must not change until their run is over. Closing waits for all runs, as the end of `with`
+    does. A forked child may go on using a queue, whose earlier runs stay with its parent.
+
+    Raises InputError for other numbers, EngineError if the engine does not run on this machine or there is not enough
+    memory for so many contexts.
+    """
+
+    def __init__(self, engine: Runner, jobs: int | None = None, threads: int | None = None):
+        on_gpu, cpus = is_gpu(engine.plain.target), default_threads()
+        if jobs is None:
+            jobs = ON_GPU if on_gpu else min(cpus, MOST)
+        if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST:
+            raise InputError(f"jobs is a whole number from 1 to {MOST}, got {jobs!r}")
+        if threads is None and jobs > 1 and not on_gpu:
+            threads = max(1, cpus // jobs)
+        self.engine, self.jobs = engine, jobs
+        self._contexts = [engine.context(threads) for _ in range(jobs)]
+        self._callback: Callback | None = None
+        self._closed = False
+        self._unlock()
+        survives_fork(self)
+
+    def _unlock(self) -> None:
+        self._free: SimpleQueue[Context] = SimpleQueue()
+        for context in self._contexts:
+            self._free.put(context)
+        self._pending = 0
+        self._failed: Exception | None = None
+        self._changed = threading.Condition()
+        self._pool = ThreadPoolExecutor(self.jobs, "pelton-queue")
+
+    def __len__(self) -> int:
+        """The number of jobs."""
+        return self.jobs
+
+    def set_callback(self, callback: Callback | None) -> None:
+        """`callback(run, userdata)` is called by the thread of each run from now on when the run is over, whether it
+        succeeded, failed or was cancelled; `run.result()` gives its outputs, or raises. What the callback raises,
+        `wait_all` does."""
+        if callback is not None and not callable(callback):
+            raise InputError(f"a callback is a function of a run and its userdata, got {callback!r}")
+        self._callback = callback
+
+    def is_ready(self) -> bool:
+        """Whether a job is free: `start_async` would not wait."""
+        with self._changed:
+            return self._pending < self.jobs
+
+    def start_async(self, inputs: Mapping[str, Any], userdata: Any = None) -> AsyncRun:
+        """Waits until a job is free, and starts a run there. inputs: as for `Engine.run`. userdata: for the callback.
+
+        Raises InputError if the queue is closed; what is wrong with the inputs, the run and `wait_all` raise.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending < self.jobs)
+            return self._submit(inputs, userdata)
+
+    def run_async(self, inputs: Mapping[str, Any], userdata: Any = None) -> AsyncRun:
+        """The same without waiting: the run begins when its turn comes. For coroutines, which may not be held up."""
+        with self._changed:
+            return self._submit(inputs, userdata)
+
+    def _submit(self, inputs: Mapping[str, Any], userdata: Any) -> AsyncRun:
+        if self._closed:
+            raise InputError("this queue is closed; make another one")
+        run = AsyncRun()
+        self._pool.submit(self._work, run, inputs, userdata, self._callback)
+        self._pending += 1
+        return run
+
+    def _work(self, run: AsyncRun, inputs: Mapping[str, Any], userdata: Any, callback: Callback | None) -> None:
+        failed: Exception | None = None
+        try:
+            if run.set_running_or_notify_cancel():
+                context = self._free.get()
+                try:
+                    results = self.engine.run_in(context, inputs)
+                except Exception as e:
+                    failed = e
+                finally:
+                    self._free.put(context)
+                if failed is None:
+                    run.set_result(results)
+                else:
+                    run.set_exception(failed)
+            if callback is not None:
+                callback(run, userdata)
+        except Exception as e:
+            failed = failed or e
+        finally:
+            with self._changed:
+                self._pending, self._failed = self._pending - 1, self._failed or failed
+                self._changed.notify_all()
+
+    def wait_all(self) -> None:
+        """Waits until all runs are over that were started. Raises what the first of them raised that failed since the
+        last call, or its callback."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._pending)
+            failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def close(self) -> None:
+        """Waits until all runs are over, and ends the threads. Nothing can be started any more."""
+        with self._changed:
+            self._closed = True
+        self._pool.shutdown()
+
+    def __enter__(self) -> AsyncQueue:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if error is None:
+            self.wait_all()
