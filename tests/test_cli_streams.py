@@ -8,7 +8,7 @@ import pytest
 
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-COMMANDS = ("build", "tune", "run", "bench", "compare", "check", "inspect", "explain", "cache", "demo")
+COMMANDS = ("build", "tune", "run", "bench", "compare", "check", "inspect", "explain", "cache", "doctor", "demo")
 
 
 def ran(*args: str, out=subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -13,7 +13,7 @@ import pytest
 from handmade import chain, compiled, python
 
 from pelton.backends import cpu
-from pelton.backends.cpu.share import quota
+from pelton.backends.cpu.share import memory_limit, quota
 from pelton.engine import file
 from pelton.errors import EngineError
 from pelton.runtime import Engine, load
@@ -74,6 +74,21 @@ def test_quota(tmp_path):
     assert quota(proc, root) == 2.5
     group(root, "cpu", cpu__cfs_quota_us="junk", cpu__cfs_period_us="")
     assert quota(proc, root) == 2.5
+
+
+def test_memory_limit(tmp_path):
+    proc, root = tmp_path / "cgroup", tmp_path / "fs"
+    assert memory_limit(proc, root) is None
+    proc.write_text("0::/a/b\n")
+    group(root, "a/b", memory__max="max")
+    assert memory_limit(proc, root) is None
+    group(root, "a", memory__max="2000000000")
+    assert memory_limit(proc, root) == 2_000_000_000
+    proc.write_text("5:cpu,cpuacct:/docker/x\n3:memory:/y\n")
+    group(root, "memory/y", memory__limit_in_bytes="9223372036854771712")
+    assert memory_limit(proc, root) is None
+    group(root, "memory", memory__limit_in_bytes="1000000")
+    assert memory_limit(proc, root) == 1_000_000
 
 
 def test_threads_follow_the_affinity():

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from pelton import __version__
 from pelton.errors import Error, near
 
-from . import arguments, bench, build, cache, check, compare, convert, demo, explain, formats, import_env, inspect, run
-from . import streams, tune
+from . import arguments, bench, build, cache, check, compare, convert, demo, doctor, explain, formats, import_env
+from . import inspect, run, streams, tune
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
 model (of ONNX, or another format) into one engine file, `run` runs it, `bench` says how fast it is and where the time
@@ -77,7 +77,22 @@ def parser() -> Parser:
     out = Parser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
     out.add_argument("--version", action="version", version=f"pelton {__version__}")
     commands = out.add_subparsers(dest="command", metavar="COMMAND")
-    listed = (build, tune, run, bench, compare, check, inspect, explain, convert, formats, import_env, cache, demo)
+    listed = (
+        build,
+        tune,
+        run,
+        bench,
+        compare,
+        check,
+        inspect,
+        explain,
+        convert,
+        formats,
+        import_env,
+        cache,
+        doctor,
+        demo,
+    )
     for module in listed:
         command = module.add(commands)
         command.add_argument(

@@ -1,4 +1,4 @@
-"""How many CPUs this process may use, by its affinity and the quota of its control groups."""
+"""How many CPUs, and how much memory, this process may use: by its affinity and the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ import os
 from collections.abc import Iterator
 
 
-def quota(proc: str | os.PathLike[str] = "/proc/self/cgroup", root: str | os.PathLike[str] = "/sys/fs/cgroup") -> float:
+PROC, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
+UNLIMITED = 1 << 60  # bytes that version 1 names where nothing is limited are more
+
+
+def quota(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> float:
     """CPUs that the control groups of this process allow (the smallest limit of versions 1 and 2), or infinity."""
-    limit = math.inf
-    for line in _text(proc).splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        if controllers == "":
-            mounts = [os.fspath(root), os.path.join(root, "unified")]
-        elif "cpu" in controllers.split(","):
-            mounts = [os.path.join(root, controllers), os.path.join(root, "cpu")]
-        else:
-            continue
-        for mount in mounts:
-            for directory in _up(mount, group):
-                limit = min(limit, _allowed(directory))
-    return limit
+    return min(map(_allowed, _groups("cpu", proc, root)), default=math.inf)
+
+
+def memory_limit(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> int | None:
+    """Bytes that the control groups of this process allow, as `quota`; None where nothing is limited."""
+    found = min(map(_allowed_bytes, _groups("memory", proc, root)), default=UNLIMITED)
+    return found if found < UNLIMITED else None
 
 
 def cores() -> float:
@@ -33,6 +30,21 @@ def cores() -> float:
 def default_threads() -> int:
     """One thread per CPU that this process may use, a part counting as one."""
     return max(1, math.ceil(cores()))
+
+
+def _groups(controller: str, proc: str | os.PathLike[str], root: str | os.PathLike[str]) -> Iterator[str]:
+    """The directories of this process' control groups that limit something, and of their ancestors."""
+    for line in _text(proc).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if controllers == "":
+            mounts = [os.fspath(root), os.path.join(root, "unified")]
+        elif controller in controllers.split(","):
+            mounts = [os.path.join(root, controllers), os.path.join(root, controller)]
+        else:
+            continue
+        for mount in mounts:
+            yield from _up(mount, group)
 
 
 def _up(mount: str, group: str) -> Iterator[str]:
@@ -53,6 +65,11 @@ def _allowed(directory: str) -> float:
     except ValueError:  # "max", or no such file
         return math.inf
     return share / period if share > 0 and period > 0 else math.inf
+
+
+def _allowed_bytes(directory: str) -> int:
+    words = [_text(os.path.join(directory, name)).strip() for name in ("memory.max", "memory.limit_in_bytes")]
+    return min((int(w) for w in words if w.isdecimal()), default=UNLIMITED)
 
 
 def _text(path: str | os.PathLike[str]) -> str:

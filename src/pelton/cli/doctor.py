@@ -1,0 +1,210 @@
+"""`pelton doctor`: what Pelton finds on this machine, what works here, and what to install for what does not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from pelton import __version__
+from pelton.errors import Error
+from pelton.options import Options
+from pelton.system import cache, memory
+from pelton.targets import BUILT, LEVELS, best
+
+from . import text
+
+EXAMPLES = """examples:
+  pelton doctor                         what to look at first, and to put into a report
+  pelton doctor --json                  for programs
+
+The exit status is 1 where engines for CPUs cannot run here."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """Something that Pelton is used for. packages: names of distributions. mend: what makes it work."""
+
+    what: str
+    packages: Sequence[str]
+    mend: str
+
+
+USES = (
+    Use("run engines", ("numpy",), 'pip install "pelton"'),
+    Use("build engines", ("onnx", "protobuf", "ml_dtypes", "ziglang"), 'pip install "pelton[build]"'),
+    Use("show progress", ("rich",), 'pip install "pelton[build]"'),
+    Use("run engines on NVIDIA GPUs", ("cuda-bindings",), 'pip install "pelton[cuda]"'),
+    Use("build engines for NVIDIA GPUs", ("triton",), 'pip install "pelton[build,cuda]"'),
+    Use("take torch modules", ("torch", "onnxscript"), 'pip install "pelton[torch]"'),
+    Use("read pictures", ("pillow",), "pip install pillow"),
+    Use("compare with ONNX Runtime", ("onnxruntime",), "pip install onnxruntime"),
+)
+FRAMEWORKS = ("tensorflow", "jax", "paddle")  # that `pelton import-env` installs
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "doctor",
+        help="say what this machine is, what works here, and what to install for what does not",
+        epilog=EXAMPLES,
+        description="Says what this machine is, what works here, and what to install for what does not.",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    return command
+
+
+def main(args: argparse.Namespace) -> int:
+    found = facts()
+    print(json.dumps(found, indent=1) if args.json else format_facts(found))
+    return 1 if "problem" in found["cpu"] else 0
+
+
+def facts() -> dict[str, Any]:
+    """Versions, the CPU, memory in bytes, GPUs, uses with their packages and what is missing, caches, and the variables
+    that Pelton reads."""
+    return {
+        "pelton": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "cpu": _or_problem(_cpu),
+        "memory": _memory(),
+        "compiler": _or_problem(_compiler),
+        "gpu": _or_problem(_gpu),
+        "uses": [_use(use) for use in USES],
+        "frameworks": _frameworks(),
+        "cache": _or_problem(_cache),
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith("PELTON_")},
+    }
+
+
+def _or_problem(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What is found, or why it is not."""
+    try:
+        return find()
+    except Error as e:
+        return {"problem": str(e)}
+
+
+def _cpu() -> dict[str, Any]:
+    """See `backends.cpu.describe`; `cores` is what this process may use, `quota` what its control groups allow, None
+    for all. target: what a build makes engines for here."""
+    from pelton.backends.cpu import describe
+    from pelton.backends.cpu.share import quota
+
+    known = describe()
+    allowed = quota()
+    found = {
+        **{key: known[key] for key in ("model", "isa", "caches", "cores")},
+        "features": list(known["features"]),
+        "quota": allowed if allowed < float("inf") else None,
+        "target": f"cpu:{best(known['features'])}",
+    }
+    if lacking := sorted(set(LEVELS[BUILT[0]]) - set(known["features"])):
+        found["problem"] = f"engines need a CPU with AVX2 and FMA; this one lacks {', '.join(lacking)}"
+    return found
+
+
+def _memory() -> dict[str, Any]:
+    from pelton.backends.cpu.share import memory_limit
+
+    return {"installed": memory.installed(), "limit": memory_limit()}
+
+
+def _compiler() -> dict[str, Any]:
+    from pelton.codegen.c.toolchain import compiler_id
+
+    return {"version": compiler_id()}
+
+
+def _gpu() -> dict[str, Any]:
+    from pelton.backends.cuda.libraries import versions
+    from pelton.backends.cuda.machine import describe
+
+    return {**describe(), "libraries": dict(versions())}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _use(use: Use) -> dict[str, Any]:
+    packages = {p: _version(p) for p in use.packages}
+    missing = [p for p, version in packages.items() if version is None]
+    return {"use": use.what, "packages": packages, "missing": missing, "mend": use.mend if missing else None}
+
+
+def _frameworks() -> dict[str, str | None]:
+    """The folders of environments that convert models of frameworks."""
+    home = cache.directory()
+    folders = {name: home / "environments" / name if home else None for name in FRAMEWORKS}
+    return {name: str(f) if f is not None and f.is_dir() else None for name, f in folders.items()}
+
+
+def _cache() -> dict[str, Any]:
+    found = cache.open_cache(Options())
+    entries = found.entries() if found.home is not None and found.home.is_dir() else []
+    return {
+        "directory": None if found.home is None else str(found.home),
+        "limit": found.limit,
+        "bytes": sum(e.size for e in entries),
+    }
+
+
+def format_facts(found: Mapping[str, Any]) -> str:
+    """The same for people: a block about the machine, then what works, then what to do."""
+    cpu, gpu, kept = found["cpu"], found["gpu"], found["cache"]
+    rows = [
+        ("Pelton", f"{found['pelton']}, Python {found['python']} ({found['executable']})"),
+        ("system", found["platform"]),
+    ]
+    if "model" in cpu:
+        caches = ", ".join(f"{name} {text.size(size)}" for name, size in cpu["caches"].items())
+        limited = "" if cpu["quota"] is None else f", limited by the control group to {cpu['quota']:g}"
+        rows += [
+            ("CPU", f"{cpu['model']}: {cpu['cores']:g} for this process{limited}"),
+            ("", f"{cpu['isa']}; {caches}"),
+            ("builds for", cpu["target"]),
+        ]
+    limit = found["memory"]["limit"]
+    rows += [
+        ("memory", text.size(found["memory"]["installed"]) + (f", limited to {text.size(limit)}" if limit else "")),
+        ("compiler", found["compiler"].get("version", "none")),
+        ("GPU", f"{gpu['model']}, {gpu['isa']}, {text.size(gpu['memory'])}" if "model" in gpu else "none"),
+    ]
+    if "directory" in kept:
+        rows.append(("cache", f"{kept['directory']}: {text.size(kept['bytes'])} of at most {text.size(kept['limit'])}"))
+    rows += [(name, value) for name, value in found["environment"].items()]
+    width = max(len(name) for name, _ in rows)
+    said = [f"{name.ljust(width)}  {value}".rstrip() for name, value in rows]
+    uses = [
+        (
+            "no " if use["missing"] else "yes",
+            use["use"],
+            f"{', '.join(use['missing'])} missing: {use['mend']}"
+            if use["missing"]
+            else ", ".join(f"{p} {v}" for p, v in use["packages"].items()),
+        )
+        for use in found["uses"]
+    ]
+    uses += [
+        ("yes" if folder else "no ", f"convert models of {name}", folder or f"pelton import-env {name}")
+        for name, folder in found["frameworks"].items()
+    ]
+    said += ["", text.table(uses, "lll")]
+    problems = [
+        (name, found[name]["problem"]) for name in ("cpu", "compiler", "gpu", "cache") if "problem" in found[name]
+    ]
+    if problems:
+        said += ["", *(f"{name}: {why}" for name, why in problems)]
+    return "\n".join(said)

@@ -1,0 +1,76 @@
+"""`pelton doctor`: what it finds here, on other machines, and where things are missing."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+import pelton
+from pelton.backends.cpu import machine
+from pelton.cli import doctor, main
+
+
+def said(capsys, *given: str, status: int = 0) -> str:
+    assert main(["doctor", *given]) == status
+    return capsys.readouterr().out
+
+
+def test_what_is_here(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path))
+    (tmp_path / "environments" / "jax").mkdir(parents=True)
+    found = json.loads(said(capsys, "--json"))
+    known = machine.describe()
+    assert found["pelton"] == pelton.__version__ and found["cpu"]["model"] == known["model"]
+    assert found["cpu"]["target"] == f"cpu:{pelton.targets.best(known['features'])}" and found["memory"]["installed"]
+    assert found["compiler"]["version"].startswith("clang") and found["environment"]["PELTON_CACHE_DIR"] == str(
+        tmp_path
+    )
+    assert found["frameworks"]["jax"] == str(tmp_path / "environments" / "jax") and not found["frameworks"]["paddle"]
+    runs = next(u for u in found["uses"] if u["use"] == "run engines")
+    assert runs == {"use": "run engines", "packages": {"numpy": np.__version__}, "missing": [], "mend": None}
+    text = said(capsys)
+    assert all(word in text for word in (known["model"], found["cpu"]["target"], found["compiler"]["version"]))
+
+
+def test_what_is_missing_comes_with_its_mend(capsys, monkeypatch):
+    plain = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda package: None if package in ("onnx", "rich") else plain(package))
+    lines = said(capsys).splitlines()
+    assert any(
+        line.startswith("no   build engines ") and line.endswith('pip install "pelton[build]"') for line in lines
+    )
+    assert any(line.startswith("yes  run engines ") for line in lines)
+
+
+def test_uses_ask_for_packages_of_the_extras():
+    """Names of distributions, which the mend installs by itself or as an extra."""
+    extras = " ".join(metadata.requires("pelton") or ())
+    assert not [p for use in doctor.USES for p in use.packages if p not in extras + use.mend]
+
+
+def test_a_cpu_that_runs_no_engines(capsys, cpu_of):
+    cpu_of("x86_64_v2")
+    found = json.loads(said(capsys, "--json", status=1))
+    assert "AVX2" in found["cpu"]["problem"] and found["cpu"]["isa"] == "x86_64_v2"
+    assert "cpu: engines need a CPU with AVX2 and FMA; this one lacks avx, avx2" in said(capsys, status=1)
+
+
+def test_limits_and_problems_are_told(capsys, monkeypatch):
+    from pelton.backends.cpu import share
+
+    monkeypatch.setattr(share, "quota", lambda: 1.5)
+    monkeypatch.setattr(share, "memory_limit", lambda: 2 * 10**9)
+    monkeypatch.setenv("PELTON_CACHE_LIMIT", "much")
+    text = said(capsys)
+    assert "limited by the control group to 1.5" in text and "limited to 2.00 GB" in text
+    assert "cache: PELTON_CACHE_LIMIT should be a size" in text and "PELTON_CACHE_LIMIT  much" in text
+
+
+@pytest.mark.parametrize("given", [["x"], ["--fix"]])
+def test_nothing_else_is_taken(capsys, given):
+    with pytest.raises(SystemExit):
+        main(["doctor", *given])
+    assert "unrecognized arguments" in capsys.readouterr().err
