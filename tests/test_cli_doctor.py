@@ -20,7 +20,11 @@ def said(capsys, *given: str, status: int = 0) -> str:
 
 def test_what_is_here(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path))
-    (tmp_path / "environments" / "jax").mkdir(parents=True)
+    for name in ("jax", "paddle"):  # the latter is not complete
+        python = tmp_path / "environments" / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.touch(0o755)
+    (tmp_path / "environments" / "jax" / "versions.json").write_text("{}")
     found = json.loads(said(capsys, "--json"))
     known = machine.describe()
     assert found["pelton"] == pelton.__version__ and found["cpu"]["model"] == known["model"]
@@ -28,7 +32,11 @@ def test_what_is_here(capsys, monkeypatch, tmp_path):
     assert found["compiler"]["version"].startswith("clang") and found["environment"]["PELTON_CACHE_DIR"] == str(
         tmp_path
     )
-    assert found["frameworks"]["jax"] == str(tmp_path / "environments" / "jax") and not found["frameworks"]["paddle"]
+    assert found["frameworks"] == {
+        "tensorflow": None,
+        "jax": str(tmp_path / "environments" / "jax" / "bin" / "python"),
+        "paddle": None,
+    }
     runs = next(u for u in found["uses"] if u["use"] == "run engines")
     assert runs == {"use": "run engines", "packages": {"numpy": np.__version__}, "missing": [], "mend": None}
     text = said(capsys)

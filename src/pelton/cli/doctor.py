@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any
 
 from pelton import __version__
-from pelton.errors import Error
+from pelton.errors import Error, Needs
 from pelton.options import Options
 from pelton.system import cache, memory
 from pelton.targets import BUILT, LEVELS, best
@@ -46,7 +46,6 @@ USES = (
     Use("read pictures", ("pillow",), "pip install pillow"),
     Use("compare with ONNX Runtime", ("onnxruntime",), "pip install onnxruntime"),
 )
-FRAMEWORKS = ("tensorflow", "jax", "paddle")  # that `pelton import-env` installs
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -145,10 +144,15 @@ def _use(use: Use) -> dict[str, Any]:
 
 
 def _frameworks() -> dict[str, str | None]:
-    """The folders of environments that convert models of frameworks."""
-    home = cache.directory()
-    folders = {name: home / "environments" / name if home else None for name in FRAMEWORKS}
-    return {name: str(f) if f is not None and f.is_dir() else None for name, f in folders.items()}
+    """The interpreters of environments that convert models of frameworks, by name: None where `pelton import-env` has
+    not made one. Empty where nothing can be built."""
+    try:
+        with Needs("converting models"):
+            from pelton.importers.frameworks.environments import ENVIRONMENTS, made
+    except Error:
+        return {}
+    found = {name: made(name) for name in ENVIRONMENTS}
+    return {name: None if interpreter is None else interpreter.path for name, interpreter in found.items()}
 
 
 def _cache() -> dict[str, Any]:
