@@ -160,7 +160,9 @@ class Engine:
         if self._queue is None:
             from .queue import AsyncQueue  # only programs that start runs so need it
 
-            self._queue = AsyncQueue(self, 1)
+            # of threads that come here at once, one has made the queue of all
+            self.__dict__.setdefault("_queue", AsyncQueue(self, 1))
+        assert self._queue is not None
         return self._queue.run_async(inputs)
 
     def run_in(self, context: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class AsyncQueue:
         for context in self._contexts:
             self._free.put(context)
         self._pending = 0
-        self._failed: Exception | None = None
+        self._failed: BaseException | None = None
         self._changed = threading.Condition()
         self._pool = ThreadPoolExecutor(self.jobs, "pelton-queue")
 
@@ -129,13 +129,13 @@ class AsyncQueue:
         return run
 
     def _work(self, run: AsyncRun, inputs: Mapping[str, Any], userdata: Any, callback: Callback | None) -> None:
-        failed: Exception | None = None
+        failed: BaseException | None = None
         try:
             if run.set_running_or_notify_cancel():
                 context = self._free.get()
                 try:
                     results = self.engine.run_in(context, inputs)
-                except Exception as e:
+                except BaseException as e:  # nobody shall wait for ever
                     failed = e
                 finally:
                     self._free.put(context)
