@@ -2,7 +2,8 @@
 
     python benchmarks/cpu/run.py MODEL_OR_FOLDER … [--vs onnxruntime,openvino,mnn,ncnn] [--peers-python PYTHON]
     [--threads N] [--level N] [--strict]
-                                 [--shapes x=1x3x224x224] [--seconds S] [--rounds N] [--output TABLE.md]
+                                 [--shapes x=1x3x224x224] [--seconds S] [--rounds N] [--hint throughput]
+                                 [--output TABLE.md]
 
 The models of a folder have a table of their own, models that are named one by one share one. So the tables of
 docs/performance.md, of a folder with the six models that Pelton was tuned for and one with those of
@@ -33,7 +34,7 @@ from pathlib import Path
 
 import pelton
 from pelton.backends.cpu import default_threads, describe
-from pelton.cli import arguments, arrays, peers
+from pelton.cli import arguments, arrays, peers, throughput
 from pelton.cli.text import count
 
 TOLERANCE = 2e-3  # of the largest output: what Winograd may cost
@@ -46,13 +47,19 @@ def main() -> int:
     ask.add_argument("--peers-python", default=sys.executable)
     ask.add_argument("--seconds", type=arguments.seconds, default=10.0, help="per runtime and model")
     ask.add_argument("--rounds", type=int, default=5)
+    ask.add_argument(
+        "--hint",
+        choices=("latency", "throughput"),
+        default="latency",
+        help="throughput: several runs at once, by the number of streams that each runtime does most with",
+    )
     ask.add_argument("--output", type=Path, help="also write the table here")
     arguments.add_threads(ask)
     ask.add_argument("--level", type=int, default=3)
     ask.add_argument("--strict", action="store_true")
     ask.add_argument("--shapes", action="append", default=[])
     a = ask.parse_args()
-    threads = a.threads or default_threads()
+    threads = a.threads or (default_threads() if a.hint == "latency" else 1)
     shapes = arguments.parse_pairs(
         (pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224"
     )
@@ -111,6 +118,7 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
         except pelton.Error as e:
             return Row([stem, f"not built: {e}", *[""] * (len(names) + 3)])
         built = time.monotonic() - start
+        splits = throughput.splits(None, a.threads) if a.hint == "throughput" else []
         path = os.path.join(folder, "engine.pelton")
         engine.save(path)
         found = peers.compare(
@@ -119,6 +127,7 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
             arrays.draw_inputs(engine),
             names,
             threads=threads,
+            splits=[(s.streams, s.threads or 1) for s in splits],
             seconds=a.seconds,
             rounds=a.rounds,
             folder=folder,
@@ -131,16 +140,12 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
     if ours.failure:
         return Row([stem, ours.failure, *[""] * (len(names) + 3)])
     best = min((m for m in others if m.right), key=lambda m: m.median, default=None)
-    lead = (
-        statistics.median(statistics.median(b) / statistics.median(o) for b, o in zip(best.rounds, ours.rounds))
-        if best
-        else math.nan
-    )
+    lead = statistics.median(b / o for b, o in zip(best.costs, ours.costs)) if best else math.nan
     off = others[0].off if others else 0.0
     return Row(
         [
             stem,
-            f"{ours.median / 1e6:.2f}",
+            cell(ours),
             *map(cell, found[1:]),
             f"{lead:.2f}" if best else "–",
             f"{off:.1e}",
@@ -152,10 +157,11 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
 
 
 def cell(m: peers.Measured) -> str:
-    """A runtime's median in milliseconds."""
+    """A runtime's median in milliseconds, or its runs per second by how many streams."""
     if m.failure:
         return "–"
-    return f"{m.median / 1e6:.2f}" + ("" if m.right else f" (off {m.off:.0e})")
+    speed = f"{1e9 / m.median:.2f} ({m.split[0]} × {m.split[1]})" if m.split else f"{m.median / 1e6:.2f}"
+    return speed + ("" if m.right else f" (off {m.off:.0e})")
 
 
 def fitting(shapes: dict[str, str], model: str) -> dict[str, str] | None:
@@ -168,18 +174,20 @@ def fitting(shapes: dict[str, str], model: str) -> dict[str, str] | None:
 
 def table(rows: Sequence[Row], a: argparse.Namespace, threads: int) -> str:
     """What was measured where and when, a line for every model, and what they have in common."""
+    unit, lead = ("ms", "best other / Pelton") if a.hint == "latency" else ("runs/s", "Pelton / best other")
     heading = [
         "model",
-        "Pelton ms",
-        *(f"{name} ms" for name in a.vs.split(",")),
-        "best other / Pelton",
+        f"Pelton {unit}",
+        *(f"{name} {unit}" for name in a.vs.split(",")),
+        lead,
         "off",
         "build s",
     ]
     lines = [
         (
             f"{describe()['model']}, {count(threads, 'thread')}, FP32, level {a.level}{', strict' if a.strict else ''},"
-            f" Pelton {pelton.__version__}, {datetime.date.today().isoformat()}; medians in ms."
+            f" Pelton {pelton.__version__}, {datetime.date.today().isoformat()}; "
+            + ("medians in ms." if a.hint == "latency" else "runs per second (streams × threads of each).")
         ),
         "",
         Row(heading).line(),
@@ -192,7 +200,7 @@ def table(rows: Sequence[Row], a: argparse.Namespace, threads: int) -> str:
         lines += [
             "",
             (
-                "Geometric mean of best other / Pelton:"
+                f"Geometric mean of {lead}:"
                 f" {math.exp(statistics.mean(math.log(row.lead) for row in led)):.2f}; the least lead: {least}."
             ),
         ]

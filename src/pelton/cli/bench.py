@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import datetime
 import json
 import os
-import statistics
 import tempfile
-import textwrap
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.errors import BuildError, InputError, near
+import pelton
+from pelton.errors import InputError, near
 
-from . import arguments, arrays, build, peers, roofline, text, timing
+from . import arguments, arrays, baseline, build, layers, peers, roofline, text, throughput, timing
 
 if TYPE_CHECKING:
-    from pelton.runtime import Context, Engine
+    from pelton.runtime import Engine
 
 EXAMPLES = """examples:
   pelton bench resnet50.pelton                                  throughput and latency on random inputs
+  pelton bench resnet50.pelton --hint throughput                several runs at once: the most inputs a second
   pelton bench bert.pelton --shapes ids=1x384,mask=1x384        an engine with dynamic dimensions, at these sizes
+  pelton bench resnet50.pelton --batches 1,4,16                 the same for batches, of an engine that takes them
   pelton bench resnet50.onnx --layers                           builds; then the time of every step, and its bound
   pelton bench resnet50.pelton --plot roofline.svg              the same as a plot
   pelton bench resnet50.onnx --vs onnxruntime,openvino          others in turns with Pelton, each in its own process
   pelton bench resnet50.onnx --vs onnxruntime,openvino,mnn,ncnn --peers-python ~/peers/bin/python
+  pelton bench new.pelton --json > new.json; pelton bench old.pelton --baseline new.json
 
 The time of a run is what a caller pays: passing inputs, the run, outputs in fresh arrays. The exit status is 1 if a
 runtime of --vs could not be timed, 2 if nothing could."""
 ROUNDS = 5
-RULE = """A step is bound by memory if its bytes (weights and activations, each once) take longer at that rate than its
-operations do at theirs, by compute if it is the other way round, by neither (–) if both take less than a microsecond.
-% of it: the bound as a share of the step's time. Operations are counted for the direct algorithm (Winograd needs
-fewer), and caches are faster than memory: both percentages may pass 100."""
-PROFILES = 100  # runs with time stamps, at most
+HINTS = ("latency", "throughput")
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -57,10 +56,42 @@ def add(commands) -> argparse.ArgumentParser:
         help="what to run on, as for `pelton run` (default: random)",
     )
     command.add_argument(
+        "--hint",
+        choices=HINTS,
+        help="latency: one run after the other, with all threads (the default); throughput: several at once, in the"
+        " number of streams that gives most inputs a second. Models are built for that",
+    )
+    command.add_argument(
+        "--streams",
+        type=arguments.int_in_range(1, 256, "streams"),
+        metavar="N",
+        help="so many runs at once, each with --threads, or its share of the CPUs (means --hint throughput)",
+    )
+    command.add_argument(
         "--seconds", type=arguments.seconds, default=3.0, metavar="S", help="how long to measure (default 3)"
     )
     command.add_argument(
         "--warmup", type=arguments.seconds, default=0.5, metavar="S", help="how long to run before that (default 0.5)"
+    )
+    command.add_argument(
+        "--iterations",
+        type=arguments.int_in_range(1, 1 << 30, "runs"),
+        metavar="N",
+        help="measure exactly so many runs, instead of --seconds",
+    )
+    command.add_argument(
+        "--percentiles",
+        type=percentiles,
+        default=timing.PERCENTILES,
+        metavar="P,…",
+        help=f"percentiles of latency to report (default {','.join(map(str, timing.PERCENTILES))})",
+    )
+    command.add_argument(
+        "--batches",
+        type=batches,
+        default=(),
+        metavar="N,…",
+        help="measure each of these batch sizes of an engine whose batch is dynamic",
     )
     command.add_argument(
         "--layers", action="store_true", help="the time of every step, what bounds it, and how close it comes to that"
@@ -72,13 +103,69 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument(
         "--peers-python", metavar="PYTHON", help="the Python that has them installed (default: this one)"
     )
+    command.add_argument(
+        "--baseline",
+        metavar="FILE.json",
+        help="an earlier --json: how much faster or slower this is, and whether by more than the noise of both",
+    )
     command.add_argument("--json", action="store_true", help="everything as JSON")
     arguments.add_threads(command)
     arguments.add_build(command)
     return command
 
 
+def percentiles(given: str) -> tuple[float, ...]:
+    """Numbers from 0 to 100, separated by commas."""
+    try:
+        found = tuple(float(part) for part in given.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(0 <= p <= 100 for p in found):
+        raise argparse.ArgumentTypeError(f"expected numbers from 0 to 100, separated by commas, got {given!r}")
+    return found
+
+
+def batches(given: str) -> tuple[int, ...]:
+    """Batch sizes, separated by commas."""
+    return tuple(map(arguments.int_in_range(1, 1 << 30, "batch sizes separated by commas"), given.split(",")))
+
+
 def main(args: argparse.Namespace) -> int:
+    names = check(args)
+    old = baseline.read(args.baseline) if args.baseline else None
+    engine, built = load_or_build(args)
+    check_engine(args, engine, built, names)
+    say: Callable[[str], None] = (lambda _: None) if args.json else print
+    result: dict[str, Any] = {
+        "model": args.model,
+        "pelton": pelton.__version__,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "hint": args.hint,
+    }
+    found: list[peers.Measured] = []
+    if args.batches:
+        sweep(args, engine, result, say)
+    else:
+        feeds = (
+            arrays.load_inputs(engine, args.input)
+            if args.input
+            else arrays.draw_inputs(engine, {} if built else arguments.shapes(args))
+        )
+        split = time_runs(args, engine, feeds, result, say)
+        if args.layers or args.plot:
+            time_layers(args, engine, feeds, split, result, say)
+        if names:
+            found = time_peers(args, engine, feeds, names, split, result, say)
+        if old is not None:
+            result["baseline"] = baseline.compare(args.baseline, old, result)
+            say("\n" + baseline.line(result["baseline"]))
+    if args.json:
+        print(json.dumps(result, indent=1))
+    return 1 if any(m.failure for m in found) else 0
+
+
+def check(args: argparse.Namespace) -> list[str]:
+    """The runtimes to compare with. Raises InputError for options that do not go together."""
     names = [n for n in (args.vs or "").split(",") if n]
     unknown = [n for n in names if n not in peers.PEERS]
     if unknown or (args.vs is not None and not names):
@@ -86,13 +173,23 @@ def main(args: argparse.Namespace) -> int:
             f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}"
             + (near(unknown[0], peers.PEERS) if unknown else "")
         )
+    if args.streams and args.hint == "latency":
+        raise InputError("--streams means several runs at once, --hint latency one after the other; give one of both")
+    args.hint = args.hint or ("throughput" if args.streams else "latency")
+    alone = [("--input", args.input), ("--layers", args.layers), ("--plot", args.plot), ("--vs", names)]
+    alone.append(("--baseline", args.baseline))
+    if args.batches and (given := [flag for flag, value in alone if value]):
+        raise InputError(f"--batches goes through several sizes, {given[0]} is for one; leave out one of both")
     if args.plot:
         if not args.plot.lower().endswith(".svg"):
             raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")
         arrays.check_target(args.plot)
-    engine, built = load_or_build(args)
-    gpu = build.on_gpu(engine)
-    if gpu and (names or args.plot):
+    return names
+
+
+def check_engine(args: argparse.Namespace, engine: Engine, built: bool, names: list[str]) -> None:
+    """InputError for options that this engine does not go with."""
+    if build.on_gpu(engine) and (names or args.plot):
         raise InputError(
             f"{'--vs' if names else '--plot'} is for engines of CPUs, {args.model} runs on a GPU; "
             "benchmarks/gpu in the source tree compares there"
@@ -102,19 +199,43 @@ def main(args: argparse.Namespace) -> int:
             "--vs gives the other runtimes the ONNX model, which an engine does not contain: pelton bench model.onnx"
             " --vs …"
         )
-    if args.input:
-        feeds = arrays.load_inputs(engine, args.input)
+
+
+Say = Callable[[str], None]
+
+
+def timed(
+    args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray], split: throughput.Split
+) -> timing.Times:
+    """The times of runs on these inputs, as the options say."""
+    if args.hint == "throughput":
+        times = throughput.measure(engine, feeds, split, args.seconds, args.warmup, args.iterations)
     else:
-        feeds = arrays.draw_inputs(engine, {} if built else arguments.shapes(args))
-    context = engine.context(threads=args.threads)
-    before = measure_roof(engine, context.threads) if (args.layers or args.plot) and not gpu else None
-    if args.plot and before is None:
-        raise InputError('--plot needs a compiler to measure the machine with: pip install "pelton[build]"')
-    times = timing.Times(timing.measure(lambda: context.run(feeds), args.seconds, args.warmup), batch(engine, feeds))
-    found: list[peers.Measured] = []
-    result: dict[str, Any] = {
-        "model": args.model,
+        context = engine.context(split.threads)
+        ns = timing.measure(lambda: context.run(feeds), args.seconds, args.warmup, iterations=args.iterations)
+        times = timing.Times(ns)
+    return dataclasses.replace(times, batch=batch(engine, feeds))
+
+
+def choose_split(
+    args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray]
+) -> tuple[throughput.Split, list[throughput.Tried]]:
+    """How the CPUs are divided, and what else was tried."""
+    if args.hint == "latency":
+        return throughput.Split(1, args.threads), []
+    return throughput.best_split(engine, feeds, throughput.splits(args.streams, args.threads, build.on_gpu(engine)))
+
+
+def time_runs(
+    args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray], result: dict[str, Any], say: Say
+) -> throughput.Split:
+    """Times runs on one set of inputs, and returns how the CPUs were divided."""
+    split, tried = choose_split(args, engine, feeds)
+    times = timed(args, engine, feeds, split)
+    context = engine.context(split.threads)
+    result |= {
         "machine": context.machine,
+        "streams": split.streams,
         "threads": context.threads,
         "runs": len(times.ns),
         "inputs": {p.name: str(p) for p in engine.inputs},
@@ -123,72 +244,136 @@ def main(args: argparse.Namespace) -> int:
         "throughput": times.throughput,
         "spread": times.spread,
         "noisy": times.spread > timing.NOISY,
-        "latency_ms": times.latency(),
+        "latency_ms": times.latency(args.percentiles),
     }
-    if not args.json:
-        print(
-            f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, "
-            + (context.machine if gpu else text.count(context.threads, "thread"))
+    if tried:
+        result["tried"] = [t.json() for t in tried]
+    used = throughput.Split(split.streams, None if build.on_gpu(engine) else context.threads)
+    how = str(used) if args.hint == "throughput" else text.count(context.threads, "thread")
+    on = context.machine if build.on_gpu(engine) else how
+    say(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, {on}")
+    if engine.symbols:
+        shapes = ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in feeds.items())
+        say(f"run for {shapes} (--shapes takes others)")
+    say("\n".join(times.lines(args.percentiles)))
+    if tried:
+        say("tried: " + ", ".join(f"{t.split} {t.rate:.1f}" for t in tried) + " runs per second")
+    return used
+
+
+def time_layers(
+    args: argparse.Namespace,
+    engine: Engine,
+    feeds: dict[str, np.ndarray],
+    split: throughput.Split,
+    result: dict[str, Any],
+    say: Say,
+) -> None:
+    """Times every step, and draws the roofline."""
+    gpu, context = build.on_gpu(engine), engine.context(split.threads)
+    before = None if gpu else layers.measure_roof(engine, context.threads)
+    if args.plot and before is None:
+        raise InputError('--plot needs a compiler to measure the machine with: pip install "pelton[build]"')
+    steps, around = layers.measure(context, feeds)
+    # steps were launched one by one while the GPU was busy, which says nothing about a run as one graph
+    if gpu:
+        around = 1e6 * result["latency_ms"]["median"] - sum(s["ns"] for s in steps)
+    # other users of the machine come and go, so the better of two measurements counts
+    roof = before and before.best(layers.measure_roof(engine, context.threads) or before)
+    for s in steps:
+        s["bound"], least = roof.bound(s["flops"], s["bytes"]) if roof else ("", 0.0)
+        s["reached"] = least / max(s["ns"], 1)
+    result |= {"layers": steps, "in_kernels_ns": sum(s["ns"] for s in steps), "around_ns": around}
+    result |= {"peak_gflops": roof and roof.gflops, "peak_gbytes": roof and roof.gbytes}
+    if args.layers:
+        say("\n" + layers.table(steps, roof, around, gpu))
+    if args.plot and roof is not None:
+        title = f"{os.path.basename(args.model)}: {text.duration(1e6 * result['latency_ms']['median'])} a run"
+        on = f"{result['machine']}, {text.count(context.threads, 'thread')}"
+        arrays.replace(args.plot, [roofline.picture(roof, steps, title, on).encode()])
+        say(f"\n{args.plot}: the roofline with {text.count(len(steps), 'step')}")
+
+
+def time_peers(
+    args: argparse.Namespace,
+    engine: Engine,
+    feeds: dict[str, np.ndarray],
+    names: list[str],
+    split: throughput.Split,
+    result: dict[str, Any],
+    say: Say,
+) -> list[peers.Measured]:
+    """Times other runtimes in turns with this one."""
+    chosen = throughput.splits(args.streams, args.threads) if args.hint == "throughput" else []
+    with tempfile.TemporaryDirectory(prefix="pelton-bench-") as folder:
+        path = os.path.join(folder, "engine.pelton")
+        engine.save(path)
+        found = peers.compare(
+            path,
+            args.model,
+            feeds,
+            names,
+            threads=split.threads or 1,
+            splits=[(s.streams, s.threads or 1) for s in chosen],
+            seconds=args.seconds,
+            rounds=ROUNDS,
+            folder=folder,
+            python=args.peers_python,
         )
-        if engine.symbols:
-            print(
-                "run for "
-                + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in feeds.items())
-                + " (--shapes takes others)"
+    result["vs"] = [m.json() for m in found]
+    say("\n" + peers.table(found))
+    return found
+
+
+def sweep(args: argparse.Namespace, engine: Engine, result: dict[str, Any], say: Say) -> None:
+    """Times runs of each batch size."""
+    symbol = batch_symbol(engine)
+    if symbol is None:
+        shapes = build.ports(engine.inputs)
+        raise InputError(
+            f"--batches needs an engine with a dynamic batch, {args.model} has {shapes}; build the model with"
+            " --shapes NAME=1..8..32x…"
+        )
+    rows = [("batch", "streams", "threads", "inputs/s", "median", "per input")]
+    result["batches"] = []
+    for size in args.batches:
+        given = {name: "x".join(map(str, shape)) for name, shape in engine.shapes({symbol: size}).items()}
+        feeds = arrays.draw_inputs(engine, given)
+        split, _ = choose_split(args, engine, feeds)
+        times = timed(args, engine, feeds, split)
+        context = engine.context(split.threads)
+        result |= {"machine": context.machine}
+        result["batches"].append(
+            {
+                "batch": size,
+                "streams": split.streams,
+                "threads": context.threads,
+                "runs": len(times.ns),
+                "throughput": times.throughput,
+                "spread": times.spread,
+                "noisy": times.spread > timing.NOISY,
+                "latency_ms": times.latency(args.percentiles),
+            }
+        )
+        median = 1e6 * times.latency()["median"]
+        rows.append(
+            (
+                f"{size}",
+                f"{split.streams}",
+                f"{context.threads}",
+                f"{times.throughput:.1f}",
+                text.duration(median),
+                text.duration(1e9 / times.throughput),
             )
-        print("\n".join(times.lines()))
-    if args.layers or args.plot:
-        steps, around = layers(context, feeds)
-        # steps were launched one by one while the GPU was busy, which says nothing about a run as one graph
-        if gpu:
-            around = 1e6 * times.latency()["median"] - sum(s["ns"] for s in steps)
-        # other users of the machine come and go, so the better of two measurements counts
-        roof = before and before.best(measure_roof(engine, context.threads) or before)
-        for s in steps:
-            s["bound"], least = roof.bound(s["flops"], s["bytes"]) if roof else ("", 0.0)
-            s["reached"] = least / max(s["ns"], 1)
-        result |= {"layers": steps, "in_kernels_ns": sum(s["ns"] for s in steps), "around_ns": around}
-        result |= {"peak_gflops": roof and roof.gflops, "peak_gbytes": roof and roof.gbytes}
-        if args.layers and not args.json:
-            print("\n" + layer_table(steps, roof, around, gpu))
-        if args.plot and roof is not None:
-            title = f"{os.path.basename(args.model)}: {text.duration(1e6 * times.latency()['median'])} a run"
-            arrays.replace(
-                args.plot,
-                [
-                    roofline.picture(
-                        roof, steps, title, f"{result['machine']}, {text.count(context.threads, 'thread')}"
-                    ).encode()
-                ],
-            )
-            if not args.json:
-                print(f"\n{args.plot}: the roofline with {text.count(len(steps), 'step')}")
-    if names:
-        with tempfile.TemporaryDirectory(prefix="pelton-bench-") as folder:
-            path = os.path.join(folder, "engine.pelton")
-            engine.save(path)
-            found = peers.compare(
-                path,
-                args.model,
-                feeds,
-                names,
-                threads=context.threads,
-                seconds=args.seconds,
-                rounds=ROUNDS,
-                folder=folder,
-                python=args.peers_python,
-            )
-        result["vs"] = [m.json() for m in found]
-        if not args.json:
-            print("\n" + peers.table(found))
-    if args.json:
-        print(json.dumps(result, indent=1))
-    return 1 if any(m.failure for m in found) else 0
+        )
+    say(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, {result['machine']}")
+    say(text.table(rows, "rrrrrr"))
+    if any(b["noisy"] for b in result["batches"]):
+        say(timing.noise("the time of a run", max(b["spread"] for b in result["batches"])))
 
 
 def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
     """The engine in a file, or one built from the model in it: (engine, whether it was built)."""
-    import pelton
     from pelton.engine.container import MAGIC
 
     try:
@@ -205,122 +390,20 @@ def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
                 " model"
             )
         return pelton.load(args.model), False
+    if args.hint == "throughput" and not (args.target or "").startswith("cuda"):
+        options["threads"] = throughput.splits(args.streams, args.threads)[-1].threads
     return build.build_engine(args.model, options, quiet=args.quiet or args.json, runs="bench"), True
 
 
-def batch(engine: Engine, feeds: Mapping[str, np.ndarray]) -> int:
-    """The batch size of a run, if the model names one: all inputs and outputs begin with the same dynamic dimension,
-    named N or with "batch" in its name. Otherwise 1."""
+def batch_symbol(engine: Engine) -> str | None:
+    """The dynamic dimension that the model calls its batch, with which all inputs and outputs begin, named N or with
+    "batch" in its name; None if there is none."""
     first, *others = {p.shape[0] if p.shape else None for p in (*engine.inputs, *engine.outputs)} or {None}
-    named = isinstance(first, str) and not others and (first.lower() == "n" or "batch" in first.lower())
-    return max(feeds[engine.inputs[0].name].shape[0], 1) if named and engine.inputs else 1
+    if isinstance(first, str) and not others and engine.inputs and (first.lower() == "n" or "batch" in first.lower()):
+        return first
+    return None
 
 
-def layers(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[str, Any]], float]:
-    """Every step with the median of its times, and the nanoseconds of a run outside of steps. Both come from the same
-    runs, because runs of large networks differ by more. Reading time stamps, a few microseconds, is included."""
-    runs = [context.profile(feeds)]
-    around: list[int] = []
-    budget = sum(ns for _, ns in runs[0])
-    for _ in range(min(PROFILES, max(3, int(2e9 / max(budget, 1))))):
-        start = time.perf_counter_ns()
-        runs.append(context.profile(feeds))
-        around.append(time.perf_counter_ns() - start - sum(ns for _, ns in runs[-1]))
-    medians = [statistics.median(run[i][1] for run in runs[1:]) for i in range(len(runs[0]))]
-    total = sum(medians) or 1
-    out = []
-    for (step, _), ns in zip(runs[0], medians):
-        info = step.info
-        flops, nbytes = info.get("flops", 0), info.get("bytes", 0)
-        out.append(
-            {
-                "name": step.name,
-                "op": info.get("op", ""),
-                "tactic": "host" if step.host else info.get("tactic", ""),
-                "layers": list(info.get("layers") or ()),
-                "ns": ns,
-                "share": ns / total,
-                "flops": flops,
-                "bytes": nbytes,
-                "gflops": flops / max(ns, 1),
-                "gbytes": nbytes / max(ns, 1),
-            }
-        )
-    return out, statistics.median(around)
-
-
-def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
-    """The peak of the machine; None if there is no compiler to measure it with."""
-    try:
-        from pelton.tune.peak import peak
-
-        return roofline.Roof(*peak(engine.plain.target["isa"], threads))
-    except (ModuleNotFoundError, BuildError):
-        return None
-
-
-def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float, gpu: bool = False) -> str:
-    """Steps in execution order, their sum, and the time of a run outside of them."""
-    columns = [
-        ("step", "r"),
-        ("time", "r"),
-        ("share", "r"),
-        ("GFLOP/s", "r"),
-        ("% of peak", "r"),
-        ("GB/s", "r"),
-        ("bound by", "l"),
-        ("% of it", "r"),
-        ("tactic", "l"),
-        ("what", "l"),
-    ]
-    rows = [tuple(name for name, _ in columns)]
-    for i, s in enumerate(found):
-        rows.append(
-            (
-                f"{i}",
-                text.duration(s["ns"]),
-                f"{100 * s['share']:.1f} %",
-                f"{s['gflops']:.1f}" if s["gflops"] else "",
-                f"{100 * s['gflops'] / roof.gflops:.0f}" if roof and s["gflops"] else "",
-                f"{s['gbytes']:.1f}" if s["gbytes"] else "",
-                s["bound"] or "–",
-                f"{100 * s['reached']:.0f}" if s["bound"] else "",
-                text.shortened(s["tactic"].partition("@")[0], 40),
-                text.shortened(s["name"] or s["op"], 44),
-            )
-        )
-    total = sum(s["ns"] for s in found)
-    speed = sum(s["flops"] for s in found) / max(total, 1)
-    rows.append(
-        (
-            "sum",
-            text.duration(total),
-            "100 %",
-            f"{speed:.1f}",
-            f"{100 * speed / roof.gflops:.0f}" if roof else "",
-            "",
-            "",
-            f"{100 * sum(s['reached'] * s['ns'] for s in found) / max(total, 1):.0f}",
-            "",
-            "",
-        )
-    )
-    kept = [i for i, (name, _) in enumerate(columns) if roof or name not in ("% of peak", "bound by", "% of it")]
-    lines = [
-        text.table([[row[i] for i in kept] for row in rows], "".join(columns[i][1] for i in kept)),
-        f"in kernels {text.duration(total)}, "
-        + (
-            f"one after the other; a run, as one graph, with its copies: {text.duration(total + around)}"
-            if gpu
-            else f"around them {text.duration(around)}: the call, its arrays, waking threads"
-        ),
-    ]
-    if gpu:
-        return "\n".join(lines)
-    if roof is None:
-        lines.append('without a compiler the peak cannot be measured: pip install "pelton[build]"')
-    else:
-        lines += textwrap.wrap(
-            f"Measured: {roof.gflops:.0f} GFLOP/s in the CPU time of the threads, {roof.gbytes:.1f} GB/s. {RULE}", 150
-        )
-    return "\n".join(lines)
+def batch(engine: Engine, feeds: Mapping[str, np.ndarray]) -> int:
+    """The batch size of a run; 1 if the model names none."""
+    return max(feeds[engine.inputs[0].name].shape[0], 1) if batch_symbol(engine) else 1

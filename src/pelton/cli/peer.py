@@ -1,11 +1,15 @@
 """One runtime in its own process, timed on request; a program that needs only numpy and that runtime.
 
-    peer.py RUNTIME FILE FEEDS.npz THREADS OUTPUTS     a line of JSON on stdout once it is loaded, then one for each
+    peer.py RUNTIME FILE FEEDS.npz SPLITS OUTPUTS      a line of JSON on stdout once it is loaded, then one for each
     line on stdin:
-    time SECONDS → {"ns": [...]}                       save FILE.npz → {} (the outputs of the last run, in order)
-    run FEEDS.npz → {} (other values of the same sizes; pelton and onnxruntime alone)
+    time SECONDS → {"spans": [[begin, end], ...], "start": when it began, "end": when no run began any more}, in ns
+    save FILE.npz → {} (the outputs, in order)
+    run FEEDS.npz → {} (takes other values of the same sizes; pelton and onnxruntime alone)
 
-OUTPUTS is the JSON list of the model's outputs. What a runtime makes of the model first is put beside FEEDS.npz.
+SPLITS is a JSON list of [streams, threads of each]. [[1, 2]] is one run after the other, as callers that wait for
+outputs have them. Of several, or of more streams, the one is taken by which most runs are done, each stream in a thread
+with a session of its own; OpenVINO, which has streams, finds their number by itself. OUTPUTS is the JSON list of the
+model's outputs. What a runtime makes of the model first is put beside FEEDS.npz.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -27,6 +32,9 @@ import numpy as np
 
 Feeds = dict[str, np.ndarray]
 Run = Callable[[], Sequence[np.ndarray]]
+Span = tuple[int, int]  # begin and end of a run in nanoseconds
+# seconds → runs during so long, one after the other in each stream: (when they began, when no more did, their spans)
+Keep = Callable[[float], tuple[int, int, list[Span]]]
 # What has to be installed for a runtime; the first of them tells its version.
 PACKAGES = {
     "pelton": ("pelton",),
@@ -38,6 +46,7 @@ PACKAGES = {
 # Other settings of a runtime → the runtime.
 VARIANTS = {"onnxruntime_unoptimized": "onnxruntime"}
 PATIENCE = 900  # seconds for a conversion
+TRIAL = 0.5  # seconds for which each split is tried
 
 
 def pelton(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
@@ -185,7 +194,81 @@ def _installed(package: str) -> str:
         return "?"
 
 
-def main(runtime: str, path: str, feeds: str, threads: str, outputs: str) -> None:
+def openvino_streams(path: str, feeds: Feeds, streams: int, threads: int) -> tuple[Run, Keep, list[int]]:
+    """As `load`, by its own streams of so many threads in total; 0 streams: as many as it finds best."""
+    ov = importlib.import_module("openvino")
+    settings = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    if streams:
+        settings["NUM_STREAMS"] = streams
+    compiled = ov.Core().compile_model(path, "CPU", settings)
+    streams = int(compiled.get_property("NUM_STREAMS"))
+    # with more requests than streams, none waits for this thread to hand it the next inputs
+    queue = ov.AsyncInferQueue(compiled, 2 * int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+    spans: list[Span] = []
+    queue.set_callback(lambda request, began: spans.append((began, time.perf_counter_ns())))
+
+    def keep(seconds: float) -> tuple[int, int, list[Span]]:
+        spans.clear()
+        start = time.perf_counter_ns()
+        end = start + int(seconds * 1e9)
+        while time.perf_counter_ns() < end:
+            queue.start_async(feeds, time.perf_counter_ns(), share_inputs=True)
+        queue.wait_all()
+        return start, end, list(spans)
+
+    request = compiled.create_infer_request()
+    return lambda: list(request.infer(feeds).values()), keep, [streams, max(1, threads // streams)]
+
+
+def keep_busy(runs: Sequence[Run]) -> Keep:
+    """Each of these over and over, in a thread of its own if there are several."""
+
+    def repeat(run: Run, end: int, spans: list[Span]) -> None:
+        while (began := time.perf_counter_ns()) < end or len(spans) < 5:
+            run()
+            spans.append((began, time.perf_counter_ns()))
+
+    def keep(seconds: float) -> tuple[int, int, list[Span]]:
+        spans: list[Span] = []
+        start = time.perf_counter_ns()
+        end = start + int(seconds * 1e9)
+        if len(runs) == 1:
+            repeat(runs[0], end, spans)
+        else:
+            threads = [threading.Thread(target=repeat, args=(run, end, spans)) for run in runs]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        return start, end, spans
+
+    return keep
+
+
+def load(
+    runtime: str, path: str, feeds: Feeds, splits: list[list[int]], outputs: list[str], folder: Path
+) -> tuple[Run, Keep, list[int]]:
+    """One run that gives the outputs, runs that are timed, and the split by which most of these are done."""
+    if runtime == "openvino" and (len(splits) > 1 or splits[0][0] > 1):
+        return openvino_streams(path, feeds, splits[0][0] if len(splits) == 1 else 0, max(s * t for s, t in splits))
+
+    def sessions(split: list[int]) -> list[Run]:
+        streams, threads = split
+        made = [Path(tempfile.mkdtemp(dir=folder)) for _ in range(streams)]
+        return [globals()[runtime](path, feeds, threads, outputs, place) for place in made]
+
+    def rate(split: list[int]) -> float:
+        keep = keep_busy(sessions(split))
+        keep(TRIAL / 4)
+        start, end, spans = keep(TRIAL)
+        return len(spans) / (max(e for _, e in spans) - start)
+
+    best = max(splits, key=rate) if len(splits) > 1 else splits[0]
+    runs = sessions(best)
+    return runs[0], keep_busy(runs), best
+
+
+def main(runtime: str, path: str, feeds: str, splits: str, outputs: str) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a runtime prints by itself is no answer
 
@@ -203,32 +286,24 @@ def main(runtime: str, path: str, feeds: str, threads: str, outputs: str) -> Non
     with np.load(feeds) as found:
         given = dict(found)
     folder = tempfile.mkdtemp(prefix=runtime, dir=os.path.dirname(feeds))
-    run = globals()[runtime](path, given, int(threads), json.loads(outputs), Path(folder))
-    result = run()
-    answer({"version": getattr(module, "__version__", "") or _installed(packages[0])})
-    clock = time.perf_counter_ns
+    run, keep, split = load(runtime, path, given, json.loads(splits), json.loads(outputs), Path(folder))
+    run()
+    answer({"version": getattr(module, "__version__", "") or _installed(packages[0]), "split": split})
     for line in sys.stdin:
         what, _, value = line.strip().partition(" ")
         if what == "save":
-            arrays: Any = {f"{i}": np.asarray(x) for i, x in enumerate(result)}
+            arrays: Any = {f"{i}": np.asarray(x) for i, x in enumerate(run())}
             np.savez(value, **arrays)
             answer({})
-            continue
-        if what == "run":
+        elif what == "run":
             with np.load(value) as found:
                 given.update(found)
-            result = run()
             answer({})
-            continue
-        for _ in range(2):
-            run()
-        times: list[int] = []
-        end = clock() + int(float(value) * 1e9)
-        while clock() < end or len(times) < 5:
-            start = clock()
-            result = run()
-            times.append(clock() - start)
-        answer({"ns": times})
+        else:
+            for _ in range(2):
+                run()
+            start, end, spans = keep(float(value))
+            answer({"start": start, "end": end, "spans": spans})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pelton.errors import InputError
 
 from . import text
 from .peer import PACKAGES, VARIANTS
-from .timing import NOISY, Times, noise
+from .timing import NOISY, Times, noise, of_streams
 
 PEERS = tuple(p for p in PACKAGES if p != "pelton")
 # those that a process gives other inputs, one after the other
@@ -36,25 +36,33 @@ START = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0],
 
 @dataclass
 class Measured:
-    """One runtime: the nanoseconds of its runs by round, or why there are none. `off` is the largest difference from
-    Pelton's outputs, relative to their largest value."""
+    """One runtime: the times of its runs by round, or why there are none. `off` is the largest difference from
+    Pelton's outputs, relative to their largest value. `split`: its streams, where runs overlap, and the threads of
+    each."""
 
     runtime: str
     version: str = ""
     failure: str = ""
-    rounds: list[list[int]] = field(default_factory=list)
+    rounds: list[Times] = field(default_factory=list)
     off: float = 0.0
+    split: tuple[int, int] | None = None
+
+    @property
+    def costs(self) -> list[float]:
+        """Nanoseconds of a run in each round: the median, or where runs overlap, the round's time by its runs."""
+        if self.split:
+            return [1e9 / r.throughput for r in self.rounds]
+        return [float(np.median(r.ns)) for r in self.rounds]
 
     @property
     def median(self) -> float:
-        """Nanoseconds: the median of the rounds' medians."""
-        return statistics.median(statistics.median(r) for r in self.rounds)
+        """Nanoseconds: the median of the rounds' costs."""
+        return statistics.median(self.costs)
 
     @property
     def spread(self) -> float:
-        """The slowest round's median by the fastest round's."""
-        medians = [statistics.median(r) for r in self.rounds]
-        return max(medians) / min(medians)
+        """The slowest round's cost by the fastest round's."""
+        return max(self.costs) / min(self.costs)
 
     @property
     def right(self) -> bool:
@@ -64,11 +72,15 @@ class Measured:
     def json(self) -> dict[str, Any]:
         if self.failure:
             return {"runtime": self.runtime, "why_not": self.failure}
-        times = Times(np.array([ns for r in self.rounds for ns in r]))
+        times = Times(np.concatenate([r.ns for r in self.rounds]))
+        if self.split:
+            kind = {"runs_per_second": 1e9 / self.median, "streams": self.split[0], "threads": self.split[1]}
+        else:
+            kind = {"median_ms": self.median / 1e6}
         return {
             "runtime": self.runtime,
             "version": self.version,
-            "median_ms": self.median / 1e6,
+            **kind,
             "spread": self.spread,
             "off": self.off,
             "right": self.right,
@@ -79,7 +91,9 @@ class Measured:
 class _Process:
     """A process of `peer.py`, which answers each line on stdin with a line of JSON."""
 
-    def __init__(self, python: str, runtime: str, path: str, feeds: str, threads: int, outputs: Sequence[str]):
+    def __init__(
+        self, python: str, runtime: str, path: str, feeds: str, splits: Sequence[Sequence[int]], outputs: Sequence[str]
+    ):
         self._said = tempfile.TemporaryFile("w+", errors="replace")
         try:
             self._process = subprocess.Popen(
@@ -91,7 +105,7 @@ class _Process:
                     runtime,
                     path,
                     feeds,
-                    str(threads),
+                    json.dumps(splits),
                     json.dumps(list(outputs)),
                 ],
                 stdin=subprocess.PIPE,
@@ -132,14 +146,19 @@ def compare(
     feeds: Mapping[str, np.ndarray],
     names: Sequence[str],
     *,
-    threads: int,
+    threads: int = 1,
+    splits: Sequence[Sequence[int]] = (),
     seconds: float,
     rounds: int,
     folder: str,
     python: str | None = None,
 ) -> list[Measured]:
-    """Times an engine file and other runtimes on its model; Pelton is first in the list. `seconds`: for each runtime in
-    total; `folder`: for temporary files; `python`: runs the others (default: this one)."""
+    """Times an engine file and other runtimes on its model; Pelton is first in the list.
+
+    Runs come one after the other, each with all `threads`, or overlap, by one of the `splits`: streams, and the threads
+    of each. `seconds`: for each runtime in total; `folder`: for temporary files; `python`: runs the others (default:
+    this one).
+    """
     unknown = [n for n in names if n not in PEERS]
     if unknown:
         raise InputError(f"{unknown[0]!r} cannot be compared with; there are {', '.join(PEERS)}")
@@ -157,15 +176,19 @@ def compare(
                 m.runtime,
                 engine if ours else model,
                 feeds_file,
-                threads,
+                splits or [(1, threads)],
                 outputs,
             )
-            _ask(m, running[m.runtime], "")
+            started = _ask(m, running[m.runtime], "")
+            if splits and not m.failure:
+                m.split = tuple(started["split"])
         for turn in range(rounds):
             for m in found[turn % len(found) :] + found[: turn % len(found)]:
                 if not m.failure:
                     time.sleep(PAUSE)
-                    m.rounds.append(_ask(m, running[m.runtime], f"time {seconds / rounds}").get("ns", []))
+                    timed = _ask(m, running[m.runtime], f"time {seconds / rounds}")
+                    if not m.failure:
+                        m.rounds.append(of_streams(timed["spans"], timed["start"], timed["end"] if m.split else None))
         for m in found:
             _ask(m, running[m.runtime], "save " + os.path.join(folder, m.runtime + ".npz"))
     finally:
@@ -193,7 +216,7 @@ class PeerRunner:
     ):
         """Starts it on the first inputs; InputError if it is not installed there, or cannot run the model."""
         self.runtime, self._names, self._folder = runtime, names, folder
-        self._process = _Process(python or sys.executable, runtime, model, self._save(feeds), threads, names)
+        self._process = _Process(python or sys.executable, runtime, model, self._save(feeds), [(1, threads)], names)
         try:
             answer = self._ask("")
             if "missing" in answer:
@@ -262,11 +285,13 @@ def difference(theirs: str, ours: str) -> float:
 
 def table(found: Sequence[Measured]) -> str:
     """One row per runtime; the last column says how much faster Pelton is than those that compute the same."""
-    rows: list[tuple[str, ...]] = [("runtime", "version", "median ms", "spread", "off by", "Pelton is")]
     ours = found[0]
+    overlap = any(m.split for m in found)
+    speed = ("streams", "runs/s") if overlap else ("median ms",)
+    rows: list[tuple[str, ...]] = [("runtime", "version", *speed, "spread", "off by", "Pelton is")]
     for m in found:
         if m.failure:
-            rows.append((m.runtime, "", "–", "", "", ""))
+            rows.append((m.runtime, "", *("–" for _ in speed), "", "", ""))
         else:
             if m is ours or ours.failure:
                 faster = ""
@@ -278,13 +303,17 @@ def table(found: Sequence[Measured]) -> str:
                 (
                     m.runtime,
                     text.shortened(m.version, 16),
-                    f"{m.median / 1e6:.3f}",
+                    *((f"{m.split[0]} × {m.split[1]}", f"{1e9 / m.median:.1f}") if m.split else ()),
+                    *(() if m.split else (f"{m.median / 1e6:.3f}",)),
                     f"{m.spread:.2f}",
                     "" if m is ours else f"{m.off:.1e}",
                     faster,
                 )
             )
-    lines = [text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.failure}" for m in found if m.failure)]
+    lines = [
+        text.table(rows, "ll" + "r" * (len(rows[0]) - 2)),
+        *(f"{m.runtime}: {m.failure}" for m in found if m.failure),
+    ]
     noisy = [m for m in found if not m.failure and m.spread > NOISY]
     if noisy:
         lines.append(noise(f"the median of {' and '.join(m.runtime for m in noisy)}", max(m.spread for m in noisy)))

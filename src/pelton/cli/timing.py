@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +15,17 @@ NOISY = 1.2  # spread (a ratio of times) from which on a measurement says more a
 
 @dataclass(frozen=True)
 class Times:
-    """Nanoseconds of runs, one after another; `batch` items in each."""
+    """Nanoseconds of runs, in the order in which they ended; `batch` items in each. `elapsed`: nanoseconds from the
+    first begin to the last end, of runs that overlap; others come one after another."""
 
     ns: np.ndarray
     batch: int = 1
+    elapsed: int | None = None
 
     @property
     def throughput(self) -> float:
         """Items per second."""
-        return self.batch * len(self.ns) / (float(self.ns.sum()) / 1e9)
+        return self.batch * len(self.ns) / ((self.elapsed or float(self.ns.sum())) / 1e9)
 
     @property
     def spread(self) -> float:
@@ -32,25 +34,35 @@ class Times:
         medians = [float(np.median(part)) for part in np.array_split(self.ns, min(PARTS, len(self.ns)))]
         return max(max(medians) / min(medians), float(self.ns.mean()) / float(np.median(self.ns)))
 
-    def latency(self) -> dict[str, float]:
-        """Milliseconds: min, mean, median, p90, p95, p99."""
+    def latency(self, percentiles: Sequence[float] = PERCENTILES) -> dict[str, float]:
+        """Milliseconds: min, mean, median, and percentiles under names such as p90 and p99.9."""
         ms = self.ns / 1e6
         return {
             "min": float(ms.min()),
             "mean": float(ms.mean()),
             "median": float(np.median(ms)),
-            **{f"p{q}": float(np.percentile(ms, q)) for q in PERCENTILES},
+            **{f"p{q:g}": float(np.percentile(ms, q)) for q in percentiles},
         }
 
-    def lines(self) -> list[str]:
+    def lines(self, percentiles: Sequence[float] = PERCENTILES) -> list[str]:
         each = f", {self.throughput:.1f} inputs in batches of {self.batch}" if self.batch > 1 else ""
+        latency = self.latency(percentiles)
+        unit, factor = ("ms", 1.0) if latency["median"] >= 1 else ("µs", 1e3)
         lines = [
             f"throughput  {self.throughput / self.batch:.1f} runs per second{each}",
-            "latency ms  "
-            + "  ".join(f"{name} {value:.3f}" for name, value in self.latency().items())
+            f"latency {unit}  "
+            + "  ".join(f"{name} {factor * value:.3f}" for name, value in latency.items())
             + f"  over {len(self.ns)} runs",
         ]
         return lines + ([noise("the time of a run", self.spread)] if self.spread > NOISY else [])
+
+
+def of_streams(spans: Iterable[tuple[int, int]], start: int, end: int | None) -> Times:
+    """The times of overlapping runs, given as nanoseconds of begin and end. The runs that end after `end`, while some
+    streams have nothing to do any more, do not count, unless there are no others."""
+    ended = sorted((e, b) for b, e in spans)
+    counted = [(e, b) for e, b in ended if end is None or e <= end] or ended[:1]
+    return Times(np.array([e - b for e, b in counted]), elapsed=counted[-1][0] - start)
 
 
 def noise(what: str, spread: float) -> str:
@@ -61,8 +73,11 @@ def noise(what: str, spread: float) -> str:
     )
 
 
-def measure(run: Callable[[], object], seconds: float, warmup: float, minimum: int = 5) -> np.ndarray:
-    """Nanoseconds of each run during `seconds` (at least `minimum` runs), after `warmup` seconds of untimed runs."""
+def measure(
+    run: Callable[[], object], seconds: float, warmup: float, minimum: int = 5, iterations: int | None = None
+) -> np.ndarray:
+    """Nanoseconds of each run during `seconds` (at least `minimum` runs), or of a number of runs, after `warmup`
+    seconds of untimed ones."""
     clock = time.perf_counter_ns
     end = clock() + int(warmup * 1e9)
     run()
@@ -70,7 +85,7 @@ def measure(run: Callable[[], object], seconds: float, warmup: float, minimum: i
         run()
     times: list[int] = []
     end = clock() + int(seconds * 1e9)
-    while len(times) < minimum or clock() < end:
+    while len(times) < iterations if iterations else len(times) < minimum or clock() < end:
         start = clock()
         run()
         times.append(clock() - start)

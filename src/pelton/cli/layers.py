@@ -1,0 +1,133 @@
+"""The time of every step of an engine, what bounds it, and how close it comes to that."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.errors import BuildError
+
+from . import roofline, text
+
+if TYPE_CHECKING:
+    from pelton.runtime import Context, Engine
+
+RULE = """A step is bound by memory if its bytes (weights and activations, each once) take longer at that rate than its
+operations do at theirs, by compute if it is the other way round, by neither (–) if both take less than a microsecond.
+% of it: the bound as a share of the step's time. Operations are counted for the direct algorithm (Winograd needs
+fewer), and caches are faster than memory: both percentages may pass 100."""
+PROFILES = 100  # runs with time stamps, at most
+
+
+def measure(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[str, Any]], float]:
+    """Every step with the median of its times, and the nanoseconds of a run outside of steps. Both come from the same
+    runs, because runs of large networks differ by more. Reading time stamps, a few microseconds, is included."""
+    runs = [context.profile(feeds)]
+    around: list[int] = []
+    budget = sum(ns for _, ns in runs[0])
+    for _ in range(min(PROFILES, max(3, int(2e9 / max(budget, 1))))):
+        start = time.perf_counter_ns()
+        runs.append(context.profile(feeds))
+        around.append(time.perf_counter_ns() - start - sum(ns for _, ns in runs[-1]))
+    medians = [statistics.median(run[i][1] for run in runs[1:]) for i in range(len(runs[0]))]
+    total = sum(medians) or 1
+    out = []
+    for (step, _), ns in zip(runs[0], medians):
+        info = step.info
+        flops, nbytes = info.get("flops", 0), info.get("bytes", 0)
+        out.append(
+            {
+                "name": step.name,
+                "op": info.get("op", ""),
+                "tactic": "host" if step.host else info.get("tactic", ""),
+                "layers": list(info.get("layers") or ()),
+                "ns": ns,
+                "share": ns / total,
+                "flops": flops,
+                "bytes": nbytes,
+                "gflops": flops / max(ns, 1),
+                "gbytes": nbytes / max(ns, 1),
+            }
+        )
+    return out, statistics.median(around)
+
+
+def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
+    """The peak of the machine; None if there is no compiler to measure it with."""
+    try:
+        from pelton.tune.peak import peak
+
+        return roofline.Roof(*peak(engine.plain.target["isa"], threads))
+    except (ModuleNotFoundError, BuildError):
+        return None
+
+
+def table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float, gpu: bool = False) -> str:
+    """Steps in execution order, their sum, and the time of a run outside of them."""
+    columns = [
+        ("step", "r"),
+        ("time", "r"),
+        ("share", "r"),
+        ("GFLOP/s", "r"),
+        ("% of peak", "r"),
+        ("GB/s", "r"),
+        ("bound by", "l"),
+        ("% of it", "r"),
+        ("tactic", "l"),
+        ("what", "l"),
+    ]
+    rows = [tuple(name for name, _ in columns)]
+    for i, s in enumerate(found):
+        rows.append(
+            (
+                f"{i}",
+                text.duration(s["ns"]),
+                f"{100 * s['share']:.1f} %",
+                f"{s['gflops']:.1f}" if s["gflops"] else "",
+                f"{100 * s['gflops'] / roof.gflops:.0f}" if roof and s["gflops"] else "",
+                f"{s['gbytes']:.1f}" if s["gbytes"] else "",
+                s["bound"] or "–",
+                f"{100 * s['reached']:.0f}" if s["bound"] else "",
+                text.shortened(s["tactic"].partition("@")[0], 40),
+                text.shortened(s["name"] or s["op"], 44),
+            )
+        )
+    total = sum(s["ns"] for s in found)
+    speed = sum(s["flops"] for s in found) / max(total, 1)
+    rows.append(
+        (
+            "sum",
+            text.duration(total),
+            "100 %",
+            f"{speed:.1f}",
+            f"{100 * speed / roof.gflops:.0f}" if roof else "",
+            "",
+            "",
+            f"{100 * sum(s['reached'] * s['ns'] for s in found) / max(total, 1):.0f}",
+            "",
+            "",
+        )
+    )
+    kept = [i for i, (name, _) in enumerate(columns) if roof or name not in ("% of peak", "bound by", "% of it")]
+    lines = [
+        text.table([[row[i] for i in kept] for row in rows], "".join(columns[i][1] for i in kept)),
+        f"in kernels {text.duration(total)}, "
+        + (
+            f"one after the other; a run, as one graph, with its copies: {text.duration(total + around)}"
+            if gpu
+            else f"around them {text.duration(around)}: the call, its arrays, waking threads"
+        ),
+    ]
+    if gpu:
+        return "\n".join(lines)
+    if roof is None:
+        lines.append('without a compiler the peak cannot be measured: pip install "pelton[build]"')
+    else:
+        lines += textwrap.wrap(
+            f"Measured: {roof.gflops:.0f} GFLOP/s in the CPU time of the threads, {roof.gbytes:.1f} GB/s. {RULE}", 150
+        )
+    return "\n".join(lines)
