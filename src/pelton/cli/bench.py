@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +14,7 @@ import numpy as np
 import pelton
 from pelton.errors import InputError, near
 
-from . import arguments, arrays, baseline, build, layers, peers, roofline, text, throughput, timing
+from . import arguments, arrays, baseline, build, layers, peers, roofline, runs, text, throughput, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -135,7 +133,7 @@ def main(args: argparse.Namespace) -> int:
     old = baseline.read(args.baseline) if args.baseline else None
     engine, built = load_or_build(args)
     check_engine(args, engine, built, names)
-    say: Callable[[str], None] = (lambda _: None) if args.json else print
+    say: runs.Say = (lambda _: None) if args.json else print
     result: dict[str, Any] = {
         "model": args.model,
         "pelton": pelton.__version__,
@@ -144,13 +142,12 @@ def main(args: argparse.Namespace) -> int:
     }
     found: list[peers.Measured] = []
     if args.batches:
-        sweep(args, engine, result, say)
+        runs.sweep(args, engine, result, say)
     else:
-        feeds = (
-            arrays.load_inputs(engine, args.input)
-            if args.input
-            else arrays.draw_inputs(engine, {} if built else arguments.shapes(args))
-        )
+        if args.input:
+            feeds = arrays.load_inputs(engine, args.input)
+        else:
+            feeds = arrays.draw_inputs(engine, {} if built else arguments.shapes(args))
         split = time_runs(args, engine, feeds, result, say)
         if args.layers or args.plot:
             time_layers(args, engine, feeds, split, result, say)
@@ -201,37 +198,12 @@ def check_engine(args: argparse.Namespace, engine: Engine, built: bool, names: l
         )
 
 
-Say = Callable[[str], None]
-
-
-def timed(
-    args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray], split: throughput.Split
-) -> timing.Times:
-    """The times of runs on these inputs, as the options say."""
-    if args.hint == "throughput":
-        times = throughput.measure(engine, feeds, split, args.seconds, args.warmup, args.iterations)
-    else:
-        context = engine.context(split.threads)
-        ns = timing.measure(lambda: context.run(feeds), args.seconds, args.warmup, iterations=args.iterations)
-        times = timing.Times(ns)
-    return dataclasses.replace(times, batch=batch(engine, feeds))
-
-
-def choose_split(
-    args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray]
-) -> tuple[throughput.Split, list[throughput.Tried]]:
-    """How the CPUs are divided, and what else was tried."""
-    if args.hint == "latency":
-        return throughput.Split(1, args.threads), []
-    return throughput.best_split(engine, feeds, throughput.splits(args.streams, args.threads, build.on_gpu(engine)))
-
-
 def time_runs(
-    args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray], result: dict[str, Any], say: Say
+    args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray], result: dict[str, Any], say: runs.Say
 ) -> throughput.Split:
     """Times runs on one set of inputs, and returns how the CPUs were divided."""
-    split, tried = choose_split(args, engine, feeds)
-    times = timed(args, engine, feeds, split)
+    split, tried = runs.choose_split(args, engine, feeds)
+    times = runs.timed(args, engine, feeds, split)
     context = engine.context(split.threads)
     result |= {
         "machine": context.machine,
@@ -267,7 +239,7 @@ def time_layers(
     feeds: dict[str, np.ndarray],
     split: throughput.Split,
     result: dict[str, Any],
-    say: Say,
+    say: runs.Say,
 ) -> None:
     """Times every step, and draws the roofline."""
     gpu, context = build.on_gpu(engine), engine.context(split.threads)
@@ -301,7 +273,7 @@ def time_peers(
     names: list[str],
     split: throughput.Split,
     result: dict[str, Any],
-    say: Say,
+    say: runs.Say,
 ) -> list[peers.Measured]:
     """Times other runtimes in turns with this one."""
     chosen = throughput.splits(args.streams, args.threads) if args.hint == "throughput" else []
@@ -325,53 +297,6 @@ def time_peers(
     return found
 
 
-def sweep(args: argparse.Namespace, engine: Engine, result: dict[str, Any], say: Say) -> None:
-    """Times runs of each batch size."""
-    symbol = batch_symbol(engine)
-    if symbol is None:
-        shapes = build.ports(engine.inputs)
-        raise InputError(
-            f"--batches needs an engine with a dynamic batch, {args.model} has {shapes}; build the model with"
-            " --shapes NAME=1..8..32x…"
-        )
-    rows = [("batch", "streams", "threads", "inputs/s", "median", "per input")]
-    result["batches"] = []
-    for size in args.batches:
-        given = {name: "x".join(map(str, shape)) for name, shape in engine.shapes({symbol: size}).items()}
-        feeds = arrays.draw_inputs(engine, given)
-        split, _ = choose_split(args, engine, feeds)
-        times = timed(args, engine, feeds, split)
-        context = engine.context(split.threads)
-        result |= {"machine": context.machine}
-        result["batches"].append(
-            {
-                "batch": size,
-                "streams": split.streams,
-                "threads": context.threads,
-                "runs": len(times.ns),
-                "throughput": times.throughput,
-                "spread": times.spread,
-                "noisy": times.spread > timing.NOISY,
-                "latency_ms": times.latency(args.percentiles),
-            }
-        )
-        median = 1e6 * times.latency()["median"]
-        rows.append(
-            (
-                f"{size}",
-                f"{split.streams}",
-                f"{context.threads}",
-                f"{times.throughput:.1f}",
-                text.duration(median),
-                text.duration(1e9 / times.throughput),
-            )
-        )
-    say(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, {result['machine']}")
-    say(text.table(rows, "rrrrrr"))
-    if any(b["noisy"] for b in result["batches"]):
-        say(timing.noise("the time of a run", max(b["spread"] for b in result["batches"])))
-
-
 def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
     """The engine in a file, or one built from the model in it: (engine, whether it was built)."""
     from pelton.engine.container import MAGIC
@@ -393,17 +318,3 @@ def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
     if args.hint == "throughput" and not (args.target or "").startswith("cuda"):
         options["threads"] = throughput.splits(args.streams, args.threads)[-1].threads
     return build.build_engine(args.model, options, quiet=args.quiet or args.json, runs="bench"), True
-
-
-def batch_symbol(engine: Engine) -> str | None:
-    """The dynamic dimension that the model calls its batch, with which all inputs and outputs begin, named N or with
-    "batch" in its name; None if there is none."""
-    first, *others = {p.shape[0] if p.shape else None for p in (*engine.inputs, *engine.outputs)} or {None}
-    if isinstance(first, str) and not others and engine.inputs and (first.lower() == "n" or "batch" in first.lower()):
-        return first
-    return None
-
-
-def batch(engine: Engine, feeds: Mapping[str, np.ndarray]) -> int:
-    """The batch size of a run; 1 if the model names none."""
-    return max(feeds[engine.inputs[0].name].shape[0], 1) if batch_symbol(engine) else 1
