@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench wheels clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -25,6 +25,7 @@ help:
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
+	@echo "make wheels        a wheel and the sources in dist/, checked: what is in them, what they run on, that they install"
 	@echo "make clean         remove what these have made"
 
 $(STAMP): pyproject.toml setup.py $(NATIVE)
@@ -78,6 +79,14 @@ test-importers: importers-venv build/importers/tflite
 
 formats-torch: importers-venv
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)
+
+# A wheel for every Python 3 and glibc from 2.17 on, and the sources with documents and tests, in dist/.
+wheels:
+	test -x build/wheels/bin/python || $(PYTHON) -m venv build/wheels
+	build/wheels/bin/python -m pip install --quiet --disable-pip-version-check build auditwheel pytest
+	rm -rf dist
+	build/wheels/bin/python -m build --outdir dist
+	PELTON_DIST=dist build/wheels/bin/python -m pytest -q -p no:cacheprovider --noconftest tests/test_release.py
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime
