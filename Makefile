@@ -4,12 +4,13 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench wheels clean
+.PHONY: help demo test test-all test-python gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench wheels clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
 	@echo "make test          all tests that fit into minutes"
 	@echo "make test-all      every test"
+	@echo "make test-python   what concerns the language and the runtime, with another Python [PYTHON=python3.14]"
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
@@ -42,6 +43,16 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m ""
+
+# What concerns the language, the interface and the runtime, with another Python: make test-python PYTHON=python3.14
+PYTHON_TESTS = tests/test_package.py tests/test_typing.py tests/test_build.py tests/test_runtime.py tests/test_cli.py \
+	tests/test_engine_file.py tests/test_network.py tests/test_onnx_import.py tests/test_onnx_files.py tests/test_async_queue.py
+PYTHON_VENV = build/python-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+test-python:
+	test -x $(PYTHON_VENV)/bin/python || $(PYTHON) -m venv $(PYTHON_VENV)
+	$(PYTHON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]"
+	$(PYTHON_VENV)/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS)
 
 GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu*.py tests/test_launches.py)
 
