@@ -265,6 +265,11 @@ class Context:
             inputs = self._import_inputs(inputs)
             return self._for(inputs).trace(inputs, out)
 
+    def trace_engines(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Sequence[Stamped]]]:
+        """Runs once as `trace` does; returns what ran in the order in which it ended: each run of an engine with its
+        steps, and of a script each step between its engines, with None for the engine."""
+        return [(self.engine, self.trace(inputs)[1])]
+
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Ready], None]) -> dict[str, Any]:
         """Runs one step after the other and returns the outputs by name.
 

@@ -159,6 +159,13 @@ class ScriptContext(Context):
             results, found = self._trace(inputs, out)
             return results, [t for _, steps in found for t in steps]
 
+    def trace_engines(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Sequence[Stamped]]]:
+        with self._alone():
+            return [
+                (self.owner.engines[action.engine] if isinstance(action, RunAction) else None, steps)
+                for action, steps in self._trace(inputs, None)[1]
+            ]
+
     def _trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
     ) -> tuple[dict[str, np.ndarray], list[tuple[Action, Sequence[Stamped]]]]:

@@ -71,7 +71,7 @@ class InferenceSession:
         if on_cpu != (choice.target == "cpu"):  # a config entry or a prebuilt engine overrides the providers
             self._choice = replace(choice, options={CPU: {}} if on_cpu else {CUDA: {}, CPU: {}})
         if self._profile is not None:
-            self._profile.add("session_initialization", "Session", begin, time.monotonic_ns())
+            self._profile.add("session_initialization", "Session", begin, time.monotonic_ns(), {})
         log.debug("session of %s on %s", self._engines.name, ", ".join(self._choice.names))
 
     # --- the model
