@@ -15,7 +15,7 @@ from pelton import __version__
 from pelton.errors import Error, near
 
 from . import arguments, bench, build, cache, check, compare, convert, demo, doctor, explain, formats, import_env
-from . import inspect, run, streams, trace, tune
+from . import inspect, run, streams, trace, trtexec, tune
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
 model (of ONNX, or another format) into one engine file, `run` runs it, `bench` says how fast it is and where the time
@@ -87,6 +87,7 @@ def parser() -> Parser:
         check,
         inspect,
         explain,
+        trtexec,
         convert,
         formats,
         import_env,

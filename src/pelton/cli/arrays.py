@@ -39,7 +39,7 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
         elif name in arrays:
             raise InputError(f"input {name!r} is given twice")
         else:
-            arrays[name] = _load(path)
+            arrays[name] = load(path)
     for port in engine.inputs:
         if port.name in pictures:
             arrays[port.name] = _batch(port, pictures[port.name], image or engine.meta.get("image"))
@@ -86,7 +86,7 @@ def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
     return np.concatenate(arrays)
 
 
-def _load(path: str) -> np.ndarray:
+def load(path: str) -> np.ndarray:
     """The array in an .npy file, or the only one in an .npz file."""
     found = _read(path)
     if isinstance(found, np.ndarray):

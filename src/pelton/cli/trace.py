@@ -80,8 +80,8 @@ def main(args: argparse.Namespace) -> None:
     if not args.quiet:
         steps = sum(e["cat"] == "step" for e in events.events)
         print(
-            f"{target}: {text.count(args.runs, 'run')} of {text.duration(float(np.median(ns)))}, {text.count(steps, 'step')}"
-            " in all; open it at ui.perfetto.dev or chrome://tracing"
+            f"{target}: {text.count(args.runs, 'run')} of {text.duration(float(np.median(ns)))},"
+            f" {text.count(steps, 'step')} in all; open it at ui.perfetto.dev or chrome://tracing"
         )
 
 

@@ -1,0 +1,287 @@
+"""The flags of trtexec 10 (and those of 8 that scripts still give), each with what becomes of it here."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .. import arguments
+
+DOES: Literal["does"] = "does"  # as trtexec does it, or as the text says
+IGNORED: Literal["ignored"] = "ignored"  # accepted with a warning: it changes no result
+REFUSED: Literal["refused"] = "refused"  # an error: results would be others
+PERCENTILES = (90.0, 95.0, 99.0)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag. value: what stands behind =, "" for a switch. here: what it does, or why it does nothing. parse: of the
+    value. default: what trtexec has without it. fine: values of an ignored or refused flag that say what is so anyhow.
+    until: the last major version that had it, if that is not 10."""
+
+    name: str
+    value: str
+    becomes: Literal["does", "ignored", "refused"]
+    here: str
+    parse: Callable[[str], Any] = str
+    default: Any = None
+    fine: tuple[str, ...] = ()
+    until: int = 0
+
+    @property
+    def dest(self) -> str:
+        return self.name.lstrip("-")
+
+
+def whole(minimum: int, maximum: int = 1 << 30) -> Callable[[str], int]:
+    return arguments.int_in_range(minimum, maximum, "a number")
+
+
+def positive(text: str) -> float:
+    """A number from 0 on."""
+    number = float(text)
+    if not 0 <= number < 1e9:
+        raise ValueError
+    return number
+
+
+def duration(text: str) -> float:
+    """Seconds; -1 means until it is stopped, which a measurement of 30 years is."""
+    return 1e9 if text == "-1" else positive(text)
+
+
+def percentiles(text: str) -> tuple[float, ...]:
+    found = tuple(map(float, text.split(",")))
+    if not all(0 <= p <= 100 for p in found):
+        raise ValueError
+    return found
+
+
+def _does(name: str, value: str, here: str, parse: Callable[[str], Any] = str, default: Any = None, until: int = 0):
+    return Flag(name, value, DOES, here, parse, default, until=until)
+
+
+def _ignored(name: str, value: str, why: str, *fine: str, until: int = 0) -> Flag:
+    return Flag(name, value, IGNORED, why, fine=fine, until=until)
+
+
+def _refused(name: str, value: str, why: str, *fine: str, until: int = 0) -> Flag:
+    return Flag(name, value, REFUSED, why, fine=fine, until=until)
+
+
+SPEC = "SPEC"
+_PLUGINS = "libraries of TensorRT's plugins cannot be loaded; Pelton's are Python packages (docs/plugins.md)"
+_DLA = "there are no DLA cores"
+_SAFE = "there are no engines of the safety runtime"
+_STREAMING = "weights are not streamed; they are in memory as a whole"
+_REFIT = "engines cannot be refitted; build again, which with a timing cache takes seconds"
+_NO_EFFECT_ON_TIME = "kernels are timed as often as it takes to tell them apart"
+_TRANSFERS = "on a CPU nothing is transferred; on a GPU transfers are part of GPU Compute Time"
+_DEBUG = "inner tensors are outputs where they are wanted: `pelton build --outputs NAME`, or `pelton compare`"
+
+MODEL = (
+    _does("--onnx", "FILE", "the model: ONNX, or any other format that `pelton build` takes"),
+    _does("--model", "FILE", "the same, for Caffe models", until=8),
+    _does("--saveEngine", "FILE", "writes the engine, in Pelton's format"),
+    _does("--loadEngine", "FILE", "an engine of Pelton to run in place of a model to build"),
+)
+BUILD = (
+    _does("--minShapes", SPEC, "smallest sizes of dynamic inputs, `x:1x3x224x224,y:1x8`"),
+    _does("--optShapes", SPEC, "sizes that the engine is tuned for"),
+    _does("--maxShapes", SPEC, "largest sizes; sizes that were left out are those that were given"),
+    _does("--fp16", "", "precision fp16; several precisions: best"),
+    _does("--bf16", "", "precision bf16; several precisions: best"),
+    _does("--int8", "", "precision int8, which needs --calib (trtexec makes scales up); not for quantized models"),
+    _does("--best", "", "precision best: the fastest that there is, int8 only with --calib"),
+    _does("--noTF32", "", "for GPUs: fp32 as it is; without it their precision is tf32. CPUs have no TF32"),
+    _does("--stronglyTyped", "", "types as in the model: no precision flag counts"),
+    _does("--calib", "FILE", "calibration table, of TensorRT or Pelton, or samples (.npz, a folder of pictures)"),
+    _does("--precisionConstraints", "none|prefer|obey", "whether --layerPrecisions counts, and must be possible"),
+    _does("--layerPrecisions", SPEC, "layers to leave in fp32 (`head*:fp32`) or in the precision of the build"),
+    _does("--inputIOFormats", SPEC, "checked: types of inputs are those of the model, their layout is chw"),
+    _does("--outputIOFormats", SPEC, "checked in the same way"),
+    _does("--builderOptimizationLevel", "N", "level of tuning, 0 to 5", whole(-1, 5), -1),
+    _does("--timingCacheFile", "FILE", "times of kernels, kept by Pelton in a format of its own"),
+    _does("--noBuilderCache", "", "times of earlier builds are not used, nor kept"),
+    _does("--skipInference", "", "builds (or loads) and stops"),
+    _does("--buildOnly", "", "the same", until=8),
+)
+INFERENCE = (
+    _does("--shapes", SPEC, "sizes to run with, and without --optShapes those to build for"),
+    _does("--loadInputs", SPEC, "`x:file,…`: raw bytes as for trtexec, or an .npy file; otherwise random inputs"),
+    _does("--iterations", "N", "runs at least so many times", whole(0), 10),
+    _does("--warmUp", "MS", "milliseconds of runs that do not count", positive, 200.0),
+    _does("--duration", "S", "runs for so many seconds at least; -1: until stopped", duration, 3.0),
+    _does("--idleTime", "MS", "sleeps so many milliseconds between two runs", positive, 0.0),
+    _does("--infStreams", "N", "so many contexts that run at once (`pelton.AsyncQueue`)", whole(1, 256), 1),
+    _does("--streams", "N", "the same", whole(1, 256)),
+    _does("--separateProfileRun", "", "always so: profiling never disturbs the runs that are timed"),
+    _does("--timeDeserialize", "", "times how long loading the engine takes, and stops"),
+)
+REPORTING = (
+    _does("--avgRuns", "N", "averages of so many runs in the trace", whole(1), 10),
+    _does("--percentile", "P1,P2,…", "percentiles of the summary, 0 to 100", percentiles, PERCENTILES),
+    _does("--dumpOutput", "", "prints the outputs of the last run"),
+    _does("--dumpRawBindingsToFile", "", "writes inputs and outputs of the last run to .raw files in this folder"),
+    _does("--dumpProfile", "", "a table of the time of each step"),
+    _does("--dumpLayerInfo", "", "prints the steps of the engine"),
+    _does("--dumpOptimizationProfile", "", "prints the smallest, best and largest sizes of inputs"),
+    _does("--profilingVerbosity", "MODE", "layer_names_only, detailed or none: what is said of steps, of any engine"),
+    _does("--exportTimes", "FILE", "JSON: begin and end of each run"),
+    _does("--exportOutput", "FILE", "JSON: outputs of the last run"),
+    _does("--exportProfile", "FILE", "JSON: time of each step"),
+    _does("--exportLayerInfo", "FILE", "JSON: the steps of the engine"),
+)
+SYSTEM = (
+    _does("--device", "N", "the number of the GPU; of no use on a CPU", whole(0)),
+    _does("--threads", "[N]", "each context always has a thread of its own; N: CPU threads of a run", whole(1, 256)),
+)
+OTHERS = (
+    _ignored("--memPoolSize", SPEC, "a run takes the memory that it takes, which `pelton inspect` says"),
+    _ignored("--workspace", "N", "a run takes the memory that it takes, which `pelton inspect` says", until=8),
+    _ignored("--avgTiming", "N", _NO_EFFECT_ON_TIME),
+    _ignored("--minTiming", "N", _NO_EFFECT_ON_TIME, until=8),
+    _ignored("--maxTactics", "N", "--builderOptimizationLevel says how many tactics are timed", "-1"),
+    _ignored("--heuristic", "", "--builderOptimizationLevel=0 times nothing", until=8),
+    _ignored("--noCompilationCache", "", "compiled kernels are kept under a hash of their source"),
+    _ignored("--tacticSources", SPEC, "kernels are Pelton's own"),
+    _ignored("--preview", SPEC, "there are no such features"),
+    _ignored("--maxAuxStreams", "N", "steps that can run side by side do"),
+    _ignored("--tilingOptimizationLevel", "N", "tiles are part of the tactics that are timed"),
+    _ignored("--l2LimitForTiling", "N", "tiles are part of the tactics that are timed"),
+    _ignored("--decomposableAttentions", SPEC, "kernels for attention are chosen by time"),
+    _ignored("--pluginInstanceNorm", "", "there is one implementation of it"),
+    _ignored("--pi", "", "there is one implementation of InstanceNormalization"),
+    _ignored("--enablePluginOverride", "", "operators of ONNX are never replaced by plugins"),
+    _ignored("--tempdir", "DIR", "TMPDIR says where temporary files go"),
+    _ignored("--monitorMemory", "", "`pelton inspect` says how much memory a run takes"),
+    _ignored("--directIO", "", "inputs and outputs are dense arrays"),
+    _ignored("--explicitBatch", "", "batches are always explicit", until=8),
+    _ignored("--nvtxMode", "MODE", "there are no NVTX ranges; see --profilingVerbosity", until=8),
+    _ignored("--useRuntime", "full|lean|dispatch", "there is one runtime, and it is lean", "full"),
+    _ignored("--leanDLLPath", "FILE", "engines hold no runtime"),
+    _ignored("--excludeLeanRuntime", "", "engines hold no runtime"),
+    _ignored("--asyncFileReader", "", "engine files are mapped, not read"),
+    _ignored("--dumpRefit", "", _REFIT),
+    _ignored("--allowGPUFallback", "", _DLA),
+    _ignored("--adjustForDLA", "", _DLA),
+    _ignored("--sleepTime", "MS", "a run begins when it is called; --idleTime sleeps between runs", "0"),
+    _ignored("--exposeDMA", "", _TRANSFERS),
+    _ignored("--noDataTransfers", "", _TRANSFERS),
+    _ignored("--useManagedMemory", "", _TRANSFERS),
+    _ignored("--useSpinWait", "", "threads spin for some microseconds before they sleep"),
+    _ignored("--useCudaGraph", "", "on a GPU a run always is a CUDA graph; a CPU has none"),
+    _ignored("--persistentCacheRatio", "R", "caches are left to the machine", "0"),
+    _ignored("--allocationStrategy", "STRATEGY", "memory is what the shapes of a run take", "runtime"),
+    _ignored("--minShapesCalib", SPEC, "a calibration table, or its samples, has its sizes"),
+    _ignored("--optShapesCalib", SPEC, "a calibration table, or its samples, has its sizes"),
+    _ignored("--maxShapesCalib", SPEC, "a calibration table, or its samples, has its sizes"),
+    _ignored("--ignoreParsedPluginLibs", "", "models name no libraries of plugins"),
+    _refused("--getPlanVersionOnly", "", "`pelton inspect` says what is in an engine"),
+    _refused("--fp8", "", "there are no kernels for it; models with FP8 in them are built as they are"),
+    _refused("--int4", "", "there are no kernels for it; models with INT4 in them are built as they are"),
+    _refused("--layerOutputTypes", SPEC, "types between layers are the compiler's; see --layerPrecisions"),
+    _refused("--layerDeviceTypes", SPEC, "an engine runs on one device"),
+    _refused(
+        "--sparsity", "MODE", "weights are not changed; without `force` results are the same", "disable", "enable"
+    ),
+    _refused("--distributiveIndependence", "", "which kernel is fastest may depend on the batch"),
+    _refused("--errorOnTimingCacheMiss", "", "see `pelton build --load-tactics`, which times nothing"),
+    _refused("--batch", "N", "batches are explicit: give --shapes", until=8),
+    _refused("--maxBatch", "N", "batches are explicit: give --maxShapes", until=8),
+    _refused("--output", "NAME", "see `pelton build --outputs`", until=8),
+    _refused("--deploy", "FILE", "give the .caffemodel as --model; its .prototxt is found beside it", until=8),
+    _refused("--uff", "FILE", "UFF is no format of Pelton; convert the model to ONNX", until=8),
+    _refused("--profile", "N", "an engine has one optimization profile, number 0", "0"),
+    _refused("--useProfile", "N", "an engine has one optimization profile, number 0", "0"),
+    _refused("--calibProfile", "N", "an engine has one optimization profile, number 0", "0"),
+    _refused("--refit", "", _REFIT),
+    _refused("--refitFromOnnx", "FILE", _REFIT),
+    _refused("--timeRefit", "", _REFIT),
+    _refused("--stripWeights", "", _REFIT),
+    _refused("--stripAllWeights", "", _REFIT),
+    _refused("--weightless", "", _REFIT),
+    _refused("--versionCompatible", "", "an engine is for the version that built it; keep the model"),
+    _refused("--vc", "", "an engine is for the version that built it; keep the model"),
+    _refused("--hardwareCompatibilityLevel", "MODE", "name what the engine is for: --target=cuda:sm_80,sm_90", "none"),
+    _refused("--runtimePlatform", "PLATFORM", "engines run on the system that they are built on", "SameAsBuild"),
+    _refused("--tempfileControls", SPEC, "it cannot be promised: compilers write temporary files"),
+    _refused("--allowWeightStreaming", "", _STREAMING),
+    _refused("--weightStreamingBudget", "B", _STREAMING, "-2"),
+    _refused("--markDebug", SPEC, _DEBUG),
+    _refused("--markUnfusedTensorsAsDebugTensors", "", _DEBUG),
+    _refused("--saveDebugTensors", SPEC, _DEBUG),
+    _refused("--saveAllDebugTensors", SPEC, _DEBUG),
+    _refused("--cpuOnly", "", "`--target=cuda:sm_90` builds for GPUs without one"),
+    _refused("--remoteAutoTuningConfig", "URL", "kernels are timed here; `pelton tune` does it again elsewhere"),
+    *(_refused(name, "", _SAFE) for name in ("--safe", "--consistency", "--restricted", "--dumpKernelText")),
+    *(_refused(name, "", _DLA) for name in ("--buildDLAStandalone", "--uint8AsymmetricQuantizationDLA")),
+    *(_refused(name, value, _DLA) for name, value in (("--reportCapabilityDLA", ""), ("--useDLACore", "N"))),
+    *(_refused(name, "FILE", _PLUGINS) for name in ("--plugins", "--staticPlugins", "--dynamicPlugins")),
+    *(_refused(name, "FILE", _PLUGINS) for name in ("--setPluginsToSerialize", "--safetyPlugins")),
+)
+GROUPS = {"model": MODEL, "build": BUILD, "inference": INFERENCE, "reporting": REPORTING, "system": SYSTEM}
+FLAGS: dict[str, Flag] = {flag.dest: flag for group in (*GROUPS.values(), OTHERS) for flag in group}
+
+
+class Given(argparse.Action):
+    """Keeps the flags in the order in which they were given, each once."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        given = getattr(namespace, "given", None) or []
+        if any(flag is FLAGS[self.dest] for flag, _ in given):
+            parser.error(f"{option_string} is given twice")
+        namespace.given = [*given, (FLAGS[self.dest], values if isinstance(values, str) else "")]
+        setattr(namespace, self.dest, self._value(parser, values))
+
+    def _value(self, parser: argparse.ArgumentParser, text: Any) -> Any:
+        flag = FLAGS[self.dest]
+        if not isinstance(text, str):
+            return True
+        if not text:
+            parser.error(f"{flag.name} needs a value: {flag.name}={flag.value}")
+        try:
+            return flag.parse(text)
+        except (ValueError, argparse.ArgumentTypeError) as e:
+            why = e if isinstance(e, argparse.ArgumentTypeError) else f"expected {flag.value} ({flag.here})"
+            parser.error(f"{flag.name}={text}: {why}")
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """All flags. The help lists those that do something."""
+    for title, flags in (*GROUPS.items(), ("others", OTHERS)):
+        group = command.add_argument_group(title)
+        for flag in flags:
+            optional = flag.becomes != DOES or flag.value.startswith("[")
+            group.add_argument(
+                flag.name,
+                dest=flag.dest,
+                action=Given,
+                nargs=0 if not flag.value else "?" if optional else None,
+                metavar=flag.value.strip("[]") or None,
+                default=flag.default,
+                help=flag.here.replace("%", "%%") if flag.becomes == DOES and not flag.until else argparse.SUPPRESS,
+            )
+
+
+def table() -> str:
+    """All flags with what becomes of them, as the table of docs/trtexec.md."""
+    lines = ["| flag | here | what it does, or why not |", "| --- | --- | --- |"]
+    for flag in FLAGS.values():
+        value = flag.value.replace("|", "\\|")
+        name = flag.name + (f"[={value[1:-1]}]" if value.startswith("[") else f"={value}" if value else "")
+        notes = [flag.here.replace("|", "\\|")]
+        if flag.default is not None:
+            notes.append(f"default {written(flag.default)}")
+        if flag.fine:
+            notes.append(f"nothing is said of {' and '.join(f'`{f}`' for f in flag.fine)}")
+        if flag.until:
+            notes.append(f"of trtexec {flag.until}")
+        lines.append(f"| `{name}` | {flag.becomes} | {'; '.join(notes)} |")
+    return "\n".join(lines)
+
+
+def written(value: Any) -> str:
+    return ",".join(f"{v:g}" for v in value) if isinstance(value, Sequence) else f"{value:g}"

@@ -1,0 +1,190 @@
+"""What trtexec's flags say of a build, as options of `pelton.build`."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pelton.errors import InputError, Needs, near
+
+from .reports import Log
+
+if TYPE_CHECKING:
+    from pelton.runtime import Engine
+
+PRECISIONS = ("fp16", "bf16", "int8")
+TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16", "int32": "i32", "int64": "i64", "int8": "i8", "uint8": "u8"}
+TYPES |= {"bool": "bool"}
+Shapes = dict[str, tuple[int, ...]]
+
+
+# ---- sizes
+
+
+class Sizes:
+    """The sizes that flags give: to build for, and to run with. InputError for what is no list of sizes."""
+
+    def __init__(self, args: argparse.Namespace, log: Log):
+        given = {k: read_shapes(k, getattr(args, k)) for k in ("minShapes", "optShapes", "maxShapes", "shapes")}
+        profile = {k: given[k] for k in ("optShapes", "maxShapes", "minShapes") if given[k]}
+        self.run: Shapes = {**given["optShapes"], **given["shapes"]}
+        self.low, self.best, self.high = (
+            given[k] or next(iter(profile.values()), {}) for k in ("minShapes", "optShapes", "maxShapes")
+        )
+        for k in ("minShapes", "optShapes", "maxShapes"):
+            if profile and not given[k]:
+                log.warning(f"{next(iter(profile))} is being broadcasted to {k}")
+        for shapes in (self.low, self.best, self.high):
+            for name, sizes in given["shapes"].items():
+                shapes.setdefault(name, sizes)
+
+    def options(self, model: str) -> dict[str, Any]:
+        """The option `shapes` of a build."""
+        if any("*" in name for name in self.best):
+            self.run, self.low, self.best, self.high = (
+                spread(of, input_names(model)) for of in (self.run, self.low, self.best, self.high)
+            )
+        found = {}
+        for name, best in self.best.items():
+            low, high = self.low.get(name, best), self.high.get(name, best)
+            if not len(low) == len(best) == len(high) or not all(a <= b <= c for a, b, c in zip(low, best, high)):
+                raise InputError(
+                    f"input {name!r} has sizes from {written(low)} over {written(best)} to {written(high)}:"
+                    " --minShapes, --optShapes and --maxShapes give it as many sizes, in ascending order"
+                )
+            ranges = (str(b) if a == c else f"{a}..{b}..{c}" for a, b, c in zip(low, best, high))
+            if best:
+                found[name] = "x".join(ranges)
+        return {"shapes": found} if found else {}
+
+
+def read_pairs(flag: str, text: str | None, example: str) -> Iterator[tuple[str, str]]:
+    """The pairs of x:1,'y:0':2, in which names may be in quotes."""
+    for pair in (text or "").split(",") if text else ():
+        quoted = re.fullmatch(r"'([^']+)':(.*)", pair.strip())
+        name, colon, value = (quoted[1], ":", quoted[2]) if quoted else pair.strip().rpartition(":")
+        if not name or not colon or "'" in name:
+            raise InputError(f"{flag} is written {example}, got {text!r}")
+        yield name, value
+
+
+def read_shapes(flag: str, text: str | None) -> Shapes:
+    found: Shapes = {}
+    for name, sizes in read_pairs(f"--{flag}", text, "x:1x3x224x224,y:1x8"):
+        dims = [] if sizes in ("", "scalar") else sizes.split("x")
+        if name in found or not all(d.isdecimal() and len(d) < 19 for d in dims):
+            raise InputError(f"--{flag} gives each input sizes such as x:1x3x224x224 (x:scalar has none), got {text!r}")
+        found[name] = tuple(map(int, dims))
+    return found
+
+
+def input_names(model: str) -> list[str]:
+    with Needs("building engines"):
+        from pelton import importers
+
+        return [v.name for v in importers.load(model).graph.inputs]
+
+
+def spread(of: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The same with names of inputs in place of patterns; a name counts more than a pattern that it matches."""
+    patterns = {p: v for p, v in of.items() if "*" in p}
+    found = {n: v for p, v in patterns.items() for n in fnmatch.filter(names, p.replace("[", "[[]"))}
+    return {**found, **{n: v for n, v in of.items() if n not in patterns}}
+
+
+def written(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes)) or "scalar"
+
+
+# ---- building and loading
+
+
+def build_options(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
+    """The options of `pelton.build` that flags stand for, sizes left out."""
+    found: dict[str, Any] = {"target": args.target} if args.target else {}
+    if args.builderOptimizationLevel >= 0:
+        found["level"] = args.builderOptimizationLevel
+    if type(args.threads) is int:
+        found["threads"] = args.threads
+    if args.timingCacheFile:
+        found["timing_cache"] = args.timingCacheFile
+    found |= precision(args, log, model)
+    return found | layer_precisions(args, log, found.get("precision", "fp32"))
+
+
+def precision(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
+    """Precision and calibration. InputError for int8 without scales."""
+    asked = [p for p in PRECISIONS if getattr(args, p)]
+    if args.stronglyTyped:
+        for name in (*asked, *(["best"] if args.best else [])):
+            log.warning(f"--{name} is ignored: the network is strongly typed")
+        asked, args.best = [], None
+    if "int8" in asked and args.calib is None:
+        if not is_quantized(model):
+            raise InputError(
+                "--int8 needs scales: trtexec would make them up, and the engine would give wrong answers. Give"
+                " --calib=FILE, a table or samples (.npz), or let --best choose without int8"
+            )
+        log.info("The model is quantized: --int8 changes nothing, its integers are kept")
+        asked.remove("int8")
+    chosen = "best" if args.best or len(asked) > 1 else asked[0] if asked else "fp32"
+    if chosen == "fp32" and args.target and args.target.startswith("cuda") and not (args.noTF32 or args.stronglyTyped):
+        log.info("TF32 is enabled by default. Add --noTF32 flag to further improve accuracy.")
+        chosen = "tf32"
+    calibrated = args.calib is not None and chosen in ("int8", "best")
+    if args.calib is not None and not calibrated:
+        log.warning("--calib is ignored: no integers are asked for (--int8 or --best)")
+    if args.best and not calibrated:
+        log.warning("--best is without int8: scales for it come from --calib=FILE")
+    return {"precision": chosen} | ({"calibration": args.calib} if calibrated else {})
+
+
+def is_quantized(model: str) -> bool:
+    with Needs("building engines"):
+        from pelton import importers
+
+        nodes = importers.load(model).graph.nodes
+    return any(node.op.name in ("quantize", "dequantize") for node in nodes)
+
+
+def layer_precisions(args: argparse.Namespace, log: Log, chosen: str) -> dict[str, Any]:
+    """The option `precision_of`. InputError for what has to be obeyed and cannot be."""
+    how = args.precisionConstraints or "none"
+    if how not in ("none", "prefer", "obey"):
+        raise InputError(
+            f"--precisionConstraints is none, prefer or obey, got {how!r}{near(how, ('none', 'prefer', 'obey'))}"
+        )
+    asked = dict(read_pairs("--layerPrecisions", args.layerPrecisions, "head*:fp32,conv1:int8"))
+    if how == "none":
+        if asked:
+            log.warning('--layerPrecisions has no effect when --precisionConstraints is "none"')
+        return {}
+    possible = ("fp32", "int8") if chosen == "best" else ("fp32", chosen)
+    for name, kind in list(asked.items()):
+        if kind not in possible:
+            why = (
+                f"--layerPrecisions={name}:{kind} is not possible: layers of this build are in {' or '.join(possible)}"
+            )
+            if how == "obey":
+                raise InputError(why)
+            log.warning(why)
+            del asked[name]
+    return {"precision_of": asked} if asked and chosen not in ("fp32", "tf32") else {}
+
+
+def check_formats(args: argparse.Namespace, engine: Engine) -> None:
+    """InputError unless --inputIOFormats and --outputIOFormats say what is so."""
+    for flag, ports in (("inputIOFormats", engine.inputs), ("outputIOFormats", engine.outputs)):
+        given = (getattr(args, flag) or "").split(",") if getattr(args, flag) else []
+        if given and len(given) not in (1, len(ports)):
+            raise InputError(f"--{flag} has {len(given)} formats, expected 1 or {len(ports)}, one for each")
+        for port, asked in zip(ports, given * len(ports) if len(given) == 1 else given):
+            kind, _, layouts = asked.partition(":")
+            if TYPES.get(kind) != port.dtype or (layouts and "chw" not in layouts.split("+")):
+                raise InputError(
+                    f"--{flag}={asked} cannot be honoured: {port.name} is {port}, in the order of the model (chw);"
+                    " change the model's type, or leave the flag out"
+                )
