@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pelton import __version__
@@ -65,24 +66,59 @@ def add(commands) -> argparse.ArgumentParser:
         _report("FAILED")
         raise SystemExit(FAILED)
 
+    command.set_defaults(given=(), explain=command.print_help)
     command.error = error  # trtexec's form and status
     return command
 
 
 def main(args: argparse.Namespace) -> int:
-    log, given = Log(bool(args.verbose), args.quiet), args.given or ()
-    words = [flag.name + (f"={value}" if value else "") for flag, value in given]
+    log = Log(bool(args.verbose), args.quiet)
+    words = [flag.name + (f"={value}" if value else "") for flag, value in args.given]
+    words += [f"--target={args.target}"] if args.target else []
     _report("RUNNING", words)
     try:
-        _look_through(given, log)
         with ExitStack() as after:
-            _run(args, log, after)
+            after.enter_context(_heard(log))
+            if words:
+                _look_through(args.given, log)
+                _run(args, log, after)
+            else:
+                args.explain()
     except Error as e:
-        log.error(re.sub(rf"\b({'|'.join(OPTIONS)})=(?![\w(])", lambda m: OPTIONS[m[1]] + " ", str(e)))
+        log.error(as_flags(str(e)))
         _report("FAILED", words)
         return FAILED
     _report("PASSED", words)
     return 0
+
+
+class _Heard(logging.Handler):
+    """Prints log records of compiler and runtime as trtexec prints TensorRT's."""
+
+    def __init__(self, log: Log):
+        super().__init__()
+        self.to = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        (self.to.warning if record.levelno >= logging.WARNING else self.to.verbose)(as_flags(self.format(record)))
+
+
+@contextmanager
+def _heard(log: Log) -> Iterator[None]:
+    """A context in which the library's log goes to this one alone."""
+    logger = logging.getLogger("pelton")
+    before, logger.handlers = logger.handlers, [_Heard(log)]
+    try:
+        yield
+    finally:
+        logger.handlers = before
+
+
+def as_flags(message: str) -> str:
+    """A message of the library with its options as the flags that stand for them."""
+    names = "|".join(OPTIONS)
+    message = re.sub(rf"\b({names})=(?![\w(])|^({names})(?= names | is )", lambda m: OPTIONS[m[1] or m[2]], message)
+    return message.replace("a range like 1..8..32 with --shapes", "a range by --minShapes, --optShapes and --maxShapes")
 
 
 def _report(result: str, words: Sequence[str] = ()) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from pelton.errors import InputError, Needs, near
 from .reports import Log
 
 if TYPE_CHECKING:
+    from pelton.ir.graph import Graph
     from pelton.runtime import Engine
 
 PRECISIONS = ("fp16", "bf16", "int8")
@@ -44,8 +46,9 @@ class Sizes:
     def options(self, model: str) -> dict[str, Any]:
         """The option `shapes` of a build."""
         if any("*" in name for name in self.best):
+            names = [v.name for v in read(model).inputs]
             self.run, self.low, self.best, self.high = (
-                spread(of, input_names(model)) for of in (self.run, self.low, self.best, self.high)
+                spread(of, names) for of in (self.run, self.low, self.best, self.high)
             )
         found = {}
         for name, best in self.best.items():
@@ -81,11 +84,18 @@ def read_shapes(flag: str, text: str | None) -> Shapes:
     return found
 
 
-def input_names(model: str) -> list[str]:
-    with Needs("building engines"):
-        from pelton import importers
+def read(model: str) -> Graph:
+    """The program of a model, read beforehand: what is to be said of it, the build says."""
+    logger = logging.getLogger("pelton")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with Needs("building engines"):
+            from pelton import importers
 
-        return [v.name for v in importers.load(model).graph.inputs]
+            return importers.load(model).graph
+    finally:
+        logger.setLevel(level)
 
 
 def spread(of: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -123,7 +133,7 @@ def precision(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
             log.warning(f"--{name} is ignored: the network is strongly typed")
         asked, args.best = [], None
     if "int8" in asked and args.calib is None:
-        if not is_quantized(model):
+        if not any(node.op.name in ("quantize", "dequantize") for node in read(model).nodes):
             raise InputError(
                 "--int8 needs scales: trtexec would make them up, and the engine would give wrong answers. Give"
                 " --calib=FILE, a table or samples (.npz), or let --best choose without int8"
@@ -140,14 +150,6 @@ def precision(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
     if args.best and not calibrated:
         log.warning("--best is without int8: scales for it come from --calib=FILE")
     return {"precision": chosen} | ({"calibration": args.calib} if calibrated else {})
-
-
-def is_quantized(model: str) -> bool:
-    with Needs("building engines"):
-        from pelton import importers
-
-        nodes = importers.load(model).graph.nodes
-    return any(node.op.name in ("quantize", "dequantize") for node in nodes)
 
 
 def layer_precisions(args: argparse.Namespace, log: Log, chosen: str) -> dict[str, Any]:
