@@ -12,12 +12,12 @@ import numpy as np
 
 from pelton import __version__
 from pelton.engine.model import Step
-from pelton.runtime.trace_events import TraceEvents, facts
 
 from . import arguments, arrays, build, text, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
+    from pelton.runtime.trace_events import TraceEvents
 
 EXAMPLES = """examples:
   pelton trace resnet50.pelton                                 writes resnet50.trace.json: 3 runs on random inputs
@@ -87,6 +87,8 @@ def main(args: argparse.Namespace) -> None:
 
 def trace(engine: Engine, context: Context, feeds: Mapping[str, Any], runs: int) -> tuple[TraceEvents, list[int]]:
     """The events of so many runs, one after the other, and the nanoseconds of each run."""
+    from pelton.runtime.trace_events import TraceEvents  # with the runtime, which other commands start without
+
     events, taken = TraceEvents(), list[int]()
     numbers = {id(part): i for i, part in enumerate(engine.parts)}
     threads = context.machine if build.on_gpu(engine) else text.count(context.threads, "thread")
@@ -111,6 +113,8 @@ def trace(engine: Engine, context: Context, feeds: Mapping[str, Any], runs: int)
 
 def describe(step: Step, ns: int) -> Iterator[tuple[str, Any]]:
     """What is known of a step that took so many nanoseconds."""
+    from pelton.runtime.trace_events import facts
+
     known = facts(step)
     yield "op", step.info.get("op", "")
     yield from known.items()

@@ -137,8 +137,10 @@ def _look_through(given: Sequence[tuple[flags.Flag, str]], log: Log) -> None:
 
 def _run(args: argparse.Namespace, log: Log, after: ExitStack) -> None:
     model, built = args.onnx or args.model, args.loadEngine is None
-    if (model is None) == built:
-        raise InputError(f"give either a model to build, {MODEL}=FILE, or an engine to run, {ENGINE}=FILE")
+    if built and model is None:
+        raise InputError(f"give a model to build, {MODEL}=FILE, or an engine to run, {ENGINE}=FILE")
+    if not built and model is not None:
+        log.warning(f"{MODEL} is ignored: the engine is loaded")
     if not built and args.saveEngine:
         raise InputError(f"--saveEngine and {ENGINE} exclude each other: an engine that is loaded is saved already")
     if args.profilingVerbosity not in (None, "layer_names_only", "detailed", "none", "default", "verbose"):
@@ -172,7 +174,7 @@ def _run(args: argparse.Namespace, log: Log, after: ExitStack) -> None:
     elif args.timeDeserialize:
         time_loading(args, log, engine)
     else:
-        infer(args, log, engine, shapes.run)
+        infer(args, log, engine, shapes)
 
 
 # ---- parts of a run

@@ -34,6 +34,20 @@ class Flag:
     def dest(self) -> str:
         return self.name.lstrip("-")
 
+    @property
+    def nargs(self) -> int | str | None:
+        """How many values it takes, as argparse has it."""
+        if not self.value:
+            return 0
+        return "?" if self.becomes != DOES or self.value.startswith("[") else None
+
+    @property
+    def form(self) -> str:
+        """How it is written: --fp16, --onnx=FILE, --threads[=N]."""
+        if self.value.startswith("["):
+            return f"{self.name}[={self.value[1:]}"
+        return self.name + (f"={self.value}" if self.value else "")
+
 
 def whole(minimum: int, maximum: int = 1 << 30) -> Callable[[str], int]:
     return arguments.int_in_range(minimum, maximum, "a number")
@@ -226,7 +240,7 @@ GROUPS = {"model": MODEL, "build": BUILD, "inference": INFERENCE, "reporting": R
 FLAGS: dict[str, Flag] = {flag.dest: flag for group in (*GROUPS.values(), OTHERS) for flag in group}
 
 
-class Given(argparse.Action):
+class GivenFlag(argparse.Action):
     """Keeps the flags in the order in which they were given, each once."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
@@ -254,12 +268,11 @@ def add(command: argparse.ArgumentParser) -> None:
     for title, flags in (*GROUPS.items(), ("others", OTHERS)):
         group = command.add_argument_group(title)
         for flag in flags:
-            optional = flag.becomes != DOES or flag.value.startswith("[")
             group.add_argument(
                 flag.name,
                 dest=flag.dest,
-                action=Given,
-                nargs=0 if not flag.value else "?" if optional else None,
+                action=GivenFlag,
+                nargs=flag.nargs,
                 metavar=flag.value.strip("[]") or None,
                 default=flag.default,
                 help=flag.here.replace("%", "%%") if flag.becomes == DOES and not flag.until else argparse.SUPPRESS,
@@ -268,18 +281,18 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def table() -> str:
     """All flags with what becomes of them, as the table of docs/trtexec.md."""
+    bar = "\\|"  # within a cell
     lines = ["| flag | here | what it does, or why not |", "| --- | --- | --- |"]
     for flag in FLAGS.values():
-        value = flag.value.replace("|", "\\|")
-        name = flag.name + (f"[={value[1:-1]}]" if value.startswith("[") else f"={value}" if value else "")
-        notes = [flag.here.replace("|", "\\|")]
+        notes = [flag.here]
         if flag.default is not None:
             notes.append(f"default {written(flag.default)}")
         if flag.fine:
             notes.append(f"nothing is said of {' and '.join(f'`{f}`' for f in flag.fine)}")
         if flag.until:
             notes.append(f"of trtexec {flag.until}")
-        lines.append(f"| `{name}` | {flag.becomes} | {'; '.join(notes)} |")
+        cells = (f"`{flag.form}`", flag.becomes, "; ".join(notes))
+        lines.append(f"| {' | '.join(cell.replace('|', bar) for cell in cells)} |")
     return "\n".join(lines)
 
 

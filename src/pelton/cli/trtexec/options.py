@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp16", "bf16", "int8")
 TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16", "int32": "i32", "int64": "i64", "int8": "i8", "uint8": "u8"}
 TYPES |= {"bool": "bool"}
+PROFILE = ("optShapes", "maxShapes", "minShapes")  # what stands for those that are not given, the first before others
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -30,29 +31,28 @@ class Sizes:
     """The sizes that flags give: to build for, and to run with. InputError for what is no list of sizes."""
 
     def __init__(self, args: argparse.Namespace, log: Log):
-        given = {k: read_shapes(k, getattr(args, k)) for k in ("minShapes", "optShapes", "maxShapes", "shapes")}
-        profile = {k: given[k] for k in ("optShapes", "maxShapes", "minShapes") if given[k]}
-        self.run: Shapes = {**given["optShapes"], **given["shapes"]}
-        self.low, self.best, self.high = (
-            given[k] or next(iter(profile.values()), {}) for k in ("minShapes", "optShapes", "maxShapes")
-        )
-        for k in ("minShapes", "optShapes", "maxShapes"):
-            if profile and not given[k]:
-                log.warning(f"{next(iter(profile))} is being broadcasted to {k}")
-        for shapes in (self.low, self.best, self.high):
-            for name, sizes in given["shapes"].items():
-                shapes.setdefault(name, sizes)
+        given = {k: read_shapes(k, getattr(args, k)) for k in (*PROFILE, "shapes")}
+        self.best, self.shapes = given["optShapes"], given["shapes"]
+        first = next((k for k in PROFILE if given[k]), None)
+        self.profile = [given[k] or (given[first] if first else {}) for k in ("minShapes", "optShapes", "maxShapes")]
+        for k in PROFILE:
+            if first and not given[k]:
+                log.warning(f"{first} is being broadcasted to {k}")
+
+    def run(self, names: Sequence[str]) -> Shapes:
+        """Input → sizes to run with, of an engine with these inputs."""
+        return spread(self.best, names) | spread(self.shapes, names)
 
     def options(self, model: str) -> dict[str, Any]:
         """The option `shapes` of a build."""
-        if any("*" in name for name in self.best):
+        given = [*self.profile, self.shapes]
+        if any("*" in name for of in given for name in of):
             names = [v.name for v in read(model).inputs]
-            self.run, self.low, self.best, self.high = (
-                spread(of, names) for of in (self.run, self.low, self.best, self.high)
-            )
+            given = [spread(of, names) for of in given]
+        lows, bests, highs = ({**given[-1], **of} for of in given[:-1])
         found = {}
-        for name, best in self.best.items():
-            low, high = self.low.get(name, best), self.high.get(name, best)
+        for name, best in bests.items():
+            low, high = lows.get(name, best), highs.get(name, best)
             if not len(low) == len(best) == len(high) or not all(a <= b <= c for a, b, c in zip(low, best, high)):
                 raise InputError(
                     f"input {name!r} has sizes from {written(low)} over {written(best)} to {written(high)}:"
@@ -133,14 +133,14 @@ def precision(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
             log.warning(f"--{name} is ignored: the network is strongly typed")
         asked, args.best = [], None
     if "int8" in asked and args.calib is None:
-        if not any(node.op.name in ("quantize", "dequantize") for node in read(model).nodes):
+        if not any(node.op.dequantizes for node in read(model).nodes):
             raise InputError(
                 "--int8 needs scales: trtexec would make them up, and the engine would give wrong answers. Give"
                 " --calib=FILE, a table or samples (.npz), or let --best choose without int8"
             )
         log.info("The model is quantized: --int8 changes nothing, its integers are kept")
         asked.remove("int8")
-    chosen = "best" if args.best or len(asked) > 1 else asked[0] if asked else "fp32"
+    chosen = "best" if args.best or len(asked) > 1 else (*asked, "fp32")[0]
     if chosen == "fp32" and args.target and args.target.startswith("cuda") and not (args.noTF32 or args.stronglyTyped):
         log.info("TF32 is enabled by default. Add --noTF32 flag to further improve accuracy.")
         chosen = "tf32"

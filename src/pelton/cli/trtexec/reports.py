@@ -159,9 +159,9 @@ class Runs:
 
 
 def percentile(ms: np.ndarray, percent: float) -> float:
-    """The largest time when so many percent are kept of the fastest, as trtexec counts them."""
-    ascending = np.sort(ms)
-    return float(ascending[max(len(ms) - 1 - int((1 - percent / 100) * len(ms)), 0)])
+    """The largest time when so many percent are kept of the fastest, counted in float32 as trtexec does."""
+    beyond = int((np.float32(1) - np.float32(percent) / np.float32(100)) * np.float32(len(ms)))
+    return float(np.sort(ms)[max(len(ms) - 1 - beyond, 0)])
 
 
 def summary(ms: np.ndarray, percentiles: Sequence[float]) -> str:
@@ -187,7 +187,7 @@ def resolved(engine: Engine) -> Iterator[tuple[EnginePlan | None, Step]]:
     return (found[i] for i in apart(engine))
 
 
-class Profile:
+class StepTimes:
     """Milliseconds of each step in each run. times: float64[runs, steps]."""
 
     def __init__(self, names: Sequence[str], times: np.ndarray):
@@ -229,6 +229,7 @@ class Tensors:
 
     def __init__(self, plan: EnginePlan):
         self.of: dict[int, list[dict[str, Any]]] = {}
+        self.outputs = {i: plan.outputs[b.offset].name for i, b in enumerate(plan.buffers) if b.kind == "output"}
         for i, buffer in enumerate(plan.buffers):
             if buffer.kind == "input":
                 port = plan.inputs[buffer.offset]
@@ -243,9 +244,11 @@ class Tensors:
     def written_by(self, step: Step) -> list[dict[str, Any]]:
         """The tensors that a step writes, which later ones read."""
         names = (*(step.info.get("writes") or ()), *(step.name for _ in step.outputs))
-        found = [_tensor(name, tensor) for name, tensor in zip(names, step.outputs)]
-        for tensor, described in zip(step.outputs, found):
-            self.of.setdefault(tensor.slice.buffer, []).append(described)
+        found = list[dict[str, Any]]()
+        for name, tensor in zip(names, step.outputs):
+            buffer = tensor.slice.buffer
+            found.append(_tensor(self.outputs.get(buffer, name), tensor))
+            self.of.setdefault(buffer, []).append(found[-1])
         return found
 
 

@@ -14,8 +14,8 @@ from pelton.errors import InputError, near
 
 from .. import arrays, timing
 from . import reports
-from .options import Shapes, read_pairs, spread, written
-from .reports import Log, Profile, Runs
+from .options import Sizes, read_pairs, written
+from .reports import Log, Runs, StepTimes
 
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DESERIALIZED = 20  # times
 
 
-def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Shapes) -> None:
+def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Sizes) -> None:
     """Runs the engine, and reports and writes what the flags ask for."""
     feeds, streams = inputs(args, log, engine, sizes), args.streams or args.infStreams
     log.info("Starting inference")
@@ -51,10 +51,10 @@ def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Shapes) -> 
             arrays.replace(args.exportProfile, [reports.as_json(profile.json())])
 
 
-def inputs(args: argparse.Namespace, log: Log, engine: Engine, sizes: Shapes) -> dict[str, np.ndarray]:
+def inputs(args: argparse.Namespace, log: Log, engine: Engine, given: Sizes) -> dict[str, np.ndarray]:
     """The arrays to run on: of files, or random."""
     names = [p.name for p in engine.inputs]
-    sizes = spread(sizes, names)
+    sizes = given.run(names)
     drawn = arrays.draw_inputs(engine, {name: written(s) for name, s in sizes.items() if s})
     files = dict(read_pairs("--loadInputs", args.loadInputs, "x:x.bin,y:y.npy"))
     for name in files:
@@ -93,7 +93,7 @@ def read_values(path: str, like: np.ndarray) -> np.ndarray:
     raise InputError(f"{path} has {size} bytes, expected {like.nbytes}: raw {like.dtype} {written(like.shape)}")
 
 
-class Stopwatch:
+class TimedEngine:
     """An engine, as a queue of runs sees it, that notes when each run began and ended, in nanoseconds."""
 
     def __init__(self, engine: Engine):
@@ -115,7 +115,7 @@ def measure(
     args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray], streams: int
 ) -> tuple[Runs, dict[str, Any]]:
     """Runs one after the other, or `streams` at once; and the outputs of the last run."""
-    watch, threads = Stopwatch(engine), thread_count(args)
+    watch, threads = TimedEngine(engine), thread_count(args)
     if streams == 1:
         context = engine.context(threads)
         counted = _repeat(args, lambda: watch.run_in(context, feeds))
@@ -138,12 +138,12 @@ def measure(
     return Runs(ms[-counted:], len(ms) - counted, args.warmUp), watch.outputs
 
 
-def measure_steps(args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray]) -> Profile:
+def measure_steps(args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray]) -> StepTimes:
     """Runs again, step by step."""
     context, found = engine.context(thread_count(args)), list[list[int]]()
     counted = _repeat(args, lambda: found.append([ns for _, ns in context.profile(feeds)]))
     steps = reports.apart(engine)
-    return Profile([engine.steps[i].name for i in steps], np.array(found[-counted:])[:, steps] / 1e6)
+    return StepTimes([engine.steps[i].name for i in steps], np.array(found[-counted:])[:, steps] / 1e6)
 
 
 def _repeat(args: argparse.Namespace, run: Callable[[], object]) -> int:

@@ -1,0 +1,222 @@
+"""pelton trtexec: what becomes of each flag, on the way to a build or to an error."""
+
+import argparse
+import logging
+import re
+
+import onnx
+import pytest
+from quantized_models import qdq_cnn
+
+import pelton
+from pelton.cli import main
+from pelton.cli.trtexec import flags, options
+from pelton.cli.trtexec.reports import Log
+
+QUICK = ("--duration=0", "--warmUp=0", "--iterations=1")
+
+
+@pytest.fixture
+def trtexec(capsys, tmp_path, monkeypatch):
+    """Runs the command in an empty folder; gives its exit status and what it said."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(*given: str) -> tuple[int, str, str]:
+        try:
+            status = main(["trtexec", *given])
+        except SystemExit as e:
+            status = e.code
+        return status, *capsys.readouterr()
+
+    return go
+
+
+def parsed(*given: str) -> argparse.Namespace:
+    command = argparse.ArgumentParser()
+    flags.add(command)
+    command.set_defaults(given=(), target=None)
+    return command.parse_args(given)
+
+
+def built_with(model: str, *given: str) -> dict:
+    """The options of the build that flags stand for, without a target."""
+    args, log = parsed(*given), Log(False, False)
+    return options.build_options(args, log, model) | options.Sizes(args, log).options(model)
+
+
+# --- all flags
+
+
+def flag(f: flags.Flag) -> str:
+    return f"{f.name}=1" if f.value else f.name
+
+
+def test_what_means_nothing_is_said_once(trtexec, engines):
+    ignored = [f for f in flags.FLAGS.values() if f.becomes == flags.IGNORED]
+    status, out, err = trtexec(f"--loadEngine={engines['cnn']}", *QUICK, *map(flag, ignored))
+    assert status == 0 and len(ignored) > 30
+    assert [re.search(r"\[W\] (--\w+) is ignored: ", line)[1] for line in err.splitlines() if "ignored" in line] == [
+        f.name for f in ignored
+    ]
+
+
+@pytest.mark.parametrize("f", [f for f in flags.FLAGS.values() if f.becomes == flags.REFUSED], ids=lambda f: f.name)
+def test_what_would_change_results_is_refused(trtexec, f):
+    status, out, err = trtexec("--onnx=none.onnx", flag(f))
+    assert status == 1 and f"[E] {flag(f)} cannot be honoured: {f.here}" in err and "&&&& FAILED" in out
+    for fine in f.fine:  # what is so anyhow
+        assert "there is no file none.onnx" in trtexec("--onnx=none.onnx", f"{f.name}={fine}")[2]
+
+
+@pytest.mark.parametrize(
+    "given, why",
+    [
+        (["--fp61"], "Unknown option: --fp61 (did you mean '--fp16'?)"),
+        (["--FP16"], "Unknown option: --FP16"),
+        (["--onnx=a", "--onnx=a"], "--onnx is given twice"),
+        (["--onnx="], "--onnx needs a value: --onnx=FILE"),
+        (["--fp16"], "give a model to build, --onnx=FILE, or an engine"),
+        (["--onnx=none.onnx"], "there is no file none.onnx"),
+        (["--loadEngine=none.pelton"], "none.pelton cannot be read"),
+        (["--loadEngine=x", "--saveEngine=y"], "exclude each other"),
+        (["--onnx=x", "--saveEngine=/nowhere/y"], "there is no folder /nowhere"),
+        (["--onnx=x", "--exportTimes=/nowhere/y"], "there is no folder /nowhere"),
+        (["--onnx=x", "--iterations=-1"], "0 to"),
+        (["--onnx=x", "--duration=soon"], "--duration=soon: expected S"),
+        (["--onnx=x", "--warmUp=nan"], "--warmUp=nan: expected MS"),
+        (["--onnx=x", "--percentile=90,101"], "0 to 100"),
+        (["--onnx=x", "--infStreams=0"], "1 to 256"),
+        (["--onnx=x", "--builderOptimizationLevel=6"], "to 5"),
+        (["--onnx=x", "--shapes=1x3"], "--shapes is written x:1x3"),
+        (["--onnx=x", "--shapes=x:1xa"], "gives each input sizes"),
+        (["--onnx=x", "--shapes=x:1,x:2"], "gives each input sizes"),
+        (["--onnx=x", "--minShapes=x:2", "--optShapes=x:1"], "in ascending order"),
+        (["--onnx=x", "--precisionConstraints=prefers"], "did you mean 'prefer'?"),
+        (["--onnx=x", "--profilingVerbosity=all"], "layer_names_only, detailed or none"),
+    ],
+)
+def test_how_wrong_flags_end(trtexec, given, why):
+    status, out, err = trtexec(*given)
+    assert status == 1 and why in err and "&&&& FAILED TensorRT.trtexec" in out and "Traceback" not in err
+    assert len(re.findall(r"^\[\S+\] \[E\] ", err, re.M)) == 1
+
+
+def test_without_flags_it_explains_itself(trtexec):
+    status, out, err = trtexec()
+    assert status == 0 and "--onnx FILE" in out and "&&&& PASSED" in out
+
+
+def test_the_librarys_log_is_trtexecs(trtexec, pair, kernel_cache, monkeypatch):
+    """Warnings with their prefix and in flags of trtexec, each once; afterwards all is as it was."""
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
+    before = list(logging.getLogger("pelton").handlers)
+    status, out, err = trtexec(f"--onnx={pair}", "--builderOptimizationLevel=0", "--skipInference", "--saveEngine=e")
+    assert status == 0 and len(re.findall(r"\[W\] unspecified sizes .* a range by --minShapes", err)) == 1
+    assert "warning:" not in err and logging.getLogger("pelton").handlers == before
+    assert "Skipped inference phase" in out and len(pelton.load("e").symbols) == 1
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize(
+    "given, shapes",
+    [
+        (["--shapes=a:2x4,'b':2x4"], {"a": "2x4", "b": "2x4"}),
+        (["--optShapes=a:2x4"], {"a": "2x4"}),
+        (["--minShapes=a:1x4", "--optShapes=a:2x4", "--maxShapes=a:7x4"], {"a": "1..2..7x4"}),
+        (["--minShapes=a:1x4", "--maxShapes=a:7x4", "--shapes=b:3x4"], {"a": "1..7..7x4", "b": "3x4"}),
+        (["--minShapes=*:1x4", "--maxShapes=*:7x4", "--optShapes=*:3x4,b:2x4"], {"a": "1..3..7x4", "b": "1..2..7x4"}),
+        (["--shapes=a:scalar,b:"], {}),
+    ],
+)
+def test_sizes_to_build_for(pair, given, shapes):
+    assert built_with(pair, *given).get("shapes", {}) == shapes
+
+
+def test_sizes_to_run_with(trtexec, pair, kernel_cache, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
+    ranges = ("--minShapes=a:1x4,b:1x4", "--optShapes=a:3x4,b:3x4", "--maxShapes=a:9x4,b:9x4")
+    quick = (*QUICK, "--builderOptimizationLevel=0", "--dumpOptimizationProfile")
+    status, out, err = trtexec(f"--onnx={pair}", *ranges, *quick, "--saveEngine=e", "--shapes=*:5x4")
+    assert status == 0 and "Model input a (profile 0): min=1x4, opt=3x4, max=9x4" in out
+    assert "Input binding for b with dimensions 5x4 is created." in out and "Dynamic" not in err
+    status, out, err = trtexec("--loadEngine=e", *QUICK)
+    assert status == 0 and err.count("no shapes were provided. It is run with: 3x4") == 2
+    status, out, err = trtexec("--loadEngine=e", *QUICK, "--shapes=a:11x4,b:11x4")
+    assert status == 1 and "1 to 9" in err
+
+
+# --- precision
+
+
+def test_precisions(cnn, tmp_path, capsys):
+    for given, precision in (
+        ([], "fp32"),
+        (["--fp16"], "fp16"),
+        (["--bf16"], "bf16"),
+        (["--best"], "best"),
+        (["--fp16", "--bf16"], "best"),
+        (["--fp16", "--stronglyTyped"], "fp32"),
+        (["--noTF32"], "fp32"),
+    ):
+        found = built_with(cnn, *given)
+        assert found["precision"] == precision and "calibration" not in found
+    assert "--fp16 is ignored: the network is strongly typed" in capsys.readouterr().err
+    for given in (["--int8"], ["--best"], ["--int8", "--fp16"]):
+        found = built_with(cnn, *given, "--calib=table")
+        assert found["calibration"] == "table" and found["precision"] == ("int8" if given == ["--int8"] else "best")
+    assert "--best is without int8" not in capsys.readouterr().err
+    assert "calibration" not in built_with(cnn, "--calib=table")
+    assert "--calib is ignored" in capsys.readouterr().err
+
+
+def test_int8_needs_scales_unless_the_model_has_them(cnn, tmp_path):
+    with pytest.raises(pelton.InputError, match="--int8 needs scales.*--calib=FILE"):
+        built_with(cnn, "--int8")
+    onnx.save(qdq_cnn(), tmp_path / "q.onnx")
+    assert built_with(str(tmp_path / "q.onnx"), "--int8")["precision"] == "fp32"
+
+
+def test_tf32_is_for_gpus_unless_it_is_off(cnn):
+    for given, precision in (([], "tf32"), (["--noTF32"], "fp32"), (["--stronglyTyped"], "fp32"), (["--fp16"], "fp16")):
+        args = parsed(*given)
+        args.target = "cuda:sm_90"
+        assert options.build_options(args, Log(False, True), cnn)["precision"] == precision
+
+
+def test_precisions_of_layers(cnn, capsys):
+    given = ("--layerPrecisions=*conv:fp32,'head':fp16", "--fp16")
+    assert built_with(cnn, *given, "--precisionConstraints=obey")["precision_of"] == {"*conv": "fp32", "head": "fp16"}
+    assert "precision_of" not in built_with(cnn, *given)
+    assert 'no effect when --precisionConstraints is "none"' in capsys.readouterr().err
+    with pytest.raises(pelton.InputError, match="head:int8 is not possible: layers of this build are in fp32 or fp16"):
+        built_with(cnn, "--fp16", "--layerPrecisions=head:int8", "--precisionConstraints=obey")
+    prefer = built_with(cnn, "--fp16", "--layerPrecisions=a:int8,b:fp32", "--precisionConstraints=prefer")
+    assert prefer["precision_of"] == {"b": "fp32"} and "a:int8 is not possible" in capsys.readouterr().err
+
+
+# --- what is checked of an engine
+
+
+def test_formats_are_those_of_the_model(trtexec, engines):
+    given = (f"--loadEngine={engines['pair']}", "--skipInference")
+    for fine in ("--inputIOFormats=fp32:chw", "--inputIOFormats=fp32:chw,fp32:chw+hwc", "--outputIOFormats=fp32,int64"):
+        assert trtexec(*given, fine)[0] == 0
+    for wrong, why in (
+        ("--inputIOFormats=fp16:chw", "a is f32[2, 4]"),
+        ("--inputIOFormats=fp32:hwc8", "a is f32[2, 4]"),
+        ("--outputIOFormats=fp32:chw", "sizes is i64[2]"),
+        ("--outputIOFormats=fp32,int64,int64", "expected 1 or 2"),
+    ):
+        status, _, err = trtexec(*given, wrong)
+        assert status == 1 and why in err
+
+
+def test_loading_is_timed(trtexec, engines):
+    status, out, _ = trtexec(f"--loadEngine={engines['cnn']}", "--timeDeserialize", "--threads", "--device=1")
+    total, average = re.search(
+        r"deserialization time = (\S+) milliseconds in 20 .* average time = (\S+) ", out
+    ).groups()
+    assert status == 0 and float(total) == pytest.approx(20 * float(average), 1e-4)
+    assert "Starting inference" not in out
