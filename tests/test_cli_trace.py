@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ def inside(events, outer) -> list[dict]:
 
 def test_runs_have_all_steps(tmp_path, monkeypatch, capsys, engines):
     monkeypatch.chdir(tmp_path)
+    start = time.monotonic()
     assert main(["trace", engines["cnn"], "--runs", "2", "--warmup", "0", "--threads", "2"]) == 0
     events, engine = events_of("cnn.trace.json"), pelton.load(engines["cnn"])
     runs = [e for e in events if e["cat"] == "run"]
@@ -58,6 +60,7 @@ def test_runs_have_all_steps(tmp_path, monkeypatch, capsys, engines):
             assert args["bytes"] == step.info["bytes"] and args["outputs"].startswith("f32[1, ")
             if e["dur"] and args["flops"]:
                 assert args["GFLOP/s"] == pytest.approx(args["flops"] / e["dur"] / 1e3, abs=0.006)
+    assert runs[-1]["ts"] + runs[-1]["dur"] < (time.monotonic() - start) * 1e6  # since the trace began
     said = capsys.readouterr().out
     assert re.match(rf"cnn.trace.json: 2 runs of .*, {2 * len(engine.steps)} steps in all", said)
     about = json.loads(Path("cnn.trace.json").read_text())["otherData"]
@@ -93,6 +96,13 @@ def test_a_script_nests_its_engines(tmp_path, kernel_cache):
     again = context.trace_engines(every[1])
     assert [s.name for s, *_ in traced] == [s.name for _, steps in again for s, *_ in steps]
     assert {id(part) for part, _ in again} == {id(None), *map(id, engine.parts)}
+
+
+def test_help_teaches_with_examples(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["trace", "--help"])
+    said = capsys.readouterr().out
+    assert "examples:\n  pelton trace " in said and all(len(line) < 160 for line in said.splitlines())
 
 
 @pytest.mark.parametrize(

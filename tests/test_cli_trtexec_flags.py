@@ -101,6 +101,12 @@ def test_how_wrong_flags_end(trtexec, given, why):
     assert len(re.findall(r"^\[\S+\] \[E\] ", err, re.M)) == 1
 
 
+def test_help_teaches_with_examples(trtexec):
+    status, out, _ = trtexec("--help")
+    assert status == 0 and "examples:\n  pelton trtexec --onnx=" in out and "--fp8" not in out
+    assert all(len(line) < 160 for line in out.splitlines())
+
+
 def test_without_flags_it_explains_itself(trtexec):
     status, out, err = trtexec()
     assert status == 0 and "--onnx FILE" in out and "&&&& PASSED" in out
@@ -141,6 +147,7 @@ def test_sizes_to_run_with(trtexec, pair, kernel_cache, monkeypatch):
     status, out, err = trtexec(f"--onnx={pair}", *ranges, *quick, "--saveEngine=e", "--shapes=*:5x4")
     assert status == 0 and "Model input a (profile 0): min=1x4, opt=3x4, max=9x4" in out
     assert "Input binding for b with dimensions 5x4 is created." in out and "Dynamic" not in err
+    assert "unspecified" not in err  # nothing is said of the model as it was read for the names of its inputs
     status, out, err = trtexec("--loadEngine=e", *QUICK)
     assert status == 0 and err.count("no shapes were provided. It is run with: 3x4") == 2
     status, out, err = trtexec("--loadEngine=e", *QUICK, "--shapes=a:11x4,b:11x4")
