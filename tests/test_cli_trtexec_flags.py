@@ -133,6 +133,7 @@ def test_the_librarys_log_is_trtexecs(trtexec, pair, kernel_cache, monkeypatch):
         (["--minShapes=a:1x4", "--optShapes=a:2x4", "--maxShapes=a:7x4"], {"a": "1..2..7x4"}),
         (["--minShapes=a:1x4", "--maxShapes=a:7x4", "--shapes=b:3x4"], {"a": "1..7..7x4", "b": "3x4"}),
         (["--minShapes=*:1x4", "--maxShapes=*:7x4", "--optShapes=*:3x4,b:2x4"], {"a": "1..3..7x4", "b": "1..2..7x4"}),
+        (["--optShapes=a:2x4", "--maxShapes=b:7x4"], {"a": "2x4", "b": "7x4"}),
         (["--shapes=a:scalar,b:"], {}),
     ],
 )

@@ -136,7 +136,7 @@ def _look_through(given: Sequence[tuple[flags.Flag, str]], log: Log) -> None:
 
 
 def _run(args: argparse.Namespace, log: Log, after: ExitStack) -> None:
-    model, built = args.onnx or args.model, args.loadEngine is None
+    model, built = args.onnx, args.loadEngine is None
     if built and model is None:
         raise InputError(f"give a model to build, {MODEL}=FILE, or an engine to run, {ENGINE}=FILE")
     if not built and model is not None:

@@ -87,6 +87,7 @@ def _refused(name: str, value: str, why: str, *fine: str, until: int = 0) -> Fla
 
 SPEC = "SPEC"
 _PLUGINS = "libraries of TensorRT's plugins cannot be loaded; Pelton's are Python packages (docs/plugins.md)"
+_CAFFE = "of Caffe models, give the .prototxt as --onnx; its weights are found beside it"
 _DLA = "there are no DLA cores"
 _SAFE = "there are no engines of the safety runtime"
 _STREAMING = "weights are not streamed; they are in memory as a whole"
@@ -97,7 +98,6 @@ _DEBUG = "inner tensors are outputs where they are wanted: `pelton build --outpu
 
 MODEL = (
     _does("--onnx", "FILE", "the model: ONNX, or any other format that `pelton build` takes"),
-    _does("--model", "FILE", "the same, for Caffe models", until=8),
     _does("--saveEngine", "FILE", "writes the engine, in Pelton's format"),
     _does("--loadEngine", "FILE", "an engine of Pelton to run in place of a model to build"),
 )
@@ -110,13 +110,13 @@ BUILD = (
     _does("--int8", "", "precision int8, which needs --calib (trtexec makes scales up); not for quantized models"),
     _does("--best", "", "precision best: the fastest that there is, int8 only with --calib"),
     _does("--noTF32", "", "for GPUs: fp32 as it is; without it their precision is tf32. CPUs have no TF32"),
-    _does("--stronglyTyped", "", "types as in the model: no precision flag counts"),
+    _does("--stronglyTyped", "", "no precision flag counts; types come from the model"),
     _does("--calib", "FILE", "calibration table, of TensorRT or Pelton, or samples (.npz, a folder of pictures)"),
     _does("--precisionConstraints", "none|prefer|obey", "whether --layerPrecisions counts, and must be possible"),
     _does("--layerPrecisions", SPEC, "layers to leave in fp32 (`head*:fp32`) or in the precision of the build"),
     _does("--inputIOFormats", SPEC, "checked: types of inputs are those of the model, their layout is chw"),
     _does("--outputIOFormats", SPEC, "checked in the same way"),
-    _does("--builderOptimizationLevel", "N", "level of tuning, 0 to 5", whole(-1, 5), -1),
+    _does("--builderOptimizationLevel", "N", "level of tuning, 0 to 5; -1 is that of `pelton build`", whole(-1, 5), -1),
     _does("--timingCacheFile", "FILE", "times of kernels, kept by Pelton in a format of its own"),
     _does("--noBuilderCache", "", "times of earlier builds are not used, nor kept"),
     _does("--skipInference", "", "builds (or loads) and stops"),
@@ -160,7 +160,7 @@ OTHERS = (
     _ignored("--maxTactics", "N", "--builderOptimizationLevel says how many tactics are timed", "-1"),
     _ignored("--heuristic", "", "--builderOptimizationLevel=0 times nothing", until=8),
     _ignored("--noCompilationCache", "", "compiled kernels are kept under a hash of their source"),
-    _ignored("--tacticSources", SPEC, "kernels are Pelton's own"),
+    _ignored("--tacticSources", SPEC, "which kernels are taken, and from which library, is found by time"),
     _ignored("--preview", SPEC, "there are no such features"),
     _ignored("--maxAuxStreams", "N", "steps that can run side by side do"),
     _ignored("--tilingOptimizationLevel", "N", "tiles are part of the tactics that are timed"),
@@ -168,7 +168,7 @@ OTHERS = (
     _ignored("--decomposableAttentions", SPEC, "kernels for attention are chosen by time"),
     _ignored("--pluginInstanceNorm", "", "there is one implementation of it"),
     _ignored("--pi", "", "there is one implementation of InstanceNormalization"),
-    _ignored("--enablePluginOverride", "", "operators of ONNX are never replaced by plugins"),
+    _ignored("--enablePluginOverride", "", "a plugin is taken wherever it names an operator"),
     _ignored("--tempdir", "DIR", "TMPDIR says where temporary files go"),
     _ignored("--monitorMemory", "", "`pelton inspect` says how much memory a run takes"),
     _ignored("--directIO", "", "inputs and outputs are dense arrays"),
@@ -194,8 +194,8 @@ OTHERS = (
     _ignored("--maxShapesCalib", SPEC, "a calibration table, or its samples, has its sizes"),
     _ignored("--ignoreParsedPluginLibs", "", "models name no libraries of plugins"),
     _refused("--getPlanVersionOnly", "", "`pelton inspect` says what is in an engine"),
-    _refused("--fp8", "", "there are no kernels for it; models with FP8 in them are built as they are"),
-    _refused("--int4", "", "there are no kernels for it; models with INT4 in them are built as they are"),
+    _refused("--fp8", "", "no build chooses this type; see --best"),
+    _refused("--int4", "", "no build chooses this type; see --best"),
     _refused("--layerOutputTypes", SPEC, "types between layers are the compiler's; see --layerPrecisions"),
     _refused("--layerDeviceTypes", SPEC, "an engine runs on one device"),
     _refused(
@@ -206,7 +206,8 @@ OTHERS = (
     _refused("--batch", "N", "batches are explicit: give --shapes", until=8),
     _refused("--maxBatch", "N", "batches are explicit: give --maxShapes", until=8),
     _refused("--output", "NAME", "see `pelton build --outputs`", until=8),
-    _refused("--deploy", "FILE", "give the .caffemodel as --model; its .prototxt is found beside it", until=8),
+    _refused("--deploy", "FILE", _CAFFE, until=8),
+    _refused("--model", "FILE", _CAFFE, until=8),
     _refused("--uff", "FILE", "UFF is no format of Pelton; convert the model to ONNX", until=8),
     _refused("--profile", "N", "an engine has one optimization profile, number 0", "0"),
     _refused("--useProfile", "N", "an engine has one optimization profile, number 0", "0"),

@@ -51,7 +51,7 @@ class Sizes:
             given = [spread(of, names) for of in given]
         lows, bests, highs = ({**given[-1], **of} for of in given[:-1])
         found = {}
-        for name, best in bests.items():
+        for name, best in {**lows, **highs, **bests}.items():
             low, high = lows.get(name, best), highs.get(name, best)
             if not len(low) == len(best) == len(high) or not all(a <= b <= c for a, b, c in zip(low, best, high)):
                 raise InputError(
