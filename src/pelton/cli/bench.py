@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -16,7 +15,7 @@ import numpy as np
 
 from pelton.errors import BuildError, InputError, near
 
-from . import arguments, arrays, build, peers, roofline, text, timing
+from . import arguments, arrays, build, output, peers, roofline, text, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
@@ -36,6 +35,7 @@ RULE = """A step is bound by memory if its bytes (weights and activations, each 
 operations do at theirs, by compute if it is the other way round, by neither (–) if both take less than a microsecond.
 % of it: the bound as a share of the step's time. Operations are counted for the direct algorithm (Winograd needs
 fewer), and caches are faster than memory: both percentages may pass 100."""
+SLOW = 0.1  # share of a run from which on a step is shown in colour
 PROFILES = 100  # runs with time stamps, at most
 
 
@@ -72,7 +72,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument(
         "--peers-python", metavar="PYTHON", help="the Python that has them installed (default: this one)"
     )
-    command.add_argument("--json", action="store_true", help="everything as JSON")
+    output.add_json(command)
     arguments.add_threads(command)
     arguments.add_build(command)
     return command
@@ -182,7 +182,7 @@ def main(args: argparse.Namespace) -> int:
         if not args.json:
             print("\n" + peers.table(found))
     if args.json:
-        print(json.dumps(result, indent=1))
+        output.emit(args, result)
     return 1 if any(m.failure for m in found) else 0
 
 
@@ -205,7 +205,7 @@ def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
                 " model"
             )
         return pelton.load(args.model), False
-    return build.build_engine(args.model, options, quiet=args.quiet or args.json, runs="bench"), True
+    return build.build_engine(args.model, options, quiet=args.quiet, runs="bench"), True
 
 
 def batch(engine: Engine, feeds: Mapping[str, np.ndarray]) -> int:
@@ -259,6 +259,12 @@ def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
         return None
 
 
+def layer_styles(found: list[dict[str, Any]]) -> dict[int, str]:
+    """The colours of rows of `layer_table`: host steps are red, slow steps yellow."""
+    slow = {i: "yellow" for i, s in enumerate(found, 1) if s["share"] > SLOW}
+    return {**slow, **{i: "red" for i, s in enumerate(found, 1) if s["tactic"] == "host"}}
+
+
 def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float, gpu: bool = False) -> str:
     """Steps in execution order, their sum, and the time of a run outside of them."""
     columns = [
@@ -307,7 +313,9 @@ def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around:
     )
     kept = [i for i, (name, _) in enumerate(columns) if roof or name not in ("% of peak", "bound by", "% of it")]
     lines = [
-        text.table([[row[i] for i in kept] for row in rows], "".join(columns[i][1] for i in kept)),
+        text.table(
+            [[row[i] for i in kept] for row in rows], "".join(columns[i][1] for i in kept), styles=layer_styles(found)
+        ),
         f"in kernels {text.duration(total)}, "
         + (
             f"one after the other; a run, as one graph, with its copies: {text.duration(total + around)}"
