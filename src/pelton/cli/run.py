@@ -158,7 +158,7 @@ def probabilities(rows: np.ndarray) -> tuple[np.ndarray, str]:
 
 def facts(outputs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Element types and sizes of outputs; of numbers the least, the mean and the largest, too."""
-    found = {}
+    found = dict[str, dict[str, Any]]()
     for name, given in arrays.split_lists(outputs).items():
         x = np.asarray(given)
         found[name] = {"dtype": str(x.dtype), "shape": list(x.shape)}
