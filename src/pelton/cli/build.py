@@ -98,7 +98,8 @@ def build_engine(model: str | bytes, options: dict[str, Any], *, quiet: bool, ru
         from pelton.backends.cpu.check import check_runs_here
 
         check_runs_here(options.get("target", Options.target), runs)
-    with progress.show_progress(not quiet) as tell, Needs("building engines"):
+    stages = progress.course(options.get("level", Options.level))
+    with progress.show_progress(not quiet, stages) as tell, Needs("building engines"):
         return pelton.build(model, **options, progress=tell)
 
 

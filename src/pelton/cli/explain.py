@@ -131,7 +131,8 @@ def show_errors(args: argparse.Namespace) -> None:
         samples.extend(arrays.load_data(engine, args.data) if args.data else [arrays.load_inputs(engine, args.input)])
         return samples[0]
 
-    with progress.show_progress(not args.quiet) as tell:
+    stages = progress.course(options.get("level", Options.level))
+    with progress.show_progress(not args.quiet, (*stages, ("check", 0.1))) as tell:
         exact = errors(args.model, load if args.data or args.input else None, **options, progress=tell)
         found = rank(args.model, samples or [exact.inputs], Options(**options, progress=tell))
     if args.json:
