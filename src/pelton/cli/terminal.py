@@ -39,10 +39,10 @@ def table(rows: Sequence[Sequence[str]], align: str, indent: str, styles: Mappin
     except ImportError:
         return None
     found = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name, side in zip(rows[0], align):
-        found.add_column(Text(name), justify="left" if side == "l" else "right", no_wrap=True, overflow="ellipsis")
+    for name, side in zip(rows[0], align):  # texts give way to numbers
+        found.add_column(Text(name), justify="left" if side == "l" else "right", no_wrap=side == "r")
     for i, row in enumerate(rows[1:], 1):
-        found.add_row(*map(Text, row), style=styles.get(i))
+        found.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row), style=styles.get(i))
     console = Console(force_terminal=True, width=max(width - len(indent), 20), highlight=False, color_system="standard")
     with console.capture() as said:
         console.print(found)

@@ -1,4 +1,8 @@
-"""Formats numbers and tables for people."""
+"""Formats numbers and tables for people.
+
+humanize formats sizes likewise, but `run`, `bench` and `inspect` have to do with numpy alone, and a fallback beside it
+would be all of this again. It knows no nanoseconds.
+"""
 
 from __future__ import annotations
 
