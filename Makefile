@@ -106,10 +106,9 @@ lint: $(STAMP)
 
 # pyright has a venv of its own: it brings a Node.js where there is none.
 typing: $(STAMP)
-	$(BIN)/python -m pytest -q tests/test_typing.py
 	test -x build/pyright/bin/python || $(PYTHON) -m venv build/pyright
 	build/pyright/bin/python -m pip install --quiet --disable-pip-version-check pyright
-	build/pyright/bin/pyright --project tests/typing --pythonpath $(BIN)/python
+	PATH="$(CURDIR)/build/pyright/bin:$$PATH" $(BIN)/python -m pytest tests/test_typing.py
 
 operators: $(STAMP)
 	mkdir -p build

@@ -124,7 +124,7 @@ class Warnings(logging.Handler):
         print(f"{record.levelname.lower()}: {arguments.translate_options(self.format(record))}", file=sys.stderr)
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     """All commands. Each module of this package adds one."""
     out = CommandParser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
     out.add_argument("--version", action="version", version=f"pelton {__version__}")
