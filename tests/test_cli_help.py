@@ -10,7 +10,7 @@ import pytest
 from models import model
 from onnx import helper
 
-from pelton.cli import GROUPS, main, parser, reference, terminal, text
+from pelton.cli import GROUPS, bench, main, parser, reference, terminal, text
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 PLAIN = re.compile(r"\x1b\[[\d;]*m")
@@ -125,6 +125,15 @@ def test_bash_completes_commands_options_choices_and_files(capsys, tmp_path):
 def test_completion_without_shtab_says_how_to_get_it(refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert 'needs the package shtab: pip install "pelton[build]"' in refused("completion", "bash")
+
+
+def test_slow_steps_and_host_steps_have_colours():
+    steps = [
+        {"share": share, "tactic": tactic} for share, tactic in ((0.7, "a"), (0.1, "b"), (0.19, "c"), (0.01, "host"))
+    ]
+    assert bench.layer_styles(steps) == {1: "yellow", 4: "red"}
+    many = [{"share": share, "tactic": "a"} for share in (0.12, 0.09, *[0.79 / 28] * 28)]
+    assert bench.layer_styles(many) == {1: "yellow"}
 
 
 @pytest.mark.parametrize(

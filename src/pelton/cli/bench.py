@@ -35,7 +35,7 @@ RULE = """A step is bound by memory if its bytes (weights and activations, each 
 operations do at theirs, by compute if it is the other way round, by neither (–) if both take less than a microsecond.
 % of it: the bound as a share of the step's time. Operations are counted for the direct algorithm (Winograd needs
 fewer), and caches are faster than memory: both percentages may pass 100."""
-SLOW = 0.1  # share of a run from which on a step is shown in colour
+SLOW = 0.1, 2.0  # from this share of a run on, and this many times the average, a step is shown in colour
 PROFILES = 100  # runs with time stamps, at most
 
 
@@ -261,7 +261,8 @@ def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
 
 def layer_styles(found: list[dict[str, Any]]) -> dict[int, str]:
     """The colours of rows of `layer_table`: host steps are red, slow steps yellow."""
-    slow = {i: "yellow" for i, s in enumerate(found, 1) if s["share"] > SLOW}
+    much = max(SLOW[0], SLOW[1] / max(len(found), 1))
+    slow = {i: "yellow" for i, s in enumerate(found, 1) if s["share"] > much}
     return {**slow, **{i: "red" for i, s in enumerate(found, 1) if s["tactic"] == "host"}}
 
 

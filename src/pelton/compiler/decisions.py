@@ -25,7 +25,7 @@ def tell(stage: str, before: Compilation, after: Compilation) -> None:
             log.info("import: %s, %d nodes; opset %s", after.graph.name, len(after.graph.nodes), opsets or "none")
         case "fuse":
             regions = sum(isinstance(i, Region) for i in after.fused.items)
-            log.info("fuse: %d nodes become %d regions", len(after.graph.nodes), regions)
+            log.info("fuse: from %d nodes to %d regions", len(after.graph.nodes), regions)
             for line in after.fused.chains:
                 log.info("fuse: chain %s", line)
             for note in after.fused.notes:

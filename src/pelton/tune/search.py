@@ -321,8 +321,7 @@ class Timing:
     def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
         """Times tasks by digest: one tactic of every family, then all of the families near the best.
 
-        alone: times tasks with a single candidate, too, as what decides about chains and layouts has to; progress calls
-        all of this the stage "layout".
+        alone: times tasks with a single candidate, too: for choices among chains and layouts, the stage "layout".
         """
         self.measure(tasks, {d: first_few(f) for d, f in found.items()}, "tune", alone)
         self.measure(tasks, {d: near_best(f, self.cache.get(d)) for d, f in found.items()}, "refine", alone)
