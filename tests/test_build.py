@@ -95,6 +95,7 @@ def test_progress_is_told_and_can_cancel(cnn, tmp_path):
     assert list(dict.fromkeys(s for s, *_ in calls)) == [
         "import",
         "optimize",
+        "layout",
         "compile",
         "tune",
         "link",

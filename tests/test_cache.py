@@ -264,7 +264,6 @@ def test_the_command_makes_it_smaller(tmp_path, capsys):
     "args, why",
     [
         (["info", "--limit", "1GB"], "prune"),
-        (["clear", "--json"], "--json"),
         (["prune", "--limit", "lots"], "500MB"),
         (["shrink"], "shrink"),
     ],

@@ -315,7 +315,12 @@ def test_data_and_other_runtimes_from_the_command_line(files, data, capsys, monk
             for name, by in (("", 1.5), ("_unoptimized", 1))
         },
     )
-    assert found == {**json.loads(json.dumps(engine.json())), "inputs": found["inputs"], "seed": None}
+    assert found == {
+        "pelton": pelton.__version__,
+        **json.loads(json.dumps(engine.json())),
+        "inputs": found["inputs"],
+        "seed": None,
+    }
     assert cli.main([*given, "--steps", "0", "--tolerance", "1e-9", "--top", "1", *both]) in (0, 1)
     assert "onnxruntime 9.9" in capsys.readouterr().out
 

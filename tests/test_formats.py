@@ -195,7 +195,9 @@ def test_the_command_lists_all(capsys):
     capsys.readouterr()
     assert main(["formats", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == [f.name for f in formats.formats()] and found["ONNX"]["files"].startswith(".onnx")
+    assert list(found) == ["pelton", *(f.name for f in formats.formats())] and found["ONNX"]["files"].startswith(
+        ".onnx"
+    )
 
 
 def test_the_page_has_the_table():

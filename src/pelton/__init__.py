@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError, Needs
 
 if TYPE_CHECKING:
+    from .engine.model import DynamicDimension, Port
     from .network import Network, NetworkTensor
     from .options import BuildOptions, Options
     from .plugins import Plugin, register
@@ -26,6 +27,7 @@ __all__ = [
     "BuildError",
     "Cancelled",
     "Context",
+    "DynamicDimension",
     "Engine",
     "EngineError",
     "Error",
@@ -38,6 +40,7 @@ __all__ = [
     "Options",
     "OrtValue",
     "Plugin",
+    "Port",
     "RunOptions",
     "SessionOptions",
     "build",
@@ -53,6 +56,8 @@ _HOMES = {
     "Options": "options",
     "Network": "network",
     "NetworkTensor": "network",
+    "Port": "engine.model",
+    "DynamicDimension": "engine.model",
     "Engine": "runtime",
     "Context": "runtime",
     "load": "runtime",

@@ -1,90 +1,166 @@
-"""Progress of long work on stderr: bars on a terminal with rich, plain lines elsewhere."""
+"""Progress of long work on stderr: one bar on a terminal or in a notebook with rich, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 Progress = Callable[[str, int, int], None]
+Course = Sequence[tuple[str, float]]  # stages in their order, with their shares of the time
+
 STAGES = {
     "environment": "installing packages",
     "import": "reading the model",
     "optimize": "optimizing",
     "calibrate": "calibrating",
+    "accuracy": "measuring accuracy",
+    "layout": "timing layouts",
     "compile": "compiling kernels",
     "tune": "timing kernels",
     "refine": "timing the best ones' kin",
     "check": "checking kernels",
     "link": "linking",
 }
+# As builds of small convolutional networks went, with empty caches. This steers the bar and the estimate alone.
+UNTIMED: Course = (("import", 0.1), ("optimize", 0.1), ("compile", 0.75), ("link", 0.05))
+TIMED: Course = (
+    ("import", 0.01),
+    ("optimize", 0.02),
+    ("layout", 0.08),
+    ("compile", 0.42),
+    ("tune", 0.05),
+    ("compile", 0.17),
+    ("refine", 0.22),
+    ("link", 0.03),
+)
 INTERVAL = 5.0  # seconds between two plain lines of one stage
+
+
+def course(level: int) -> Course:
+    """The stages of a build at a level of effort."""
+    return TIMED if level else UNTIMED
+
+
+def is_notebook() -> bool:
+    """Whether output is shown below the cell of a notebook."""
+    return "ipykernel" in sys.modules and "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
 
 
 def is_visible() -> bool:
     """Whether a user sees stderr as it is written: on a terminal, or below the cell of a notebook."""
-    return (
-        sys.stderr.isatty()
-        or "ipykernel" in sys.modules
-        and "IPython" in sys.modules
-        and sys.modules["IPython"].get_ipython() is not None
-    )
+    return sys.stderr.isatty() or is_notebook()
+
+
+class Position:
+    """How far work has come as a whole, 0 to 1, by its stages; it never goes back.
+
+    A stage that the course does not have changes nothing, except that without a course every stage is the whole work.
+    ("program", i, n) says that the i-th of n equal courses begins.
+    """
+
+    def __init__(self, of: Course):
+        self._course, self._at = of, 0
+        self._program, self._programs = 0, 1
+        self.fraction: float | None = 0.0  # None if it is not known
+
+    def move(self, stage: str, done: int, total: int) -> None:
+        """To a place in a stage; `total` is 0 if it is not known."""
+        if not self._course:
+            self.fraction = done / total if total else None
+            return
+        if stage == "program":
+            self._program, self._programs, self._at = done, total, 0
+            return
+        ahead = [i for i, (name, _) in enumerate(self._course) if name == stage and i >= self._at]
+        if ahead:
+            self._at = ahead[0]
+            shares = [share for _, share in self._course]
+            here = sum(shares[: self._at]) + shares[self._at] * (done / total if total else 0.0)
+            self.fraction = max(self.fraction or 0.0, (self._program + here / sum(shares)) / self._programs)
 
 
 @contextmanager
-def show_progress(enabled: bool = True) -> Iterator[Progress]:
-    """A callback (stage, done, total) for the option `progress`, whose bars disappear when the work is done."""
+def show_progress(enabled: bool = True, of: Course = ()) -> Iterator[Progress]:
+    """A callback (stage, done, total) for the option `progress`, whose bar disappears when the work is done. of: the
+    stages that are to come, see `course`; without, each is taken for all of the work."""
     if not enabled:
         yield lambda stage, done, total: None
         return
-    if sys.stderr.isatty():
-        try:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-            from rich.progress import Progress as Bars
-        except ImportError:
-            pass  # part of pelton[build]; plain lines otherwise
-        else:
-            columns = (
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-            )
-            with Bars(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bars:
-                yield _report_by_bar(bars)
-            return
-    yield _report_by_lines()
+    bars = _bars() if is_visible() else None
+    if bars is None:
+        yield _report_by_lines(Position(of))
+        return
+    with bars:
+        yield _report_by_bar(bars, Position(of))
 
 
-def _report_by_bar(bars) -> Progress:
-    shown: dict[str, int] = {}  # the current stage → its bar
+def _bars():
+    """What shows bars; None where rich (of pelton[build]) is not installed, or in a notebook what it needs there."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+        from rich.progress import TimeElapsedColumn, TimeRemainingColumn
+
+        if is_notebook():
+            import ipywidgets  # noqa: F401
+    except ImportError:
+        return None
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4)
+
+
+def _report_by_bar(bars, position: Position) -> Progress:
+    bar = bars.add_task("", total=None)
 
     def report(stage: str, done: int, total: int) -> None:
-        if stage == "done":
-            return
-        if stage not in shown:
-            for earlier in shown.values():
-                bars.remove_task(earlier)
-            shown.clear()
-            shown[stage] = bars.add_task(STAGES.get(stage, stage), total=total or None)
-        bars.update(shown[stage], completed=done, total=total or None)
+        position.move(stage, done, total)
+        if stage in STAGES:
+            bars.update(bar, description=_say(stage, done, total))
+        # of no known length until it begins to move
+        known = {} if position.fraction is None else {"completed": position.fraction, "total": 1.0}
+        bars.update(bar, **known)
 
     return report
 
 
-def _report_by_lines() -> Progress:
+def _report_by_lines(position: Position) -> Progress:
     printed: dict[str, float] = {}  # the current stage → time of its last line, in seconds
+    start = time.monotonic()
 
     def report(stage: str, done: int, total: int) -> None:
+        position.move(stage, done, total)
         now = time.monotonic()
-        if stage == "done" or (stage in printed and (now - printed[stage] < INTERVAL or done == total)):
+        if stage not in STAGES or (stage in printed and (now - printed[stage] < INTERVAL or done == total)):
             return
         printed.clear()
         printed[stage] = now
-        count = f", {done} of {total}" if total > 1 else f", {done}" * (total == 0 < done)
-        print(f"{STAGES.get(stage, stage)}{count} …", file=sys.stderr, flush=True)
+        left = _estimate(now - start, position.fraction)
+        print(f"{_say(stage, done, total)}{left} …", file=sys.stderr, flush=True)
 
     return report
+
+
+def _say(stage: str, done: int, total: int) -> str:
+    """A stage in words, and how far it is."""
+    count = f", {done} of {total}" if total > 1 else f", {done}" * (total == 0 < done)
+    return STAGES[stage] + count
+
+
+def _estimate(passed: float, fraction: float | None) -> str:
+    """The time that is left, in words, where enough has passed to tell."""
+    if passed < INTERVAL or not fraction or fraction < 0.05:
+        return ""
+    left = passed * (1 - fraction) / fraction
+    if left < 1:
+        return ""
+    return f", about {f'{left:.0f} s' if left < 90 else f'{left / 60:.0f} min'} left"

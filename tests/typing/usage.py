@@ -1,6 +1,8 @@
 """What programs write, as type checkers see it: checked by `mypy --strict`, never run. A comment `# error: …` is what
 has to be said of its line."""
 
+# mypy: disallow-subclassing-any, disallow-untyped-decorators, disallow-untyped-calls, warn-return-any
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import pelton
-from pelton import BuildError, Engine, Network, Options
+from pelton import AsyncRun, BuildError, Context, DynamicDimension, Engine, Network, Options, Port
 
 
 def built() -> Engine:
@@ -38,14 +40,37 @@ def built() -> Engine:
 def ran(x: np.ndarray[Any, Any]) -> dict[str, Any]:
     engine = pelton.load("engine.pelton")
     for port in (*engine.inputs, *engine.outputs):
-        name: str = port.name
-        shape: tuple[int | str, ...] = port.shape
-        print(name, shape, port.dtype)
+        describe(port)
+    bounds: dict[str, tuple[int, int]] = {s.name: (s.minimum, s.maximum) for s in engine.symbols}
+    print(bounds, engine.symbols[0].most)  # error: "DynamicDimension" has no attribute "most"
     engine.save("copy.pelton")
     engine.save(3)  # error: Argument 1 to "save"
     context = engine.context()
     y = context.run({"x": x})["y"]
     return {"y": y, **engine.run({"x": x})}
+
+
+def describe(port: Port) -> str:
+    name: str = port.name
+    shape: tuple[int | str, ...] = port.shape
+    width: int = port.rank  # error: "Port" has no attribute "rank"
+    return f"{name} {shape} {port.dtype} {port.numpy_dtype.itemsize} {width}"
+
+
+def sizes(given: DynamicDimension) -> range:
+    return range(given.minimum, given.maximum + 1)
+
+
+def prepared(engine: Engine) -> Context:
+    context = engine.context(threads=2)
+    context.prepare({"x": (8, 3, 224, 224)})
+    context.prepare(["x"])  # error: Argument 1 to "prepare"
+    return context
+
+
+async def awaited(engine: Engine, x: np.ndarray[Any, Any]) -> dict[str, Any]:
+    started: AsyncRun = engine.run_async({"x": x})
+    return await started
 
 
 def drawn() -> Engine:

@@ -8,14 +8,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from pelton import __version__
-from pelton.errors import Error, near
+from pelton.errors import Error, InputError, near
 
-from . import arguments, bench, build, cache, check, compare, convert, demo, doctor, explain, formats, import_env
-from . import inspect, run, streams, trace, trtexec, tune
+from . import arguments, bench, build, cache, check, compare, completion, convert, demo, doctor, explain, formats
+from . import import_env, inspect, output, run, streams, terminal, trace, trtexec, tune
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
 model (of ONNX, or another format) into one engine file, `run` runs it, `bench` says how fast it is and where the time
@@ -28,6 +28,37 @@ EXAMPLES = """from a model to an answer:
 
 `pelton COMMAND --help` explains each command, with examples. `pelton demo` needs no model of yours."""
 
+# Commands as `pelton --help` lists them: a new one is a module with `add` and `main`, and a line here.
+GROUPS = {
+    "build": (
+        build,
+        tune,
+    ),
+    "run and measure": (
+        run,
+        bench,
+        trtexec,
+        demo,
+    ),
+    "understand": (
+        inspect,
+        explain,
+        trace,
+        check,
+        compare,
+    ),
+    "convert and formats": (
+        convert,
+        formats,
+        import_env,
+    ),
+    "machine": (
+        doctor,
+        cache,
+        completion,
+    ),
+}
+
 INTERRUPTED = 130
 REFUSED = 2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -39,9 +70,14 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **given):
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
 
+    def format_help(self) -> str:
+        if terminal.colored(sys.stdout):
+            self.formatter_class = terminal.help_formatter()
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         print(f"error: {message}\nsee `{self.prog} --help`", file=sys.stderr)
-        raise SystemExit(REFUSED)
+        raise SystemExit(REFUSED) from InputError(message)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -65,6 +101,24 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(map(with_hint, words))}")
 
 
+class CommandParser(Parser):
+    """The parser of all commands, which its help lists in groups."""
+
+    groups: Mapping[str, Sequence[str]] = {}  # title → names of commands
+
+    def format_help(self) -> str:
+        commands = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        listed, usual = {a.dest: a for a in commands._get_subactions()}, self._action_groups
+        self._action_groups = []
+        try:
+            for title, names in self.groups.items():
+                self.add_argument_group(title)._group_actions.extend(listed[name] for name in names)
+            self._action_groups.append(self._optionals)
+            return super().format_help()
+        finally:
+            self._action_groups = usual
+
+
 class Warnings(logging.Handler):
     """Prints log records of compiler and runtime to the current sys.stderr, which progress bars replace."""
 
@@ -72,36 +126,21 @@ class Warnings(logging.Handler):
         print(f"{record.levelname.lower()}: {arguments.translate_options(self.format(record))}", file=sys.stderr)
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     """All commands. Each module of this package adds one."""
-    out = Parser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
+    out = CommandParser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
     out.add_argument("--version", action="version", version=f"pelton {__version__}")
-    commands = out.add_subparsers(dest="command", metavar="COMMAND")
-    listed = (
-        build,
-        tune,
-        run,
-        bench,
-        trace,
-        compare,
-        check,
-        inspect,
-        explain,
-        trtexec,
-        convert,
-        formats,
-        import_env,
-        cache,
-        doctor,
-        demo,
-    )
-    for module in listed:
-        command = module.add(commands)
-        command.add_argument(
-            "-v", "--verbose", action="count", default=0, help="say more of what goes on (-vv: everything)"
-        )
-        command.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary, no warnings")
-        command.set_defaults(main=module.main, refuse=command.refuse)
+    commands = out.add_subparsers(dest="command", metavar="COMMAND", prog="pelton", parser_class=Parser)
+    for modules in GROUPS.values():
+        for module in modules:
+            command = module.add(commands)
+            command.add_argument(
+                "-v", "--verbose", action="count", default=0, help="say what is decided (-vv: what was refused, too)"
+            )
+            command.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary, no warnings")
+            command.set_defaults(main=module.main, refuse=command.refuse, parser=out)
+    names = iter(commands.choices)
+    out.groups = {title: [next(names) for _ in modules] for title, modules in GROUPS.items()}
     return out
 
 
@@ -133,28 +172,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    pelton = parser()
-    try:
-        args, unknown = pelton.parse_known_args(argv)
-    except SystemExit:
-        sys.stdout.flush()  # --help
-        raise
-    if unknown:
-        (args.refuse if args.command else pelton.refuse)(unknown)
-    if not args.command:
-        pelton.error("the following arguments are required: COMMAND")
+    args = _parse(sys.argv[1:] if argv is None else argv)
     log, handler = logging.getLogger("pelton"), Warnings()
     before = log.level
     log.setLevel(logging.ERROR if args.quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)])
     log.addHandler(handler)
     try:
-        return args.main(args) or 0
+        with output.one_object(args):
+            return args.main(args) or 0
     except Error as e:
         print(f"error: {arguments.translate_options(str(e))}", file=sys.stderr)
+        if getattr(args, "json", False):
+            output.write_error(e)
         return REFUSED
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of one command; SystemExit for --help, --version and wrong usage."""
+    pelton = parser()
+    try:
+        args, unknown = pelton.parse_known_args(argv)
+        if unknown:
+            (args.refuse if args.command else pelton.refuse)(unknown)
+        if not args.command:
+            pelton.error("the following arguments are required: COMMAND")
+        return args
+    except SystemExit as e:
+        if isinstance(e.__cause__, Error) and "--json" in argv:
+            output.write_error(e.__cause__)
+        sys.stdout.flush()
+        raise
 
 
 def _drop_output() -> None:

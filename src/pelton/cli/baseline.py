@@ -39,7 +39,7 @@ def compare(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
     return {
         "file": path,
         "date": old.get("date", ""),
-        "pelton": old.get("pelton", ""),
+        "version": old.get("pelton", ""),
         "ratio": ratio,
         "noise": noise,
         "differs": not 1 / noise <= ratio <= noise,

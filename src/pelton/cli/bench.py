@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 import tempfile
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import numpy as np
 import pelton
 from pelton.errors import InputError, near
 
-from . import arguments, arrays, baseline, build, layers, peers, roofline, runs, text, throughput, timing
+from . import arguments, arrays, baseline, build, layers, output, peers, roofline, runs, text, throughput, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -106,7 +105,7 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="FILE.json",
         help="an earlier --json: how much faster or slower this is, and whether by more than the noise of both",
     )
-    command.add_argument("--json", action="store_true", help="everything as JSON")
+    output.add_json(command)
     arguments.add_threads(command)
     arguments.add_build(command)
     return command
@@ -136,7 +135,6 @@ def main(args: argparse.Namespace) -> int:
     say: runs.Say = (lambda _: None) if args.json else print
     result: dict[str, Any] = {
         "model": args.model,
-        "pelton": pelton.__version__,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "hint": args.hint,
     }
@@ -157,7 +155,7 @@ def main(args: argparse.Namespace) -> int:
             result["baseline"] = baseline.compare(args.baseline, old, result)
             say("\n" + baseline.line(result["baseline"]))
     if args.json:
-        print(json.dumps(result, indent=1))
+        output.emit(args, result)
     return 1 if any(m.failure for m in found) else 0
 
 
@@ -317,4 +315,4 @@ def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
         return pelton.load(args.model), False
     if args.hint == "throughput" and not (args.target or "").startswith("cuda"):
         options["threads"] = throughput.splits(args.streams, args.threads)[-1].threads
-    return build.build_engine(args.model, options, quiet=args.quiet or args.json, runs="bench"), True
+    return build.build_engine(args.model, options, quiet=args.quiet, runs="bench"), True

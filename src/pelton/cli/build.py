@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pelton.errors import Needs
 from pelton.options import Options
 from pelton.targets import is_gpu
 
-from . import arguments, arrays, text
+from . import arguments, arrays, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -58,6 +59,7 @@ def add(commands) -> argparse.ArgumentParser:
         help='how pictures are prepared: "HEIGHTxWIDTH mean=R,G,B std=R,G,B rgb|bgr|gray scale=F crop=F stretch"',
     )
     pictures.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
+    output.add_json(command)
     return command
 
 
@@ -79,8 +81,11 @@ def main(args: argparse.Namespace) -> None:
     start = time.monotonic()
     engine = build_engine(args.model, options, quiet=args.quiet)
     engine.save(target)
-    if not args.quiet:
-        print(f"{target}: {text.size(os.path.getsize(target))}, built in {time.monotonic() - start:.1f} s")
+    size, took = os.path.getsize(target), time.monotonic() - start
+    if args.json:
+        output.emit(args, {"file": target, "bytes": size, "seconds": took, **facts(engine)})
+    elif not args.quiet:
+        print(f"{target}: {text.size(size)}, built in {took:.1f} s")
         print(summary(engine))
 
 
@@ -93,27 +98,48 @@ def build_engine(model: str | bytes, options: dict[str, Any], *, quiet: bool, ru
         from pelton.backends.cpu.check import check_runs_here
 
         check_runs_here(options.get("target", Options.target), runs)
-    with progress.show_progress(not quiet) as tell, Needs("building engines"):
+    stages = progress.course(options.get("level", Options.level))
+    with progress.show_progress(not quiet, stages) as tell, Needs("building engines"):
         return pelton.build(model, **options, progress=tell)
 
 
 def summary(engine: Engine) -> str:
     """What an engine consists of, as a table."""
-    return table(facts(engine))
+    return table(described(engine))
 
 
 def table(of: list[tuple[str, str]]) -> str:
-    return text.table([(f"{name}:" if name else "", value) for name, value in of], "ll", indent="  ")
+    return text.table([(f"{name}:" if name else "", value) for name, value in of], "ll", indent="  ", heading=False)
 
 
-def facts(engine: Engine) -> list[tuple[str, str]]:
-    """What an engine consists of, each with its name."""
+def facts(engine: Engine) -> dict[str, Any]:
+    """What an engine consists of, as plain data. fused: steps for several layers; tactics: different ones; timed:
+    candidates that were timed; weights: bytes in the model and as packed, and the nanoseconds that packing saves."""
+    meta = engine.meta
     kernels = [s for s in engine.steps if not s.host]
-    copies, hosts = engine.meta.get("copies") or [], engine.meta.get("host_steps") or []
-    tactics = {s.info.get("tactic") for s in kernels}
-    timed = sum(len(s.info.get("times_ns") or {}) for s in kernels)
-    layers = sum(len(s.info.get("layers") or ()) for s in engine.steps)
-    fused = sum(len(s.info.get("layers") or ()) > 1 for s in kernels)
+    return {
+        "name": engine.name,
+        "inputs": [dataclasses.asdict(p) for p in engine.inputs],
+        "outputs": [dataclasses.asdict(p) for p in engine.outputs],
+        "layers": sum(len(s.info.get("layers") or ()) for s in engine.steps),
+        "steps": len(engine.steps),
+        "fused": sum(len(s.info.get("layers") or ()) > 1 for s in kernels),
+        "tactics": len({s.info.get("tactic") for s in kernels}),
+        "timed": sum(len(s.info.get("times_ns") or {}) for s in kernels),
+        "copies": list(meta.get("copies") or ()),
+        "host_steps": list(meta.get("host_steps") or ()),
+        "weights": {name: (meta.get("weights") or {}).get(name, 0) for name in ("own", "packed", "saved_ns")},
+        "checked": [{"kernel": name, "error": error} for name, error in meta.get("checked") or ()],
+        "target": dict(engine.plain.target),
+        **{name: meta.get(name) for name in ("precision", "level", "threads")},
+    }
+
+
+def described(engine: Engine) -> list[tuple[str, str]]:
+    """What an engine consists of, for people: each with its name."""
+    of = facts(engine)
+    layers, fused, tactics, timed = of["layers"], of["fused"], of["tactics"], of["timed"]
+    copies, hosts = of["copies"], of["host_steps"]
     known = ((engine.meta.get("model") or {}).get("values") or {}).items()
     return [
         ("inputs", ports(engine.inputs)),
@@ -123,9 +149,9 @@ def facts(engine: Engine) -> list[tuple[str, str]]:
         (
             "tactics",
             (
-                f"{len(tactics)} different, chosen among {timed} timed"
+                f"{tactics} different, chosen among {timed} timed"
                 if timed
-                else f"{len(tactics)} different, guessed, none timed"
+                else f"{tactics} different, guessed, none timed"
             ),
         ),
         (

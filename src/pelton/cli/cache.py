@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 
 from pelton.system import cache
 from pelton.errors import InputError
 from pelton.options import Options
 
-from . import arguments, text
+from . import arguments, output, text
 
 EXAMPLES = """examples:
   pelton cache info                     where it is, what it holds, and its limit
@@ -58,7 +57,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument(
         "--cache-dir", metavar="DIR", help="the cache directory (default: PELTON_CACHE_DIR, else ~/.cache/pelton)"
     )
-    command.add_argument("--json", action="store_true", help="info: print one JSON object")
+    output.add_json(command)
     return command
 
 
@@ -75,8 +74,6 @@ def main(args: argparse.Namespace) -> None:
         raise InputError(
             f"--limit and --unused say what `pelton cache prune` leaves; `pelton cache {args.action}` takes neither"
         )
-    if args.json and args.action != "info":
-        raise InputError(f"--json is for `pelton cache info`, not for `pelton cache {args.action}`")
     found = cache.open_cache(Options(cache_dir=args.cache_dir, cache_limit=args.limit))
     if found.home is None:
         raise InputError(
@@ -84,7 +81,10 @@ def main(args: argparse.Namespace) -> None:
         )
     try:
         if args.action == "info":
-            print(json.dumps(facts(found), indent=1) if args.json else format_facts(found))
+            if args.json:
+                output.emit(args, facts(found))
+            else:
+                print(format_facts(found))
             return
         if args.action == "clear":
             gone = found.clear()
@@ -96,12 +96,18 @@ def main(args: argparse.Namespace) -> None:
             f"the cache {found.home} cannot be read: {e.strerror or e}; name another with --cache-dir or"
             " PELTON_CACHE_DIR"
         ) from None
-    if not args.quiet:
+    if args.json:
+        output.emit(args, {"directory": str(found.home), "removed": total(gone), "left": total(rest)})
+    elif not args.quiet:
         print(f"{found.home}: {holds(gone)} removed, {holds(rest)} left")
 
 
 def holds(entries: list[cache.Entry]) -> str:
     return f"{text.count(len(entries), 'file')} ({text.size(sum(e.size for e in entries))})"
+
+
+def total(entries: list[cache.Entry]) -> dict[str, int]:
+    return {"files": len(entries), "bytes": sum(e.size for e in entries)}
 
 
 def facts(found: cache.Cache) -> dict:
@@ -111,12 +117,8 @@ def facts(found: cache.Cache) -> dict:
     return {
         "directory": str(found.home),
         "limit": found.limit,
-        "files": len(entries),
-        "bytes": sum(e.size for e in entries),
-        "parts": {
-            part: {"files": len(es), "bytes": sum(e.size for e in es), "used": max((e.used for e in es), default=None)}
-            for part, es in of.items()
-        },
+        **total(entries),
+        "parts": {part: {**total(es), "used": max((e.used for e in es), default=None)} for part, es in of.items()},
     }
 
 
@@ -129,7 +131,7 @@ def format_facts(found: cache.Cache) -> str:
         if of["files"]
     ]
     head = f"{found.home}: {text.size(known['bytes'])} of at most {text.size(found.limit)}"
-    return "\n".join([head, text.table(rows, "lrrl", indent="  ")] if rows else [f"{head}, nothing yet"])
+    return "\n".join([head, text.table(rows, "lrrl", indent="  ", heading=False)] if rows else [f"{head}, nothing yet"])
 
 
 def ago(when: float) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from pelton.errors import Needs
 
-from . import arguments, text
+from . import arguments, output, text
 
 if TYPE_CHECKING:
     from pelton.diagnose.support import Coverage, Operator, Problem
@@ -37,7 +36,7 @@ def add(commands) -> argparse.ArgumentParser:
         description="Says whether a model can be built: all problems at once, and how each operator would run.",
     )
     command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    output.add_json(command)
     command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
     arguments.add_target(command)
     arguments.add_weights(command)
@@ -57,7 +56,10 @@ def main(args: argparse.Namespace) -> int:
     given = {name: value for name, value in given.items() if value is not None}
     outputs = tuple(args.outputs) or None
     found = diagnose(arguments.model_files(args), arguments.shapes(args) or None, outputs, strict=args.strict, **given)
-    print(json.dumps(found.json(), indent=1) if args.json else "\n".join(lines(found)))
+    if args.json:
+        output.emit(args, found.json())
+    else:
+        print("\n".join(lines(found)))
     return 0 if found.ok else 1
 
 
@@ -66,8 +68,15 @@ def lines(found: Coverage) -> list[str]:
     if found.ok:
         kinds = [name for name, _ in MEANING]
         rows = [("operator", "nodes", *kinds, "on the host"), *map(row, found.operators)]
+        styles = {i: "red" for i, o in enumerate(found.operators, 1) if o.host}
         meaning = ", ".join(f"{name}: {what}" for name, what in MEANING)
-        out = [f"{found.model} can be built", "", text.table(rows, "lrrrrrl", indent="  "), "", f"  {meaning}"]
+        out = [
+            f"{found.model} can be built",
+            "",
+            text.table(rows, "lrrrrrl", indent="  ", styles=styles),
+            "",
+            f"  {meaning}",
+        ]
     else:
         out = [f"{found.model} cannot be built: {text.count(len(found.problems), 'problem')}"]
         for p in found.problems:

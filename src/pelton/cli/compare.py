@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import tempfile
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ import numpy as np
 from pelton import progress
 from pelton.errors import InputError, Needs
 
-from . import arguments, arrays, peers, text
+from . import arguments, arrays, output, peers, text
 
 if TYPE_CHECKING:
     from pelton.diagnose.compare import Comparison, OutputDifference, StepDifference
@@ -48,7 +47,7 @@ explain MODEL --error` builds an engine and also shows the error that each step 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "compare",
-        help="say how far an engine is from its model, output by output and step by step",
+        help="say how far an engine is from its model, step by step",
         epilog=EXAMPLES,
         description="Compares an engine with its model in float64: outputs, and what every step writes.",
     )
@@ -121,7 +120,7 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="N",
         help="show the N worst steps (default 10)",
     )
-    command.add_argument("--json", action="store_true", help="everything as JSON")
+    output.add_json(command)
     return command
 
 
@@ -148,7 +147,7 @@ def main(args: argparse.Namespace) -> int:
     values = arguments.parse_pairs(args.values, "--values", "axes=1,2") or None
     with ExitStack() as stack:
         others = start_others(stack, args, engine, feeds[0])
-        tell = stack.enter_context(progress.show_progress(not (args.quiet or args.json)))
+        tell = stack.enter_context(progress.show_progress(not args.quiet))
         found = compare(
             arguments.model_files(args),
             engine,
@@ -161,7 +160,7 @@ def main(args: argparse.Namespace) -> int:
         )
     if args.json:
         shapes = {n: list(np.shape(a)) for n, a in feeds[0].items()}
-        print(json.dumps({**found.json(), "inputs": shapes, "seed": seed}, indent=1))
+        output.emit(args, {**found.json(), "inputs": shapes, "seed": seed})
     elif not args.quiet:
         print(
             f"{args.engine} beside {args.model} in float64, on "

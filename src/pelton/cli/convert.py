@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pelton.errors import InputError, Needs
 
-from . import arguments, text
+from . import arguments, output, text
 
 EXAMPLES = """examples:
   pelton convert yolov3.cfg --weights yolov3.weights             writes yolov3.onnx
@@ -39,6 +39,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument(
         "--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)"
     )
+    output.add_json(command)
     return command
 
 
@@ -50,7 +51,8 @@ def main(args: argparse.Namespace) -> None:
         raise InputError(f"{path} is the model itself; name another file with -o")
     found = importers.load(arguments.model_files(args), arguments.shapes(args) or None, tuple(args.outputs) or None)
     model = exporters.to_onnx(found.graph, path, opset=args.opset, external=args.external or None)
-    if not args.quiet:
-        version = next(o.version for o in model.opset_import if not o.domain)
-        size = text.size(path.stat().st_size)
-        print(f"{path}: {text.count(len(model.graph.node), 'node')}, opset {version}, {size}")
+    version, size = next(o.version for o in model.opset_import if not o.domain), path.stat().st_size
+    if args.json:
+        output.emit(args, {"file": str(path), "nodes": len(model.graph.node), "opset": version, "bytes": size})
+    elif not args.quiet:
+        print(f"{path}: {text.count(len(model.graph.node), 'node')}, opset {version}, {text.size(size)}")

@@ -5,15 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pelton.errors import InputError
 
-from . import arguments, build, peers, run, text, timing
+from . import arguments, build, output, peers, run, text, timing
 
+if TYPE_CHECKING:
+    from pelton.runtime import Engine
+
+CAT = "Chelsea, the cat of scikit-image"
+TOP = 3  # classes
 IMAGE = "32x32 scale=1 lanczos rgb"
 EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels) that comes with Pelton; the
 picture is Chelsea, the cat of scikit-image.
@@ -39,6 +46,7 @@ def add(commands) -> argparse.ArgumentParser:
         help="effort of the build, 0 to 5 (default 3)",
     )
     arguments.add_threads(command)
+    output.add_json(command)
     return command
 
 
@@ -54,35 +62,43 @@ def main(args: argparse.Namespace) -> None:
         "labels": tuple(labels),
     }
     engine = build.build_engine(model, options, quiet=args.quiet)
-    print("ResNet-20, trained on CIFAR-10:")
-    print(build.summary(engine))
+    if not args.json:
+        print("ResNet-20, trained on CIFAR-10:")
+        print(build.summary(engine))
     from pelton import preprocessing
 
     port = engine.inputs[0]
     feeds = {port.name: preprocessing.parse(IMAGE).array(picture, port.shape, port.numpy_dtype)}
     context = engine.context(threads=args.threads)
-    print(f"\n{args.picture or 'Chelsea, the cat of scikit-image'}:")
-    print("\n".join(run.top_classes(context.run(feeds)[engine.outputs[0].name], 3, labels)))
+    found = context.run(feeds)[engine.outputs[0].name]
+    if not args.json:
+        print(f"\n{args.picture or CAT}:")
+        print("\n".join(run.top_classes(found, TOP, labels)))
     times = timing.Times(timing.measure(lambda: context.run(feeds), 1.0, 0.2))
+    others = race(engine, model, feeds, context.threads) if find_spec("onnxruntime") else []
+    if args.json:
+        facts = {"engine": build.facts(engine), "picture": args.picture or CAT, "top": run.best(found, TOP, labels)[0]}
+        facts |= {"threads": context.threads, "runs": len(times.ns), "latency_ms": times.latency()}
+        output.emit(args, {**facts, "vs": [m.json() for m in others]})
+        return
     print(
         f"\none run: {times.latency()['median']:.3f} ms (median of {len(times.ns)}),"
         f" {text.count(context.threads, 'thread')}"
     )
-    if find_spec("onnxruntime") is None:
+    if others:
+        print(peers.table(others))
+    else:
         print("to compare with onnxruntime, install it beside Pelton: pip install onnxruntime")
-        return
+
+
+def race(engine: Engine, model: bytes, feeds: Mapping[str, np.ndarray], threads: int) -> Sequence[peers.Measured]:
+    """The engine and ONNX Runtime in turns."""
     with tempfile.TemporaryDirectory(prefix="pelton-demo-") as folder:
         path, onnx = os.path.join(folder, "engine.pelton"), os.path.join(folder, "model.onnx")
         engine.save(path)
         with open(onnx, "wb") as f:
             f.write(model)
-        print(
-            peers.table(
-                peers.compare(
-                    path, onnx, feeds, ["onnxruntime"], threads=context.threads, seconds=1.5, rounds=5, folder=folder
-                )
-            )
-        )
+        return peers.compare(path, onnx, feeds, ["onnxruntime"], threads=threads, seconds=1.5, rounds=5, folder=folder)
 
 
 def cat() -> np.ndarray:

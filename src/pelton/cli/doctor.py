@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -18,7 +17,7 @@ from pelton.options import Options
 from pelton.system import cache, memory
 from pelton.targets import BUILT, LEVELS, best
 
-from . import text
+from . import output, text
 
 EXAMPLES = """examples:
   pelton doctor                         what to look at first, and to put into a report
@@ -39,7 +38,8 @@ class Use:
 USES = (
     Use("run engines", ("numpy",), 'pip install "pelton"'),
     Use("build engines", ("onnx", "protobuf", "ml_dtypes", "ziglang"), 'pip install "pelton[build]"'),
-    Use("show progress", ("rich",), 'pip install "pelton[build]"'),
+    Use("show progress and colours", ("rich", "rich-argparse"), 'pip install "pelton[build]"'),
+    Use("complete commands in shells", ("shtab",), 'pip install "pelton[build]"'),
     Use("run engines on NVIDIA GPUs", ("cuda-bindings",), 'pip install "pelton[cuda]"'),
     Use("build engines for NVIDIA GPUs", ("triton",), 'pip install "pelton[build,cuda]"'),
     Use("take torch modules", ("torch", "onnxscript"), 'pip install "pelton[torch]"'),
@@ -51,17 +51,20 @@ USES = (
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "doctor",
-        help="say what this machine is, what works here, and what to install for what does not",
+        help="say what works on this machine, and what to install",
         epilog=EXAMPLES,
         description="Says what this machine is, what works here, and what to install for what does not.",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    output.add_json(command)
     return command
 
 
 def main(args: argparse.Namespace) -> int:
     found = facts()
-    print(json.dumps(found, indent=1) if args.json else format_facts(found))
+    if args.json:
+        output.emit(args, found)
+    else:
+        print(format_facts(found))
     return 1 if "problem" in found["cpu"] else 0
 
 
@@ -205,7 +208,7 @@ def format_facts(found: Mapping[str, Any]) -> str:
         ("yes" if folder else "no ", f"convert models of {name}", folder or f"pelton import-env {name}")
         for name, folder in found["frameworks"].items()
     ]
-    said += ["", text.table(uses, "lll")]
+    said += ["", text.table(uses, "lll", heading=False)]
     problems = [
         (name, found[name]["problem"]) for name in ("cpu", "compiler", "gpu", "cache") if "problem" in found[name]
     ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
+import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from pelton.engine.program import Block, HostAction, IfAction, LoopAction, RunAc
 from pelton.errors import InputError, Needs
 from pelton.options import Options
 
-from . import arguments, arrays, text
+from . import arguments, arrays, output, text
 
 if TYPE_CHECKING:
     from pelton.diagnose.explain import Errors, Explanation, ScriptExplanation
@@ -44,7 +44,7 @@ SHOWN = 6  # names in one line
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "explain",
-        help="show what becomes of a model, stage by stage, and every rejection with its reason",
+        help="show what becomes of a model, and why not more",
         description="Shows what becomes of a model on its way to an engine.",
         epilog=EXAMPLES,
     )
@@ -82,9 +82,9 @@ def add(commands) -> argparse.ArgumentParser:
         help="only the N steps with the largest errors of their own (default: all, in execution order), and the N"
         " quantized tensors that harm most",
     )
-    error.add_argument("--json", action="store_true", help="what --error finds, as JSON")
     arguments.add_threads(command)
     arguments.add_build(command)
+    output.add_json(command)
     return command
 
 
@@ -94,14 +94,19 @@ def main(args: argparse.Namespace) -> None:
     if args.error:
         show_errors(args)
         return
-    if args.input or args.top or args.data or args.json:
-        raise InputError("--input, --data, --top and --json are options of --error; add --error")
+    if args.input or args.top or args.data:
+        raise InputError("--input, --data and --top are options of --error; add --error")
     for option in ("load_tactics", "save_tactics"):
         if getattr(args, option) is not None:
             raise InputError(
                 f"{option}= decides builds, and explain builds only with --error; leave it out, or add --error"
             )
     found = explain(args.model, **arguments.build_options(args))
+    if args.json:
+        reason = found.reason if isinstance(found, ScriptExplanation) else None
+        parts = found.parts if isinstance(found, ScriptExplanation) else (found,)
+        output.emit(args, {"model": args.model, "reason": reason, "programs": [facts(part, args) for part in parts]})
+        return
     if not isinstance(found, ScriptExplanation):
         print("\n".join(format_program(found, args)))
         return
@@ -126,11 +131,12 @@ def show_errors(args: argparse.Namespace) -> None:
         samples.extend(arrays.load_data(engine, args.data) if args.data else [arrays.load_inputs(engine, args.input)])
         return samples[0]
 
-    with progress.show_progress(not (args.quiet or args.json)) as tell:
+    stages = progress.course(options.get("level", Options.level))
+    with progress.show_progress(not args.quiet, (*stages, ("check", 0.1))) as tell:
         exact = errors(args.model, load if args.data or args.input else None, **options, progress=tell)
         found = rank(args.model, samples or [exact.inputs], Options(**options, progress=tell))
     if args.json:
-        print(json.dumps({**exact.json(), "quantized": found and found.json()}, indent=1))
+        output.emit(args, {**exact.json(), "quantized": found and found.json()})
         return
     print("\n".join([*error_header(args.model, exact), "", error_table(exact, args.top), "", *outputs(exact)]))
     if found is not None:
@@ -154,6 +160,15 @@ def ranking(found: Sensitivity, top: int | None) -> list[str]:
     if found.whole:
         lines.append(f"always rounded, as they are computed with in integers: {shorten_list(list(found.whole))}")
     return lines
+
+
+def facts(found: Explanation, args: argparse.Namespace) -> dict[str, Any]:
+    """What `format_program` says, as plain data."""
+    if args.graph is not None:
+        from pelton.ir.text import to_text
+
+        return {"graph": to_text(found.stage(args.graph), data=True)}
+    return dataclasses.asdict(found.why_not(args.why_not)) if args.why_not is not None else found.json()
 
 
 def format_program(found: Explanation, args: argparse.Namespace) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pelton.errors import Needs
+
+from . import output
 
 if TYPE_CHECKING:
     from pelton.importers.registry import Format
@@ -39,7 +40,7 @@ def add(commands) -> argparse.ArgumentParser:
         description="Lists the formats of models that can be built, and the way around for those that cannot.",
     )
     command.add_argument("words", nargs="*", metavar="WORD", help="only formats with this in their name or files")
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    output.add_json(command)
     return command
 
 
@@ -48,7 +49,10 @@ def main(args: argparse.Namespace) -> int:
     words = [w.lower() for w in args.words]
     if words:
         known = {n: f for n, f in known.items() if any(w in f"{n} {f['files']}".lower() for w in words)}
-    print(json.dumps(known, indent=1) if args.json else "\n\n".join(block(n, f) for n, f in known.items()))
+    if args.json:
+        output.emit(args, known)
+    else:
+        print("\n\n".join(block(n, f) for n, f in known.items()))
     return 0 if known else 1
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 from pelton import progress
 from pelton.errors import InputError, Needs
 
-from . import text
+from . import output, text
 
 EXAMPLES = """examples:
   pelton import-env                     which environments there are
@@ -24,12 +25,13 @@ themselves; without it, they use the packages beside Pelton, if these are there.
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "import-env",
-        help="install what converts models of TensorFlow, Keras, JAX or PaddlePaddle, apart from all else",
+        help="install what converts models of TensorFlow, JAX, PaddlePaddle",
         epilog=EXAMPLES,
         description="Makes a virtual environment that converts models of a framework to ONNX.",
     )
     command.add_argument("name", nargs="?", metavar="tensorflow|jax|paddle", help="the framework")
     command.add_argument("--remove", action="store_true", help="remove the environment instead")
+    output.add_json(command)
     return command
 
 
@@ -39,22 +41,42 @@ def main(args: argparse.Namespace) -> None:
     if args.name is None:
         if args.remove:
             raise InputError(f"--remove needs the name of an environment: {', '.join(environments.ENVIRONMENTS)}")
+        if args.json:
+            output.emit(args, {"environments": {n: facts(environments, n) for n in environments.ENVIRONMENTS}})
+            return
         rows = [(n, state(environments, n), " ".join(e.requirements)) for n, e in environments.ENVIRONMENTS.items()]
         print(text.table([("framework", "Python", "packages"), *rows], "lll"))
         return
     if args.remove:
         gone = environments.remove(args.name)
-        if not args.quiet:
+        if args.json:
+            output.emit(args, {"name": args.name, "folder": str(environments.folder(args.name)), "removed": gone})
+        elif not args.quiet:
             print(f"{environments.folder(args.name)}: {'removed' if gone else 'there was none'}")
         return
     start = time.monotonic()
     before = environments.made(args.name)
     with progress.show_progress(not args.quiet) as tell:
         found = environments.make(args.name, tell)
+    took = time.monotonic() - start
+    if args.json:
+        output.emit(args, {"name": args.name, "python": found.path, "made": before is None, "seconds": took})
+        return
     if not args.quiet and before is None:
         size = sum(f.lstat().st_size for f in environments.folder(args.name).rglob("*") if f.is_file())
-        print(f"made in {time.monotonic() - start:.0f} s, {text.size(size)}:")
+        print(f"made in {took:.0f} s, {text.size(size)}:")
     print(found.path)
+
+
+def facts(environments, name: str) -> dict[str, Any]:
+    """The Python that converts models of a framework, None where there is none; whether it is the one that runs this;
+    and what pip is asked for."""
+    found = environments.find(name)
+    return {
+        "python": found and found.path,
+        "own": found is not None and found.own,
+        "requirements": list(environments.ENVIRONMENTS[name].requirements),
+    }
 
 
 def state(environments, name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from pelton.engine.model import Step
 from pelton.engine.library import LIBRARIES, spoken, work
 from pelton.engine.sizes import at, optimum_sizes
 
-from . import build, text
+from . import build, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -30,7 +29,7 @@ def add(commands) -> argparse.ArgumentParser:
         "inspect", help="say what is in an engine file", description="Says what is in an engine file.", epilog=EXAMPLES
     )
     command.add_argument("engine", help="an engine file")
-    command.add_argument("--json", action="store_true", help="everything as JSON")
+    output.add_json(command)
     command.add_argument("--verify", action="store_true", help="check the weights, too (code and plan always are)")
     return command
 
@@ -40,7 +39,7 @@ def main(args: argparse.Namespace) -> None:
 
     engine = pelton.load(args.engine, verify=args.verify, device=None)
     if args.json:
-        print(json.dumps(facts(engine), indent=1))
+        output.emit(args, facts(engine))
         return
     print(
         f"{args.engine}: engine {engine.name!r}, {text.size(os.path.getsize(args.engine))}"
@@ -52,7 +51,7 @@ def main(args: argparse.Namespace) -> None:
     print(
         build.table(
             [
-                *build.facts(engine),
+                *build.described(engine),
                 ("constants", f"{text.size(held)} in the file, weights included"),
                 (
                     "code",
@@ -82,7 +81,11 @@ def main(args: argparse.Namespace) -> None:
     steps += engine.steps[len(steps) :]  # those of a script, between its engines
     print(
         "\n"
-        + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)], "rllrl")
+        + text.table(
+            [("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)],
+            "rllrl",
+            styles={i: "red" for i, step in enumerate(steps, 1) if step.host},
+        )
     )
     for title, found in (
         ("copies because of layouts", meta.get("copies")),

@@ -20,6 +20,7 @@ RULE = """A step is bound by memory if its bytes (weights and activations, each 
 operations do at theirs, by compute if it is the other way round, by neither (–) if both take less than a microsecond.
 % of it: the bound as a share of the step's time. Operations are counted for the direct algorithm (Winograd needs
 fewer), and caches are faster than memory: both percentages may pass 100."""
+SLOW = 0.1, 2.0  # from this share of a run on, and this many times the average, a step is shown in colour
 PROFILES = 100  # runs with time stamps, at most
 
 
@@ -64,6 +65,13 @@ def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
         return roofline.Roof(*peak(engine.plain.target["isa"], threads))
     except (ModuleNotFoundError, BuildError):
         return None
+
+
+def styles(found: list[dict[str, Any]]) -> dict[int, str]:
+    """The colours of rows of `table`: host steps are red, slow steps yellow."""
+    much = max(SLOW[0], SLOW[1] / max(len(found), 1))
+    slow = {i: "yellow" for i, s in enumerate(found, 1) if s["share"] > much}
+    return {**slow, **{i: "red" for i, s in enumerate(found, 1) if s["tactic"] == "host"}}
 
 
 def table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float, gpu: bool = False) -> str:
@@ -114,7 +122,9 @@ def table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float
     )
     kept = [i for i, (name, _) in enumerate(columns) if roof or name not in ("% of peak", "bound by", "% of it")]
     lines = [
-        text.table([[row[i] for i in kept] for row in rows], "".join(columns[i][1] for i in kept)),
+        text.table(
+            [[row[i] for i in kept] for row in rows], "".join(columns[i][1] for i in kept), styles=styles(found)
+        ),
         f"in kernels {text.duration(total)}, "
         + (
             f"one after the other; a run, as one graph, with its copies: {text.duration(total + around)}"

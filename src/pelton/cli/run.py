@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pelton.errors import InputError, near
 
-from . import arguments, arrays, text
+from . import arguments, arrays, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -53,6 +53,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument("--image", metavar="HOW", help="how pictures are prepared, instead of what the engine says")
     arguments.add_threads(command)
+    output.add_json(command)
     return command
 
 
@@ -65,8 +66,12 @@ def main(args: argparse.Namespace) -> None:
     outputs = engine.context(threads=args.threads).run(inputs)
     for path, names in files:
         arrays.write(path, {n: outputs[n] for n in names})
-    if args.top is not None:
-        print("\n".join(top_classes(outputs[engine.outputs[0].name], args.top, engine.meta.get("labels"))))
+    labels = engine.meta.get("labels")
+    if args.json:
+        top = {} if args.top is None else {"top": best(outputs[engine.outputs[0].name], args.top, labels)}
+        output.emit(args, {"engine": args.engine, "outputs": facts(outputs), "files": [f for f, _ in files], **top})
+    elif args.top is not None:
+        print("\n".join(top_classes(outputs[engine.outputs[0].name], args.top, labels)))
     elif not files and not args.quiet:
         print("\n".join(describe_outputs(engine, outputs)))
 
@@ -95,8 +100,27 @@ def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[
     return out
 
 
-def top_classes(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[str]:
-    """Lines with the k likeliest classes of every row of the last axis (trailing axes of size 1 are ignored)."""
+def best(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[list[dict[str, Any]]]:
+    """The k likeliest classes of every row of the last axis, as plain data: number, label (or None), probability."""
+    rows, _ = classes(values)
+    return [
+        [{"class": int(c), "label": label(labels, c), "probability": float(row[c])} for c in likeliest(row, k)]
+        for row in rows
+    ]
+
+
+def likeliest(row: np.ndarray, k: int) -> np.ndarray:
+    """The numbers of the k largest, the largest first."""
+    return np.argsort(-row, kind="stable")[:k]
+
+
+def label(labels: Sequence[str] | None, c: int) -> str | None:
+    return labels[c] if labels and c < len(labels) else None
+
+
+def classes(values: np.ndarray) -> tuple[np.ndarray, str]:
+    """(probabilities of classes, one row for each item; how they come about) of an output with classes along its last
+    axis; trailing axes of size 1 are ignored. InputError for other outputs."""
     shape = list(values.shape)
     while len(shape) > 1 and shape[-1] == 1:
         shape.pop()
@@ -105,16 +129,20 @@ def top_classes(values: np.ndarray, k: int, labels: Sequence[str] | None) -> lis
             f"--top needs an output of numbers with classes along its last axis, got {values.dtype}"
             f" {list(values.shape)}"
         )
-    rows = values.reshape(-1, shape[-1]).astype(np.float64)
-    probable, heading = probabilities(rows)
+    return probabilities(values.reshape(-1, shape[-1]).astype(np.float64))
+
+
+def top_classes(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[str]:
+    """The same in lines, for the first rows."""
+    probable, heading = classes(values)
     lines = [heading]
-    if labels and len(labels) != shape[-1]:
-        lines.append(f"(the engine has {len(labels)} labels for {shape[-1]} classes)")
+    if labels and len(labels) != probable.shape[1]:
+        lines.append(f"(the engine has {len(labels)} labels for {probable.shape[1]} classes)")
     for r, row in enumerate(probable[:SHOWN]):
         if len(probable) > 1:
             lines.append(f"row {r}:")
-        for c in np.argsort(-row, kind="stable")[:k]:
-            lines.append(f"  {row[c]:7.4f}  {labels[c] if labels and c < len(labels) else f'class {c}'}")
+        for c in likeliest(row, k):
+            lines.append(f"  {row[c]:7.4f}  {label(labels, c) or f'class {c}'}")
     if len(probable) > SHOWN:
         lines.append(f"… and {len(probable) - SHOWN} more rows; --output keeps them all")
     return lines
@@ -126,6 +154,18 @@ def probabilities(rows: np.ndarray) -> tuple[np.ndarray, str]:
         return rows, "probabilities, as the model gives them:"
     shifted = np.exp(rows - rows.max(-1, keepdims=True))
     return shifted / shifted.sum(-1, keepdims=True), "probabilities, by softmax of what the model gives:"
+
+
+def facts(outputs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Element types and sizes of outputs; of numbers the least, the mean and the largest, too."""
+    found = dict[str, dict[str, Any]]()
+    for name, given in arrays.split_lists(outputs).items():
+        x = np.asarray(given)
+        found[name] = {"dtype": str(x.dtype), "shape": list(x.shape)}
+        if x.size and x.dtype.kind in "fiu":
+            x = x.astype(np.float64)
+            found[name].update(min=float(x.min()), mean=float(x.mean()), max=float(x.max()))
+    return found
 
 
 def describe_outputs(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from pelton import __version__
 from pelton.engine.model import Step
 
-from . import arguments, arrays, build, text, timing
+from . import arguments, arrays, build, output, text, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
@@ -60,6 +60,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
     arguments.add_threads(command)
+    output.add_json(command)
     return command
 
 
@@ -77,11 +78,12 @@ def main(args: argparse.Namespace) -> None:
     timing.measure(lambda: context.run(feeds), 0, args.warmup, minimum=1)
     events, ns = trace(engine, context, feeds, args.runs)
     arrays.replace(target, [document(events, engine, args.engine, context).encode()])
+    steps, median = sum(e["cat"] == "step" for e in events.events), float(np.median(ns))
+    output.emit(args, {"file": target, "runs": args.runs, "steps": steps, "median_ms": median / 1e6})
     if not args.quiet:
-        steps = sum(e["cat"] == "step" for e in events.events)
         print(
-            f"{target}: {text.count(args.runs, 'run')} of {text.duration(float(np.median(ns)))},"
-            f" {text.count(steps, 'step')} in all; open it at ui.perfetto.dev or chrome://tracing"
+            f"{target}: {text.count(args.runs, 'run')} of {text.duration(median)}, {text.count(steps, 'step')} in all;"
+            " open it at ui.perfetto.dev or chrome://tracing"
         )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pelton import progress
 
-from . import arguments, arrays, text
+from . import arguments, arrays, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -25,7 +26,7 @@ they are built."""
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "tune",
-        help="time the kernels of an engine for GPUs on the GPU here, and keep the fastest",
+        help="time the kernels of an engine on the GPU here, keep the fastest",
         epilog=EXAMPLES,
         description="Times the kernels that an engine for GPUs carries, and writes it again with the fastest in place.",
     )
@@ -41,6 +42,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument(
         "--budget", type=arguments.seconds, metavar="S", help="seconds for timing; then steps stay as they are"
     )
+    output.add_json(command)
     return command
 
 
@@ -53,26 +55,45 @@ def main(args: argparse.Namespace) -> None:
     with progress.show_progress(not args.quiet) as tell:
         tuned = pelton.tune(engine, args.device, budget=args.budget, progress=tell)
     tuned.save(target)
-    if not args.quiet:
-        print(f"{target}: {text.size(os.path.getsize(target))}\n" + "\n".join(summary(engine, tuned)))
+    found = {"file": target, "bytes": os.path.getsize(target), **facts(engine, tuned)}
+    if args.json:
+        output.emit(args, found)
+    elif not args.quiet:
+        print(f"{target}: {text.size(found['bytes'])}\n" + "\n".join(summary(found)))
 
 
-def summary(before: Engine, after: Engine) -> list[str]:
-    """What timing changed, and what that saves by the times taken."""
-    lines, was, now, timed = list[str](), 0, 0, 0
+def facts(before: Engine, after: Engine) -> dict[str, Any]:
+    """What timing changed, and the nanoseconds of all timed steps together before and after."""
+    changed, was, now, timed = list[dict[str, Any]](), 0, 0, 0
     for old, new in zip((s for p in before.parts for s in p.steps), (s for p in after.parts for s in p.steps)):
         times = new.info.get("times_ns") or {}
         if not times:
             continue
         timed += 1
-        was, now = was + times.get(old.info["tactic"], 0), now + times.get(new.info["tactic"], 0)
+        old_ns, new_ns = times.get(old.info["tactic"], 0), times.get(new.info["tactic"], 0)
+        was, now = was + old_ns, now + new_ns
         if old.symbol != new.symbol:
-            gain = (
-                f"{text.duration(times.get(old.info['tactic'], 0))} → {text.duration(times.get(new.info['tactic'], 0))}"
+            changed.append(
+                {
+                    "step": new.name,
+                    "tactic": new.info["tactic"],
+                    "was": old.info["tactic"],
+                    "ns": new_ns,
+                    "was_ns": old_ns,
+                }
             )
-            lines.append(f"  {text.shortened(new.name, 44)}: {gain}, {new.info['tactic'].partition('@')[0]}")
-    head = (
-        f"  {text.count(timed, 'step')} timed on {after.meta.get('gpu') or after.parts[0].meta.get('gpu')},"
-        f" {len(lines)} changed"
-    )
-    return [head + (f"; all of them together {text.duration(was)} → {text.duration(now)}" if timed else ""), *lines]
+    gpu = after.meta.get("gpu") or after.parts[0].meta.get("gpu")
+    return {"gpu": gpu, "timed": timed, "changed": changed, "ns": now, "was_ns": was}
+
+
+def summary(found: Mapping[str, Any]) -> list[str]:
+    """The same for people."""
+    lines = [
+        f"  {text.shortened(c['step'], 44)}: {text.duration(c['was_ns'])} → {text.duration(c['ns'])},"
+        f" {c['tactic'].partition('@')[0]}"
+        for c in found["changed"]
+    ]
+    head = f"  {text.count(found['timed'], 'step')} timed on {found['gpu']}, {len(lines)} changed"
+    if found["timed"]:
+        head += f"; all of them together {text.duration(found['was_ns'])} → {text.duration(found['ns'])}"
+    return [head, *lines]

@@ -74,7 +74,9 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
     log.info("%s; it is built as a script over %d engines", reason, len(scripted.programs))
     engines: list[EnginePlan | Undecided] = []
     decisions: list[replay.Decisions | None] = []
-    for program, recorded in zip(scripted.programs, _read_decisions(options, len(scripted.programs))):
+    recorded_decisions = _read_decisions(options, len(scripted.programs))
+    for i, (program, recorded) in enumerate(zip(scripted.programs, recorded_decisions)):
+        progress_reporter(options)("program", i, len(scripted.programs))
         try:
             result = _compile(program, options, recorded)
             engines.append(result.engine.plain)

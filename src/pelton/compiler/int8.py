@@ -115,7 +115,10 @@ class _Int8Build:
             raise InputError(f"{refined[0]} needs inputs to calibrate with, the calibration is a table; leave it out")
         elif self._in_int8():
             log.warning("the accuracy of INT8 was not checked: the calibration table has no inputs to run")
+        tell, count = progress_reporter(self.options), 2 if self._in_int8() else 1
+        tell("program", 0, count)
         reference = self._compile_reference(self.plain)
+        tell("program", count - 1, count)
         result = self._compile(self.plain) if self._in_int8() else reference
         if choose_by_time(self.choices, reference.engine, result.engine):
             result = self._compile(self.plain) if self._in_int8() else reference
@@ -130,6 +133,9 @@ class _Int8Build:
             self.accuracy = self.bound.measure(result.engine)
             if not self.bound.holds(self.accuracy):
                 log.warning("INT8 costs %g of the accuracy, more than max_drop", self.accuracy.drop)
+        for choice in self.choices:
+            in_what = choice.precision if choice.precision == "int8" else self.plain.precision
+            log.info("int8: %s in %s: %s", choice.layer.name, in_what, choice.reason)
         plain = result.engine.plain
         meta = {**plain.meta, "precision": "int8", "int8": self._describe(len(held_out), plain)}
         return replace(result, engine=Engine(replace(plain, meta=meta)))

@@ -23,7 +23,7 @@ from pelton.passes.precision.widen import is_narrow
 from pelton.plan import fuse, layout_search, lower, memory_limits, place, region
 from pelton.tune import candidates, chains, layout_costs, replay, search
 
-from . import about, half_weights, targets
+from . import about, decisions, half_weights, targets
 from .compilation import Compilation, Lowered
 from .plugin_kernels import declare_kernels
 
@@ -58,7 +58,8 @@ def run_stages(c: Compilation, to: str) -> Compilation:
     """
     first = NUMBER[c.done] + 1 if c.done else 0
     for stage in STAGES[first : NUMBER[to] + 1]:
-        c = replace(stage.run(c), done=stage.name)
+        before, c = c, replace(stage.run(c), done=stage.name)
+        decisions.tell(stage.name, before, c)
         if stage.rewrites:
             c.observe(stage.name, c.graph)
     return c

@@ -81,6 +81,36 @@ class Explanation:
             name, RULES[name].doc if name in RULES else "", tuple(fired.get(name, ())), refused.get(name, {})
         )
 
+    def json(self) -> dict[str, Any]:
+        """What `pelton explain --json` prints of a program: how it was read, what passes did and rejected, its regions
+        with their candidates, and what was decided about fusions and layouts."""
+        graph, info = self.imported.graph, self.imported.info
+
+        def step(task: Task, tactics: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+            if not isinstance(task.what, Region):
+                return {"op": task.what.op.name, "layers": [task.what.name], "host": True, "types": [], "tactics": {}}
+            types = [str(v.type) for v in task.what.body.outputs]
+            named = {template: list(names) for template, names in tactics.items()}
+            return {"op": task.what.title(), "layers": list(task.what.layers), "host": False, "types": types} | {
+                "tactics": named
+            }
+
+        return {
+            "nodes": len(graph.nodes),
+            "constant_bytes": sum(v.type.bytes for v in graph.constants),
+            "opsets": {domain or "ai.onnx": version for domain, version in info.opsets.items()},
+            "producer": info.producer,
+            "inputs": {v.name: str(v.type) for v in graph.inputs},
+            "outputs": {v.name: str(v.type) for v in graph.outputs},
+            "warnings": list(info.warnings),
+            "passes": [{k: getattr(p, k) for k in ("name", "before", "after", "fired")} for p in self.report.passes],
+            "rejected": self.report.rejected(),
+            "steps": [step(task, tactics) for task, tactics in zip(self.placed.tasks, self.tactics)],
+            "fusions_rejected": [{"node": note.node, "reason": note.reason} for note in self.fused.notes],
+            "copies": list(self.placed.copies),
+            "layouts": [dict(d) for d in self.layouts],
+        }
+
 
 @dataclass(frozen=True)
 class RuleOutcome:

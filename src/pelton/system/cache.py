@@ -237,7 +237,8 @@ def open_cache(options: Options) -> Cache:
 def directory(given: str | os.PathLike[str] | None = None) -> Path | None:
     """The directory of compiled kernels, times and the engines of sessions; None without a home directory.
 
-    It is `given`, else PELTON_CACHE_DIR, else in the user's cache directory.
+    It is `given`, else PELTON_CACHE_DIR, else in the user's cache directory (XDG Base Directory Specification).
+    platformdirs says the same on Linux, but running engines takes this directory and has to do with numpy alone.
     """
     chosen = given if given is not None else os.environ.get("PELTON_CACHE_DIR") or None
     if chosen is not None:

@@ -321,7 +321,7 @@ class Timing:
     def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
         """Times tasks by digest: one tactic of every family, then all of the families near the best.
 
-        alone: times tasks with a single candidate, too.
+        alone: times tasks with a single candidate, too: for choices among chains and layouts, the stage "layout".
         """
         self.measure(tasks, {d: first_few(f) for d, f in found.items()}, "tune", alone)
         self.measure(tasks, {d: near_best(f, self.cache.get(d)) for d, f in found.items()}, "refine", alone)
@@ -366,16 +366,17 @@ class Timing:
             self._warn_once(stage, len(kernels), len(kernels))
             return
         sources = {k.symbol: k.source for ks in kernels.values() for _, k in ks}
-        with self.bench.ready(sources, lambda done: self.progress("compile", done, len(sources))) as loaded:
+        compiling, timing = ("layout", "layout") if alone else ("compile", stage)
+        with self.bench.ready(sources, lambda done: self.progress(compiling, done, len(sources))) as loaded:
             for done, (d, ks) in enumerate(kernels.items()):
-                self.progress(stage, done, len(kernels))
+                self.progress(timing, done, len(kernels))
                 if self.is_over():
                     self._warn_once(stage, len(kernels) - done, len(kernels))
                     break
                 task, timed = self.at_optimum(tasks[d], [k for _, k in ks])
                 times = self.bench.race((task,), [(k,) for k in timed], loaded, self.rounds, self.deadline)
                 self._put(d, [n for n, _ in ks], times)
-        self.progress(stage, len(kernels), len(kernels))
+        self.progress(timing, len(kernels), len(kernels))
 
     def race(self, digest: str, tasks: Sequence[Task], programs: Mapping[str, Sequence[Kernel]]) -> dict[str, int]:
         """Name → ns of programs (sequences of kernels) for the same tasks; only cached ones if the budget is over.

@@ -158,5 +158,5 @@ def build_engine(source: Source, options: Options, optimum: Mapping[str, Sequenc
     from pelton.compiler.build import build
 
     check_runs_here(options.target, "the session")
-    with progress.show_progress(show) as tell:
+    with progress.show_progress(show, progress.course(options.level)) as tell:
         return build(source, options=options, optimum=optimum, progress=tell)

@@ -48,10 +48,10 @@ class CpuBackEnd:
         return placed, choices, ()
 
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
+        sources = {c.kernel.symbol: c.kernel.source for c in choices.values()}
+        objects = self._compiler.objects(sources, lambda done: self._tell("compile", done, len(sources)))
         self._tell("link", 0, 1)
-        return choices, self._compiler.link(
-            self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()})
-        )
+        return choices, self._compiler.link(objects)
 
     def schedule(self, tasks: Sequence[ScheduledTask]) -> list[ScheduledTask]:
         return brief.serialized(tasks)

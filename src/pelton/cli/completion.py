@@ -1,0 +1,50 @@
+"""`pelton completion`: prints what makes a shell complete commands, options, their choices and files."""
+
+from __future__ import annotations
+
+import argparse
+
+from pelton.errors import InputError, Needs
+
+EXAMPLES = """examples:
+  pelton completion bash > ~/.local/share/bash-completion/completions/pelton
+  pelton completion zsh > ~/.zfunc/_pelton          with fpath+=~/.zfunc before compinit in ~/.zshrc
+  pelton completion fish > ~/.config/fish/completions/pelton.fish
+  pelton completion tcsh > ~/.pelton.csh            with `source ~/.pelton.csh` in ~/.tcshrc
+
+Write it again after an update of Pelton. Arguments that are files or folders complete as such."""
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "completion",
+        help="print a script that makes a shell complete commands and options",
+        description="Prints a script that makes a shell complete commands, options, their choices and files.",
+        epilog=EXAMPLES,
+    )
+    command.add_argument(
+        "shell", choices=("bash", "zsh", "fish", "tcsh"), metavar="bash|zsh|fish|tcsh", help="which shell"
+    )
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    with Needs("completion", InputError):
+        import shtab
+    for command in _parsers(args.parser):
+        for action in command._actions:
+            if _takes_files(action):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(args.parser, args.shell))
+
+
+def _parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """A parser and those of its commands."""
+    commands = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return [parser, *(p for a in commands for p in a.choices.values())]
+
+
+def _takes_files(action: argparse.Action) -> bool:
+    """Whether an argument is a path: its name in help texts says so."""
+    named = str(action.metavar or action.dest)
+    return named in ("model", "engine", "PYTHON") or any(what in named for what in ("FILE", "DIR", "PATH"))

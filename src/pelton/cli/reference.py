@@ -1,0 +1,62 @@
+"""The reference of all commands in docs/cli.md, made of the parser: `python -m pelton.cli.reference docs/cli.md` writes
+it again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pelton.system import files
+
+from . import parser
+
+BEGIN, END = "<!-- commands: written by make cli-docs -->\n", "<!-- end of commands -->\n"
+EVERYWHERE = ("help", "verbose", "quiet", "json")  # options that the page explains once
+
+
+def markdown() -> str:
+    """A section for each group, a subsection for each command, a table for each group of its options."""
+    all_commands = parser()
+    commands = next(a for a in all_commands._actions if isinstance(a, argparse._SubParsersAction))
+    lines: list[str] = []
+    for title, names in all_commands.groups.items():
+        lines += [f"## {title[0].upper()}{title[1:]}", ""]
+        for name in names:
+            lines += [f"### pelton {name}", "", f"{commands.choices[name].description}", ""]
+            lines += _tables(commands.choices[name])
+            lines += ["```text", f"{commands.choices[name].epilog}", "```", ""]
+    return "\n".join(lines)
+
+
+def replaced(page: str) -> str:
+    """The page with the reference of now."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{markdown()}\n{END}{rest.partition(END)[2]}"
+
+
+def _tables(command: argparse.ArgumentParser) -> Iterator[str]:
+    for group in command._action_groups:
+        rows = [_row(a) for a in group._group_actions if a.dest not in EVERYWHERE]
+        if rows:
+            yield from (f"| {group.title} | |", "| --- | --- |", *rows, "")
+
+
+def _row(action: argparse.Action) -> str:
+    takes = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest)
+    if not action.option_strings:
+        name = str(takes)
+    else:
+        name = ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {takes}")
+    said = (action.help or "").replace("%%", "%")
+    return f"| `{_escape(name)}` | {_escape(said)} |"
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("*=", "\\*=")
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    files.write(path, [replaced(path.read_text("utf-8")).encode()])
