@@ -61,7 +61,17 @@ LAZY = {
     ("compiler", "calibration"),
     *(("public", room) for room in BELOW),
 }
-GROUND = ("errors", "metrics", "options", "progress", "preprocessing", "record", "dtypes", "targets")  # files
+GROUND = (
+    "errors",
+    "metrics",
+    "options",
+    "progress",
+    "preprocessing",
+    "record",
+    "dtypes",
+    "targets",
+    "version",
+)  # files
 # as users import them
 COMPAT = ("onnxruntime", "onnx_backend")
 # what runs where only numpy is installed

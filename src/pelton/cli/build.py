@@ -58,6 +58,14 @@ def add(commands) -> argparse.ArgumentParser:
         help='how pictures are prepared: "HEIGHTxWIDTH mean=R,G,B std=R,G,B rgb|bgr|gray scale=F crop=F stretch"',
     )
     pictures.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
+    kept = command.add_argument_group("what the engine says of itself (`pelton inspect` shows it)")
+    kept.add_argument(
+        "--metadata",
+        action="append",
+        default=[],
+        metavar="NAME=TEXT",
+        help="a text of yours, kept in the engine (repeat)",
+    )
     return command
 
 
@@ -74,6 +82,8 @@ def main(args: argparse.Namespace) -> None:
         from pelton import preprocessing as pictures
 
         options["labels"] = pictures.read_labels(args.labels)
+    if args.metadata:
+        options["metadata"] = arguments.parse_metadata(args.metadata)
     target = args.output or arguments.stem(args.model) + ".pelton"
     arrays.check_target(target)
     start = time.monotonic()

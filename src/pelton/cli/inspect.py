@@ -53,6 +53,7 @@ def main(args: argparse.Namespace) -> None:
         build.table(
             [
                 *build.facts(engine),
+                *_provenance(engine.provenance),
                 ("constants", f"{text.size(held)} in the file, weights included"),
                 (
                     "code",
@@ -93,6 +94,31 @@ def main(args: argparse.Namespace) -> None:
     ):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
+
+
+def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What an engine says of where it comes from; of engines of other makers, whatever they say."""
+    if "pelton" not in of:
+        return [("built by", "the engine does not say; those of newer versions of Pelton do")]
+    model, given = of.get("model"), of.get("options")
+    lines = [("built by", f"Pelton {of['pelton']}")]
+    if isinstance(given, dict):
+        lines.append(("options", text.shortened(", ".join(f"{k}={v}" for k, v in given.items()), 200)))
+    found = model.get("files", ()) if isinstance(model, dict) else ()
+    for entry in found if isinstance(found, list) else ():
+        if isinstance(entry, dict):
+            lines.append(("model", f"{entry.get('file')}, {_hash_in_words(entry)}"))
+    if isinstance(model, dict) and model.get("source") != "files":
+        lines.append(("model", f"{model.get('source')}, {_hash_in_words(model)}"))
+    own = of.get("metadata")
+    lines += [
+        ("metadata", f"{k}: {text.shortened(str(v), 200)}") for k, v in (own.items() if isinstance(own, dict) else ())
+    ]
+    return [(name if not i or lines[i - 1][0] != name else "", what) for i, (name, what) in enumerate(lines)]
+
+
+def _hash_in_words(of: Mapping[str, Any]) -> str:
+    return f"SHA-256 {of['sha256']}" if of.get("sha256") else "of which there is no SHA-256"
 
 
 def _precisions(of: Mapping[str, Any]) -> list[str]:
@@ -158,6 +184,7 @@ def facts(engine: Engine) -> dict[str, Any]:
             "name": engine.name,
             "target": dict(plain.target),
             "meta": dict(plain.meta),
+            "provenance": engine.provenance,
             "inputs": [dataclasses.asdict(p) for p in engine.inputs],
             "outputs": [dataclasses.asdict(p) for p in engine.outputs],
             "symbols": [dataclasses.asdict(s) for s in plain.symbols],
@@ -168,6 +195,7 @@ def facts(engine: Engine) -> dict[str, Any]:
         "name": engine.name,
         "target": dict(plain.target),
         "meta": dict(plain.meta),
+        "provenance": engine.provenance,
         "arena": plain.arena,
         "code": len(plain.code),
         "constants": length(plain.constants),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.importers import Traceable
-from pelton.ir.imported import Imported, OnData
+from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
 from pelton.options import Options
@@ -17,6 +17,7 @@ from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
 from pelton.tune import replay
 
+from . import provenance
 from .assemble import assemble
 from .best import compile_best
 from .compilation import Compilation
@@ -49,7 +50,13 @@ def build(
         imported = _import_model(model, options)
     except OnData as e:
         return build_script(model, options, e)
-    return _build_imported(imported, options).engine
+    return _with_provenance(_build_imported(imported, options).engine, model, imported.info, options)
+
+
+def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -> Engine:
+    """The engine, with a record of where it comes from in its metadata."""
+    engine.plain.meta["provenance"] = provenance.describe(model, info, options)  # type: ignore[index]
+    return engine
 
 
 def build_detailed(model: Any, options: Options) -> BuildResult:
@@ -84,7 +91,7 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
             decisions.append(None)
     script = assemble(scripted, engines, options, describe_target(options)[1])
     _write_decisions(options, decisions)
-    return ScriptEngine(script)
+    return _with_provenance(ScriptEngine(script), model, scripted.info, options)
 
 
 def build_program(imported: Imported, options: Options) -> BuildResult:

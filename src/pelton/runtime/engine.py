@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from .queue import AsyncQueue, AsyncRun
 
 
+def machine(target: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The machine that an engine was made for: of CPUs the name, where it was built on one of this kind."""
+    if target.get("arch") == "cuda":
+        return {"gpu": meta.get("gpu"), "architectures": str(target.get("isa", "")).split(",")}
+    return {"cpu": target.get("cpu"), "isa": target.get("isa"), "threads": meta.get("threads")}
+
+
 class Engine:
     """A network compiled for one kind of machine. Threads may share an engine: each run takes a context of its own.
 
@@ -91,6 +98,15 @@ class Engine:
     def meta(self) -> Mapping[str, Any]:
         """What the build recorded: versions, options, host steps, tactics."""
         return self.plain.meta
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the engine comes from, as JSON can hold it (docs/provenance.md): "pelton" (the version that built it),
+        "model" (its files with their SHA-256), "options", "metadata" (that of the user), "machine" (what it was built
+        for). Engines of older versions say "machine" alone."""
+        recorded = self.meta.get("provenance")
+        made_for = machine(self.plain.target, self.meta)
+        return {**(recorded if isinstance(recorded, dict) else {}), "machine": made_for}
 
     def initial_states(self) -> dict[str, np.ndarray]:
         """What the inputs that keep state from run to run begin with, by name; empty for models without state.
