@@ -93,6 +93,15 @@ def add_threads(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_trust(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--trust",
+        action="append",
+        metavar="FILE",
+        help="run the engine only if it was signed with the private key of this public one (PEM; repeat)",
+    )
+
+
 def add_target(command: Any) -> None:
     """The options that say what the engine runs on."""
     command.add_argument(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pelton import progress
+from pelton.engine import signature
 from pelton.errors import Needs
 from pelton.options import Options
 from pelton.targets import is_gpu
@@ -66,6 +67,7 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="NAME=TEXT",
         help="a text of yours, kept in the engine (repeat)",
     )
+    kept.add_argument("--sign", metavar="KEY", help="sign it with this Ed25519 private key (PEM; see `pelton sign`)")
     return command
 
 
@@ -86,9 +88,11 @@ def main(args: argparse.Namespace) -> None:
         options["metadata"] = arguments.parse_metadata(args.metadata)
     target = args.output or arguments.stem(args.model) + ".pelton"
     arrays.check_target(target)
+    if args.sign:
+        signature.private_key(args.sign)  # what is wrong with it shows before the build
     start = time.monotonic()
     engine = build_engine(args.model, options, quiet=args.quiet)
-    engine.save(target)
+    engine.save(target, sign=args.sign)
     if not args.quiet:
         print(f"{target}: {text.size(os.path.getsize(target))}, built in {time.monotonic() - start:.1f} s")
         print(summary(engine))

@@ -9,12 +9,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pelton.engine import signature
 from pelton.engine.constants import length
 from pelton.engine.model import Step
 from pelton.engine.library import LIBRARIES, spoken, work
 from pelton.engine.sizes import at, optimum_sizes
 
-from . import build, text
+from . import arguments, build, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -31,6 +32,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument("engine", help="an engine file")
     command.add_argument("--json", action="store_true", help="everything as JSON")
+    arguments.add_trust(command)
     command.add_argument("--verify", action="store_true", help="check the weights, too (code and plan always are)")
     return command
 
@@ -38,9 +40,10 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     import pelton
 
-    engine = pelton.load(args.engine, verify=args.verify, device=None)
+    engine = pelton.load(args.engine, verify=args.verify, device=None, trust=args.trust)
+    signed_by = signature.signers(args.engine)
     if args.json:
-        print(json.dumps(facts(engine), indent=1))
+        print(json.dumps({**facts(engine), "signers": signed_by}, indent=1))
         return
     print(
         f"{args.engine}: engine {engine.name!r}, {text.size(os.path.getsize(args.engine))}"
@@ -54,6 +57,7 @@ def main(args: argparse.Namespace) -> None:
             [
                 *build.facts(engine),
                 *_provenance(engine.provenance),
+                ("signed by", _signers(signed_by, args.trust)),
                 ("constants", f"{text.size(held)} in the file, weights included"),
                 (
                     "code",
@@ -115,6 +119,13 @@ def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("metadata", f"{k}: {text.shortened(str(v), 200)}") for k, v in (own.items() if isinstance(own, dict) else ())
     ]
     return [(name if not i or lines[i - 1][0] != name else "", what) for i, (name, what) in enumerate(lines)]
+
+
+def _signers(fingerprints: Sequence[str], trust: Sequence[str] | None) -> str:
+    """Who signed the engine, and whether that is known."""
+    if not fingerprints:
+        return "nobody"
+    return ", ".join(fingerprints) + ("" if trust else "; not verified: --trust KEY does that")
 
 
 def _hash_in_words(of: Mapping[str, Any]) -> str:

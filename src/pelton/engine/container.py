@@ -4,7 +4,7 @@
     16–23       header size    24–31 file size           32–63  SHA-256 of bytes 0–31 and the header
 
 The header has a table of the sections (offset from the first page after it, size, SHA-256). Integers are little-endian.
-Equal contents give equal bytes.
+Equal contents give equal bytes. Of signed files the last section is `SIGNATURES` (see `signature`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ VERSION = 7
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096  # constants start on one
+SIGNATURES = "signatures"
+SMALL = ("plan", "code", SIGNATURES)  # sections that start anywhere, not on a page
 AGAIN = "copy or build it again"
 BYTES = "these bytes"  # what messages call an engine that came without a file
 
@@ -70,7 +72,7 @@ def place_sections(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Section → (offset in the body, which itself starts on a page, size), in bytes."""
     found, at = {}, 0
     for name, data in contents.items():
-        at = round_up(at, PAGE if name not in ("plan", "code") else ALIGN)
+        at = round_up(at, PAGE if name not in SMALL else ALIGN)
         found[name] = at, len(data)
         at += len(data)
     return found

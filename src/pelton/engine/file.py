@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 SECTIONS = ("plan", "code", "constants")
 # what else a file may hold than an engine: a key of its header → what reads it
 FORMATS = {"engines": ".program_file"}
+NOTHING: Mapping[str, bytes] = {}
 UNKNOWN = "0" * 64  # a hash of what is not there yet
 
 
@@ -55,10 +56,17 @@ def to_bytes(engine: EnginePlan, lent: bool = False) -> bytes:
     return b"".join(_pieces(engine, lent))
 
 
-def write(engine: EnginePlan, path: str | os.PathLike[str]) -> None:
+def write(engine: EnginePlan, path: str | os.PathLike[str], sign: Any = None) -> None:
     """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are
-    not there yet are made in the file, so that nothing is in memory twice."""
+    not there yet are made in the file, so that nothing is in memory twice. sign: a private key, as `signature` has
+    it."""
     constants = engine.constants
+    if sign is not None:
+        from . import signature  # only signed engines need it
+
+        key = signature.private_key(sign)
+        write_file(signature.signed(_pieces(engine, more=signature.EMPTY), [key]), path)
+        return
     if not isinstance(constants, DeferredConstants) or not files.replaces(path):
         write_file(_pieces(engine), path)
         return
@@ -98,12 +106,13 @@ def _make(
     constants.replace_bytes(np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)[start:])
 
 
-def _pieces(engine: EnginePlan, lent: bool = False) -> Iterator[Any]:
-    """The bytes of an engine's file, one after another."""
+def _pieces(engine: EnginePlan, lent: bool = False, more: Mapping[str, bytes] = NOTHING) -> Iterator[Any]:
+    """The bytes of an engine's file, one after another. more: sections behind its own."""
     validate(engine)
     constants = bytes_of(engine.constants)
     header = {**_header(engine), "tables": _hash_of_tables(engine.buffers, constants)}
-    yield from frame(header, dict(zip(SECTIONS, (_plan(engine), bytes(engine.code), b"" if lent else constants))))
+    own = zip(SECTIONS, (_plan(engine), bytes(engine.code), b"" if lent else constants))
+    yield from frame(header, {**dict(own), **more})
 
 
 def _plan(engine: EnginePlan) -> bytes:
@@ -175,13 +184,23 @@ def _step_to_json(s: Step) -> dict[str, Any]:
 # ---- reading ----
 
 
-def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> EnginePlan | Script:
+def read(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False, trust: Any = None
+) -> EnginePlan | Script:
     """The engine or script in a file or in bytes. Constants are mapped, not read; `verify` reads and checks them, too.
+    trust: public keys, as `pelton.load` takes them; the whole file is then read into memory of its own, and checked.
 
-    Raises EngineError for what is no engine, or is truncated, altered or of a newer version.
+    Raises EngineError for what is no engine, or is truncated, altered, of a newer version, or not signed by `trust`.
     """
     data, where = map_file(source)
-    found = open_container(data, where)
+    if trust is None:
+        found = open_container(data, where)
+    else:
+        from . import signature  # only engines that have to be signed need it
+
+        data = signature.private_copy(data)  # what was checked is what runs
+        found = open_container(data, where)
+        signature.check(data, found, trust, where)
     for key, reader in FORMATS.items():
         if key in found.header:
             return import_module(reader, __package__).read_in(found, where, verify)

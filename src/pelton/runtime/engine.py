@@ -231,9 +231,14 @@ class Engine:
         finally:
             self._contexts.append(context)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the engine file atomically. Raises EngineError if that fails."""
-        file.write(self.plain, path)
+    def save(self, path: str | os.PathLike[str], sign: Any = None) -> None:
+        """Writes the engine file atomically. Raises EngineError if that fails.
+
+        sign: an Ed25519 private key, with which the file is signed: the path of a PEM file, its bytes, or a key of the
+        package cryptography, which this needs (`pip install "pelton[sign]"`). Without it the file is not signed, also
+        where that was which the engine came from. Raises InputError for what is no such key.
+        """
+        file.write(self.plain, path, sign)
 
     def tobytes(self) -> bytes:
         """The content of the engine file; equal engines give equal bytes."""

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends.device import backend
@@ -116,8 +117,8 @@ class ScriptEngine(Engine):
         self.start()
         return ScriptContext(self, threads)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        program_file.write(self.script, path)
+    def save(self, path: str | os.PathLike[str], sign: Any = None) -> None:
+        program_file.write(self.script, path, sign)
 
     def tobytes(self) -> bytes:
         return program_file.to_bytes(self.script)
