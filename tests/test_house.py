@@ -53,6 +53,7 @@ BELOW = {
 # Doors upward that are opened inside of functions alone.
 LAZY = {
     ("runtime", "reference"),
+    ("runtime", "compiler"),
     ("reference", "importers"),
     ("network", "importers"),
     ("network", "exporters"),

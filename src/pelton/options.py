@@ -97,6 +97,11 @@ class Options:
     cc: path of a clang to compile with. Default: that of the ziglang wheel.
     image: how pictures become inputs, stored in the engine: "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb".
     labels: names of the classes, in the order of the outputs, stored in the engine.
+    refit: keep in the engine what other weights of the same shapes need (`Engine.refit`): the model as a program,
+        without weights, and the decisions. Nothing is then decided by the numbers of weights. CPUs, models that are
+        ONNX or become it, without "int8" and "best". Default: False.
+    strip_weights: leave out of the engine all weights that can be refitted, so that it is small, and cannot run before
+        it has them again; implies `refit`. Default: False.
     metadata: texts of yours by name, stored in the engine: {"team": "vision"}; at most 64, of 4096 characters each.
     """
 
@@ -130,6 +135,8 @@ class Options:
     image: str | None = None
     labels: Sequence[str] | None = None
     metadata: Mapping[str, str] | None = None
+    refit: bool = False
+    strip_weights: bool = False
     cc: str | None = None
     max_iterations: int = 1_000_000
     usual: InitVar[Mapping[str, Sequence[int]] | None] = None  # deprecated spelling of `optimum`
@@ -166,6 +173,7 @@ class Options:
                 f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"
             )
         self._check_metadata()
+        self._check_refit()
         if self.image is not None:
             from .preprocessing import parse  # imported only for engines that take pictures
 
@@ -204,6 +212,28 @@ class Options:
                 f" {', '.join(map(repr, ON_CPUS))} for CPUs and {', '.join(map(repr, PRECISIONS))} for GPUs"
             )
         self._check_lower()
+
+    def _check_refit(self) -> None:
+        """InputError for builds that cannot be refitted."""
+        if not isinstance(self.refit, bool) or not isinstance(self.strip_weights, bool):
+            raise InputError(
+                f"refit and strip_weights are True or False, got {self.refit!r} and {self.strip_weights!r}"
+            )
+        if not self.refittable:
+            return
+        option = "refit" if self.refit else "strip_weights"
+        if not self.on_cpu:
+            raise InputError(f"{option}= is for engines of CPUs, the target is {self.target!r}; leave it out")
+        if self.precision in CALIBRATED:
+            raise InputError(
+                f"{option}= is for programs that no weights decide, precision {self.precision!r} chooses by them; leave"
+                " it out, or give another precision"
+            )
+
+    @property
+    def refittable(self) -> bool:
+        """Whether the engine is to keep what other weights need."""
+        return self.refit or self.strip_weights
 
     def _check_metadata(self) -> None:
         """InputError for metadata that is no text, or more than engines should carry."""
@@ -340,5 +370,7 @@ class BuildOptions(TypedDict, total=False):
     image: str | None
     labels: Sequence[str] | None
     metadata: Mapping[str, str] | None
+    refit: bool
+    strip_weights: bool
     cc: str | None
     max_iterations: int

@@ -67,6 +67,15 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="NAME=TEXT",
         help="a text of yours, kept in the engine (repeat)",
     )
+    kept.add_argument(
+        "--refit", action="store_true", default=None, help="keep what other weights need (see `pelton refit`)"
+    )
+    kept.add_argument(
+        "--strip-weights",
+        action="store_true",
+        default=None,
+        help="leave out all weights that can be refitted: a small file, which `pelton refit` gives them again",
+    )
     kept.add_argument("--sign", metavar="KEY", help="sign it with this Ed25519 private key (PEM; see `pelton sign`)")
     return command
 
@@ -84,6 +93,9 @@ def main(args: argparse.Namespace) -> None:
         from pelton import preprocessing as pictures
 
         options["labels"] = pictures.read_labels(args.labels)
+    for name in ("refit", "strip_weights"):
+        if getattr(args, name):
+            options[name] = True
     if args.metadata:
         options["metadata"] = arguments.parse_metadata(args.metadata)
     target = args.output or arguments.stem(args.model) + ".pelton"
@@ -161,6 +173,7 @@ def facts(engine: Engine) -> list[tuple[str, str]]:
         *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
         *([("best", best(engine.meta))] if engine.meta.get("best") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
+        *([("refit", refitting(engine))] if len(engine.plain.refit) else []),
         *([("checked", checked)] if (checked := format_checked(engine.meta.get("checked") or ())) else []),
         ("made for", format_target(engine)),
     ]
@@ -180,6 +193,13 @@ def weights(of: Mapping[str, float]) -> str:
         return text.size(int(packed))
     paid = f", {text.duration(saved)} faster for it" if saved else ""
     return f"{text.size(int(packed))}, {packed / own:.2f} times the model's own {text.size(int(own))}{paid}"
+
+
+def refitting(engine: Engine) -> str:
+    """Which weights may be replaced, and whether they are there."""
+    can, cannot = len(engine.refittable), len(engine.refit_refusals)
+    known = f"{can} of {text.count(can + cannot, 'constant')} of the model can be replaced"
+    return known + ("; the weights are left out: `pelton refit` brings them" if engine.plain.absent else "")
 
 
 REFINED = {"weight_equalization": "equalized weights", "bias_correction": "corrected biases"}

@@ -95,6 +95,7 @@ def main(args: argparse.Namespace) -> None:
         ("layers of the INT8 build", _precisions(meta.get("int8") or {})),
         ("layers that may have weights in half precision", _halves(meta.get("half") or ())),
         ("fusions rejected", meta.get("fusion_refusals")),
+        ("constants that cannot be refitted", [f"{name}: {why}" for name, why in engine.refit_refusals.items()]),
     ):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
@@ -207,6 +208,9 @@ def facts(engine: Engine) -> dict[str, Any]:
         "target": dict(plain.target),
         "meta": dict(plain.meta),
         "provenance": engine.provenance,
+        "refittable": {name: dataclasses.asdict(p) for name, p in engine.refittable.items()},
+        "refit_refusals": engine.refit_refusals,
+        "stripped": bool(plain.absent),
         "arena": plain.arena,
         "code": len(plain.code),
         "constants": length(plain.constants),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.importers import Traceable
+from pelton.ir import lineage
 from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
@@ -23,6 +24,7 @@ from .best import compile_best
 from .compilation import Compilation
 from .compile import BuildResult, compile_graph
 from .int8 import compile_int8
+from .refit import compile_refittable
 from .stages import read_script, run_stages
 from .targets import check_requirements, describe_target, progress_reporter
 
@@ -46,6 +48,11 @@ def build(
     if example_inputs is not None or dynamic_shapes is not None:
         model = Traceable(model, example_inputs, dynamic_shapes)
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+    with lineage.following(lineage.Lineage() if options.refittable else None):
+        return _build(model, options)
+
+
+def _build(model: Any, options: Options) -> Engine:
     try:
         imported = _import_model(model, options)
     except OnData as e:
@@ -76,6 +83,11 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
         raise InputError(
             f"{reason}: it is a script over several engines, for whose inner inputs there is no calibration data; build"
             " it with another precision, or 'best' without calibration"
+        )
+    if options.refittable:
+        raise InputError(
+            f"{reason}: it is a script over several engines, which cannot be refitted; leave out refit= and"
+            " strip_weights="
         )
     scripted = read_script(model, options)
     log.info("%s; it is built as a script over %d engines", reason, len(scripted.programs))
@@ -130,7 +142,8 @@ def _compile(imported: Imported, options: Options, recorded: replay.Decisions | 
         return compile_int8(imported, options)
     if options.precision == "best":
         return compile_best(imported, options)
-    result = compile_graph(imported, options, recorded)
+    compiled = compile_refittable if options.refittable else compile_graph
+    result = compiled(imported, options, recorded)
     if recorded is None and options.load_tactics is not None:
         raise BuildError(
             f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; {replay.AGAIN}"

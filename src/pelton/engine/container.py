@@ -30,6 +30,7 @@ PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096  # constants start on one
 SIGNATURES = "signatures"
+MAPPED = ("constants", "refit")  # sections that are not read before they are needed
 SMALL = ("plan", "code", SIGNATURES)  # sections that start anywhere, not on a page
 AGAIN = "copy or build it again"
 BYTES = "these bytes"  # what messages call an engine that came without a file
@@ -133,8 +134,8 @@ class Container:
     def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
         """The bytes of sections, by name. EngineError where one is missing or outside of the file.
 
-        Constants are views of the file. All else is copied, so that what is verified is what runs, even if the file
-        is rewritten meanwhile."""
+        Those of `MAPPED` are views of the file. All else is copied, so that what is verified is what runs, even if the
+        file is rewritten meanwhile."""
         found = {}
         table = as_object(self.header.get("sections"), self.damaged + "its table of sections")
         for name in names:
@@ -152,7 +153,7 @@ class Container:
                     f"{self.damaged}its {name} would be {size!r} bytes at {offset!r}, there are {len(self.body)}"
                 )
             data = self.body[offset : offset + size]
-            found[name] = data if name == "constants" else memoryview(bytes(data))
+            found[name] = data if name in MAPPED else memoryview(bytes(data))
         return found
 
     def verify(self, sections: Mapping[str, memoryview], where: str) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pelton.errors import EngineError, InputAbsent, InputError, Needs
+from pelton.system.memory import allocate
 
 from .container import AGAIN, SIGNATURES, Container, as_object, frame, map_file, open_container, write_file
 
@@ -112,12 +114,10 @@ def signers(source: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def private_copy(data: memoryview) -> memoryview:
-    """The bytes of a mapped file, on a page of memory that nobody else writes."""
-    if not data:
-        return data
-    room = mmap.mmap(-1, len(data))
-    room[:] = data
-    return memoryview(room)
+    """The bytes of a mapped file, in memory that nobody else writes."""
+    room = allocate(len(data))
+    room[:] = np.frombuffer(data, np.uint8)
+    return room.data
 
 
 def _slots(found: Container, data: memoryview) -> list[bytes]:

@@ -117,6 +117,17 @@ class ScriptEngine(Engine):
         self.start()
         return ScriptContext(self, threads)
 
+    def refit(self, weights: Mapping[str, Any]) -> None:
+        raise EngineError(f"engine {self.label!r} is a script over several engines, which cannot be refitted")
+
+    @property
+    def refittable(self) -> dict[str, Port]:
+        return {}
+
+    @property
+    def refit_refusals(self) -> dict[str, str]:
+        return {}
+
     def save(self, path: str | os.PathLike[str], sign: Any = None) -> None:
         program_file.write(self.script, path, sign)
 
