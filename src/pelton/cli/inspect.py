@@ -58,7 +58,12 @@ def main(args: argparse.Namespace) -> None:
                 *build.facts(engine),
                 *_provenance(engine.provenance),
                 ("signed by", _signers(signed_by, args.trust)),
-                ("constants", f"{text.size(held)} in the file, weights included"),
+                (
+                    "constants",
+                    f"{text.size(held)} in memory, weights are not in the file"
+                    if any(p.absent for p in parts)
+                    else f"{text.size(held)} in the file, weights included",
+                ),
                 (
                     "code",
                     text.size(sum(len(p.code) for p in parts))

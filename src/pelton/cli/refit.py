@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.engine import signature
+from pelton.engine import refit_record, signature
 from pelton.errors import InputAbsent, InputError, Needs
 
 from . import arrays, text
@@ -24,7 +24,8 @@ EXAMPLES = """examples:
   pelton build model.onnx --strip-weights -o small.pelton                 an engine without weights, to ship
   pelton refit small.pelton --weights model.onnx -o model.pelton          which has them again
 
-Nothing is timed and no kernel is compiled. `pelton inspect` says which weights can be refitted, and why others cannot."""
+Nothing is timed and no kernel is compiled. `pelton inspect` says how many weights can be refitted, and why others
+cannot."""
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -54,6 +55,7 @@ def main(args: argparse.Namespace) -> None:
     if args.sign:
         signature.private_key(args.sign)
     engine = pelton.load(args.engine, device=None)
+    refit_record.check(engine.plain)
     weights = (
         _arrays(args.weights) if args.weights.lower().endswith(".npz") else _weights_of_model(args.weights, engine)
     )

@@ -146,6 +146,8 @@ def refitted(plain: EnginePlan, weights: Mapping[str, Any]) -> EnginePlan:
             " kernels may read other constants: refit it with that version, or build it again"
         )
     given = _checked(known, weights)
+    if len(known.pieces) != len(_pieces(plain)):
+        raise EngineError(f"engine {plain.label!r} and its record for refitting do not fit together; build it again")
     _refuse_missing(plain, known, given)
     others = {name: _stand_in(p) for name, p in known.weights.items() if name not in given}
     program = Program(known.program, known.folds, known.kept, frozenset(known.weights), known.refused)
@@ -154,6 +156,19 @@ def refitted(plain: EnginePlan, weights: Mapping[str, Any]) -> EnginePlan:
         same = not _differ(plain, again)
     except (Error, Undecided):
         same = False
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        ArithmeticError,
+        MemoryError,
+        RecursionError,
+    ) as e:
+        raise EngineError(
+            f"engine {plain.label!r} is damaged in its record for refitting ({type(e).__name__}: {e}); build it again"
+        ) from None
     if not same:
         raise EngineError(
             f"with these weights, a build of {plain.label!r} would decide otherwise than it did; build an engine of"
@@ -245,7 +260,7 @@ def weights_in(model: Any) -> dict[str, np.ndarray]:
     known = Lineage()
     with lineage.following(known):
         try:
-            importers.load(model)
+            importers.read_weights(model)
         except ModelError:
             if not known.names:  # else it is what surrounds the weights that cannot be read without more options
                 raise

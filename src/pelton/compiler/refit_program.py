@@ -66,14 +66,15 @@ def program_of(imported: Imported, known: Lineage) -> Program:
     for v, array in leaves.items():
         reason = _rejection(array, known) or (OUTPUT if v in graph.outputs else None)
         if reason is not None and id(array) in names:
-            refused[v.name] = reason
+            refused[names[id(array)]] = reason
+            constants[names[id(array)]] = array
     held = {id(array) for array in leaves.values()}
     for array, name in known.names.values():
         if id(array) not in held and name not in constants:
             refused[name] = READ if known.is_read(array) else UNUSED
             if known.is_read(array):
                 constants[name] = array
-    weights = frozenset(v.name for v, array in leaves.items() if id(array) in names and v.name not in refused)
+    weights = frozenset(v.name for v, array in leaves.items() if id(array) in names and names[id(array)] not in refused)
     whole = graph.replace(nodes=(*nodes, *graph.nodes), constants=leaves)
     return Program(to_text(whole), len(nodes), constants, weights, refused)
 

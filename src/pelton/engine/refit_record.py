@@ -68,13 +68,18 @@ def to_bytes(r: RefitRecord) -> bytes:
     return hashlib.sha256(rest).digest() + rest
 
 
-def of_plan(plain: EnginePlan) -> RefitRecord:
-    """The record of an engine. EngineError where it has none, or it is damaged."""
+def check(plain: EnginePlan) -> None:
+    """EngineError for an engine without a record."""
     if not len(plain.refit):
         raise EngineError(
             f"engine {plain.label!r} was built without what other weights need; build it with refit=True"
             " (`pelton build --refit`)"
         )
+
+
+def of_plan(plain: EnginePlan) -> RefitRecord:
+    """The record of an engine. EngineError where it has none, or it is damaged."""
+    check(plain)
     data = memoryview(plain.refit).cast("B")
     rest = data[HASH:]
     if hashlib.sha256(rest).digest() != bytes(data[:HASH]):
@@ -85,6 +90,8 @@ def of_plan(plain: EnginePlan) -> RefitRecord:
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}")
         names = [name for name, _, _ in found["weights"]]
+        if any(dtype not in SIZES for _, dtype, _ in found["weights"]) or len(found["pieces"]) > len(plain.buffers):
+            raise ValueError("its weights are not those of the engine")
         arrays = rest[SIZE + size :]
         return RefitRecord(
             str(found["program"]),

@@ -140,8 +140,8 @@ class Engine:
         fresh = Engine(refitted(self.plain, weights))
         if self._started:
             fresh.start(self.device or 0)
-        fresh._queue = None  # runs of the queue that is there have the weights of its contexts
         self.__dict__.update(fresh.__dict__)  # at once, for other threads
+        self.__dict__.pop("_queue", None)  # the contexts of the queue that was there have the weights of before
 
     def initial_states(self) -> dict[str, np.ndarray]:
         """What the inputs that keep state from run to run begin with, by name; empty for models without state.
@@ -173,8 +173,8 @@ class Engine:
         if not self._started:
             if self.plain.absent:
                 raise EngineError(
-                    f"engine {self.label!r} was built without its weights (strip_weights=True); give it them by"
-                    " `engine.refit(weights)` or `pelton refit`"
+                    f"engine {self.label!r} was built without its weights; give it them by `engine.refit(weights)` or"
+                    " `pelton refit`"
                 )
             self.loaded: Loaded = self._backend.load(self._code, device)
             self.plain = self.loaded.plan.plain

@@ -154,6 +154,11 @@ def is_constant(*values: Value) -> bool:
     return all(v in _draft.get().constants for v in values)
 
 
+def may_decide(*values: Value) -> bool:
+    """Whether the numbers of these constants may decide what rules do: not those of weights that may become others."""
+    return not any(lineage.is_weight(_draft.get().constants.get(v)) for v in values)
+
+
 def array(value: Value) -> np.ndarray:
     """A constant's elements, floats as float64, in which rules compute. Rejects the match if it is not constant."""
     found = elements(value)
