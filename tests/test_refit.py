@@ -67,9 +67,11 @@ def test_a_refitted_engine_is_the_engine_of_the_other_model(name, rng, tmp_path)
     assert bytes(again.constants) == bytes(engine.constants)
 
 
-def test_some_weights_alone_and_those_that_need_others(rng):
+def test_some_weights_alone_and_those_that_need_others(rng, tmp_path):
     made = CASES["batch_norms"](rng)
     engine = pelton.build(made, level=0, refit=True)
+    engine.save(tmp_path / "e.pelton")  # which makes its constants in the file
+    assert pelton.load(tmp_path / "e.pelton", verify=True).tobytes() == engine.tobytes()
     other, new = trained_further(made, {"g2", "s2", "m2", "v2"}, rng)
     was = bytes(engine.constants)
     for given in ({"w": f32(rng, 7, 5, 3, 3)}, {"g2": new["g2"]}):

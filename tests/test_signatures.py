@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ from models import small_cnn
 from script_models import MODELS
 
 import pelton
+from pelton.cli import main
 from pelton.engine import container, file, signature
 from pelton.errors import EngineError, InputError
 
@@ -214,27 +214,25 @@ def test_without_the_package_the_error_says_what_to_install(signed, keys, monkey
     assert pelton.load(signed, device=None).name
 
 
-def test_on_the_command_line(tmp_path, keys):
+def test_on_the_command_line(tmp_path, keys, monkeypatch, capsys):
     def run(*words):
-        words = [sys.executable, "-m", "pelton", *map(str, words)]
-        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+        status, said = main(list(map(str, words))), capsys.readouterr()
+        return status, said.out, said.err
 
-    onnx.save(small_cnn(), tmp_path / "m.onnx")
-    (tmp_path / "key.pem").write_bytes(private_pem(keys[0]))
-    (tmp_path / "key.pub").write_bytes(public_pem(keys[0]))
-    (tmp_path / "other.pem").write_bytes(private_pem(keys[1]))
-    (tmp_path / "other.pub").write_bytes(public_pem(keys[1]))
-    assert run("build", "m.onnx", "--level", 0, "--sign", "absent.pem").returncode == 2
-    assert not (tmp_path / "m.pelton").exists()
-    assert run("build", "m.onnx", "-q", "--level", 0, "--sign", "key.pem").returncode == 0
-    shown = run("inspect", "m.pelton")
-    assert fingerprint(keys[0]) in shown.stdout and "not verified" in shown.stdout
-    assert "not verified" not in run("inspect", "m.pelton", "--trust", "key.pub").stdout
-    done = run("run", "m.pelton", "--trust", "other.pub")
-    assert done.returncode == 2 and fingerprint(keys[0]) in done.stderr and done.stderr.count("\n") == 1
-    assert run("sign", "m.pelton", "--key", "other.pem", "-o", "both.pelton").returncode == 0
-    found = json.loads(run("inspect", "both.pelton", "--json", "--trust", "other.pub").stdout)["signers"]
+    monkeypatch.chdir(tmp_path)
+    onnx.save(small_cnn(), "m.onnx")
+    for name, key in (("key", keys[0]), ("other", keys[1])):
+        (tmp_path / f"{name}.pem").write_bytes(private_pem(key))
+        (tmp_path / f"{name}.pub").write_bytes(public_pem(key))
+    assert run("build", "m.onnx", "--level", 0, "--sign", "absent.pem")[0] == 2 and not os.path.exists("m.pelton")
+    assert run("build", "m.onnx", "-q", "--level", 0, "--sign", "key.pem")[0] == 0
+    _, shown, _ = run("inspect", "m.pelton")
+    assert fingerprint(keys[0]) in shown and "not verified" in shown
+    assert "not verified" not in run("inspect", "m.pelton", "--trust", "key.pub")[1]
+    status, _, says = run("run", "m.pelton", "--trust", "other.pub")
+    assert status == 2 and fingerprint(keys[0]) in says and says.count("\n") == 1
+    assert run("sign", "m.pelton", "--key", "other.pem", "-o", "both.pelton")[0] == 0
+    found = json.loads(run("inspect", "both.pelton", "--json", "--trust", "other.pub")[1])["signers"]
     assert sorted(found) == sorted(map(fingerprint, keys[:2]))
-    done = run("bench", "both.pelton", "--trust", "other.pub", "--seconds", 0.01, "--warmup", 0)
-    assert done.returncode == 0, done.stderr
-    assert run("bench", "m.onnx", "--trust", "key.pub").returncode == 2
+    assert run("bench", "both.pelton", "--trust", "other.pub", "--seconds", 0.01, "--warmup", 0)[0] == 0
+    assert run("bench", "m.onnx", "--trust", "key.pub")[0] == 2

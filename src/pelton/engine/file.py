@@ -111,7 +111,8 @@ def _make(
         *((len(front) + places[name][0], contents[name]) for name in contents if name != "constants"),
     ):
         os.pwrite(handle, data, at)
-    constants.replace_bytes(np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)[start:])
+    whole = np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)
+    constants.replace_bytes(whole[start : start + constants.size])
 
 
 def _pieces(engine: EnginePlan, lent: bool = False, more: Mapping[str, bytes] = NOTHING) -> Iterator[Any]:
