@@ -289,3 +289,8 @@ def test_on_the_command_line(rng, tmp_path, monkeypatch, capsys):
         before = (tmp_path / "m.pelton").read_bytes()
         assert main(["refit", "m.pelton", "--weights", weights]) == 2
         assert says in capsys.readouterr().err and (tmp_path / "m.pelton").read_bytes() == before
+    pelton.build(MODELS["nonzero_gather"]()[0], level=0).save("script.pelton")
+    pelton.build(made, level=0).save("plain.pelton")
+    for engine, says in (("script.pelton", "is a script"), ("plain.pelton", "built without what other weights need")):
+        assert main(["inspect", engine]) == 0 == main(["inspect", engine, "--json"]) and capsys.readouterr().out
+        assert main(["refit", engine, "--weights", "other.onnx"]) == 2 and says in capsys.readouterr().err

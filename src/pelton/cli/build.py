@@ -173,7 +173,7 @@ def facts(engine: Engine) -> list[tuple[str, str]]:
         *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
         *([("best", best(engine.meta))] if engine.meta.get("best") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
-        *([("refit", refitting(engine))] if len(engine.plain.refit) else []),
+        *([("refit", refitting(engine))] if engine.refittable or engine.refit_refusals else []),
         *([("checked", checked)] if (checked := format_checked(engine.meta.get("checked") or ())) else []),
         ("made for", format_target(engine)),
     ]

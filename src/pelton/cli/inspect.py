@@ -24,6 +24,7 @@ EXAMPLES = """examples:
   pelton inspect model.pelton                inputs, outputs, steps with their tactics, memory, rejected fusions and why
   pelton inspect model.pelton --verify       also reads all weights and checks them
   pelton inspect model.pelton --json | jq .steps[0]"""
+SHOWN = 6  # names in a line
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -100,7 +101,7 @@ def main(args: argparse.Namespace) -> None:
         ("layers of the INT8 build", _precisions(meta.get("int8") or {})),
         ("layers that may have weights in half precision", _halves(meta.get("half") or ())),
         ("fusions rejected", meta.get("fusion_refusals")),
-        ("constants that cannot be refitted", [f"{name}: {why}" for name, why in engine.refit_refusals.items()]),
+        ("constants that cannot be refitted", _refusals(engine.refit_refusals)),
     ):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
@@ -109,7 +110,7 @@ def main(args: argparse.Namespace) -> None:
 def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What an engine says of where it comes from; of engines of other makers, whatever they say."""
     if "pelton" not in of:
-        return [("built by", "the engine does not say; those of newer versions of Pelton do")]
+        return [("built by", "it does not say: engines of sessions and of older versions do not")]
     model, given = of.get("model"), of.get("options")
     lines = [("built by", f"Pelton {of['pelton']}")]
     if isinstance(given, dict):
@@ -125,6 +126,17 @@ def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("metadata", f"{k}: {text.shortened(str(v), 200)}") for k, v in (own.items() if isinstance(own, dict) else ())
     ]
     return [(name if not i or lines[i - 1][0] != name else "", what) for i, (name, what) in enumerate(lines)]
+
+
+def _refusals(reasons: Mapping[str, str]) -> list[str]:
+    """A line for each reason, with the first of the constants that it is for."""
+    of: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        of.setdefault(why, []).append(name)
+    return [
+        f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}: {why}"
+        for why, names in of.items()
+    ]
 
 
 def _signers(fingerprints: Sequence[str], trust: Sequence[str] | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.engine import refit_record, signature
+from pelton.engine import signature
 from pelton.errors import InputAbsent, InputError, Needs
 
 from . import arrays, text
@@ -55,7 +55,8 @@ def main(args: argparse.Namespace) -> None:
     if args.sign:
         signature.private_key(args.sign)
     engine = pelton.load(args.engine, device=None)
-    refit_record.check(engine.plain)
+    if not engine.refittable:
+        engine.refit({})  # says why it cannot be
     weights = (
         _arrays(args.weights) if args.weights.lower().endswith(".npz") else _weights_of_model(args.weights, engine)
     )

@@ -68,18 +68,13 @@ def to_bytes(r: RefitRecord) -> bytes:
     return hashlib.sha256(rest).digest() + rest
 
 
-def check(plain: EnginePlan) -> None:
-    """EngineError for an engine without a record."""
+def of_plan(plain: EnginePlan) -> RefitRecord:
+    """The record of an engine. EngineError where it has none, or it is damaged."""
     if not len(plain.refit):
         raise EngineError(
             f"engine {plain.label!r} was built without what other weights need; build it with refit=True"
             " (`pelton build --refit`)"
         )
-
-
-def of_plan(plain: EnginePlan) -> RefitRecord:
-    """The record of an engine. EngineError where it has none, or it is damaged."""
-    check(plain)
     data = memoryview(plain.refit).cast("B")
     rest = data[HASH:]
     if hashlib.sha256(rest).digest() != bytes(data[:HASH]):

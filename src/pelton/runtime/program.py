@@ -118,7 +118,10 @@ class ScriptEngine(Engine):
         return ScriptContext(self, threads)
 
     def refit(self, weights: Mapping[str, Any]) -> None:
-        raise EngineError(f"engine {self.label!r} is a script over several engines, which cannot be refitted")
+        raise EngineError(
+            f"engine {self.label!r} is a script over several engines, which cannot be refitted; build one of the model"
+            " that has these weights"
+        )
 
     @property
     def refittable(self) -> dict[str, Port]:
