@@ -24,7 +24,7 @@ from .best import compile_best
 from .compilation import Compilation
 from .compile import BuildResult, compile_graph
 from .int8 import compile_int8
-from .refit import compile_refittable
+from .refit_build import compile_refittable
 from .stages import read_script, run_stages
 from .targets import check_requirements, describe_target, progress_reporter
 

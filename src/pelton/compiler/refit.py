@@ -1,20 +1,17 @@
-"""Other weights for an engine that is there: records what they need while it is built, and computes its constants anew.
+"""Other weights for an engine that is there: computes its constants anew, by the stages of the build.
 
-    model → its program, weights apart ─┬→ stages, blind to the numbers of weights → engine, with the record
-                                        │                                               │ decisions, target
-                          other weights ┴→ the same stages, nothing timed or compiled ←─┘
-                                           the same plan, or they are refused → constants of the weights given
+    record ─→ program ─┐
+    other weights ─────┴→ the stages of the build, nothing timed or compiled → the same plan, or they are refused
+                                                                               → constants of the weights given
 
-What becomes of the constants is thereby what a build makes of them. That a build with other numbers comes to the same
-plan is tried once, at the end of each build: weights with which it does not are refused from the start.
+What becomes of the constants is thereby what a build makes of them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,100 +32,15 @@ from pelton.ir.lineage import Lineage
 from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.plan.placed import Placed
-from pelton.runtime import Engine
 from pelton.system.memory import allocate
 from pelton.tune import replay
 from pelton.version import VERSION
 
-from .compile import BuildResult, compile_graph
 from .plugin_kernels import declare_kernels
-from .refit_program import Program, program_of
+from .refit_program import RefitProgram
 from .stages import run_stages, start
-from .targets import describe_target
 from .targets.backend import Choices
 from .targets.cpu import CpuBackEnd
-
-SPREAD = 0.05  # by which the trial moves weights, of their standard deviation
-DECIDES = "by other numbers the build would decide otherwise"
-
-
-# ---- building ----
-
-
-def compile_refittable(imported: Imported, options: Options, recorded: replay.Decisions | None) -> BuildResult:
-    """As `compile_graph`, for an engine that can be refitted: it has a record, and with `strip_weights` no weights."""
-    known = lineage.current()
-    assert known is not None, "the model has to be imported while its lineage is followed"
-    program, blind = program_of(imported, known), Lineage()
-    graph = program.graph({}, blind)
-    with lineage.following(blind):
-        result = compile_graph(replace(imported, graph=graph), options, recorded)
-    assert result.decisions is not None
-    build = {
-        "pelton": VERSION,
-        "options": {"level": options.level, "precision": options.precision, "strict": options.strict},
-        "target": _target_to_json(describe_target(options)[0]),
-        "decisions": json.loads(json.dumps(replay.to_json(result.decisions))),  # as it will be read back
-    }
-    plain = result.engine.plain
-    weights, refused = _tried(plain, program, build)
-    meta = {name: value for name, value in plain.meta.items() if name != "weights_of"}
-    pieces = [sorted(weights.intersection(names)) for names in plain.meta["weights_of"]]
-    found = RefitRecord(
-        program.text,
-        program.folds,
-        {name: _port(name, program.constants[name]) for name in weights},
-        {**program.refused, **refused},
-        {name: array for name, array in program.constants.items() if name not in weights},
-        pieces,
-        build,
-    )
-    base = len(plain.buffers) - len(pieces)
-    absent = tuple(base + i for i, names in enumerate(pieces) if names) if options.strip_weights else ()
-    plain = replace(plain, meta=meta, refit=refit_record.to_bytes(found), absent=absent)
-    return replace(result, engine=Engine(plain))
-
-
-def _tried(plain: EnginePlan, program: Program, build: Mapping[str, Any]) -> tuple[set[str], dict[str, str]]:
-    """The weights with whose like the build comes to the same plan, and why others may not change.
-
-    All are tried at once; if that fails, halves of them, so that a few that matter are soon found."""
-    addresses = {
-        name for b, names in zip(_pieces(plain), plain.meta["weights_of"]) for name in names if b.kind != "constant"
-    }
-    accepted = set[str]()
-
-    def same(names: Sequence[str]) -> bool:
-        changed = {name: _moved(name, program.constants[name]) for name in (*accepted, *names)}
-        try:
-            again = _plan(program, build, changed)
-        except (Error, Undecided):
-            return False
-        return not _differ(plain, again) and all(
-            bytes(_piece(plain, i)) == bytes(_piece(again, i))
-            for i, depends in enumerate(plain.meta["weights_of"])
-            if changed.keys().isdisjoint(depends)
-        )
-
-    def accept(names: Sequence[str]) -> None:
-        if not names or same(names):
-            accepted.update(names)
-        elif len(names) > 1:
-            accept(names[: len(names) // 2])
-            accept(names[len(names) // 2 :])
-
-    accept(sorted(program.weights - addresses))
-    return accepted, dict.fromkeys(sorted(program.weights - accepted), DECIDES)
-
-
-def _moved(name: str, array: np.ndarray) -> np.ndarray:
-    """Numbers like these, the same in every build: each a little off, so that none is 0, or equal to another."""
-    rng = np.random.default_rng(list(hashlib.sha256(name.encode()).digest()))
-    wide = array.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    spread = SPREAD * (float(np.std(finite)) if finite.size else 0.0) or SPREAD
-    with np.errstate(all="ignore"):
-        return (wide + spread * rng.uniform(0.1, 1, wide.shape)).astype(array.dtype)
 
 
 # ---- other weights ----
@@ -146,14 +58,14 @@ def refitted(plain: EnginePlan, weights: Mapping[str, Any]) -> EnginePlan:
             " kernels may read other constants: refit it with that version, or build it again"
         )
     given = _checked(known, weights)
-    if len(known.pieces) != len(_pieces(plain)):
+    if len(known.pieces) != len(pieces_of(plain)):
         raise EngineError(f"engine {plain.label!r} and its record for refitting do not fit together; build it again")
     _refuse_missing(plain, known, given)
     others = {name: _stand_in(p) for name, p in known.weights.items() if name not in given}
-    program = Program(known.program, known.folds, known.kept, frozenset(known.weights), known.refused)
+    program = RefitProgram(known.program, known.folds, known.kept, frozenset(known.weights), known.refused)
     try:
-        again = _plan(program, known.build, {**others, **given})
-        same = not _differ(plain, again)
+        again = plan_of(program, known.build, {**others, **given})
+        same = not differ(plain, again)
     except (Error, Undecided):
         same = False
     except (
@@ -234,10 +146,10 @@ def _constants(plain: EnginePlan, again: EnginePlan, known: RefitRecord, given: 
     another one differs, too."""
     whole, changed = allocate(length(plain.constants)), set(given)
     whole[:] = np.frombuffer(bytes_of(plain.constants), np.uint8)
-    for i, (b, names) in enumerate(zip(_pieces(plain), known.pieces)):
+    for i, (b, names) in enumerate(zip(pieces_of(plain), known.pieces)):
         if not changed.isdisjoint(names):
-            whole[b.offset : b.offset + b.size] = _piece(again, i)
-        elif not names and bytes(_piece(plain, i)) != bytes(_piece(again, i)):
+            whole[b.offset : b.offset + b.size] = piece(again, i)
+        elif not names and bytes(piece(plain, i)) != bytes(piece(again, i)):
             raise EngineError(
                 f"a constant of {plain.label!r} that should not depend on weights does ({plain.meta['constants'][i]});"
                 " build an engine of the model that has them (and please report this)"
@@ -283,7 +195,7 @@ class _Replay(CpuBackEnd):
         return choices, b""
 
 
-def _plan(program: Program, build: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> EnginePlan:
+def plan_of(program: RefitProgram, build: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> EnginePlan:
     """The plan of a build with these weights and the recorded decisions, without code. Raises what builds do."""
     declare_kernels()
     options, target, known = Options(**build["options"]), _target_from_json(build["target"]), Lineage()
@@ -294,7 +206,7 @@ def _plan(program: Program, build: Mapping[str, Any], weights: Mapping[str, np.n
         return run_stages(c, "link").plain
 
 
-def _differ(one: EnginePlan, other: EnginePlan) -> bool:
+def differ(one: EnginePlan, other: EnginePlan) -> bool:
     """Whether two plans are not the same but for code, constants and metadata."""
 
     def bare(plain: EnginePlan) -> EnginePlan:
@@ -306,25 +218,17 @@ def _differ(one: EnginePlan, other: EnginePlan) -> bool:
     return bare(one) != bare(other)
 
 
-def _pieces(plain: EnginePlan) -> list[Buffer]:
+def pieces_of(plain: EnginePlan) -> list[Buffer]:
     """The buffers of constants, in order."""
     return [b for b in plain.buffers if b.kind in STORED]
 
 
-def _piece(plain: EnginePlan, i: int) -> np.ndarray:
+def piece(plain: EnginePlan, i: int) -> np.ndarray:
     """The bytes of a piece of the constants, u8[n], computed alone where the others are not there yet."""
-    b = _pieces(plain)[i]
+    b = pieces_of(plain)[i]
     if isinstance(plain.constants, DeferredConstants) and not plain.constants.is_filled:
         return plain.constants.part(i, b.size)
     return np.frombuffer(bytes_of(plain.constants)[b.offset : b.offset + b.size], np.uint8)
-
-
-def _port(name: str, array: np.ndarray) -> Port:
-    return Port(name, DType.of(array).value, tuple(map(int, array.shape)))
-
-
-def _target_to_json(target: Target) -> dict[str, Any]:
-    return {**asdict(target), "half": target.half.value, "libraries": []}
 
 
 def _target_from_json(found: Mapping[str, Any]) -> Target:

@@ -24,7 +24,7 @@ OUTPUT = "it is an output of the model as it stands"
 
 
 @dataclass(frozen=True)
-class Program:
+class RefitProgram:
     """A model with its weights apart. text: of the program, whose first `folds` nodes compute constants from others;
     constants: all that it begins with, by name; weights: the names of those that may become others; refused: those that
     may not, with the reasons."""
@@ -48,7 +48,7 @@ class Program:
         return remove_dead_nodes(graph.replace(nodes=graph.nodes[self.folds :], constants=constants))
 
 
-def program_of(imported: Imported, known: Lineage) -> Program:
+def program_of(imported: Imported, known: Lineage) -> RefitProgram:
     """The program of a model, with the weights that it was computed from while it was imported.
 
     BuildError for models whose weights cannot be told apart."""
@@ -76,7 +76,7 @@ def program_of(imported: Imported, known: Lineage) -> Program:
                 constants[name] = array
     weights = frozenset(v.name for v, array in leaves.items() if id(array) in names and names[id(array)] not in refused)
     whole = graph.replace(nodes=(*nodes, *graph.nodes), constants=leaves)
-    return Program(to_text(whole), len(nodes), constants, weights, refused)
+    return RefitProgram(to_text(whole), len(nodes), constants, weights, refused)
 
 
 def _rejection(array: np.ndarray, known: Lineage) -> str | None:

@@ -120,7 +120,9 @@ def _pieces(engine: EnginePlan, lent: bool = False, more: Mapping[str, bytes] = 
     validate(engine)
     constants = bytes_of(engine.constants)
     header = {**_header(engine), "tables": _hash_of_tables(engine.buffers, constants)}
-    stored = b"" if lent else _present(engine, constants) if engine.absent else constants
+    stored: Any = _present(engine, constants) if engine.absent else constants
+    if lent:
+        stored = b""
     yield from frame(header, {**_sections(engine, stored), **more})
 
 

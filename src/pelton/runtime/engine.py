@@ -127,9 +127,10 @@ class Engine:
 
         weights: arrays by name, of the types and shapes that `refittable` has. Those left out stay as they are.
         Runs that are under way end with the weights with which they began, and so do all runs of contexts and queues
-        that are there already; all others, those of `run` included, have the new ones. For engines that were built
-        with `refit=True`, or `strip_weights=True`: these need all weights the first time. It takes about as long as a
-        build without timing, and needs `pip install "pelton[build]"`, but no compiler.
+        that are there already; all others, those of `run` included, have the new ones. One thread at a time may
+        refit an engine. For engines that were built with `refit=True`, or `strip_weights=True`: these need all weights
+        the first time. It takes about as long as a build without timing, and needs `pip install "pelton[build]"`, but
+        no compiler.
 
         Raises InputError for names, types and shapes that the engine does not have, and for weights that the build
         joined with others which are not given; EngineError where the engine was built without `refit`, or by another
