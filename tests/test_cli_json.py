@@ -116,6 +116,21 @@ def test_run_and_bench(answer, tmp_path, engines, fed, monkeypatch):
         assert not faults({"$ref": "common.json#/$defs/peer"}, output.plain(measured.json()))
 
 
+def test_refit_and_sign(answer, tmp_path, cnn, cache):
+    ed25519 = pytest.importorskip(
+        "cryptography.hazmat.primitives.asymmetric.ed25519", reason="cryptography is not here"
+    )
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    key, engine = tmp_path / "key.pem", str(tmp_path / "e.pelton")
+    forms = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    key.write_bytes(ed25519.Ed25519PrivateKey.generate().private_bytes(*forms))
+    answer("build", cnn, "-o", engine, "--level", "0", "--strip-weights", *cache)
+    found = answer("refit", engine, "--weights", cnn)
+    assert found["weights"] == found["refittable"] > 0 and found["file"] == engine
+    (signer,) = answer("sign", engine, "--key", str(key))["signers"]
+    assert answer("inspect", engine)["signers"] == [signer]
+
+
 def test_an_output_that_is_not_finite(answer, folder, cache):
     path = folder / "root.onnx"
     path.write_bytes(model([helper.make_node("Sqrt", ["x"], ["y"])], {"x": (3,)}, {"y": (3,)}, {}).SerializeToString())

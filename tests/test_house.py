@@ -53,6 +53,7 @@ BELOW = {
 # Doors upward that are opened inside of functions alone.
 LAZY = {
     ("runtime", "reference"),
+    ("runtime", "compiler"),
     ("reference", "importers"),
     ("network", "importers"),
     ("network", "exporters"),
@@ -61,7 +62,17 @@ LAZY = {
     ("compiler", "calibration"),
     *(("public", room) for room in BELOW),
 }
-GROUND = ("errors", "metrics", "options", "progress", "preprocessing", "record", "dtypes", "targets")  # files
+GROUND = (
+    "errors",
+    "metrics",
+    "options",
+    "progress",
+    "preprocessing",
+    "record",
+    "dtypes",
+    "targets",
+    "version",
+)  # files
 # as users import them
 COMPAT = ("onnxruntime", "onnx_backend")
 # what runs where only numpy is installed

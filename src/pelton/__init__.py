@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError, Needs
+from .version import VERSION as __version__
 
 if TYPE_CHECKING:
     from .engine.model import DynamicDimension, Port
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
     from typing_extensions import Unpack
 
-__version__ = "0.1.0"
 __all__ = [
+    "__version__",
     "AsyncQueue",
     "AsyncRun",
     "BuildError",

@@ -15,6 +15,7 @@ Progress = Callable[[str, int, int], "bool | None"]
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
 ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
+MOST_METADATA, LONGEST_METADATA = 64, 4096  # texts, and characters of each
 CALIBRATED = ("int8", "best")  # the latter without calibration, too
 
 
@@ -96,6 +97,12 @@ class Options:
     cc: path of a clang to compile with. Default: that of the ziglang wheel.
     image: how pictures become inputs, stored in the engine: "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb".
     labels: names of the classes, in the order of the outputs, stored in the engine.
+    refit: keep in the engine what other weights of the same shapes need (`Engine.refit`): the model as a program,
+        without weights, and the decisions. Nothing is then decided by the numbers of weights. CPUs, models that are
+        ONNX or become it, without "int8" and "best". Default: False.
+    strip_weights: leave out of the engine all weights that can be refitted, so that it is small, and cannot run before
+        it has them again; implies `refit`. Default: False.
+    metadata: texts of yours by name, stored in the engine: {"team": "vision"}; at most 64, of 4096 characters each.
     """
 
     shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
@@ -127,6 +134,9 @@ class Options:
     check: bool = False
     image: str | None = None
     labels: Sequence[str] | None = None
+    metadata: Mapping[str, str] | None = None
+    refit: bool = False
+    strip_weights: bool = False
     cc: str | None = None
     max_iterations: int = 1_000_000
     usual: InitVar[Mapping[str, Sequence[int]] | None] = None  # deprecated spelling of `optimum`
@@ -142,6 +152,7 @@ class Options:
             ("optimum", '{"image": (1, 3, 224, 224)}'),
             ("values", '{"axes": (1,)}'),
             ("precision_of", '{"head.*": "fp32"}'),
+            ("metadata", '{"team": "vision"}'),
         ):
             if (given := getattr(self, name)) is not None and not isinstance(given, Mapping):
                 raise InputError(f"{name} is a mapping from names, such as {example}, got {given!r}")
@@ -161,6 +172,8 @@ class Options:
             raise InputError(
                 f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"
             )
+        self._check_metadata()
+        self._check_refit()
         if self.image is not None:
             from .preprocessing import parse  # imported only for engines that take pictures
 
@@ -199,6 +212,45 @@ class Options:
                 f" {', '.join(map(repr, ON_CPUS))} for CPUs and {', '.join(map(repr, PRECISIONS))} for GPUs"
             )
         self._check_lower()
+
+    def _check_refit(self) -> None:
+        """InputError for builds that cannot be refitted."""
+        if not isinstance(self.refit, bool) or not isinstance(self.strip_weights, bool):
+            raise InputError(
+                f"refit and strip_weights are True or False, got {self.refit!r} and {self.strip_weights!r}"
+            )
+        if not self.refittable:
+            return
+        option = "refit" if self.refit else "strip_weights"
+        if not self.on_cpu:
+            raise InputError(f"{option}= is for engines of CPUs, the target is {self.target!r}; leave it out")
+        if self.precision in CALIBRATED:
+            raise InputError(
+                f"{option}= is for programs that no weights decide, precision {self.precision!r} chooses by them; leave"
+                " it out, or give another precision"
+            )
+
+    @property
+    def refittable(self) -> bool:
+        """Whether the engine is to keep what other weights need."""
+        return self.refit or self.strip_weights
+
+    def _check_metadata(self) -> None:
+        """InputError for metadata that is no text, or more than engines should carry."""
+        given = self.metadata or {}
+        if len(given) > MOST_METADATA:
+            raise InputError(f"metadata is at most {MOST_METADATA} texts, got {len(given)}")
+        for name, value in given.items():
+            if not isinstance(name, str) or not isinstance(value, str) or not name:
+                raise InputError(
+                    f"metadata is texts by name, such as {{'team': 'vision'}}, got {name!r}: {value!r:.100}"
+                )
+            if max(len(name), len(value)) > LONGEST_METADATA:
+                raise InputError(
+                    f"metadata has texts of at most {LONGEST_METADATA} characters, {name!r:.50} has {len(value)}"
+                )
+            if any("\ud800" <= c <= "\udfff" for c in name + value):
+                raise InputError(f"metadata {name!r:.50} is no text that UTF-8 can hold")
 
     def _check_lower(self) -> None:
         """InputError for options of INT8 and of halves that are out of range, missing, or without use."""
@@ -317,5 +369,8 @@ class BuildOptions(TypedDict, total=False):
     check: bool
     image: str | None
     labels: Sequence[str] | None
+    metadata: Mapping[str, str] | None
+    refit: bool
+    strip_weights: bool
     cc: str | None
     max_iterations: int

@@ -28,7 +28,8 @@ RUNS = 1 << 24  # bytes of inputs and outputs up to which a damaged engine is ru
 
 
 def originals(cache: Path) -> list[bytes]:
-    """Engines with kernels, dynamic dimensions, host steps or strings, and scripts over engines, some with blocks."""
+    """Engines with kernels, dynamic dimensions, host steps or strings, that can be refitted or have no weights, and
+    scripts over engines, some with blocks."""
     models = (
         one_node("Equal", "string[3]", "string[3]", opset=19),
         one_node("Sum", "f32[n, 3]", "f32[3]"),
@@ -36,10 +37,10 @@ def originals(cache: Path) -> list[bytes]:
     )
     made = [file.to_bytes(chain(100)), file.to_bytes(with_host_step())]
     decided = (MODELS[name]()[0] for name in SCRIPTS)
-    return made + [
-        build(m, options=Options(level=0, threads=2, cache_dir=cache, max_iterations=1000)).tobytes()
-        for m in (*models, *decided)
-    ]
+    options = Options(level=0, threads=2, cache_dir=cache, max_iterations=1000)
+    given = [(m, options) for m in (*models, *decided)]
+    given += [(models[-1], options.but(**{name: True})) for name in ("refit", "strip_weights")]
+    return made + [build(m, options=own).tobytes() for m, own in given]
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:

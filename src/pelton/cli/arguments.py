@@ -71,12 +71,34 @@ def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]
     return out
 
 
+def parse_metadata(pairs: Iterable[str]) -> dict[str, str]:
+    """["team=vision"] as a mapping; texts may have `=` in them, and be empty. InputError as `parse_pairs`."""
+    out: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"--metadata is written NAME=TEXT, such as team=vision, got {pair!r}")
+        if name in out:
+            raise InputError(f"--metadata gives {name!r} twice")
+        out[name] = value
+    return out
+
+
 def add_threads(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--threads",
         type=int_in_range(1, 256, "threads"),
         metavar="N",
         help="threads to use (default: all that this process may use)",
+    )
+
+
+def add_trust(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--trust",
+        action="append",
+        metavar="FILE",
+        help="run the engine only if it was signed with the private key of this public one (PEM; repeat)",
     )
 
 

@@ -107,6 +107,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     output.add_json(command)
     arguments.add_threads(command)
+    arguments.add_trust(command)
     arguments.add_build(command)
     return command
 
@@ -312,7 +313,9 @@ def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
                 f"{steers[0]} says how an engine is built, and {args.model} is one already; leave it out, or give the"
                 " model"
             )
-        return pelton.load(args.model), False
+        return pelton.load(args.model, trust=args.trust), False
+    if args.trust:
+        raise InputError(f"--trust is for engines, which may be signed, and {args.model} is a model; leave it out")
     if args.hint == "throughput" and not (args.target or "").startswith("cuda"):
         options["threads"] = throughput.splits(args.streams, args.threads)[-1].threads
     return build.build_engine(args.model, options, quiet=args.quiet, runs="bench"), True

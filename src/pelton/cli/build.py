@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pelton import progress
+from pelton.engine import signature
 from pelton.errors import Needs
 from pelton.options import Options
 from pelton.targets import is_gpu
@@ -59,6 +60,24 @@ def add(commands) -> argparse.ArgumentParser:
         help='how pictures are prepared: "HEIGHTxWIDTH mean=R,G,B std=R,G,B rgb|bgr|gray scale=F crop=F stretch"',
     )
     pictures.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
+    kept = command.add_argument_group("what the engine says of itself (`pelton inspect` shows it)")
+    kept.add_argument(
+        "--metadata",
+        action="append",
+        default=[],
+        metavar="NAME=TEXT",
+        help="a text of yours, kept in the engine (repeat)",
+    )
+    kept.add_argument(
+        "--refit", action="store_true", default=None, help="keep what other weights need (see `pelton refit`)"
+    )
+    kept.add_argument(
+        "--strip-weights",
+        action="store_true",
+        default=None,
+        help="leave out all weights that can be refitted: a small file, which `pelton refit` gives them again",
+    )
+    kept.add_argument("--sign", metavar="KEY", help="sign it with this Ed25519 private key (PEM; see `pelton sign`)")
     output.add_json(command)
     return command
 
@@ -76,11 +95,18 @@ def main(args: argparse.Namespace) -> None:
         from pelton import preprocessing as pictures
 
         options["labels"] = pictures.read_labels(args.labels)
+    for name in ("refit", "strip_weights"):
+        if getattr(args, name):
+            options[name] = True
+    if args.metadata:
+        options["metadata"] = arguments.parse_metadata(args.metadata)
     target = args.output or arguments.stem(args.model) + ".pelton"
     arrays.check_target(target)
+    if args.sign:
+        signature.private_key(args.sign)  # what is wrong with it shows before the build
     start = time.monotonic()
     engine = build_engine(args.model, options, quiet=args.quiet)
-    engine.save(target)
+    engine.save(target, sign=args.sign)
     size, took = os.path.getsize(target), time.monotonic() - start
     if args.json:
         output.emit(args, {"file": target, "bytes": size, "seconds": took, **facts(engine)})
@@ -173,6 +199,7 @@ def described(engine: Engine) -> list[tuple[str, str]]:
         *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
         *([("best", best(engine.meta))] if engine.meta.get("best") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
+        *([("refit", refitting(engine))] if engine.refittable or engine.refit_refusals else []),
         *([("checked", checked)] if (checked := format_checked(engine.meta.get("checked") or ())) else []),
         ("made for", format_target(engine)),
     ]
@@ -192,6 +219,13 @@ def weights(of: Mapping[str, float]) -> str:
         return text.size(int(packed))
     paid = f", {text.duration(saved)} faster for it" if saved else ""
     return f"{text.size(int(packed))}, {packed / own:.2f} times the model's own {text.size(int(own))}{paid}"
+
+
+def refitting(engine: Engine) -> str:
+    """Which weights may be replaced, and whether they are there."""
+    can, cannot = len(engine.refittable), len(engine.refit_refusals)
+    known = f"{can} of {text.count(can + cannot, 'constant')} of the model can be replaced"
+    return known + ("; the weights are left out: `pelton refit` brings them" if engine.plain.absent else "")
 
 
 REFINED = {"weight_equalization": "equalized weights", "bias_correction": "corrected biases"}

@@ -8,12 +8,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pelton.engine import signature
 from pelton.engine.constants import length
 from pelton.engine.model import Step
 from pelton.engine.library import LIBRARIES, spoken, work
 from pelton.engine.sizes import at, optimum_sizes
 
-from . import build, output, text
+from . import arguments, build, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -22,6 +23,7 @@ EXAMPLES = """examples:
   pelton inspect model.pelton                inputs, outputs, steps with their tactics, memory, rejected fusions and why
   pelton inspect model.pelton --verify       also reads all weights and checks them
   pelton inspect model.pelton --json | jq .steps[0]"""
+SHOWN = 6  # names in a line
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -30,6 +32,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument("engine", help="an engine file")
     output.add_json(command)
+    arguments.add_trust(command)
     command.add_argument("--verify", action="store_true", help="check the weights, too (code and plan always are)")
     return command
 
@@ -37,9 +40,10 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     import pelton
 
-    engine = pelton.load(args.engine, verify=args.verify, device=None)
+    engine = pelton.load(args.engine, verify=args.verify, device=None, trust=args.trust)
+    signed_by = signature.signers(args.engine)
     if args.json:
-        output.emit(args, facts(engine))
+        output.emit(args, {**facts(engine), "signers": signed_by})
         return
     print(
         f"{args.engine}: engine {engine.name!r}, {text.size(os.path.getsize(args.engine))}"
@@ -52,7 +56,14 @@ def main(args: argparse.Namespace) -> None:
         build.table(
             [
                 *build.described(engine),
-                ("constants", f"{text.size(held)} in the file, weights included"),
+                *_provenance(engine.provenance),
+                ("signed by", _signers(signed_by, args.trust)),
+                (
+                    "constants",
+                    f"{text.size(held)} in memory, weights are not in the file"
+                    if any(p.absent for p in parts)
+                    else f"{text.size(held)} in the file, weights included",
+                ),
                 (
                     "code",
                     text.size(sum(len(p.code) for p in parts))
@@ -93,9 +104,53 @@ def main(args: argparse.Namespace) -> None:
         ("layers of the INT8 build", _precisions(meta.get("int8") or {})),
         ("layers that may have weights in half precision", _halves(meta.get("half") or ())),
         ("fusions rejected", meta.get("fusion_refusals")),
+        ("constants that cannot be refitted", _refusals(engine.refit_refusals)),
     ):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
+
+
+def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What an engine says of where it comes from; of engines of other makers, whatever they say."""
+    if "pelton" not in of:
+        return [("built by", "it does not say: engines of sessions and of older versions do not")]
+    model, given = of.get("model"), of.get("options")
+    lines = [("built by", f"Pelton {of['pelton']}")]
+    if isinstance(given, dict):
+        lines.append(("options", text.shortened(", ".join(f"{k}={v}" for k, v in given.items()), 200)))
+    found = model.get("files", ()) if isinstance(model, dict) else ()
+    for entry in found if isinstance(found, list) else ():
+        if isinstance(entry, dict):
+            lines.append(("model", f"{entry.get('file')}, {_hash_in_words(entry)}"))
+    if isinstance(model, dict) and model.get("source") != "files":
+        lines.append(("model", f"{model.get('source')}, {_hash_in_words(model)}"))
+    own = of.get("metadata")
+    lines += [
+        ("metadata", f"{k}: {text.shortened(str(v), 200)}") for k, v in (own.items() if isinstance(own, dict) else ())
+    ]
+    return [(name if not i or lines[i - 1][0] != name else "", what) for i, (name, what) in enumerate(lines)]
+
+
+def _refusals(reasons: Mapping[str, str]) -> list[str]:
+    """A line for each reason, with the first of the constants that it is for."""
+    of: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        of.setdefault(why, []).append(name)
+    return [
+        f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}: {why}"
+        for why, names in of.items()
+    ]
+
+
+def _signers(fingerprints: Sequence[str], trust: Sequence[str] | None) -> str:
+    """Who signed the engine, and whether that is known."""
+    if not fingerprints:
+        return "nobody"
+    return ", ".join(fingerprints) + ("" if trust else "; not verified: --trust KEY does that")
+
+
+def _hash_in_words(of: Mapping[str, Any]) -> str:
+    return f"SHA-256 {of['sha256']}" if of.get("sha256") else "of which there is no SHA-256"
 
 
 def _precisions(of: Mapping[str, Any]) -> list[str]:
@@ -161,6 +216,7 @@ def facts(engine: Engine) -> dict[str, Any]:
             "name": engine.name,
             "target": dict(plain.target),
             "meta": dict(plain.meta),
+            "provenance": engine.provenance,
             "inputs": [dataclasses.asdict(p) for p in engine.inputs],
             "outputs": [dataclasses.asdict(p) for p in engine.outputs],
             "symbols": [dataclasses.asdict(s) for s in plain.symbols],
@@ -171,6 +227,10 @@ def facts(engine: Engine) -> dict[str, Any]:
         "name": engine.name,
         "target": dict(plain.target),
         "meta": dict(plain.meta),
+        "provenance": engine.provenance,
+        "refittable": {name: dataclasses.asdict(p) for name, p in engine.refittable.items()},
+        "refit_refusals": engine.refit_refusals,
+        "stripped": bool(plain.absent),
         "arena": plain.arena,
         "code": len(plain.code),
         "constants": length(plain.constants),

@@ -54,13 +54,14 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--image", metavar="HOW", help="how pictures are prepared, instead of what the engine says")
     arguments.add_threads(command)
     output.add_json(command)
+    arguments.add_trust(command)
     return command
 
 
 def main(args: argparse.Namespace) -> None:
     import pelton
 
-    engine = pelton.load(args.engine)
+    engine = pelton.load(args.engine, trust=args.trust)
     inputs = arrays.load_inputs(engine, args.input, args.image)
     files = targets(args.output, [p.name for p in engine.outputs])
     outputs = engine.context(threads=args.threads).run(inputs)

@@ -74,7 +74,7 @@ def assemble(
         "layouts": [x for e in engines for x in e.meta["layouts"]],
         "chains": [c for e in engines for c in e.meta["chains"]],
         "checked": [c for e in engines for c in e.meta["checked"]],
-        "model": {k: v for k, v in asdict(parts.info).items() if k != "path"},
+        "model": {k: v for k, v in asdict(parts.info).items() if k not in ("path", "files")},
         "image": options.image,
         "labels": list(options.labels) if options.labels else None,
     }

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.importers import Traceable
-from pelton.ir.imported import Imported, OnData
+from pelton.ir import lineage
+from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
 from pelton.options import Options
@@ -17,11 +18,13 @@ from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
 from pelton.tune import replay
 
+from . import provenance
 from .assemble import assemble
 from .best import compile_best
 from .compilation import Compilation
 from .compile import BuildResult, compile_graph
 from .int8 import compile_int8
+from .refit_build import compile_refittable
 from .stages import read_script, run_stages
 from .targets import check_requirements, describe_target, progress_reporter
 
@@ -45,11 +48,22 @@ def build(
     if example_inputs is not None or dynamic_shapes is not None:
         model = Traceable(model, example_inputs, dynamic_shapes)
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+    with lineage.following(lineage.Lineage() if options.refittable else None):
+        return _build(model, options)
+
+
+def _build(model: Any, options: Options) -> Engine:
     try:
         imported = _import_model(model, options)
     except OnData as e:
         return build_script(model, options, e)
-    return _build_imported(imported, options).engine
+    return _with_provenance(_build_imported(imported, options).engine, model, imported.info, options)
+
+
+def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -> Engine:
+    """The engine, with a record of where it comes from in its metadata."""
+    engine.plain.meta["provenance"] = provenance.describe(model, info, options)  # type: ignore[index]
+    return engine
 
 
 def build_detailed(model: Any, options: Options) -> BuildResult:
@@ -70,6 +84,11 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
             f"{reason}: it is a script over several engines, for whose inner inputs there is no calibration data; build"
             " it with another precision, or 'best' without calibration"
         )
+    if options.refittable:
+        raise InputError(
+            f"{reason}: it is a script over several engines, which cannot be refitted; leave out refit= and"
+            " strip_weights="
+        )
     scripted = read_script(model, options)
     log.info("%s; it is built as a script over %d engines", reason, len(scripted.programs))
     engines: list[EnginePlan | Undecided] = []
@@ -86,7 +105,7 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
             decisions.append(None)
     script = assemble(scripted, engines, options, describe_target(options)[1])
     _write_decisions(options, decisions)
-    return ScriptEngine(script)
+    return _with_provenance(ScriptEngine(script), model, scripted.info, options)
 
 
 def build_program(imported: Imported, options: Options) -> BuildResult:
@@ -125,7 +144,8 @@ def _compile(imported: Imported, options: Options, recorded: replay.Decisions | 
         return compile_int8(imported, options)
     if options.precision == "best":
         return compile_best(imported, options)
-    result = compile_graph(imported, options, recorded)
+    compiled = compile_refittable if options.refittable else compile_graph
+    result = compiled(imported, options, recorded)
     if recorded is None and options.load_tactics is not None:
         raise BuildError(
             f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; {replay.AGAIN}"

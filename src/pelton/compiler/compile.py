@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,9 +13,13 @@ from pelton.plan.placed import Placed
 from pelton.runtime import Engine
 from pelton.tune import replay
 
+from . import about
 from .accuracy import check_accuracy
 from .stages import run_stages, start
 from .targets import back_end, progress_reporter
+
+
+log = logging.getLogger("pelton.build")
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,12 @@ def compile_graph(
     weights = sum(a.nbytes for a in c.graph.constants.values())
     with back_end(options, weights) as found:
         c = run_stages(replace(c, back_end=found, target=found.target), "lower")
+    for name in about.host_steps(c.lowered.scheduled):
+        log.warning("%s runs as a host step by its reference: no kernel takes it", name)
     c = run_stages(c, "link")
     engine = Engine(c.plain)
     if options.check:
         c.plain.meta["checked"].extend(check_accuracy(engine, c.lowered.placed, c.lowered.scheduled))
     progress("done", 1, 1)
-    decisions = replay.record(c.fused, c.placed, c.choices) if options.save_tactics is not None else None
+    decisions = replay.record(c.fused, c.placed, c.choices) if options.save_tactics or options.refittable else None
     return BuildResult(engine, imported, c.lowered.placed, c.lowered.scheduled, decisions)

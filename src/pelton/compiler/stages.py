@@ -179,8 +179,6 @@ def _lower(c: Compilation) -> Compilation:
     waves = lower.waves(placed)
     scheduled = [about.schedule(task, choices.get(i), waves[i], c.target) for i, task in enumerate(placed.tasks)]
     scheduled = c.back_end.schedule(scheduled)
-    for name in about.host_steps(scheduled):
-        log.warning("%s runs as a host step by its reference: no kernel takes it", name)
     return replace(c, lowered=Lowered(placed, choices, scheduled, launches, code))
 
 

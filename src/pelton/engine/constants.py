@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,15 @@ ALIGN = 64  # bytes: of the address of constants, and of each one's offset
 
 class DeferredConstants:
     """`size` bytes, which `fill` writes into an array of zeros, u8[size], yielding the end of each finished part in
-    order. They are computed once, on the first request."""
+    order. They are computed once, on the first request. `fillers` write each part alone."""
 
-    def __init__(self, size: int, fill: Callable[[np.ndarray], Iterator[int]]):
-        self.size, self._fill = size, fill
+    def __init__(
+        self,
+        size: int,
+        fill: Callable[[np.ndarray], Iterator[int]],
+        fillers: Sequence[Callable[[np.ndarray], object]] = (),
+    ):
+        self.size, self._fill, self._fillers = size, fill, fillers
         self._bytes: np.ndarray | None = None
         self._unlock()
         survives_fork(self)
@@ -47,6 +52,12 @@ class DeferredConstants:
                 return out
             return self._bytes
 
+    def part(self, i: int, size: int) -> np.ndarray:
+        """The `size` bytes of a part, u8[size], computed for this call."""
+        out = np.zeros(size, np.uint8)
+        self._fillers[i](out)
+        return out
+
     def parts(self, out: np.ndarray) -> Iterator[np.ndarray]:
         """Writes the bytes into an array of zeros, u8[size], and yields its parts in order as they are finished."""
         done = 0
@@ -57,7 +68,7 @@ class DeferredConstants:
     def replace_bytes(self, computed: np.ndarray) -> None:
         """Sets the bytes, and releases what they are computed from."""
         self._bytes = computed
-        del self._fill
+        del self._fill, self._fillers
 
 
 def bytes_of(constants: Any) -> memoryview:

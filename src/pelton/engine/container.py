@@ -4,7 +4,7 @@
     16–23       header size    24–31 file size           32–63  SHA-256 of bytes 0–31 and the header
 
 The header has a table of the sections (offset from the first page after it, size, SHA-256). Integers are little-endian.
-Equal contents give equal bytes.
+Equal contents give equal bytes. Of signed files the last section is `SIGNATURES` (see `signature`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ VERSION = 7
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096  # constants start on one
+SIGNATURES = "signatures"
+MAPPED = ("constants", "refit")  # sections that are not read before they are needed
+SMALL = ("plan", "code", SIGNATURES)  # sections that start anywhere, not on a page
 AGAIN = "copy or build it again"
 BYTES = "these bytes"  # what messages call an engine that came without a file
 
@@ -70,7 +73,7 @@ def place_sections(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Section → (offset in the body, which itself starts on a page, size), in bytes."""
     found, at = {}, 0
     for name, data in contents.items():
-        at = round_up(at, PAGE if name not in ("plan", "code") else ALIGN)
+        at = round_up(at, PAGE if name not in SMALL else ALIGN)
         found[name] = at, len(data)
         at += len(data)
     return found
@@ -131,8 +134,8 @@ class Container:
     def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
         """The bytes of sections, by name. EngineError where one is missing or outside of the file.
 
-        Constants are views of the file. All else is copied, so that what is verified is what runs, even if the file
-        is rewritten meanwhile."""
+        Those of `MAPPED` are views of the file. All else is copied, so that what is verified is what runs, even if the
+        file is rewritten meanwhile."""
         found = {}
         table = as_object(self.header.get("sections"), self.damaged + "its table of sections")
         for name in names:
@@ -150,7 +153,7 @@ class Container:
                     f"{self.damaged}its {name} would be {size!r} bytes at {offset!r}, there are {len(self.body)}"
                 )
             data = self.body[offset : offset + size]
-            found[name] = data if name == "constants" else memoryview(bytes(data))
+            found[name] = data if name in MAPPED else memoryview(bytes(data))
         return found
 
     def verify(self, sections: Mapping[str, memoryview], where: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ import numpy as np
 
 from pelton.errors import EngineError
 from pelton.system import files
+from pelton.system.memory import allocate
 
-from .constants import DeferredConstants, bytes_of
+from .constants import ALIGN, DeferredConstants, bytes_of, length
 from .container import (
     AGAIN,
     Container,
@@ -31,6 +32,7 @@ from .container import (
     path_of,
     place_sections,
     report_write_errors,
+    round_up,
     to_json,
     write_file,
 )
@@ -41,8 +43,12 @@ if TYPE_CHECKING:
     from .program import Script
 
 SECTIONS = ("plan", "code", "constants")
+REFIT = "refit"  # the section of engines that can be refitted, see `refit_record`
+STORED = ("constant", "table", "text")  # kinds of buffers whose bytes are among the constants
+LARGEST = 1 << 44  # bytes of constants
 # what else a file may hold than an engine: a key of its header → what reads it
 FORMATS = {"engines": ".program_file"}
+NOTHING: Mapping[str, bytes] = {}
 UNKNOWN = "0" * 64  # a hash of what is not there yet
 
 
@@ -55,11 +61,18 @@ def to_bytes(engine: EnginePlan, lent: bool = False) -> bytes:
     return b"".join(_pieces(engine, lent))
 
 
-def write(engine: EnginePlan, path: str | os.PathLike[str]) -> None:
+def write(engine: EnginePlan, path: str | os.PathLike[str], sign: Any = None) -> None:
     """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are
-    not there yet are made in the file, so that nothing is in memory twice."""
+    not there yet are made in the file, so that nothing is in memory twice. sign: a private key, as `signature` has
+    it."""
     constants = engine.constants
-    if not isinstance(constants, DeferredConstants) or not files.replaces(path):
+    if sign is not None:
+        from . import signature  # only signed engines need it
+
+        key = signature.private_key(sign)
+        write_file(signature.signed(_pieces(engine, more=signature.EMPTY), [key]), path)
+        return
+    if not isinstance(constants, DeferredConstants) or engine.absent or not files.replaces(path):
         write_file(_pieces(engine), path)
         return
     with constants.lock:
@@ -67,7 +80,7 @@ def write(engine: EnginePlan, path: str | os.PathLike[str]) -> None:
             write_file(_pieces(engine), path)
             return
         validate(engine)
-        header, contents = _header(engine), {"plan": _plan(engine), "code": bytes(engine.code), "constants": constants}
+        header, contents = _header(engine), _sections(engine, constants)
         with report_write_errors(path):
             files.make(path, lambda handle: _make(handle, engine, header, contents, constants), durable=True)
 
@@ -93,17 +106,42 @@ def _make(
         for name, data in contents.items()
     }
     front = build_front({**header, "tables": _hash_of_tables(engine.buffers, room.data)}, places, digests)
-    for at, data in ((0, front), *((len(front) + places[name][0], contents[name]) for name in ("plan", "code"))):
+    for at, data in (
+        (0, front),
+        *((len(front) + places[name][0], contents[name]) for name in contents if name != "constants"),
+    ):
         os.pwrite(handle, data, at)
-    constants.replace_bytes(np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)[start:])
+    whole = np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)
+    constants.replace_bytes(whole[start : start + constants.size])
 
 
-def _pieces(engine: EnginePlan, lent: bool = False) -> Iterator[Any]:
-    """The bytes of an engine's file, one after another."""
+def _pieces(engine: EnginePlan, lent: bool = False, more: Mapping[str, bytes] = NOTHING) -> Iterator[Any]:
+    """The bytes of an engine's file, one after another. more: sections behind its own."""
     validate(engine)
     constants = bytes_of(engine.constants)
     header = {**_header(engine), "tables": _hash_of_tables(engine.buffers, constants)}
-    yield from frame(header, dict(zip(SECTIONS, (_plan(engine), bytes(engine.code), b"" if lent else constants))))
+    stored: Any = _present(engine, constants) if engine.absent else constants
+    if lent:
+        stored = b""
+    yield from frame(header, {**_sections(engine, stored), **more})
+
+
+def _sections(engine: EnginePlan, constants: Any) -> dict[str, Any]:
+    own = {"plan": _plan(engine), "code": bytes(engine.code), "constants": constants}
+    return {**own, REFIT: memoryview(engine.refit).cast("B")} if len(engine.refit) else own
+
+
+def _present(engine: EnginePlan, constants: memoryview) -> bytes:
+    """The constants of a stripped engine without those that are absent, each at 64 bytes."""
+    return b"".join(
+        bytes(constants[b.offset : b.offset + b.size]) + bytes(-b.size % ALIGN)
+        for b in _stored(engine.buffers, engine.absent)
+    )
+
+
+def _stored(buffers: Sequence[Buffer], absent: Collection[int]) -> list[Buffer]:
+    """The buffers whose bytes are in a stripped engine's file."""
+    return [b for i, b in enumerate(buffers) if b.kind in STORED and i not in absent]
 
 
 def _plan(engine: EnginePlan) -> bytes:
@@ -130,6 +168,7 @@ def _header(engine: EnginePlan) -> dict[str, Any]:
         "arena": engine.arena,
         "target": dict(engine.target),
         "meta": dict(engine.meta),
+        **({"absent": engine.absent, "constants": length(engine.constants)} if engine.absent else {}),
     }
 
 
@@ -175,13 +214,23 @@ def _step_to_json(s: Step) -> dict[str, Any]:
 # ---- reading ----
 
 
-def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> EnginePlan | Script:
+def read(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False, trust: Any = None
+) -> EnginePlan | Script:
     """The engine or script in a file or in bytes. Constants are mapped, not read; `verify` reads and checks them, too.
+    trust: public keys, as `pelton.load` takes them; the whole file is then read into memory of its own, and checked.
 
-    Raises EngineError for what is no engine, or is truncated, altered or of a newer version.
+    Raises EngineError for what is no engine, or is truncated, altered, of a newer version, or not signed by `trust`.
     """
     data, where = map_file(source)
-    found = open_container(data, where)
+    if trust is None:
+        found = open_container(data, where)
+    else:
+        from . import signature  # only engines that have to be signed need it
+
+        data = signature.private_copy(data)  # what was checked is what runs
+        found = open_container(data, where)
+        signature.check(data, found, trust, where)
     for key, reader in FORMATS.items():
         if key in found.header:
             return import_module(reader, __package__).read_in(found, where, verify)
@@ -193,9 +242,16 @@ def engine_in(found: Container, where: str, verify: bool, lent: memoryview | Non
     h, damaged = found.header, found.damaged
     sections = found.sections(SECTIONS)
     found.verify({name: sections[name] for name in (SECTIONS if verify else SECTIONS[:2])}, where)
+    refit = found.sections([REFIT]) if REFIT in found.header["sections"] else {}
+    if verify:
+        found.verify(refit, where)
     constants = sections["constants"] if lent is None else lent
     plan = as_object(parse_json(sections["plan"], damaged + "its plan"), damaged + "its plan")
     try:
+        buffers = tuple(map(_buffer, plan["buffers"]))
+        absent = as_numbers(h["absent"]) if "absent" in h else ()
+        if absent:
+            constants = _with_gaps(constants, buffers, absent, h["constants"])
         engine = EnginePlan(
             name=as_text(h["name"]),
             inputs=tuple(map(as_port, h["inputs"])),
@@ -203,13 +259,15 @@ def engine_in(found: Container, where: str, verify: bool, lent: memoryview | Non
             arena=h["arena"],
             symbols=tuple(map(as_symbol, h["symbols"])),
             sizes=as_object(plan["sizes"], "its table of sizes"),
-            buffers=tuple(map(_buffer, plan["buffers"])),
+            buffers=buffers,
             steps=tuple(map(_step, plan["steps"])),
             constants=constants,
             code=bytes(sections["code"]),
             target=as_object(h["target"], "its target"),
             meta=as_object(h["meta"], "its meta"),
             file=path_of(where),
+            refit=refit.get(REFIT, b""),
+            absent=absent,
         )
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(
@@ -219,6 +277,25 @@ def engine_in(found: Container, where: str, verify: bool, lent: memoryview | Non
     if _hash_of_tables(engine.buffers, constants) != h.get("tables"):
         raise EngineError(f"{where} is altered in the constants it uses for addressing; {AGAIN}")
     return engine
+
+
+def _with_gaps(present: memoryview, buffers: Sequence[Buffer], absent: Collection[int], size: Any) -> memoryview:
+    """The constants of a stripped engine, with zeros where they are absent. ValueError where they do not fit."""
+    kept = _stored(buffers, absent)
+    numbers = [size, *(n for b in buffers if b.kind in STORED for n in (b.offset, b.size))]
+    if any(type(n) is not int or not 0 <= n <= LARGEST for n in numbers) or not all(
+        0 <= i < len(buffers) and buffers[i].kind == "constant" for i in absent
+    ):
+        raise ValueError("buffers that are absent are no weights")
+    if size < max(b.offset + b.size for b in buffers if b.kind in STORED) or len(present) != sum(
+        round_up(b.size, ALIGN) for b in kept
+    ):
+        raise ValueError(f"{len(present)} bytes of constants are not those that it should have")
+    whole, at = allocate(size).data, 0  # which takes memory only where it is written
+    for b in kept:
+        whole[b.offset : b.offset + b.size] = present[at : at + b.size]
+        at += round_up(b.size, ALIGN)
+    return whole
 
 
 def as_text(value: Any) -> str:

@@ -184,7 +184,8 @@ class EnginePlan:
 
     With `symbols`, numbers depend on the sizes of the inputs (`pelton.engine.sizes`): buffers of the arena then have no
     place yet, and `arena` is what the optimum sizes need. `file`: what it was read from or made of, for messages; it is
-    not written."""
+    not written. `refit`: what other weights need (`refit_record`), in bytes, or nothing. `absent`: buffers of constants
+    whose bytes are left out, so that it cannot run before it is refitted."""
 
     name: str
     inputs: tuple[Port, ...]
@@ -199,6 +200,8 @@ class EnginePlan:
     symbols: tuple[DynamicDimension, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
+    refit: Any = b""
+    absent: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:

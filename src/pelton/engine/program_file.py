@@ -4,7 +4,7 @@ file of its own without constants."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pelton.errors import EngineError
@@ -37,12 +37,19 @@ def to_bytes(script: Script) -> bytes:
     return b"".join(_pieces(script))
 
 
-def write(script: Script, path: str | os.PathLike[str]) -> None:
-    """Writes the file whole or not at all."""
-    write_file(_pieces(script), path)
+def write(script: Script, path: str | os.PathLike[str], sign: Any = None) -> None:
+    """Writes the file whole or not at all. sign: as `file.write`."""
+    if sign is None:
+        write_file(_pieces(script), path)
+        return
+    from . import signature  # only signed engines need it
+
+    key = signature.private_key(sign)
+    write_file(signature.signed(_pieces(script, signature.EMPTY), [key]), path)
 
 
-def _pieces(script: Script) -> Iterator[Any]:
+def _pieces(script: Script, more: Mapping[str, bytes] = file.NOTHING) -> Iterator[Any]:
+    """The bytes of the file, one after another. more: sections behind its own."""
     validate_script(script)
     constants = bytes_of(script.constants)
     header = {
@@ -69,6 +76,7 @@ def _pieces(script: Script) -> Iterator[Any]:
             "plan": plan,
             "constants": constants,
             **{f"engine {i}": file.to_bytes(e, lent=True) for i, e in enumerate(script.engines)},
+            **more,
         },
     )
 

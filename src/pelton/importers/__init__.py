@@ -50,6 +50,17 @@ def examine(
     return format.examine(source, shapes, outputs, values, optimum)
 
 
+def read_weights(source: Any) -> None:
+    """Imports a model for the sake of its weights, which `ir.lineage` follows, and says nothing of the rest.
+
+    Raises ModelError where it cannot be imported."""
+    format = format_of(source)
+    if format.examine is None:
+        format.load(source, None, None, None, None)
+    elif isinstance(found := format.examine(source, None, None, None, None).found, ModelError):
+        raise found
+
+
 def unread(
     source: Any,
     shapes: Mapping[str, Shape] | None = None,

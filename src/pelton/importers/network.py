@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,17 +27,20 @@ def register_network_format(
     read: Callable[..., Network],
     *,
     two_files: bool = False,
+    files: Callable[[Any], Iterable[Any]] = lambda source: (),
     suffixes: tuple[str, ...] = (),
     about: About = UNTOLD,
 ) -> None:
     """Registers a format whose models become networks: read(source, shapes) → Network, with shapes as `load` takes
-    them, so that a model may be laid out for other sizes than its file says. two_files: sources may be `ModelFiles`.
-    suffixes, about: as in `Format`."""
+    them, so that a model may be laid out for other sizes than its file says. two_files: sources may be `ModelFiles`;
+    files: the paths of both. suffixes, about: as in `Format`."""
 
     def loaded(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
     ) -> Imported:
-        return imported(read(source, shapes), shapes, outputs, values, optimum, path=_path(source), producer=name)
+        paths = tuple(os.fsdecode(file) for file in files(source) if isinstance(file, (str, os.PathLike)))
+        given = (shapes, outputs, values, optimum)
+        return imported(read(source, shapes), *given, path=_path(source), producer=name, files=paths)
 
     def examined(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
@@ -55,6 +59,7 @@ def imported(
     *,
     path: str = "",
     producer: str = "",
+    files: tuple[str, ...] = (),
 ) -> Imported:
     """The program of a network, with sizes for its dynamic dimensions, other outputs, and inputs made constants."""
     for text in net.warnings:
@@ -72,6 +77,7 @@ def imported(
         warnings=tuple(net.warnings),
         box_outputs=tuple(name for name in net.box_outputs if name in found),
         states={name: (output, _first_values(a)) for name, (output, a) in net.states.items()},
+        files=files,
     )
     return Imported(graph, info)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from . import lineage
 from .evaluate import evaluate_node
 from .graph import Node, Value
 from .op import Op
@@ -27,7 +28,9 @@ def compute(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...
     """The outputs of a node of constants, by reference: floats in float64, rounded once per value, the same bytes
     everywhere. Raises what the reference raises where it cannot take the data."""
     found = evaluate_node(node, arrays)
-    return tuple(np.asarray(a, v.type.dtype.numpy, order="C") for a, v in zip(found, node.outputs))
+    results = tuple(np.asarray(a, v.type.dtype.numpy, order="C") for a, v in zip(found, node.outputs))
+    lineage.computed(node, arrays, results)
+    return results
 
 
 def exempt_from_folding(nodes: Sequence[Node]) -> set[Node]:

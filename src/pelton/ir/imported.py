@@ -48,6 +48,8 @@ class Info:
     box_outputs: tuple[str, ...] = ()
     # inputs that keep state from run to run: the output with their next values, and the first ones, or one for all
     states: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    # the files and folders that it was read from; () for `path` alone
+    files: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

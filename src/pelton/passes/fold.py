@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pelton.errors import ModelError
-from pelton.ir import dims
+from pelton.ir import dims, lineage
 from pelton.ir.folding import compute, exempt_from_folding, is_worth_folding
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes
 
@@ -97,7 +97,7 @@ def _equal_constants(graph: Graph) -> dict[Value, Value]:
     to: dict[Value, Value] = {}
     similar: dict[Any, list[Value]] = {}
     for value, array in graph.constants.items():
-        if array.dtype.kind not in "OUST" and value not in graph.outputs:
+        if array.dtype.kind not in "OUST" and value not in graph.outputs and not lineage.is_weight(array):
             step = max(1, array.size // 16)
             similar.setdefault((value.type, array.reshape(-1)[::step].tobytes()), []).append(value)
     for values in similar.values():

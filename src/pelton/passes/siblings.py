@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.ir import lineage
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.op import Term
 
@@ -71,8 +72,9 @@ def _merge(
             families.setdefault((key, tail and (tail.op, tuple(sorted(tail.attrs.items())))), []).append(node)
     for family in families.values():
         if len(family) > 1:
-            name = join_names(n.name for n in family)
+            name, known = join_names(n.name for n in family), len(draft.constants)
             (merged_value,) = draft.build(merge(family, draft), at=family[0], name=name)
+            lineage.added(draft.constants, known, _constants(family, draft))
             merged, along = True, axis % merged_value.type.rank
             report.fire(rule, name or node_label(draft.producer[merged_value]))
             merged_value, family = _merge_tails(draft, merged_value, family, along)
@@ -102,11 +104,17 @@ def _merge_tails(draft: Draft, merged_value: Value, family: list[Node], axis: in
         operands = _operands(draft, merged_value, [n.output for n in family], tails, axis)
         if operands is None:
             return merged_value, family
-        first = tails[0]
+        first, known = tails[0], len(draft.constants)
         (merged_value,) = draft.build(
             first.op(*operands, **first.attrs), at=family[0], name=join_names(t.name for t in tails)
         )
+        lineage.added(draft.constants, known, _constants(tails, draft))
         family = tails
+
+
+def _constants(nodes: Sequence[Node], draft: Draft) -> list[np.ndarray]:
+    """The constants that nodes read."""
+    return [draft.constants[v] for n in nodes for v in n.inputs if v in draft.constants]
 
 
 def _tail(draft: Draft, value: Value) -> Node | None:

@@ -17,6 +17,7 @@ from pelton.engine import sizes
 from pelton.engine.constants import ALIGN, DeferredConstants
 from pelton.engine.model import Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.engine.memory import Lifetime, assign
+from pelton.ir import lineage
 from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.dims_text import tree
 from pelton.ir.text import node_text, to_text
@@ -87,7 +88,7 @@ class Blob:
 
     def constants(self) -> DeferredConstants:
         """All of it."""
-        return DeferredConstants(self.size, self._fill)
+        return DeferredConstants(self.size, self._fill, self.fillers)
 
     def _fill(self, out: np.ndarray) -> Iterator[int]:
         """Writes all pieces, on all cores; yields the end of each, in order."""
@@ -127,7 +128,10 @@ def lower(
     graph, assembly = placed.graph, _Assembly(placed)
     arena = assembly.allocate(chosen)
     steps = tuple(assembly.step(c) for c in in_step_order(chosen))
-    meta = {**meta, "constants": [assembly.sources[i] for i in range(len(assembly.blob.fillers))]}
+    pieces = range(len(assembly.blob.fillers))
+    meta = {**meta, "constants": [assembly.sources[i] for i in pieces]}
+    if (known := lineage.current()) is not None:
+        meta["weights_of"] = [sorted(lineage.NONE.union(*map(known.weights_of, assembly.arrays[i]))) for i in pieces]
     engine = EnginePlan(
         name=name,
         inputs=tuple(assembly.port(v, v.name) for v in graph.inputs),
@@ -159,6 +163,8 @@ class _Assembly:
         self.number_of: dict[Value | KernelWorkspace, int] = {}
         self.blob = Blob()
         self.sources: dict[int, list[str]] = {}
+        self.arrays: dict[int, list[np.ndarray]] = {}  # what each piece of the constants is made of
+        self.held: Mapping[Value, np.ndarray] = {}  # the constants of the region at hand
         for kind, values in (("input", placed.graph.inputs), ("output", placed.outputs)):
             for i, v in enumerate(values):
                 self._buffer(v, Buffer(kind, i, self.number(v.type.bytes)))
@@ -239,6 +245,7 @@ class _Assembly:
 
     def step(self, c: ScheduledTask) -> Step:
         name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}
+        self.held = c.task.what.body.constants if isinstance(c.task.what, Region) else {}
         if c.kernel is None:
             text, inputs, outputs = self.by_reference(c.task.what)
             return Step(
@@ -276,7 +283,7 @@ class _Assembly:
         """A constant of a region, contiguous."""
         piece = self.blob.add(v, _kind(v.type.dtype), array.dtype, array.shape, lambda out: np.copyto(out, array))
         strides = [math.prod(array.shape[i + 1 :]) for i in range(array.ndim)]
-        return Tensor(self._constant(piece, [v.name], 0), v.type.dtype.value, array.shape, tuple(strides))
+        return Tensor(self._constant(piece, [v.name], 0, [array]), v.type.dtype.value, array.shape, tuple(strides))
 
     def kernel(self, k: KernelInterface, name: str, wave: int, info: Mapping[str, object]) -> Step:
         return Step(
@@ -306,16 +313,18 @@ class _Assembly:
         if not isinstance(x, Value):
             kind = "table" if x.has_indices else "constant"
             piece = self.blob.add((x.sources, x.form), kind, x.dtype.numpy, x.shape, x.fill)
-            return self._constant(piece, [v.name for v in x.sources] + [x.form], 0)
+            arrays = [self.held[v] for v in x.sources if v in self.held]
+            return self._constant(piece, [v.name for v in x.sources] + [x.form], 0, arrays)
         at = self.places[x]
         offset = self.number(at.offset * x.type.dtype.size)
         if at.root in self.number_of:
             return Slice(self.number_of[at.root], offset)
-        array, kind = self.placed.constants[at.root], _kind(at.root.type.dtype)
+        held = array = self.placed.constants[at.root]
+        kind = _kind(at.root.type.dtype)
         if x.type.dtype is STRING:
             array, kind = strings(array), "text"
         piece = self.blob.add(at.root, kind, array.dtype, array.shape, lambda out: np.copyto(out, array))
-        return self._constant(piece, [at.root.name], offset)
+        return self._constant(piece, [at.root.name], offset, [held])
 
     def number(self, x: Size) -> Any:
         if not isinstance(x, Dim):
@@ -333,8 +342,9 @@ class _Assembly:
         self.number_of[v] = len(self.buffers)
         self.buffers.append(buffer)
 
-    def _constant(self, piece: int, sources: list[str], offset: Number) -> Slice:
+    def _constant(self, piece: int, sources: list[str], offset: Number, arrays: list[np.ndarray]) -> Slice:
         self.sources.setdefault(piece, sources)
+        self.arrays.setdefault(piece, []).extend(arrays)
         return Slice(len(self.buffers) + piece, offset)
 
 

@@ -11,16 +11,24 @@ import numpy as np
 
 from pelton.backends.device import Loaded, Stamped, Workspace, backend
 from pelton.backends.plan import Plan
-from pelton.engine import file, sizes
+from pelton.engine import file, refit_record, sizes
 from pelton.engine import model as plain_engine
 from pelton.engine.model import Port, Step, DynamicDimension
 from pelton.engine.validate import validate
+from pelton.errors import EngineError, Needs
 
 from .context import Context
 from .forms import model_outputs, arrays_of_ports
 
 if TYPE_CHECKING:
     from .queue import AsyncQueue, AsyncRun
+
+
+def machine(target: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The machine that an engine was made for: of CPUs the name, where it was built on one of this kind."""
+    if target.get("arch") == "cuda":
+        return {"gpu": meta.get("gpu"), "architectures": str(target.get("isa", "")).split(",")}
+    return {"cpu": target.get("cpu"), "isa": target.get("isa"), "threads": meta.get("threads")}
 
 
 class Engine:
@@ -92,6 +100,50 @@ class Engine:
         """What the build recorded: versions, options, host steps, tactics."""
         return self.plain.meta
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the engine comes from, as JSON can hold it (docs/provenance.md): "pelton" (the version that built it),
+        "model" (its files with their SHA-256), "options", "metadata" (that of the user), "machine" (what it was built
+        for). Engines of older versions say "machine" alone."""
+        recorded = self.meta.get("provenance")
+        made_for = machine(self.plain.target, self.meta)
+        return {**(recorded if isinstance(recorded, dict) else {}), "machine": made_for}
+
+    @property
+    def refittable(self) -> dict[str, Port]:
+        """The weights that `refit` may replace, by their names in the model; none where the engine was built without
+        `refit=True`."""
+        return dict(refit_record.of_plan(self.plain).weights) if len(self.plain.refit) else {}
+
+    @property
+    def refit_refusals(self) -> dict[str, str]:
+        """The constants of the model that `refit` may not replace, each with the reason."""
+        return dict(refit_record.of_plan(self.plain).refused) if len(self.plain.refit) else {}
+
+    def refit(self, weights: Mapping[str, Any]) -> None:
+        """Puts other weights in place of those that the engine has, without a new build: of a model that was trained
+        further, by the names of its initializers. Results are those of an engine that was built of that model with the
+        same tactics, bit for bit.
+
+        weights: arrays by name, of the types and shapes that `refittable` has. Those left out stay as they are.
+        Runs that are under way end with the weights with which they began, and so do all runs of contexts and queues
+        that are there already; all others, those of `run` included, have the new ones. One thread at a time may
+        refit an engine. For engines that were built with `refit=True`, or `strip_weights=True`: these need all weights
+        the first time. It takes about as long as a build without timing, and needs `pip install "pelton[build]"`, but
+        no compiler.
+
+        Raises InputError for names, types and shapes that the engine does not have, and for weights that the build
+        joined with others which are not given; EngineError where the engine was built without `refit`, or by another
+        version of Pelton, or would have another plan with these numbers. The engine is then unchanged.
+        """
+        with Needs("refitting engines", EngineError):
+            from pelton.compiler.refit import refitted  # only this needs the compiler
+        fresh = Engine(refitted(self.plain, weights))
+        if self._started:
+            fresh.start(self.device or 0)
+        self.__dict__.update(fresh.__dict__)  # at once, for other threads
+        self.__dict__.pop("_queue", None)  # the contexts of the queue that was there have the weights of before
+
     def initial_states(self) -> dict[str, np.ndarray]:
         """What the inputs that keep state from run to run begin with, by name; empty for models without state.
 
@@ -120,6 +172,11 @@ class Engine:
         Raises EngineError, saying what is missing, if the engine does not run on this machine.
         """
         if not self._started:
+            if self.plain.absent:
+                raise EngineError(
+                    f"engine {self.label!r} was built without its weights; give it them by `engine.refit(weights)` or"
+                    " `pelton refit`"
+                )
             self.loaded: Loaded = self._backend.load(self._code, device)
             self.plain = self.loaded.plan.plain
             self._started = True
@@ -177,47 +234,55 @@ class Engine:
 
         Times are nanoseconds of `time.monotonic_ns`. No two steps overlap.
         """
+        contexts = self._contexts  # with a refit, there are others
         try:
-            context = self._contexts.pop()
+            context = contexts.pop()
         except IndexError:
             context = self.context()
         try:
             results, steps = context.trace(self._ported(inputs), out)
             return model_outputs(results, self.forms["outputs"]) if self.forms else results, steps
         finally:
-            self._contexts.append(context)
+            contexts.append(context)
 
     def _ported(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arrays for ports that the given inputs of the model consist of."""
         return arrays_of_ports(inputs, self.forms["inputs"]) if self.forms and isinstance(inputs, Mapping) else inputs
 
     def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+        contexts = self._contexts  # with a refit, there are others
         try:
-            context = self._contexts.pop()
+            context = contexts.pop()
         except IndexError:
             context = self.context()
         try:
             return context.run(inputs, out)
         finally:
-            self._contexts.append(context)
+            contexts.append(context)
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Takes inputs in order, or by name as in `engine(image=x)`; returns the output, or a tuple of several.
 
         Raises InputError for arrays that are missing, given twice, or do not fit.
         """
+        contexts = self._contexts  # with a refit, there are others
         try:
-            context = self._contexts.pop()
+            context = contexts.pop()
         except IndexError:
             context = self.context()
         try:
             return context(*arrays, **named)
         finally:
-            self._contexts.append(context)
+            contexts.append(context)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the engine file atomically. Raises EngineError if that fails."""
-        file.write(self.plain, path)
+    def save(self, path: str | os.PathLike[str], sign: Any = None) -> None:
+        """Writes the engine file atomically. Raises EngineError if that fails.
+
+        sign: an Ed25519 private key, with which the file is signed: the path of a PEM file, its bytes, or a key of the
+        package cryptography, which this needs (`pip install "pelton[sign]"`). Without it the file is not signed, also
+        where that was which the engine came from. Raises InputError for what is no such key.
+        """
+        file.write(self.plain, path, sign)
 
     def tobytes(self) -> bytes:
         """The content of the engine file; equal engines give equal bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from pelton.engine import file
 from pelton.engine.model import EnginePlan
@@ -10,19 +11,26 @@ from pelton.engine.model import EnginePlan
 from .engine import Engine
 
 
-def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: int | None = 0) -> Engine:
+def load(
+    source: str | os.PathLike[str] | bytes, verify: bool = False, device: int | None = 0, *, trust: Any = None
+) -> Engine:
     """Loads the engine in a file, whose weights are mapped, or in bytes, and starts it.
 
     verify: whether to check the hash of the weights, too. device: the number of the GPU for engines that need one. With
     None the engine does not start yet, so that it can be inspected on machines that do not run it.
+    trust: Ed25519 public keys, of which one has to have signed the engine (see `Engine.save`): paths of PEM files,
+    their bytes, or keys of the package cryptography, one or a list of them. The whole file is then read and checked
+    before any of it is used, and weights are in memory of this process, not mapped. Without it, whether a file is
+    signed makes no difference.
 
     While an engine is in use, its file may be replaced (as `save` and `mv` do) but not written into (as `cp` does):
     that would change weights during a run.
 
     An engine contains machine code: load only what you would run as a program. Raises EngineError, saying what to do,
-    for what is no engine, is damaged, or does not run on this machine.
+    for what is no engine, is damaged, is not signed as `trust` demands, or does not run on this machine, and InputError
+    for keys that are none.
     """
-    plain = file.read(source, verify)
+    plain = file.read(source, verify, trust)
     if isinstance(plain, EnginePlan):
         engine = Engine(plain)
     else:

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends.device import backend
@@ -116,8 +117,22 @@ class ScriptEngine(Engine):
         self.start()
         return ScriptContext(self, threads)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        program_file.write(self.script, path)
+    def refit(self, weights: Mapping[str, Any]) -> None:
+        raise EngineError(
+            f"engine {self.label!r} is a script over several engines, which cannot be refitted; build one of the model"
+            " that has these weights"
+        )
+
+    @property
+    def refittable(self) -> dict[str, Port]:
+        return {}
+
+    @property
+    def refit_refusals(self) -> dict[str, str]:
+        return {}
+
+    def save(self, path: str | os.PathLike[str], sign: Any = None) -> None:
+        program_file.write(self.script, path, sign)
 
     def tobytes(self) -> bytes:
         return program_file.to_bytes(self.script)

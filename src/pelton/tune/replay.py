@@ -100,7 +100,7 @@ def write(path: str | Path, isa: str, programs: Sequence[Decisions | None]) -> N
 
     BuildError if the file cannot be written.
     """
-    data = {"version": VERSION, "target": isa, "programs": [None if p is None else _to_json(p) for p in programs]}
+    data = {"version": VERSION, "target": isa, "programs": [None if p is None else to_json(p) for p in programs]}
     try:
         files.write(path, [json.dumps(data, indent=1).encode()])
     except OSError as e:
@@ -120,7 +120,7 @@ def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions
             raise ValueError(f"version {data['version']!r}")
         target, programs = (
             _text(data["target"]),
-            [None if p is None else _from_json(p) for p in _list(data["programs"])],
+            [None if p is None else from_json(p) for p in _list(data["programs"])],
         )
     except OSError as e:
         raise BuildError(
@@ -142,7 +142,8 @@ def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions
     return programs
 
 
-def _to_json(of: Decisions) -> dict[str, Any]:
+def to_json(of: Decisions) -> dict[str, Any]:
+    """Decisions as JSON can hold them."""
     kernels = [
         {"region": text.split("\n"), "layouts": layouts, "usual": sizes, "template": template, "tactic": tactic}
         for (text, layouts, sizes), (template, tactic) in of.kernels.items()
@@ -151,8 +152,8 @@ def _to_json(of: Decisions) -> dict[str, Any]:
     return {"chains": [text.split("\n") for text in of.chains], "templates": templates, "kernels": kernels}
 
 
-def _from_json(data: Any) -> Decisions:
-    """Raises KeyError or TypeError for malformed data."""
+def from_json(data: Any) -> Decisions:
+    """The inverse. Raises KeyError or TypeError for malformed data."""
     chains = tuple("\n".join(_texts(lines)) for lines in _list(data["chains"]))
     templates = tuple((_region(t), _text(t["template"])) for t in _list(data["templates"]))
     kernels = {

@@ -66,6 +66,7 @@ register_network_format(
     recognizes,
     read,
     two_files=True,
+    files=_files,
     suffixes=(".prototxt", ".caffemodel"),
     about=About(
         files=".prototxt, with .caffemodel",

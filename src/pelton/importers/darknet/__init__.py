@@ -7,7 +7,7 @@ from pelton.importers.network import register_network_format
 from pelton.importers.registry import About
 
 from .cfg import is_configuration
-from .network import read
+from .network import files_of, read
 
 
 def recognizes(source: Any) -> bool:
@@ -20,6 +20,7 @@ register_network_format(
     recognizes,
     read,
     two_files=True,
+    files=files_of,
     suffixes=(".cfg",),
     about=About(
         files=".cfg, with .weights",

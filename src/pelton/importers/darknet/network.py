@@ -34,13 +34,18 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
     else what the last layer does, by their names: `yolo_16` is a yolo layer with 16 layers before it. Tensors of these
     names are what layers give, activation included.
     """
-    model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
+    model, given = files_of(source)
     path, data = _contents(model)
-    given = weights or _beside(model)
     net = network_of(path, data, RandomWeights() if given is None else WeightsFile(given), shapes)
     if given is None:
         net.warnings.append(f"{path} has no weights beside it, and none were given: they are random")
     return net
+
+
+def files_of(source: Any) -> tuple[Any, Any]:
+    """The configuration, and the file of its weights, None where there is none."""
+    model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
+    return model, weights or _beside(model)
 
 
 def network_of(path: str, data: bytes, weights: Weights, shapes: Mapping[str, Shape] | None = None) -> Network:
@@ -102,7 +107,7 @@ def _contents(model: Any) -> tuple[str, bytes]:
 
 def _beside(model: Any) -> str | None:
     """The file of weights of the same stem beside a configuration."""
-    if isinstance(model, bytes):
+    if isinstance(model, (bytes, bytearray, memoryview)):
         return None
     path = os.path.splitext(os.fspath(model))[0] + ".weights"
     return path if os.path.isfile(path) else None

@@ -57,7 +57,9 @@ def convert(framework: str, child: str, model: Any, *more: Any, options: Sequenc
             data = _run(python, script, [*paths, *options], Path(folder), name)
         kept.store(PART, entry, data)
         kept.settle()
-    return Source(parse(data, f"{name}, converted to ONNX,"), None if isinstance(model, bytes) else Path(name))
+    read_from = {os.fsdecode(part): None for part in parts if not isinstance(part, bytes)}
+    path = None if isinstance(model, bytes) else Path(name)
+    return Source(parse(data, f"{name}, converted to ONNX,"), path, files=read_from)
 
 
 def _as_path(part: Any, folder: Path, index: int) -> str:

@@ -6,7 +6,7 @@ import math
 import mmap
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +29,12 @@ PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2,
 @dataclass(frozen=True)
 class Source:
     """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was
-    converted."""
+    converted; `files` are all that were read so far, in order: its own, and those of external data."""
 
     model: onnx.ModelProto
     path: Path | None
     opset: int | None = None
+    files: dict[str, None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -66,7 +67,7 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
         raise ModelAbsent(f"there is no file {path}", path) from None
     except OSError as e:
         raise ModelError(f"{path} cannot be read: {e.strerror}") from None
-    return Source(parse(data, str(path)), path)
+    return Source(parse(data, str(path)), path, files={str(path): None})
 
 
 def _map_file(path: Path) -> bytes | memoryview:
@@ -149,6 +150,7 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     if dtype is DType.STRING:
         raise ModelError(f"strings cannot lie in an external file ({where})")
     file = _locate_external(location, source.path, where)
+    source.files[str(file)] = None
     count = math.prod(tensor.dims)
     needed = -(-count * PACKED[dtype] // 8) if dtype in PACKED else count * dtype.size
     if length is not None and length != needed:

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
+from pelton.ir import lineage
 from pelton.ir.graph import Value
 from pelton.ir.imported import OnData
 from pelton.ir.bindings import Broken, kind_of
@@ -92,6 +93,8 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
     ]:
         raise n.refuse(f"{n.op} needs its inputs {', '.join(missing)}")
     arrays = {name: n.builder.constants[v] for name, v in given.items() if v in n.builder.constants}
+    for array in arrays.values():
+        lineage.read(array)
     all_known = (
         len(arrays) == len(given) and not n.is_random and sum(a.nbytes for a in arrays.values()) <= _MAX_EVALUATED
     )

@@ -107,6 +107,7 @@ def import_model(
         given.describe(),
         tuple(program.warnings),
         tuple(inputs.assumed(settled)),
+        files=tuple(found.files),
     )
     return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
+from pelton.ir import lineage
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Dim, Size, Undecided, is_known
 from pelton.ir.expansion import expand_op
@@ -169,11 +170,14 @@ class Reading:
 
     def known(self, value: Value | None) -> np.ndarray | None:
         """The array of a constant; None for other values."""
-        return None if value is None else self.builder.constants.get(value)
+        array = None if value is None else self.builder.constants.get(value)
+        lineage.read(array)
+        return array
 
     def numbers(self, i: int, what: str) -> np.ndarray:
         """The elements of input i, which has to be a constant or made of sizes; the latter are objects."""
         array = self.builder.elements(self.input(i))
+        lineage.read(array)
         if array is None:
             self.program.unknown.append(self.input(i))
             inputs = self.program.note_deciding_inputs(self.input(i))

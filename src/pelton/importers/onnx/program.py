@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
-from pelton.ir import dims
+from pelton.ir import dims, lineage
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
@@ -136,7 +136,9 @@ class Program:
                 held = array() if held is None else held
                 if scope.is_main:
                     self._arrays[name] = held
-                value: Value | Broken = self.builder.constant(held, name)
+                constant = self.builder.constant(held, name)
+                value: Value | Broken = constant
+                lineage.name(self.builder.constants[constant], name)
             except ModelError as e:
                 self.problems.append(str(e))
                 value = BROKEN

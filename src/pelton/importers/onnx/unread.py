@@ -216,6 +216,7 @@ class OnnxModel:
             sizes,
             tuple(inputs.defaulted),
             values=self._given.describe(),
+            files=tuple(found.files),
         )
         return Interface(
             tuple(inputs.values),

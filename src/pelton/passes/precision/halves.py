@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir import lineage
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import BF16, F16, F32, DType
 from pelton.ops import get
@@ -74,6 +75,7 @@ class _FloatDraft:
             self.wide[v] = self._fresh(F32, v)
             if v in self.constants:
                 self.constants[self.wide[v]] = self.constants[v].astype(np.float32)
+                lineage.derived([self.constants[self.wide[v]]], [self.constants[v]])
             else:
                 self.cast(v, self.wide[v])
         return self.wide[v]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from pelton.ir import lineage
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import F32, DType, TensorType
 from pelton.ops import get
@@ -58,6 +59,9 @@ class _WideningDraft:
             for v, w in held.items()
             if v in self.constants and w not in self.constants
         }
+        for v, w in held.items():
+            if w in constants:
+                lineage.derived([constants[w]], [self.constants[v]])
         inputs = tuple(held.get(v, v) for v in node.inputs)
         try:
             types = node.op.infer_types(tuple(v.type for v in inputs), node.attrs)

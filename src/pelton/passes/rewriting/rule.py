@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pelton.errors import BuildError
+from pelton.ir import lineage
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.op import Op
@@ -24,6 +25,8 @@ from .report import PassReport
 RULES: dict[str, Rule] = {}
 # the draft that the rule being applied may query
 _draft: ContextVar[Draft] = ContextVar("draft")
+# the constants whose elements it has asked for
+_read: ContextVar[list[np.ndarray]] = ContextVar("read")
 
 
 class Rejected(Exception):
@@ -151,6 +154,11 @@ def is_constant(*values: Value) -> bool:
     return all(v in _draft.get().constants for v in values)
 
 
+def may_decide(*values: Value) -> bool:
+    """Whether the numbers of these constants may decide what rules do: not those of weights that may become others."""
+    return not any(lineage.is_weight(_draft.get().constants.get(v)) for v in values)
+
+
 def array(value: Value) -> np.ndarray:
     """A constant's elements, floats as float64, in which rules compute. Rejects the match if it is not constant."""
     found = elements(value)
@@ -162,13 +170,20 @@ def elements(value: Value) -> np.ndarray:
     found = _draft.get().constants.get(value)
     if found is None:
         reject(f"%{value.name} is not constant")
+    _read.get().append(found)
     return found
 
 
 def is_filled_with(value: Value, number: float) -> bool:
-    """Whether a value is a constant whose elements all equal this number."""
+    """Whether a value is a constant whose elements all equal this number; not for weights that may become others."""
     found = _draft.get().constants.get(value)
-    return found is not None and found.size > 0 and found.flat[0] == number and bool((found == number).all())
+    return (
+        found is not None
+        and not lineage.is_weight(found)
+        and found.size > 0
+        and found.flat[0] == number
+        and bool((found == number).all())
+    )
 
 
 def scalar(value: Value) -> float:
@@ -204,7 +219,8 @@ def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = Non
     draft, index = Draft(graph), _Index(r for r in rules if not (strict and r.inexact))
     report = PassReport("rewrite") if report is None else report
     refused: dict[tuple[str, Node], str] = {}
-    token, patience, swept, changed = _draft.set(draft), 1000 + 50 * len(draft), False, False
+    token, reads = _draft.set(draft), _read.set([])
+    patience, swept, changed = 1000 + 50 * len(draft), False, False
     try:
         while not swept:
             swept, queue = True, deque(draft.nodes)
@@ -225,6 +241,7 @@ def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = Non
                     )
     finally:
         _draft.reset(token)
+        _read.reset(reads)
     for (name, node), reason in refused.items():
         report.reject(name, node_label(node), reason)
     return draft.graph() if changed else graph
@@ -254,6 +271,8 @@ def _apply_first(
     for r, pattern in index[node.op]:
         for bound in matches(pattern.root, node, draft):
             matched = [draft.producer[v] for k, v in bound.items() if isinstance(k, Applied)] + [node]
+            known = len(draft.constants)
+            _read.get().clear()
             try:
                 new = r.apply(bound, node)
                 if not r.shared:
@@ -276,6 +295,7 @@ def _apply_first(
                 raise BuildError(
                     f"internal error: rule {r.name} {e} (node {node_label(node)!r}; please report this model)"
                 ) from e
+            lineage.added(draft.constants, known, _read.get())
             report.fire(r.name, name or node_label(node))
             return r.name
     return ""

@@ -8,7 +8,7 @@ import numpy as np
 
 from pelton.ir.graph import Node, Value
 from pelton.ops.words import abs_, clip, exp, maximum, minimum, mul, relu, round_, sigmoid, softplus, sqrt
-from pelton.passes.rewriting.rule import array, is_constant, producer_of, rule, scalar, when
+from pelton.passes.rewriting.rule import array, is_constant, may_decide, producer_of, rule, scalar, when
 
 X = "f32[2, 3]"
 INF = math.inf
@@ -96,5 +96,7 @@ def relu_positive(x, node):
 )
 def clip_of_relu(x, c, low, high):
     """What is rounded and limited to positive numbers needs no relu before: as where a quantized layer has one."""
-    when(is_constant(c, low, high) and not is_constant(x) and (array(c) > 0).all() and scalar(low) >= 0)
+    when(
+        is_constant(c, low, high) and may_decide(c) and not is_constant(x) and (array(c) > 0).all() and scalar(low) >= 0
+    )
     return clip(round_(mul(x, c)), low, high)

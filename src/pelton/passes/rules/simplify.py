@@ -27,7 +27,17 @@ from pelton.ops.words import (
     where,
 )
 from pelton.passes.rewriting.pattern import Family
-from pelton.passes.rewriting.rule import array, elements, is_constant, is_filled_with, require, rule, skip, when
+from pelton.passes.rewriting.rule import (
+    array,
+    elements,
+    is_constant,
+    is_filled_with,
+    may_decide,
+    require,
+    rule,
+    skip,
+    when,
+)
 
 POINTWISE = Family("pointwise", add)
 X, C = "f32[2, 3]", "=f32[3]"
@@ -219,7 +229,7 @@ def _normal(held: np.ndarray) -> bool:
 @rule(lambda x, c: div(x, c), examples=[dict(x=X, c=8), dict(x=X, c=np.array([0.5, 2, 4], np.float32))])
 def div_power_of_two(x, c):
     """x / 2ᵏ = x · 2⁻ᵏ"""
-    when(is_constant(c) and not is_constant(x) and c.type.dtype.is_float and array(c).all())
+    when(is_constant(c) and may_decide(c) and not is_constant(x) and c.type.dtype.is_float and array(c).all())
     inverse, exact = _inverse(c)
     when(exact)
     return mul(x, inverse)
@@ -234,7 +244,7 @@ def div_power_of_two(x, c):
 def div_constant(x, c):
     """A product is several times cheaper than a quotient, and at most one rounding apart: too far where that rounding
     decides which whole number it is."""
-    when(is_constant(c) and not is_constant(x) and c.type.dtype.is_float and array(c).all())
+    when(is_constant(c) and may_decide(c) and not is_constant(x) and c.type.dtype.is_float and array(c).all())
     require(c.type.dtype.size >= 4, "narrow floats round inverses too coarsely")
     require((array(c) != np.round(array(c))).all(), "a quotient by a whole number may have to be one")
     inverse, _ = _inverse(c)
@@ -245,7 +255,7 @@ def div_constant(x, c):
 @rule(lambda x, c, d: mul(mul(x, c), d), examples=[dict(x=X, c=C, d=0.5), dict(x=X, c=-4, d=3)])
 def mul_mul(x, c, d):
     """Two constant factors are one, where one of them is a power of two: then nothing is rounded in between."""
-    when(is_constant(c, d) and not is_constant(x) and c.type.dtype.is_float)
+    when(is_constant(c, d) and may_decide(c, d) and not is_constant(x) and c.type.dtype.is_float)
     when(any(array(f).all() and _inverse(f)[1] for f in (c, d)))
     factor = array(c) * array(d)
     held = factor.astype(elements(c).dtype)
@@ -264,7 +274,13 @@ def mul_mul(x, c, d):
 )
 def scale_sums(x, c, d, b=None):
     """(x · c + b) · d = x · cd + bd, of integers: what is dequantized is quantized again by one factor."""
-    when(x.type.dtype is I32 and is_constant(c, d) and not is_constant(x) and (b is None or is_constant(b)))
+    when(
+        x.type.dtype is I32
+        and is_constant(c, d)
+        and may_decide(c, d)
+        and not is_constant(x)
+        and (b is None or is_constant(b))
+    )
     factor = array(c) * array(d)
     when(_normal(factor.astype(np.float32)))
     scaled = mul(cast(x, to=F32), factor.astype(np.float32))

@@ -1,0 +1,95 @@
+"""`pelton refit`: puts other weights into an engine, without a new build."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.engine import signature
+from pelton.errors import InputAbsent, InputError, Needs
+
+from . import arrays, output, text
+
+if TYPE_CHECKING:
+    from pelton.runtime import Engine
+
+EXAMPLES = """examples:
+  pelton build model.onnx --refit                                         an engine that can be refitted
+  pelton refit model.pelton --weights finetuned.onnx                      with the weights of the same network
+  pelton refit model.pelton --weights head.npz -o new.pelton              some of them, by the names of initializers
+  pelton build model.onnx --strip-weights -o small.pelton                 an engine without weights, to ship
+  pelton refit small.pelton --weights model.onnx -o model.pelton          which has them again
+
+Nothing is timed and no kernel is compiled. `pelton inspect` says how many weights can be refitted, and why others
+cannot."""
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "refit",
+        help="put other weights into an engine",
+        description="Puts other weights of the same shapes into an engine, without a new build.",
+        epilog=EXAMPLES,
+    )
+    command.add_argument("engine", help="an engine file, built with --refit or --strip-weights")
+    command.add_argument(
+        "--weights",
+        required=True,
+        metavar="FILE",
+        help="a model of the same network, or a .npz file of arrays by the names of its initializers",
+    )
+    command.add_argument("-o", "--output", metavar="FILE", help="where to write (the same file, if not given)")
+    command.add_argument("--sign", metavar="KEY", help="sign it with this Ed25519 private key (PEM)")
+    output.add_json(command)
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    import pelton
+
+    target = args.output or args.engine
+    arrays.check_target(target)
+    if args.sign:
+        signature.private_key(args.sign)
+    engine = pelton.load(args.engine, device=None)
+    if not engine.refittable:
+        engine.refit({})  # says why it cannot be
+    weights = (
+        _arrays(args.weights) if args.weights.lower().endswith(".npz") else _weights_of_model(args.weights, engine)
+    )
+    engine.refit(weights)
+    engine.save(target, sign=args.sign)
+    size, given = os.path.getsize(target), len(weights.keys() & engine.refittable.keys())
+    output.emit(args, {"file": target, "bytes": size, "weights": given, "refittable": len(engine.refittable)})
+    if not args.quiet:
+        print(f"{target}: {text.size(size)}, {given} of {len(engine.refittable)} weights from {args.weights}")
+
+
+def _arrays(path: str) -> dict[str, Any]:
+    """The arrays of a .npz file by name. InputError where it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except FileNotFoundError:
+        raise InputAbsent(f"there is no file {path}", path) from None
+    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as e:
+        raise InputError(f"{path} is no .npz file of arrays ({e})") from None
+
+
+def _weights_of_model(path: str, engine: Engine) -> dict[str, Any]:
+    """All weights of a model. InputError where it lacks one that the engine has."""
+    known = engine.refittable
+    with Needs("reading weights of models", InputError):
+        from pelton.compiler.refit import weights_in
+    found = weights_in(path)
+    if missing := sorted(known.keys() - found.keys()):
+        raise InputError(
+            f"{path} has no weights {', '.join(map(repr, missing[:8]))}{' …' if len(missing) > 8 else ''}, which"
+            f" {engine.label} has: it is another network; give one that differs in its weights alone, or a .npz file of"
+            " some of them"
+        )
+    return found

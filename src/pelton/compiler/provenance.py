@@ -1,0 +1,141 @@
+"""What an engine says of where it comes from: Pelton's version, the model's files, the options, the user's metadata.
+
+All of it follows from the model and the options: no dates, no folders, nothing that differs between equal builds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from pelton.importers import ModelFiles, Traceable
+from pelton.ir.imported import Info
+from pelton.options import Options
+from pelton.version import VERSION
+
+ALWAYS = ("level", "precision", "strict", "target")  # recorded even where they are the defaults
+# what decides nothing of an engine, or is recorded elsewhere
+LEFT_OUT = (
+    "cache_dir",
+    "cache_limit",
+    "cc",
+    "check",
+    "labels",
+    "load_tactics",
+    "metadata",
+    "progress",
+    "save_calibration",
+    "save_tactics",
+    "timing_cache",
+)
+NAMED = ("weights", "calibration", "metric")  # paths, data and functions
+CHUNK = 1 << 20  # bytes read at once
+LONGEST = 64  # elements of an array that are recorded
+
+
+def describe(model: Any, info: Info, options: Options) -> dict[str, Any]:
+    """The record of a build, as JSON can hold it: {"pelton", "model", "options", "metadata"}.
+
+    "model" has a list of "files", each with its base name, bytes and SHA-256 (of folders, those of all files in them);
+    for a model in memory the SHA-256 of its bytes, or, where it had none, None and what it was ("source").
+    """
+    return {
+        "pelton": VERSION,
+        "model": _model(model, info),
+        "options": _options(options),
+        "metadata": dict(sorted((options.metadata or {}).items())),
+    }
+
+
+def _model(model: Any, info: Info) -> dict[str, Any]:
+    while isinstance(model, (ModelFiles, Traceable)):
+        model = model.model
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        of_weights = [entry for path in info.files for entry in _files(path)]
+        data = memoryview(model)
+        found = {"source": "bytes", "bytes": data.nbytes, "sha256": hashlib.sha256(data).hexdigest()}
+        return {**found, "files": of_weights} if of_weights else found
+    if not isinstance(model, (str, os.PathLike)):
+        kind = type(model)
+        return {"source": f"{kind.__module__.partition('.')[0]} {kind.__qualname__} in memory", "sha256": None}
+    paths = info.files or (info.path or os.fsdecode(model),)
+    return {"source": "files", "files": [entry for path in paths for entry in _files(path)]}
+
+
+def _files(path: str) -> Iterator[dict[str, Any]]:
+    """An entry for a file, or for each file of a folder, in the order of their names."""
+    name = os.path.basename(os.path.abspath(path))
+    if not os.path.isdir(path):
+        yield _entry(path, name)
+        return
+    for folder, inner, names in os.walk(path):
+        inner.sort()
+        for file in sorted(names):
+            whole = os.path.join(folder, file)
+            yield _entry(whole, os.path.join(name, os.path.relpath(whole, path)))
+
+
+def _entry(path: str, name: str) -> dict[str, Any]:
+    """The record of a file; a pipe, or a file that is gone since it was read, has no hash."""
+    digest, count = hashlib.sha256(), 0
+    try:
+        if not os.path.isfile(path):
+            raise FileNotFoundError(path)
+        with open(path, "rb") as f:
+            while chunk := f.read(CHUNK):
+                digest.update(chunk)
+                count += len(chunk)
+    except OSError:
+        return {"file": _text(name), "bytes": None, "sha256": None}
+    return {"file": _text(name), "bytes": count, "sha256": digest.hexdigest()}
+
+
+def _options(options: Options) -> dict[str, Any]:
+    """The options that differ from their defaults, and those of `ALWAYS`."""
+    default = Options()
+
+    def tells(name: str, value: Any) -> bool:
+        usual = getattr(default, name)
+        return value is not usual and not (isinstance(value, (bool, int, float, str)) and value == usual)
+
+    found = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in LEFT_OUT}
+    return {
+        name: _named(value) if name in NAMED else _plain(value)
+        for name, value in sorted(found.items())
+        if name in ALWAYS or tells(name, value)
+    }
+
+
+def _named(value: Any) -> Any:
+    """Of a path its base name, of other data its form: it may be as large as it likes."""
+    if isinstance(value, (str, os.PathLike)):
+        return _text(os.path.basename(os.path.abspath(os.fsdecode(value))))
+    if isinstance(value, Mapping):
+        arrays = ((name, np.asarray(given)) for name, given in value.items())
+        return {_text(str(name)): f"{a.dtype}{list(a.shape)}" for name, a in arrays}
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _plain(value: Any) -> Any:
+    """A value of an option as JSON; of large arrays type and shape."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        few = value.size <= LONGEST and value.dtype.kind in "biuf"
+        return value.tolist() if few else f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, Mapping):
+        return {_text(str(key)): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, Sequence) else str(type(value).__qualname__)
+
+
+def _text(name: str) -> str:
+    """A name as UTF-8 can hold it."""
+    return os.fsencode(name).decode(errors="replace")

@@ -1,0 +1,226 @@
+"""Signatures of engine files, Ed25519 (RFC 8032) over all of the file.
+
+    section "signatures", the last of the file: 8 slots of 96 bytes, each the public key (32) and the signature (64) of
+    a signer, or zeros; then the SHA-256 of all slots (32)
+
+What is signed is CONTEXT and the SHA-256 of the file with zeros in place of that section, so that several may sign it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.errors import EngineError, InputAbsent, InputError, Needs
+from pelton.system.memory import allocate
+
+from .container import AGAIN, SIGNATURES, Container, as_object, frame, map_file, open_container, write_file
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+KEY, SLOT, MOST = 32, 96, 8  # bytes of a public key and of a slot; slots
+SLOTS = SLOT * MOST
+ROOM = SLOTS + hashlib.sha256().digest_size
+EMPTY = {SIGNATURES: bytes(ROOM)}  # the section before it is filled
+CONTEXT = b"pelton engine signature 1\0"
+# RFC 8410: what comes before the 32 bytes of a public key in its DER form, of which fingerprints are the hash
+SPKI = bytes.fromhex("302a300506032b6570032100")
+MAKE = "`openssl genpkey -algorithm ed25519 -out key.pem` makes one"
+MAKE_PUBLIC = "`openssl pkey -in key.pem -pubout -out key.pub` gives the public key of a private one"
+LARGEST_KEY = 1 << 16  # bytes of a file that may be a key
+
+
+def fingerprint(public: bytes) -> str:
+    """What people compare of a public key of 32 bytes: SHA256:… in base64, of its DER form."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(SPKI + public).digest()).decode().rstrip("=")
+
+
+# ---- signing ----
+
+
+def signed(pieces: Iterable[Any], keys: Sequence[Ed25519PrivateKey], kept: bytes = b"") -> Iterator[Any]:
+    """The pieces of a file whose last one is the empty section of signatures, with those of the keys in it. kept: slots
+    of the same file that were filled before."""
+    digest, last = hashlib.sha256(), None
+    for piece in pieces:
+        if last is not None:
+            digest.update(last)
+            yield last
+        last = piece
+    digest.update(bytes(ROOM))
+    slots = kept + b"".join(_raw(key.public_key()) + key.sign(CONTEXT + digest.digest()) for key in keys)
+    slots += bytes(SLOTS - len(slots))
+    yield slots + hashlib.sha256(slots).digest()
+
+
+def sign_file(source: str | os.PathLike[str], key: Any, target: str | os.PathLike[str] | None = None) -> None:
+    """Adds a signature to an engine file, in place or as another file, atomically; the file is verified before.
+
+    key: as `Engine.save` takes it. EngineError for what is no engine, is altered, or has eight signatures; InputError
+    for what is no key.
+    """
+    own = private_key(key)
+    data, where = map_file(source)
+    found = open_container(data, where)
+    table = as_object(found.header.get("sections"), f"{found.damaged}its table of sections")
+    sections = found.sections(table)
+    sections = {name: sections[name] for name in sorted(sections, key=lambda name: table[name]["offset"])}
+    found.verify({name: section for name, section in sections.items() if name != SIGNATURES}, where)
+    slots, public = [], _raw(own.public_key())
+    if SIGNATURES in sections:
+        slots = [slot for slot in _slots(found, data) if slot[:KEY] != public]
+        _verify(slots, data, where)
+    if len(slots) == MOST:
+        raise EngineError(f"{where} has {MOST} signatures, which is as many as it may have")
+    header = {name: value for name, value in found.header.items() if name != "sections"}
+    contents = {**{name: section for name, section in sections.items() if name != SIGNATURES}, **EMPTY}
+    write_file(signed(frame(header, contents), [own], b"".join(slots)), target or source)
+
+
+# ---- verifying ----
+
+
+def check(data: memoryview, found: Container, trust: Any, where: str) -> None:
+    """EngineError unless the file has a signature by one of the keys, and was not altered since."""
+    given = [trust] if isinstance(trust, (str, bytes, os.PathLike)) or not isinstance(trust, Iterable) else list(trust)
+    if not given:
+        raise InputError("trust= names no public key; give at least one, or leave it out to load whatever is there")
+    trusted = [_raw(public_key(key)) for key in given]
+    slots = _slots(found, data)
+    if not slots:
+        raise EngineError(
+            f"{where} is not signed, and trust= asks for a signature of {_listed(trusted)}; sign it with"
+            " `pelton sign`, or load it without trust="
+        )
+    _verify(slots, data, where)
+    signers = [slot[:KEY] for slot in slots]
+    if not set(signers) & set(trusted):
+        raise EngineError(
+            f"{where} is signed by {_listed(signers)}, and trust= has {_listed(trusted)}; add the public key of the"
+            " signer if you trust it"
+        )
+
+
+def signers(source: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The fingerprints of those who say that they signed an engine file, which nothing here verifies."""
+    data, where = map_file(source)
+    return tuple(fingerprint(slot[:KEY]) for slot in _slots(open_container(data, where), data))
+
+
+def private_copy(data: memoryview) -> memoryview:
+    """The bytes of a mapped file, in memory that nobody else writes."""
+    room = allocate(len(data))
+    room[:] = np.frombuffer(data, np.uint8)
+    return room.data
+
+
+def _slots(found: Container, data: memoryview) -> list[bytes]:
+    """The filled slots of a file. EngineError where its section of signatures is not what it should be."""
+    if SIGNATURES not in as_object(found.header.get("sections"), f"{found.damaged}its table of sections"):
+        return []
+    found.sections([SIGNATURES])
+    entry = found.header["sections"][SIGNATURES]
+    if entry["size"] != ROOM or entry["offset"] + ROOM != len(found.body):
+        raise EngineError(f"{found.damaged}its signatures should be its last {ROOM} bytes; {AGAIN}")
+    room, digest = bytes(data[-ROOM:])[:SLOTS], bytes(data[SLOTS - ROOM :])
+    if hashlib.sha256(room).digest() != digest:  # damage alone: the signatures themselves tell of forgery
+        raise EngineError(f"{found.damaged}its signatures are altered; {AGAIN}")
+    return [slot for at in range(0, SLOTS, SLOT) if any(slot := room[at : at + SLOT])]
+
+
+def _verify(slots: Sequence[bytes], data: memoryview, where: str) -> None:
+    """EngineError unless each slot has the signature of its key for this file."""
+    if not slots:
+        return
+    with Needs("checking signatures", EngineError, "sign"):
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    digest = hashlib.sha256(data[:-ROOM])
+    digest.update(bytes(ROOM))
+    for slot in slots:
+        try:
+            Ed25519PublicKey.from_public_bytes(slot[:KEY]).verify(slot[KEY:], CONTEXT + digest.digest())
+        except (InvalidSignature, ValueError):
+            raise EngineError(
+                f"{where} was altered after {fingerprint(slot[:KEY])} signed it, or the signature was; do not run it,"
+                " get it again from who signed it"
+            ) from None
+
+
+def _listed(keys: Sequence[bytes]) -> str:
+    return ", ".join(map(fingerprint, dict.fromkeys(keys)))
+
+
+# ---- keys ----
+
+
+def private_key(given: Any) -> Ed25519PrivateKey:
+    """A private key: the path of a PEM file, its bytes, or an object of the package cryptography. InputError, saying
+    what to do, for what is none."""
+    with Needs("signing engines", InputError, "sign"):
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    if isinstance(given, Ed25519PrivateKey):
+        return given
+    pem, where = _pem(given, "sign=", MAKE)
+    try:
+        found = load_pem_private_key(pem, None)
+    except TypeError:
+        raise InputError(f"{where} is encrypted; `openssl pkey -in KEY -out PLAIN` decrypts it") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise InputError(f"{where} is no private key in PEM form; {MAKE}") from None
+    if not isinstance(found, Ed25519PrivateKey):
+        raise InputError(f"{where} is a key of another kind than Ed25519; {MAKE}")
+    return found
+
+
+def public_key(given: Any) -> Ed25519PublicKey:
+    """A public key: the path of a PEM file, its bytes, or an object of the package cryptography. InputError, saying
+    what to do, for what is none."""
+    with Needs("checking signatures", InputError, "sign"):
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    if isinstance(given, Ed25519PublicKey):
+        return given
+    pem, where = _pem(given, "trust=", MAKE_PUBLIC)
+    if b"PRIVATE KEY" in pem:
+        raise InputError(f"{where} is a private key, which only its owner should have; {MAKE_PUBLIC}")
+    try:
+        found = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm):
+        raise InputError(f"{where} is no public key in PEM form; {MAKE_PUBLIC}") from None
+    if not isinstance(found, Ed25519PublicKey):
+        raise InputError(f"{where} is a key of another kind than Ed25519; {MAKE}")
+    return found
+
+
+def _pem(given: Any, option: str, make: str) -> tuple[bytes, str]:
+    """The bytes of a key, and what messages call it."""
+    if isinstance(given, (bytes, bytearray)):
+        return bytes(given), f"the key of {option}"
+    if not isinstance(given, (str, os.PathLike)):
+        raise InputError(
+            f"{option} takes the path of a PEM file, its bytes, or a key of cryptography, got {given!r:.100}"
+        )
+    where = os.fspath(given)
+    try:
+        with open(where, "rb") as f:
+            return f.read(LARGEST_KEY), f"{where}"
+    except FileNotFoundError:
+        raise InputAbsent(f"there is no key {where}; {make}", where) from None
+    except (OSError, ValueError) as e:
+        raise InputError(f"the key {where} cannot be read: {getattr(e, 'strerror', None) or e}") from None
+
+
+def _raw(key: Ed25519PublicKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)

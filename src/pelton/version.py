@@ -1,0 +1,3 @@
+"""The version of Pelton."""
+
+VERSION = "0.1.0"
