@@ -31,11 +31,23 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
+def write_model(path: Path) -> None:
+    """A small classifier of pictures of 32x32 pixels, in any number."""
+    net, rng = pelton.Network(), np.random.default_rng(0)
+    x = net.input("image", "f32[batch, 3, 32, 32]")
+    for channels, inputs in ((16, 3), (32, 16), (32, 32)):
+        weight = rng.normal(0, (2 / 9 / inputs) ** 0.5, (channels, inputs, 3, 3)).astype(np.float32)
+        x = net.relu(net.convolution(x, weight, stride=2 if channels > inputs else 1, padding=1))
+    weight = rng.standard_normal((10, 32)).astype(np.float32)
+    net.output(net.linear(net.flatten(net.global_average_pool(x)), weight), "logits")
+    net.to_onnx(path)
+
+
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
     """A folder with the files that the documents speak of."""
     folder = tmp_path_factory.mktemp("docs")
-    shutil.copy(ROOT / "src/pelton/data/resnet20_cifar10.onnx", folder / "model.onnx")
+    write_model(folder / "model.onnx")
     shutil.copy(ROOT / "src/pelton/data/cifar10.txt", folder / "labels.txt")
     images = np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(np.float32)
     np.savez(folder / "samples.npz", image=images)

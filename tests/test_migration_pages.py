@@ -9,6 +9,7 @@ import pytest
 
 import pelton
 from pelton.cli import parser
+from test_docs import write_model
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("migrate-*.md"))
@@ -22,16 +23,6 @@ def snippets(page: Path) -> list[str]:
 
 
 CODE = sorted({code for page in PAGES for code in snippets(page)})
-
-
-def write_model(path: Path) -> None:
-    """A network with the inputs and outputs of the documents' model."""
-    net, rng = pelton.Network(), np.random.default_rng(0)
-    image = net.input("image", "f32[batch, 3, 32, 32]")
-    y = net.relu(net.convolution(image, rng.standard_normal((8, 3, 4, 4)).astype(np.float32), stride=4))
-    y = net.linear(net.flatten(net.global_average_pool(y)), rng.standard_normal((10, 8)).astype(np.float32))
-    net.output(y, "logits")
-    net.to_onnx(path)
 
 
 @pytest.fixture(scope="module")

@@ -102,8 +102,14 @@ def test_dockerfiles_hang_together():
 
 def pelton_commands() -> list[str]:
     """The calls of pelton in blocks that are not run."""
-    lines = [line for _, block in [*blocks("console"), *blocks("dockerfile"), *blocks("yaml")] for line in block.splitlines()]
-    return [m[0].rstrip(" \\") for line in lines for m in re.finditer(r"\bpelton (build|compare|bench|tune|doctor)\b[^&]*", line)]
+    lines = [
+        line for _, block in [*blocks("console"), *blocks("dockerfile"), *blocks("yaml")] for line in block.splitlines()
+    ]
+    return [
+        m[0].rstrip(" \\")
+        for line in lines
+        for m in re.finditer(r"\bpelton (build|compare|bench|tune|doctor)\b[^&]*", line)
+    ]
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(pelton_commands()))
@@ -173,7 +179,9 @@ def test_every_public_name_is_in_the_reference():
     for name in re.findall(r"auto\w+:: pelton\.([\w.]+)$", page, re.M):
         found = pelton
         for part in name.split("."):
-            found = getattr(found, part) if hasattr(found, part) else importlib.import_module(f"{found.__name__}.{part}")
+            found = (
+                getattr(found, part) if hasattr(found, part) else importlib.import_module(f"{found.__name__}.{part}")
+            )
         assert found.__doc__, name
 
 
@@ -185,14 +193,18 @@ def installed(extra: str) -> float:
 
     def add(text: str, of: str) -> None:
         wanted = Requirement(text)
-        if wanted.name not in (*seen, "numpy", "pelton") and (not wanted.marker or wanted.marker.evaluate({"extra": of})):
+        if wanted.name not in (*seen, "numpy", "pelton") and (
+            not wanted.marker or wanted.marker.evaluate({"extra": of})
+        ):
             package = importlib.metadata.distribution(wanted.name)
             files = [f.locate() for f in package.files or () if f.suffix != ".pyc"]
             seen[wanted.name] = sum(f.stat().st_size for f in files if f.is_file())
             for further in package.requires or ():
                 add(further, "")
 
-    for requirement in re.findall(rf'^{extra} = \[(.*?)\]', (ROOT / "pyproject.toml").read_text(), re.M)[0].split('", "'):
+    for requirement in re.findall(rf"^{extra} = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M)[0].split(
+        '", "'
+    ):
         add(requirement.strip('"'), "")
     return sum(seen.values()) / 1e6
 
