@@ -81,7 +81,10 @@ def explain(app, what, name, thing, options, lines: list[str]) -> None:
             out += [".. code-block:: python", "", *paragraph.splitlines(), ""]
         else:
             for of, text in pieces(paragraph, parameters(thing)):
-                out += [f":param {escape(of)}: {escape(text)}"] if of else ["", escape(text), ""] if text else []
+                if of:
+                    out.append(f":param {escape(of)}: {escape(text)}")
+                elif text:
+                    out += ["", escape(text), ""]
             out.append("")
     lines[:] = out
 

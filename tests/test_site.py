@@ -1,4 +1,4 @@
-"""The site of docs/, as far as it can be checked without Sphinx: navigation, anchors, syntax, and what its pages list."""
+"""The site of docs/, as far as it can be checked without Sphinx: navigation, anchors, syntax, and what pages list."""
 
 import argparse
 import importlib.metadata
