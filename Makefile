@@ -111,6 +111,7 @@ docs-venv:
 docs: docs-venv
 	rm -rf build/site
 	build/docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
+	@! grep -rE '<(script|img|link)[^>]* (src|href)="(https?:)?//' build/site --include=*.html  # it works offline
 	@echo "build/site/index.html"
 
 docs-links: docs-venv
