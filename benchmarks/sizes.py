@@ -52,11 +52,10 @@ def installed(extra: str) -> tuple[int, float]:
 
 
 def table() -> str:
-    lines = ["| command | for | packages besides | MB |", "| --- | --- | ---: | ---: |"]
+    lines = ["| install | for | packages besides | MB |", "| --- | --- | ---: | ---: |"]
     for extra in ["", *extras()]:
         packages, megabytes = installed(extra)
-        command = f'pip install "pelton[{extra}]"' if extra else "pip install pelton"
-        lines.append(f"| `{command}` | {USES[extra]} | {packages} | {megabytes:.0f} |")
+        lines.append(f"| `{f'.[{extra}]' if extra else '.'}` | {USES[extra]} | {packages} | {megabytes:.0f} |")
     return "\n".join(lines)
 
 

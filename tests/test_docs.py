@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pelton
 from pelton.cli import main
 from pelton.tune import peak
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 SIGN = ("--sign", "--key", "--trust")  # options that need the package cryptography
 NETWORK = ("git", "pip", "make", "cd")  # what fetches, installs or measures for long is not run here
 HOUR = re.compile(r"^## A newcomer's hour$.*?(?=^## )", re.M | re.S)
@@ -30,14 +32,30 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
+def write_model(path: Path) -> None:
+    """A small classifier of pictures of 32x32 pixels, in any number."""
+    net, rng = pelton.Network(), np.random.default_rng(0)
+    x = net.input("image", "f32[batch, 3, 32, 32]")
+    for channels, inputs in ((16, 3), (32, 16), (32, 32)):
+        weight = rng.normal(0, (2 / 9 / inputs) ** 0.5, (channels, inputs, 3, 3)).astype(np.float32)
+        x = net.relu(net.convolution(x, weight, stride=2 if channels > inputs else 1, padding=1))
+    weight = rng.standard_normal((10, 32)).astype(np.float32)
+    net.output(net.linear(net.flatten(net.global_average_pool(x)), weight), "logits")
+    net.to_onnx(path)
+
+
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
     """A folder with the files that the documents speak of."""
     folder = tmp_path_factory.mktemp("docs")
-    shutil.copy(ROOT / "src/pelton/data/resnet20_cifar10.onnx", folder / "model.onnx")
+    write_model(folder / "model.onnx")
     shutil.copy(ROOT / "src/pelton/data/cifar10.txt", folder / "labels.txt")
     images = np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(np.float32)
     np.savez(folder / "samples.npz", image=images)
+    np.save(folder / "image.npy", images[:1])
+    pelton.build(folder / "model.onnx", level=0, cache_dir=folder / "cache" / "pelton").save(folder / "model.pelton")
+    for suffix in ("onnx", "pelton"):  # the network of the tutorial, as far as its commands tell
+        shutil.copy(folder / f"model.{suffix}", folder / f"resnet18.{suffix}")
     try:
         from PIL import Image
 
@@ -68,7 +86,8 @@ def test_commands_run(desk, monkeypatch, capsys, page):
             continue
         assert program in ("pelton", *NETWORK), f"{page.name} has a command that nobody tests: {line}"
         if program == "pelton" and ("cat.jpg" not in line or (desk / "cat.jpg").exists()):
-            quickly = [*QUICKLY.get(args[0], []), *(["--level", "0"] if args[:2] == ["bench", "model.onnx"] else [])]
+            builds = args[0] == "bench" and args[1].endswith(".onnx")
+            quickly = [*QUICKLY.get(args[0], []), *(["--level", "0"] if builds else [])]
             absent = "--vs" in args and find_spec(args[-1]) is None
             assert main([args[0], *quickly, *args[1:]]) == int(absent), f"{line}: {capsys.readouterr().err}"
             assert capsys.readouterr().out or "--output" in line
@@ -80,8 +99,9 @@ SNIPPETS = [(page.name, block) for page in PAGES for block in blocks(page, "pyth
 @pytest.mark.parametrize("page, code", SNIPPETS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(SNIPPETS)])
 def test_snippets_run(desk, page, code):
     """As they stand, but for the time that tuning takes."""
-    for package in re.findall(r"^(?:import|from) (torch|cryptography)\b", code, re.M):
-        pytest.importorskip(package, reason=f"{package} is not installed here")
+    for package in re.findall(r"^(?:import|from) (torch|torchvision|cryptography)\b", code, re.M):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed here; `make test-importers` installs torch")
     program = (
         "import pelton\npelton.build = (lambda build: lambda *a, **k: build(*a, **k | {'level': 0}))(pelton.build)\n"
     )
