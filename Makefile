@@ -112,6 +112,21 @@ operators: $(STAMP)
 conformance: $(STAMP)
 	$(BIN)/python benchmarks/conformance.py --page docs/conformance.md
 
+WEB = src/pelton/explorer/web
+
+# npm writes the host that it asked into lock files, unless told not to
+explorer:
+	mkdir -p build/explorer-web && cp $(WEB)/package.json $(WEB)/package-lock.json build/explorer-web/
+	cd build/explorer-web && npm ci --omit-lockfile-registry-resolved --no-audit --no-fund
+	cd build/explorer-web && node ../../$(WEB)/bundle.mjs
+
+explorer-venv:
+	test -x build/explorer/bin/python || $(PYTHON) -m venv build/explorer
+	build/explorer/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]" playwright pillow
+
+test-explorer: explorer-venv
+	build/explorer/bin/python -m pytest tests/explorer $(ARGS)
+
 # ONNX Runtime has a venv of its own: it wants other versions of packages than we do.
 real: $(STAMP)
 	test -x build/real/peers/bin/python || $(PYTHON) -m venv build/real/peers

@@ -15,7 +15,7 @@ from pelton import __version__
 from pelton.errors import Error, near
 
 from . import arguments, bench, build, cache, check, compare, convert, demo, doctor, explain, formats, import_env
-from . import inspect, run, streams, tune
+from . import inspect, run, streams, tune, view
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
 model (of ONNX, or another format) into one engine file, `run` runs it, `bench` says how fast it is and where the time
@@ -85,6 +85,7 @@ def parser() -> Parser:
         compare,
         check,
         inspect,
+        view,
         explain,
         convert,
         formats,

@@ -159,7 +159,7 @@ def draw_inputs(
     from pelton.engine.sizes import solve
     from pelton.backends.arrays import random_inputs
 
-    requested = _shapes(engine, given)
+    requested = input_shapes(engine, given)
     shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **requested}))
     for p in engine.inputs:
         if requested.get(p.name, shapes[p.name]) != shapes[p.name]:
@@ -169,7 +169,7 @@ def draw_inputs(
     return random_inputs([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
 
 
-def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+def input_shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     """Input → shape of those given on the command line. Raises InputError for unknown inputs and other ranks."""
     found: dict[str, tuple[int, ...]] = {}
     ports = {p.name: p for p in engine.inputs}
