@@ -83,7 +83,7 @@ def write(args: argparse.Namespace, paths: list[str], output: str) -> None:
         found.append(described)
         roof = peak if roof is None or peak is None else roof.best(peak)
     facts = {"version": pelton.__version__, "peak": roof and {"gflops": roof.gflops, "gbytes": roof.gbytes}}
-    arrays.replace(output, [page(found, facts).encode("utf-8", "replace")])
+    arrays.replace(output, [page(found, facts).encode()])
 
 
 def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof | None]:

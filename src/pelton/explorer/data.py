@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,14 +55,14 @@ class Described:
         total = sum(counted)
         return {
             "name": plan.name,
-            "label": plan.label,
+            "label": os.path.basename(plan.label),  # pages are shared, folders are not
             "target": {k: v for k, v in plan.target.items() if isinstance(v, (str, int))},
-            "level": meta.get("level"),
-            "precision": meta.get("precision", "fp32"),
+            "level": _text(meta.get("level")),
+            "precision": _text(meta.get("precision", "fp32")),
             "strict": bool(meta.get("strict")),
-            "threads": meta.get("threads"),
-            "gpu": meta.get("gpu"),
-            "model": _model(meta.get("model") or {}),
+            "threads": _text(meta.get("threads")),
+            "gpu": _text(meta.get("gpu")),
+            "model": _model(_mapping(meta.get("model"))),
             "inputs": [_port(p, q) for p, q in zip(plan.inputs, ports(plan, values))],
             "outputs": self._outputs(),
             "symbols": [[s.name, s.minimum, values.get(s.name), s.range()] for s in plan.symbols],
@@ -153,8 +154,7 @@ class Described:
 
 def layers_of(step: Step) -> list[str]:
     """The layers of the model that a step computes; of merged ones (joined by "+"), each."""
-    given = step.info.get("layers")
-    names = [part for name in given for part in str(name).split("+")] if isinstance(given, (list, tuple)) else []
+    names = [part for name in _list(step.info.get("layers")) for part in str(name).split("+")]
     return list(dict.fromkeys(filter(None, names)))
 
 
@@ -189,8 +189,7 @@ def _tensor(t: Tensor, name: str) -> dict[str, Any]:
 
 def _names(info: Mapping[str, Any], count: int) -> list[str]:
     """The names of what a step writes, as far as there are any."""
-    given = info.get("writes")
-    names = [str(n) for n in given] if isinstance(given, (list, tuple)) else []
+    names = [str(n) for n in _list(info.get("writes"))]
     return [*names[:count], *[""] * (count - len(names))]
 
 
@@ -207,12 +206,11 @@ def _port(port: Port, resolved: Port) -> dict[str, Any]:
 def _constants(step: Step, plan: EnginePlan) -> list[dict[str, Any]]:
     """The constants that a step reads: what they were made of, how they are packed, and their size."""
     stored = [b for b, buffer in enumerate(plan.buffers) if buffer.kind in ("constant", "table", "text")]
-    sources = plan.meta.get("constants")
-    pieces = dict(zip(stored, sources)) if isinstance(sources, (list, tuple)) else {}
+    pieces = dict(zip(stored, _list(plan.meta.get("constants"))))
     found = []
     for b in dict.fromkeys(s.buffer for s in reads(step)):
         if plan.buffers[b].kind in ("constant", "table", "text"):
-            said = [str(x) for x in pieces.get(b, ())]
+            said = [str(x) for x in _list(pieces.get(b))]
             found.append({"name": said[0] if said else "", "form": " ".join(said[1:]), "bytes": plan.buffers[b].size})
     return found
 
@@ -238,7 +236,7 @@ def _memory(plan: EnginePlan, first: int) -> dict[str, Any]:
 
 def _error(step: Step, meta: Mapping[str, Any]) -> float | None:
     """The error that `--check` found for a step, relative to its largest value."""
-    for pair in meta.get("checked") or ():
+    for pair in _list(meta.get("checked")):
         if isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] == step.name and is_number(pair[1]):
             return float(pair[1])
     return None
@@ -247,7 +245,7 @@ def _error(step: Step, meta: Mapping[str, Any]) -> float | None:
 def _weights_type(step: Step, meta: Mapping[str, Any]) -> dict[str, Any] | None:
     """What `meta["half"]` says of the weights of a step, in half precision or not."""
     own = layers_of(step)
-    for row in meta.get("half") or ():
+    for row in _list(meta.get("half")):
         if isinstance(row, Mapping) and own and str(row.get("layer", "")).split("+") == own:
             return {
                 "type": _text(row.get("weights")),
@@ -261,7 +259,7 @@ def _int8(of: Any) -> dict[str, Any] | None:
     """Layers of an INT8 build: their precision, why, and their microseconds in both."""
     if not isinstance(of, Mapping):
         return None
-    rows = [row for row in of.get("layers") or () if isinstance(row, Mapping)]
+    rows = [row for row in _list(of.get("layers")) if isinstance(row, Mapping)]
     return {
         "rest": _text(of.get("rest")) or "fp32",
         "accuracy": _numbers(of.get("accuracy")),
@@ -280,20 +278,18 @@ def _int8(of: Any) -> dict[str, Any] | None:
 
 def _notes(meta: Mapping[str, Any]) -> dict[str, list[str]]:
     """What the build recorded for people: title → lines."""
-    model = meta.get("model") or {}
     found = {
         "copies because of layouts": meta.get("copies"),
         "host steps": meta.get("host_steps"),
         "fusions rejected": meta.get("fusion_refusals"),
-        "chains of layers that became one kernel": [str(c) for c in meta.get("chains") or ()],
-        "warnings of the import": model.get("warnings") if isinstance(model, Mapping) else (),
+        "chains of layers that became one kernel": meta.get("chains"),
+        "warnings of the import": _mapping(meta.get("model")).get("warnings"),
     }
-    return {title: [str(line) for line in lines] for title, lines in found.items() if lines}
+    return {title: [str(line) for line in _list(lines)] for title, lines in found.items() if _list(lines)}
 
 
 def _model(of: Mapping[str, Any]) -> dict[str, Any]:
-    opsets = of.get("opsets")
-    named = opsets.items() if isinstance(opsets, Mapping) else ()
+    named = _mapping(of.get("opsets")).items()
     return {
         "producer": _text(of.get("producer")),
         "opsets": ", ".join(f"{name or 'ai.onnx'} {version}" for name, version in named),
@@ -305,7 +301,15 @@ def _count(items: Sequence[str]) -> dict[str, int]:
 
 
 def _numbers(of: Any) -> dict[str, float]:
-    return {str(k): v for k, v in of.items() if is_number(v)} if isinstance(of, Mapping) else {}
+    return {str(k): v for k, v in _mapping(of).items() if is_number(v)}
+
+
+def _mapping(x: Any) -> Mapping[str, Any]:
+    return x if isinstance(x, Mapping) else {}
+
+
+def _list(x: Any) -> Sequence[Any]:
+    return x if isinstance(x, (list, tuple)) else ()
 
 
 def _text(x: Any) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from pelton.html import table
+from pelton import html
 from pelton.errors import Error
 
 from .align import align
@@ -32,11 +32,11 @@ def page(engines: Sequence[Described], facts: dict[str, Any]) -> str:
     parts = {
         "POLICY": f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "worker-src blob:; img-src data:; base-uri 'none'; form-action 'none'",
-        "TITLE": escape(_printable(" and ".join(e.plan.label.rpartition("/")[2] for e in engines)) + " · Pelton"),
+        "TITLE": html.text(" and ".join(os.path.basename(e.plan.label) for e in engines) + " · Pelton"),
         "STYLE": style,
         "SCRIPT": script,
         "DATA": as_json(data),
-        "TABLE": _printable("".join(map(_static, engines))),
+        "TABLE": "".join(map(_static, engines)),
     }
     first, *rest = template.split("{{")
     return first + "".join(parts[piece.partition("}}")[0]] + piece.partition("}}")[2] for piece in rest)
@@ -63,15 +63,10 @@ def _read(name: str) -> str:
         ) from None
 
 
-def _printable(text: str) -> str:
-    """Text that UTF-8 can hold: names of models may have halves of surrogate pairs."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _static(engine: Described) -> str:
     """What a browser without scripts shows."""
     rows = [
         (f"{i}", step.name, str(step.info.get("op", "")), f"{time.ns / 1e3:.1f}", time.source)
         for i, (step, time) in enumerate(zip(engine.steps, engine.times))
     ]
-    return table(("step", "layers", "does", "µs", ""), rows, engine.plan.label)
+    return html.table(("step", "layers", "does", "µs", ""), rows, os.path.basename(engine.plan.label))

@@ -1,29 +1,10 @@
 // Two engines side by side: rows of steps that come from the same layers, with the difference of their times.
 import { h, pointed } from "./dom.js";
-import { count, duration, percent, tail } from "./format.js";
-import { colourOf, data, engines, isBad, set, source, state, watch } from "./model.js";
-
-const MARKED = 0.05; // a difference of less is called the same
-const sum = (steps) => steps.reduce((total, step) => total + (step.share === null ? 0 : step.ns), 0);
-
-function rowsOf() {
-  const [left, right] = engines;
-  return data.rows.map((row, i) => {
-    const sides = [row.left.map((k) => left.steps[k]), row.right.map((k) => right.steps[k])];
-    const times = sides.map(sum);
-    const difference = times[1] - times[0];
-    const larger = Math.max(...times);
-    let what = "same";
-    if (!sides[0].length) what = "only right";
-    else if (!sides[1].length) what = "only left";
-    else if (Math.abs(difference) > MARKED * larger) what = difference > 0 ? "slower" : "faster";
-    return { i, layers: row.layers, sides, times, difference, what };
-  });
-}
+import { count, duration, percent, signed, tail } from "./format.js";
+import { colourOf, engines, isBad, MARKED, rows, set, source, state, watch } from "./model.js";
 
 export function compareView() {
   const [left, right] = engines;
-  const rows = rowsOf();
   const most = Math.max(...rows.map((row) => Math.abs(row.difference)), 1);
   const list = h("ol", { class: "rows" });
   const order = h("select", { "aria-label": "Order of rows" }, [["run", "as they run"], ["worst", "slower first"], ["best", "faster first"], ["size", "largest difference first"]].map(([value, name]) => h("option", { value }, name)));
@@ -69,8 +50,6 @@ function caution() {
   if (!unmeasured.length) return "All times were measured here, one engine after the other.";
   return `Times are ${unmeasured.map(source).join("; or ")}: pelton view --time measures both.`;
 }
-
-const signed = (ns) => `${ns > 0 ? "+" : ns < 0 ? "−" : ""}${duration(Math.abs(ns))}`;
 
 const columns = () => h("div", { class: "row heads", "aria-hidden": "true" }, h("span", {}, engines[0].file), h("span", {}, "difference"), h("span", {}, engines[1].file));
 

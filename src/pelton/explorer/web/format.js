@@ -8,10 +8,11 @@ const scaled = (value, units, step) => {
 };
 
 export const duration = (ns) => scaled(ns, ["ns", "µs", "ms", "s"], 1000);
+export const signed = (ns) => `${ns > 0 ? "+" : ns < 0 ? "−" : ""}${duration(Math.abs(ns))}`;
 export const size = (bytes) => (bytes === null ? "–" : scaled(bytes, ["B", "kB", "MB", "GB", "TB"], 1000));
 export const work = (flops) => (flops ? scaled(flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"], 1000) : "–");
 export const percent = (share) => (share >= 0.0995 ? `${(100 * share).toFixed(0)} %` : `${(100 * share).toFixed(1)} %`);
-export const rate = (value) => value.toPrecision(value >= 1000 ? 4 : 3).replace(/\.?0+$/, "").replace(/e\+.*/, (e) => e);
+export const rate = (value) => `${+value.toPrecision(value >= 1000 ? 4 : 3)}`;
 export const plain = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 export const count = (n, noun, nouns = `${noun}s`) => `${n.toLocaleString("en")} ${n === 1 ? noun : nouns}`;
 export const shape = (t) => `${t.dtype} [${t.shape.join("×")}]`;

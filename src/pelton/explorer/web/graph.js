@@ -50,6 +50,12 @@ export function graphView() {
   const panel = select(view).call(zooming).on("dblclick.zoom", null);
 
   const box = () => view.getBoundingClientRect();
+  /** What one sees of it: on narrow screens the panel lies over its lower part. */
+  const free = () => {
+    const { width, height, bottom } = box();
+    const panel = document.querySelector(".panel.open")?.getBoundingClientRect();
+    return { width, height: panel && panel.left < box().right ? height - Math.max(bottom - panel.top, 0) : height };
+  };
   const seen = (t) => {
     const { width, height } = box();
     return { x: -t.x / t.k, y: -t.y / t.k, width: width / t.k, height: height / t.k };
@@ -59,7 +65,7 @@ export function graphView() {
   const scale = (factor) => panel.call(zooming.scaleBy, factor);
 
   function centre(x, y, k = now().k) {
-    const { width, height } = box();
+    const { width, height } = free();
     go(zoomIdentity.translate(width / 2 - x * k, height / 2 - y * k).scale(k));
   }
 
@@ -83,8 +89,8 @@ export function graphView() {
   /** Moves the view so that a node is in it, at a size that can be read. */
   function reveal(id) {
     const at = placed?.nodes[id];
-    if (!at) return;
-    const { width, height } = box();
+    const { width, height } = free();
+    if (!at || !width) return;
     const t = now();
     const [x, y] = t.apply([at.x, at.y]);
     const readable = t.k >= FAR;
@@ -111,11 +117,17 @@ export function graphView() {
     boxes = new Map(nodeIds(engine).map((id) => [id, nodeBox(engine, id)]));
     for (const [id, node] of boxes) put(node, placed.nodes[id], id[0] === "s" ? NODE : PORT);
     nodes.append(...boxes.values());
-    map.draw(placed, engine);
-    home();
+    arrive();
     mark();
     performance.mark("graph drawn");
     document.documentElement.dataset.ready = "graph";
+  }
+
+  /** Where one begins; also when a graph that was drawn out of sight is seen for the first time. */
+  function arrive() {
+    if (!placed || !box().width) return;
+    map.draw(placed, state.engine);
+    home();
   }
 
   function drawEdges(engine, pairs) {
@@ -132,7 +144,7 @@ export function graphView() {
       const [x, y] = placed.edges[i][0];
       return s("text", { x: x + 8, y: y + 17 }, shape(value));
     });
-    const arrow = s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" });
+    const arrow = s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 10, markerHeight: 10, markerUnits: "userSpaceOnUse", orient: "auto" });
     arrow.append(s("path", { d: "M0,0.5L8,4L0,7.5z" }));
     edges.append(s("defs", {}, arrow), s("g", { class: "lines" }, lines), s("g", { class: "labels" }, labels));
   }
@@ -179,7 +191,8 @@ export function graphView() {
       current = start;
       boxes.get(start).tabIndex = 0;
     }
-    if (state.node) reveal(state.node);
+    const first = found && !found.has(state.node) ? found.values().next().value : null;
+    requestAnimationFrame(() => reveal(first ?? state.node)); // when the panel is there
     map.mark(found, state.node);
   }
 
@@ -213,6 +226,16 @@ export function graphView() {
   });
   view.addEventListener("scroll", () => view.scrollTo(0, 0));
 
+  let width = 0;
+  new ResizeObserver(() => {
+    const appears = !width && box().width;
+    width = box().width;
+    if (!placed || !width) return;
+    if (appears) arrive();
+    else map.look(seen(now()));
+    if (appears) reveal(state.node);
+  }).observe(view);
+
   watch((changed) => {
     if (changed.includes("engine")) draw();
     else if (placed && (changed.includes("node") || changed.includes("query"))) mark();
@@ -237,17 +260,21 @@ function stepBox(step) {
   const time = step.source === "unknown" ? "no time" : `${duration(step.ns)} · ${percent(step.share ?? 0)}`;
   const about = [`step ${step.i}: ${step.title}`, `layers ${step.where}`, `${step.template}, ${time}`];
   if (step.reason) about.push(step.reason);
+  if (step.versus) about.push(step.versus.said);
   const node = h(
     "button",
     { type: "button", class: `node${isBad(step) ? " bad" : ""}`, "aria-label": about.join("; "), ...pointed(() => about) },
     h("span", { class: "op" }, h("b", {}, step.title), h("i", {}, `${step.i}`)),
     h("span", { class: "layer" }, tail(step.where, 38)),
-    h("span", { class: "say" }, h("em", {}, step.template), h("span", {}, time)),
+    h("span", { class: "say" }, h("em", {}, step.template), h("span", {}, time, versus(step))),
     h("span", { class: "share", style: { width: `${Math.min(100 * (step.share ?? 0) * 4, 100)}%` } }),
   );
   node.style.setProperty("--kernel", colourOf(step));
   return node;
 }
+
+/** How the other engine does the same layers. */
+const versus = (step) => step.versus && step.versus.what !== "same" && h("b", { class: step.versus.what }, ` ${step.versus.sign}`);
 
 function portBox(engine, id) {
   const port = engine.node(id);

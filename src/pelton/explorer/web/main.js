@@ -41,7 +41,7 @@ function cards() {
     card("arena", size(e.arena), `weights ${size(e.constants)}`),
     card("precision", e.precision, precision),
     card("copies and host steps", `${bad.length}`, bad.length ? `${percent(bad.reduce((n, x) => n + x.ns, 0) / (e.total || 1))} of the time` : "none", bad.length ? "bad" : ""),
-    card("made for", e.target.isa ?? e.target.arch ?? "any", e.gpu ?? e.target.cpu ?? ""),
+    card("made for", e.target.isa ?? e.target.arch ?? "any", e.gpu || e.target.cpu || ""),
   ];
 }
 

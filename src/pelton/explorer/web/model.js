@@ -1,5 +1,5 @@
 // The data of the page with what all views need of it: colours, neighbours, search, and what is chosen.
-import { ops, tactic } from "./format.js";
+import { duration, ops, tactic } from "./format.js";
 
 // Observable's categorical colours, as in `pelton bench --plot`; the last stands for all other kernels.
 const COLOURS = ["#4269d0", "#efb118", "#6cc5b0", "#a463f2", "#3ca951", "#ff8ab7", "#97bbf5", "#9c6b4e", "#d6a06f", "#9498a0"];
@@ -78,6 +78,31 @@ export const colour = (kernel) => {
   return COLOURS[Math.min(Math.max(order.indexOf(kernel), 0), COLOURS.length - 1)];
 };
 export const colourOf = (step) => (isBad(step) ? BAD : colour(step.template));
+
+export const MARKED = 0.05; // a difference of less is called the same
+const sum = (steps) => steps.reduce((total, step) => total + (step.share === null ? 0 : step.ns), 0);
+
+/** Of two engines: the steps of each that come from the same layers, and what the right one makes of it. */
+export const rows = (data.rows ?? []).map((row, i) => {
+  const sides = [row.left.map((k) => engines[0].steps[k]), row.right.map((k) => engines[1].steps[k])];
+  const times = sides.map(sum);
+  const difference = times[1] - times[0];
+  let what = "same";
+  if (!sides[0].length) what = "only right";
+  else if (!sides[1].length) what = "only left";
+  else if (Math.abs(difference) > MARKED * Math.max(...times)) what = difference > 0 ? "slower" : "faster";
+  sides.forEach((steps, side) => steps.forEach((step) => (step.versus = versus(what, side, difference))));
+  return { i, layers: row.layers, sides, times, difference, what };
+});
+
+/** The same, of one side's steps. */
+function versus(what, side, difference) {
+  const own = side ? difference : -difference;
+  if (what.startsWith("only")) return { what: "same", sign: "", said: "the other engine has no such step" };
+  if (what === "same") return { what, sign: "", said: "as fast as in the other engine" };
+  const slow = own > 0;
+  return { what: slow ? "slower" : "faster", sign: slow ? "▲" : "▼", said: `${duration(Math.abs(own))} ${slow ? "slower" : "faster"} than in the other engine` };
+}
 
 /** Steps and ports that have all words of a query in their layers, ops, tactic or values. */
 export function search(engine, query) {

@@ -1,7 +1,7 @@
 // The side panel: everything of the chosen step or port; without one, the engine as a whole.
 import { h, iconButton } from "./dom.js";
 import { count, duration, percent, plain, rate, shape, size, tail, work } from "./format.js";
-import { bound, colour, colourOf, isBad, peak, set, source, sourceOf, state, watch } from "./model.js";
+import { bound, colour, colourOf, isBad, peak, set, source, state, watch } from "./model.js";
 
 const TIMED = 8; // tactics that are shown at first
 
@@ -24,7 +24,7 @@ export function panel() {
 }
 
 const section = (title, ...children) => h("section", {}, h("h3", {}, title), ...children);
-const rows = (pairs) => h("dl", {}, pairs.filter(([, v]) => v !== null && v !== "").map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
+const rows = (pairs) => h("dl", {}, pairs.filter(([, v]) => v !== null && v !== undefined && v !== "").map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
 const meter = (share, background, name = "") =>
   h("span", { class: "meter", title: name }, h("span", { style: { width: `${Math.min(100 * share, 100)}%`, background } }));
 
@@ -116,10 +116,10 @@ function facts(engine) {
   return [
     ["file", engine.label],
     ["network", engine.name],
-    ["made for", [target.isa ?? target.arch, engine.gpu ?? target.cpu].filter(Boolean).join(", ")],
-    ["threads", engine.threads ? `${engine.threads}` : ""],
+    ["made for", [target.isa ?? target.arch, engine.gpu || target.cpu].filter(Boolean).join(", ")],
+    ["threads", engine.threads],
     ["precision", `${engine.precision}${engine.strict ? ", strict" : ""}`],
-    ["level", engine.level === null ? "" : `${engine.level}`],
+    ["level", engine.level],
     ["weights", engine.weights.own ? `${size(engine.weights.packed)} packed, ${size(engine.weights.own)} in the model` : size(engine.constants)],
     ["code", size(engine.code)],
     ["made by", [engine.model.producer, engine.model.opsets].filter(Boolean).join(", ")],
@@ -162,6 +162,7 @@ function timeSection(step) {
     h("p", { class: "quiet" }, `${source(step.source)[0].toUpperCase()}${source(step.source).slice(1)}.`),
     rows([
       ["speed", speed],
+      ["compared", step.versus?.said],
       ["bound by", found && found.by !== "neither" ? `${found.by === "compute" ? "arithmetic" : "memory"}, ${percent(found.reached)} of that reached` : null],
     ]),
   );
@@ -260,6 +261,3 @@ function portPanel(engine, id) {
     ),
   ];
 }
-
-/** The times of the engine in words, for the header. */
-export const timeSaid = (engine) => sourceOf(engine);

@@ -18,8 +18,9 @@ export function rooflineView() {
 }
 
 function plot(engine) {
-  const drawn = engine.steps.filter((x) => x.flops > 0 && x.bytes > 0 && x.ns > 0).sort((a, b) => b.ns - a.ns);
-  const timed = drawn.every((x) => x.source !== "estimated");
+  let drawn = engine.steps.filter((x) => x.flops > 0 && x.bytes > 0 && x.ns > 0).sort((a, b) => b.ns - a.ns);
+  const timed = drawn.some((x) => x.source !== "estimated");
+  if (timed) drawn = drawn.filter((x) => x.source !== "estimated");
   if (!drawn.length) return h("section", {}, h("h2", {}, "Roofline"), h("p", {}, "No step has operations that are counted."));
   const of = timed ? (x) => x.flops / x.ns : (x) => x.flops / 1e9;
   const roof = timed && peak;
@@ -28,7 +29,7 @@ function plot(engine) {
     "section",
     {},
     h("h2", {}, timed ? "Roofline" : "Arithmetic intensity"),
-    h("p", {}, intro(timed, roof), " A dot's area is its share of the time.", left > 0 && ` Without ${count(left, "step")} that no operations are counted of, such as copies.`),
+    h("p", {}, intro(timed, roof), " A dot's area is its share of the time.", left > 0 && ` Without ${count(left, "step")} that no operations are counted of, such as copies${timed && engine.sources.estimated ? ", or whose time is estimated" : ""}.`),
     h("div", { class: "figure" }, chart(drawn, of, timed, roof, engine)),
     h("p", { class: "quiet" }, "The same numbers are in the table of steps."),
   );
@@ -37,7 +38,7 @@ function plot(engine) {
 function intro(timed, roof) {
   if (roof) return `Measured on this machine: ${rate(peak.gflops)} GFLOP/s and ${rate(peak.gbytes)} GB/s. A step cannot be above the line, but for what its caches hold and for algorithms that need fewer operations (Winograd).`;
   if (timed) return "There is no roof: the machine's peak is measured by pelton view --time on engines for CPUs.";
-  return "Times are estimated for some steps, so there are no speeds to show: steps are at their operations. pelton view --time measures speeds, and the roof.";
+  return "Times are estimated, so there are no speeds to show: steps are at their operations. pelton view --time measures speeds, and the roof.";
 }
 
 function chart(drawn, of, timed, roof, engine) {
