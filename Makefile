@@ -125,7 +125,7 @@ explorer-venv:
 	build/explorer/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]" playwright pillow
 
 test-explorer: explorer-venv
-	build/explorer/bin/python -m pytest tests/explorer $(ARGS)
+	SCREENSHOTS=docs/images build/explorer/bin/python -m pytest tests/explorer $(ARGS)
 
 # ONNX Runtime has a venv of its own: it wants other versions of packages than we do.
 real: $(STAMP)

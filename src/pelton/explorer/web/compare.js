@@ -1,6 +1,6 @@
 // Two engines side by side: rows of steps that come from the same layers, with the difference of their times.
 import { h, pointed } from "./dom.js";
-import { count, duration, percent, signed, tail } from "./format.js";
+import { count, duration, percent, signed } from "./format.js";
 import { colourOf, engines, isBad, MARKED, rows, set, source, state, watch } from "./model.js";
 
 export function compareView() {
@@ -72,7 +72,7 @@ function side(row, number) {
         "button",
         { type: "button", class: isBad(step) ? "bad" : "", "data-step": `${number} ${step.id}`, style: { "--kernel": colourOf(step) }, onclick: () => set({ engine: engines[number], node: step.id }) },
         h("span", { class: "op" }, h("b", {}, step.title), h("i", {}, step.source === "unknown" ? "–" : duration(step.ns))),
-        h("span", { class: "layer" }, tail(step.where, 46)),
+        h("span", { class: "layer" }, step.short),
         h("span", { class: "layer" }, h("code", {}, step.tactic.split("@")[0])),
       ),
     ),

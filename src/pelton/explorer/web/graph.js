@@ -50,11 +50,12 @@ export function graphView() {
   const panel = select(view).call(zooming).on("dblclick.zoom", null);
 
   const box = () => view.getBoundingClientRect();
-  /** What one sees of it: on narrow screens the panel lies over its lower part. */
+  /** What one sees of it: the map lies over its right side, on narrow screens the panel over its lower part. */
   const free = () => {
     const { width, height, bottom } = box();
     const panel = document.querySelector(".panel.open")?.getBoundingClientRect();
-    return { width, height: panel && panel.left < box().right ? height - Math.max(bottom - panel.top, 0) : height };
+    const side = map.root.offsetWidth && map.root.offsetWidth + 20;
+    return { width: width - side, height: panel && panel.left < box().right ? height - Math.max(bottom - panel.top, 0) : height };
   };
   const seen = (t) => {
     const { width, height } = box();
@@ -71,14 +72,14 @@ export function graphView() {
 
   function fit() {
     if (!placed) return;
-    const { width, height } = box();
+    const { width, height } = free();
     const k = Math.min(width / placed.width, height / placed.height, 1.2);
     centre(placed.width / 2, placed.height / 2, k);
   }
 
   /** The first steps at a size that can be read; all of them if they fit. */
   function home() {
-    const { width, height } = box();
+    const { width, height } = free();
     const all = Math.min(width / placed.width, height / placed.height);
     if (all >= READABLE) return fit();
     const k = Math.min(1, Math.max(READABLE, (width - 40) / placed.width));
@@ -265,7 +266,7 @@ function stepBox(step) {
     "button",
     { type: "button", class: `node${isBad(step) ? " bad" : ""}`, "aria-label": about.join("; "), ...pointed(() => about) },
     h("span", { class: "op" }, h("b", {}, step.title), h("i", {}, `${step.i}`)),
-    h("span", { class: "layer" }, tail(step.where, 38)),
+    h("span", { class: "layer" }, step.short),
     h("span", { class: "say" }, h("em", {}, step.template), h("span", {}, time, versus(step))),
     h("span", { class: "share", style: { width: `${Math.min(100 * (step.share ?? 0) * 4, 100)}%` } }),
   );

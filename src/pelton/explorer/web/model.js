@@ -1,5 +1,5 @@
 // The data of the page with what all views need of it: colours, neighbours, search, and what is chosen.
-import { duration, ops, tactic } from "./format.js";
+import { duration, ops, tactic, tail } from "./format.js";
 
 // Observable's categorical colours, as in `pelton bench --plot`; the last stands for all other kernels.
 const COLOURS = ["#4269d0", "#efb118", "#6cc5b0", "#a463f2", "#3ca951", "#ff8ab7", "#97bbf5", "#9c6b4e", "#d6a06f", "#9498a0"];
@@ -40,7 +40,9 @@ class Engine {
   #complete(step, i) {
     Object.assign(step, { i, id: `s${i}`, title: ops(step.op || step.name), ...tactic(step.tactic) });
     if (step.kind === "control" || step.kind === "host") step.template = step.kind;
-    step.where = step.layers.length ? step.layers.join(", ") : step.name;
+    const writes = (step.outputs ?? []).map((t) => t.name).filter(Boolean).join(", ");
+    step.where = step.layers.join(", ") || writes || step.name;
+    step.short = step.layers.length > 1 ? `${tail(step.layers[0], 32)} +${step.layers.length - 1}` : tail(step.where, 36);
     step.text = [step.name, step.op, step.tactic, ...step.layers, ...(step.outputs ?? []).map((t) => t.name)]
       .join("\n")
       .toLowerCase();

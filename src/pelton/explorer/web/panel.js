@@ -1,6 +1,6 @@
 // The side panel: everything of the chosen step or port; without one, the engine as a whole.
 import { h, iconButton } from "./dom.js";
-import { count, duration, percent, plain, rate, shape, size, tail, work } from "./format.js";
+import { count, duration, percent, plain, rate, shape, size, work } from "./format.js";
 import { bound, colour, colourOf, isBad, peak, set, source, state, watch } from "./model.js";
 
 const TIMED = 8; // tactics that are shown at first
@@ -34,7 +34,7 @@ export const stepButton = (step, ...more) =>
     { type: "button", class: "step", onclick: () => set({ node: step.id }) },
     h("i", { class: "dot", style: { background: colourOf(step) } }),
     h("span", { class: "no" }, `${step.i}`),
-    h("span", { class: "what" }, h("span", {}, step.title), h("small", {}, tail(step.where, 44))),
+    h("span", { class: "what" }, h("span", {}, step.title), h("small", {}, step.short)),
     more,
   );
 
