@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance explorer explorer-venv test-explorer real clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -25,6 +25,8 @@ help:
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
+	@echo "make explorer      bundle the page of pelton view again, with esbuild (needs npm)"
+	@echo "make test-explorer that page in headless Chromium (apt install chromium), and its pictures in docs/images"
 	@echo "make clean         remove what these have made"
 
 $(STAMP): pyproject.toml setup.py $(NATIVE)

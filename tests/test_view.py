@@ -280,6 +280,7 @@ def test_what_is_refused(refused, engines, cnn, tmp_path):
     assert "engine itself" in refused("view", engines["cnn"], "-o", engines["cnn"])
     assert "no folder" in refused("view", engines["cnn"], "-o", str(tmp_path / "none" / "p.html"))
     assert "--time" in refused("view", engines["cnn"], "--threads", "2")
+    assert "expected 1x3x12x12" in refused("view", engines["cnn"], "--shapes", "x=2x3x12x12", "-o", str(cut) + ".html")
     assert "no input" in refused("view", engines["cnn"], "--shapes", "other=1x3x12x12", "-o", str(tmp_path / "p.html"))
     assert not list(tmp_path.glob("*.html"))
 

@@ -91,18 +91,16 @@ def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof 
     from pelton.engine.sizes import solve
     from pelton.explorer.data import Described
 
-    requested = arguments.parse_pairs(args.shapes, "--shapes", "x=1x3x224x224")
+    sizes: Mapping[str, int] = solve(engine.plain, arrays.resolve_shapes(engine, arguments.shapes(args)))
     if not args.time:
-        shapes = {**engine.shapes(), **arrays.input_shapes(engine, requested)}
-        return Described(engine.plain, _between(engine), solve(engine.plain, shapes)), None
-    feeds = arrays.draw_inputs(engine, requested)
+        return Described(engine.plain, _between(engine), sizes), None
+    feeds = arrays.draw_inputs(engine, arguments.shapes(args))
     context = engine.context(threads=args.threads)
     gpu = build.on_gpu(engine)
     before = None if gpu else bench.measure_roof(engine, context.threads)
     steps, _ = bench.layers(context, feeds)
     # other users of the machine come and go, so the better of two measurements counts
     roof = before and before.best(bench.measure_roof(engine, context.threads) or before)
-    sizes: Mapping[str, int] = solve(engine.plain, {name: a.shape for name, a in feeds.items()})
     return Described(engine.plain, _between(engine), sizes, [s["ns"] for s in steps]), roof
 
 

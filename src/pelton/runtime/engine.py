@@ -234,7 +234,7 @@ class Engine:
         """What a notebook shows: inputs, outputs, and the steps that take longest; without scripts."""
         from .notebook import summary  # only notebooks need it
 
-        return summary(self)
+        return summary(self.name, self.inputs, self.outputs, [part.plain for part in self.parts])
 
     def __repr__(self) -> str:
         def side(ports: tuple[Port, ...]) -> str:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pelton import html
+from pelton.engine.model import EnginePlan, Port
 from pelton.engine.sizes import at, optimum_sizes
 from pelton.engine.times import recorded_time, shares
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 LONGEST = 10  # steps that are listed
 
 
-def summary(engine: Engine) -> str:
-    """HTML without scripts. Times are those that the engine records, at the sizes that it is tuned for."""
-    ports = [("input", p.name, str(p)) for p in engine.inputs] + [("output", p.name, str(p)) for p in engine.outputs]
-    plans = [at(part.plain, optimum_sizes(part.plain)) for part in engine.parts]
-    steps = [step for plan in plans for step in plan.steps]
+def summary(name: str, inputs: Sequence[Port], outputs: Sequence[Port], plans: Sequence[EnginePlan]) -> str:
+    """HTML without scripts. plans: of the engine, or of those that a script runs. Times are those that they record, at
+    the sizes that they are tuned for."""
+    ports = [("input", p.name, str(p)) for p in inputs] + [("output", p.name, str(p)) for p in outputs]
+    steps = [step for plan in plans for step in at(plan, optimum_sizes(plan)).steps]
     times = [recorded_time(step) for step in steps]
     of = shares(times)
     rows = [
@@ -33,6 +31,6 @@ def summary(engine: Engine) -> str:
         for i in sorted(range(len(steps)), key=lambda i: -of[i])[:LONGEST]
     ]
     first = "" if len(steps) <= LONGEST else f", the longest {LONGEST}"
-    return html.table(("", "name", "type"), ports, f"engine {engine.name}") + html.table(
+    return html.table(("", "name", "type"), ports, f"engine {name}") + html.table(
         ("step", "layers", "does", "tactic", "share", "of time that is"), rows, f"steps: {len(steps)}{first}"
     )
