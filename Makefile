@@ -6,7 +6,7 @@ NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
 .PHONY: help demo test test-all test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
-.PHONY: conformance real clients bench wheels clean
+.PHONY: explorer explorer-venv test-explorer conformance real clients bench wheels clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -34,6 +34,8 @@ help:
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make wheels        a wheel and the sources in dist/, checked: what is in them, what they run on, that they install"
+	@echo "make explorer      bundle the page of pelton view again, with esbuild (needs npm)"
+	@echo "make test-explorer that page in headless Chromium (apt install chromium), and its pictures in docs/images"
 	@echo "make clean         remove what these have made"
 
 $(STAMP): pyproject.toml setup.py $(NATIVE)
@@ -162,6 +164,21 @@ cli-docs: $(STAMP)
 
 conformance: $(STAMP)
 	$(BIN)/python benchmarks/conformance.py --page docs/conformance.md
+
+WEB = src/pelton/explorer/web
+
+# npm writes the host that it asked into lock files, unless told not to
+explorer:
+	mkdir -p build/explorer-web && cp $(WEB)/package.json $(WEB)/package-lock.json build/explorer-web/
+	cd build/explorer-web && npm ci --omit-lockfile-registry-resolved --no-audit --no-fund
+	cd build/explorer-web && node ../../$(WEB)/bundle.mjs
+
+explorer-venv:
+	test -x build/explorer/bin/python || $(PYTHON) -m venv build/explorer
+	build/explorer/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]" playwright pillow
+
+test-explorer: explorer-venv
+	SCREENSHOTS=docs/images build/explorer/bin/python -m pytest tests/explorer $(ARGS)
 
 # ONNX Runtime has a venv of its own: it wants other versions of packages than we do.
 real: $(STAMP)

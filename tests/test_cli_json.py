@@ -107,6 +107,8 @@ def test_run_and_bench(answer, tmp_path, engines, fed, monkeypatch):
     ]
     assert answer("bench", engines["cnn"], *quick, "--streams", "2", "--threads", "1")["streams"] == 2
     assert answer("trace", engines["cnn"], "-o", str(tmp_path / "t.json"), "--warmup", "0")["runs"] == 3
+    page = answer("view", engines["cnn"], "-o", str(tmp_path / "v.html"))
+    assert page["bytes"] == (tmp_path / "v.html").stat().st_size and page["engines"] == [engines["cnn"]]
     times = timing.Times(np.array([7, 9]))
     for measured in (
         peers.Measured("a", "1.0", rounds=[times], off=float("inf")),

@@ -40,6 +40,7 @@ BELOW = {
     "partition": ("ops", "engine"),
     "plan": ("ops", "engine"),
     "codegen": ("plan", "plugins"),
+    "explorer": ("engine",),
     "backends": ("engine",),
     "runtime": ("backends",),
     "tune": ("codegen", "backends"),
@@ -48,7 +49,7 @@ BELOW = {
     "calibration": ("compiler",),
     "diagnose": ("calibration", "reference"),
     "compat": ("runtime", "public"),
-    "cli": ("diagnose", "compat", "exporters"),
+    "cli": ("diagnose", "compat", "exporters", "explorer"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {
@@ -64,6 +65,7 @@ LAZY = {
 }
 GROUND = (
     "errors",
+    "html",
     "metrics",
     "options",
     "progress",
@@ -76,7 +78,7 @@ GROUND = (
 # as users import them
 COMPAT = ("onnxruntime", "onnx_backend")
 # what runs where only numpy is installed
-RUNTIME = ("ground", "system", "engine", "backends", "runtime", "compat", "cli", "public")
+RUNTIME = ("ground", "system", "engine", "backends", "runtime", "compat", "explorer", "cli", "public")
 # what these may import at the head of a file
 FOREIGN = {"numpy"}
 

@@ -194,7 +194,7 @@ def test_every_public_name_is_in_the_reference():
 
 
 def installed(extra: str) -> float:
-    """MB of the packages that an extra brings, numpy and what they need in turn included, as they are installed here."""
+    """MB of the packages that an extra brings, with numpy and what they need in turn, as they are installed here."""
     requirements = pytest.importorskip("packaging.requirements")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     seen: dict[str, int] = {}

@@ -15,7 +15,7 @@ from pelton import __version__
 from pelton.errors import Error, InputError, near
 
 from . import arguments, bench, build, cache, check, compare, completion, convert, demo, doctor, explain, formats
-from . import import_env, inspect, output, refit, run, sign, streams, terminal, trace, trtexec, tune
+from . import import_env, inspect, output, refit, run, sign, streams, terminal, trace, trtexec, tune, view
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
 model (of ONNX, or another format) into one engine file, `run` runs it, `bench` says how fast it is and where the time
@@ -44,6 +44,7 @@ GROUPS = {
     ),
     "understand": (
         inspect,
+        view,
         explain,
         trace,
         check,

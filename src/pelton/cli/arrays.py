@@ -156,8 +156,16 @@ def draw_inputs(
     given: sizes of inputs as on the command line, such as {"x": "1x3x224x224"}; unspecified dynamic dimensions have
     their optimum sizes. Raises InputError for sizes that the engine does not accept, and if memory does not suffice.
     """
-    from pelton.engine.sizes import solve
     from pelton.backends.arrays import random_inputs
+
+    shapes = resolve_shapes(engine, given)
+    return random_inputs([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
+
+
+def resolve_shapes(engine: Engine, given: Mapping[str, str] = MappingProxyType({})) -> dict[str, tuple[int, ...]]:
+    """Input → shape, with sizes as on the command line where they are given, else the optimum. Raises InputError for
+    sizes that the engine does not accept."""
+    from pelton.engine.sizes import solve
 
     requested = _shapes(engine, given)
     shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **requested}))
@@ -166,7 +174,7 @@ def draw_inputs(
             raise InputError(
                 f"--shapes gives input {p.name} {given[p.name]}, expected {'x'.join(map(str, shapes[p.name]))} ({p})"
             )
-    return random_inputs([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
+    return shapes
 
 
 def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:

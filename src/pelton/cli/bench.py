@@ -242,15 +242,12 @@ def time_layers(
 ) -> None:
     """Times every step, and draws the roofline."""
     gpu, context = build.on_gpu(engine), engine.context(split.threads)
-    before = None if gpu else layers.measure_roof(engine, context.threads)
-    if args.plot and before is None:
+    steps, around, roof = layers.measure_beside_roof(engine, context, feeds)
+    if args.plot and roof is None:
         raise InputError('--plot needs a compiler to measure the machine with: pip install "pelton[build]"')
-    steps, around = layers.measure(context, feeds)
     # steps were launched one by one while the GPU was busy, which says nothing about a run as one graph
     if gpu:
         around = 1e6 * result["latency_ms"]["median"] - sum(s["ns"] for s in steps)
-    # other users of the machine come and go, so the better of two measurements counts
-    roof = before and before.best(layers.measure_roof(engine, context.threads) or before)
     for s in steps:
         s["bound"], least = roof.bound(s["flops"], s["bytes"]) if roof else ("", 0.0)
         s["reached"] = least / max(s["ns"], 1)

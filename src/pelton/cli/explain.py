@@ -283,7 +283,7 @@ def refusals(found: Explanation) -> list[str]:
     lines = [f"fusions rejected: {len(found.fused.notes) or 'none'}"]
     lines += [f"  {note.node}: {note.reason}" for note in found.fused.notes]
     lines.append(f"copies because of layouts: {len(found.placed.copies) or 'none'}")
-    lines += [f"  {why}" for why in found.placed.copies]
+    lines += [f"  {why}" for why in found.placed.copies.values()]
     weighed = " (weighted by their copies; `pelton build` times them)" if found.layouts else ""
     lines.append(f"layouts that templates disagree on: {len(found.layouts) or 'none'}{weighed}")
     return lines + [f"  {line}" for line in text.layouts(found.layouts)]

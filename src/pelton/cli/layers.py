@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.errors import BuildError
 
-from . import roofline, text
+from . import build, roofline, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
@@ -65,6 +65,16 @@ def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
         return roofline.Roof(*peak(engine.plain.target["isa"], threads))
     except (ModuleNotFoundError, BuildError):
         return None
+
+
+def measure_beside_roof(
+    engine: Engine, context: Context, feeds: dict[str, np.ndarray]
+) -> tuple[list[dict[str, Any]], float, roofline.Roof | None]:
+    """`measure`, and the peak of the machine; of engines for GPUs without one. Other users of the machine come and go,
+    so the better of two measurements of the peak counts, one before and one after."""
+    before = None if build.on_gpu(engine) else measure_roof(engine, context.threads)
+    steps, around = measure(context, feeds)
+    return steps, around, before and before.best(measure_roof(engine, context.threads) or before)
 
 
 def styles(found: list[dict[str, Any]]) -> dict[int, str]:

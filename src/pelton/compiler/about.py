@@ -8,6 +8,7 @@ from typing import Any
 
 from pelton.codegen.template import Target
 from pelton.ir.dims import is_known
+from pelton.ir.graph import Value
 from pelton.passes.pipeline import PIPELINE
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Task
@@ -30,7 +31,7 @@ def meta(c: Compilation) -> dict[str, Any]:
         "precision": options.precision,
         "report": {"fired": rules.fired(), "refused": rules.rejected()},
         "fusion_refusals": [f"{n.node}: {n.reason}" for n in c.fused.notes],
-        "copies": c.lowered.placed.copies,
+        "copies": list(c.lowered.placed.copies.values()),
         "layouts": c.layouts,
         "chains": [*c.fused.chains, *c.lowered.launches],
         "host_steps": host_steps(c.lowered.scheduled),
@@ -49,14 +50,19 @@ def host_steps(chosen: Sequence[ScheduledTask]) -> list[str]:
     return [str(c.info["name"]) for c in chosen if c.kernel is None]
 
 
-def schedule(task: Task, choice: Choice | None, wave: int, target: Target) -> ScheduledTask:
-    """A task with its kernels, or a host step if it has none."""
+def schedule(
+    task: Task, choice: Choice | None, wave: int, target: Target, copies: Mapping[Value, str]
+) -> ScheduledTask:
+    """A task with its kernels, or a host step if it has none. copies: what copies write → their reason, which their
+    steps record."""
+    reasons = [copies[v] for v in task.writes if v in copies]
+    why = {"reason": "; ".join(reasons)} if reasons else {}
     if choice is None:
         op, name = task.node.op.name, task.node.name
-        return ScheduledTask(task, None, wave, {"name": name or op, "op": op, "tactic": "host", "layers": [name]})
-    return ScheduledTask(
-        task, choice.kernel, wave, _info(task, choice, target), tuple((t.name, k) for t, k in choice.alternatives)
-    )
+        said = {"name": name or op, "op": op, "tactic": "host", "layers": [name], **why}
+        return ScheduledTask(task, None, wave, said)
+    info = {**_info(task, choice, target), **why}
+    return ScheduledTask(task, choice.kernel, wave, info, tuple((t.name, k) for t, k in choice.alternatives))
 
 
 def _info(task: Task, choice: Choice, target: Target) -> Mapping[str, Any]:

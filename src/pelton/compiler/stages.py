@@ -177,7 +177,9 @@ def _lower(c: Compilation) -> Compilation:
     placed, choices, launches = c.back_end.merge_launches(c.placed, c.choices)
     choices, code = c.back_end.generate_code(placed, choices)
     waves = lower.waves(placed)
-    scheduled = [about.schedule(task, choices.get(i), waves[i], c.target) for i, task in enumerate(placed.tasks)]
+    scheduled = [
+        about.schedule(task, choices.get(i), waves[i], c.target, placed.copies) for i, task in enumerate(placed.tasks)
+    ]
     scheduled = c.back_end.schedule(scheduled)
     return replace(c, lowered=Lowered(placed, choices, scheduled, launches, code))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton import html
 from pelton.compiler.accuracy import ExactValues, copy_outputs
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start
@@ -107,6 +108,19 @@ class Comparison:
             "rounded": listed(self.rounded),
             "others": {name: listed(found) for name, found in self.others.items()},
         }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the outputs, and the ten steps that are furthest off."""
+
+        def cells(d: Difference) -> tuple[str, ...]:
+            sqnr = "" if d.sqnr is None else f"{d.sqnr:.1f}"
+            return (f"{d.error:.1e}", f"{d.largest:.4g}", sqnr, f"{d.nonfinite or ''}")
+
+        head = ("off", "largest", "SQNR dB", "infinite or NaN")
+        verdict = f"{'within' if self.ok else 'NOT within'} the tolerance of {self.tolerance:g} ({self.precision})"
+        outputs = [(o.name, *cells(o)) for o in self.outputs]
+        steps = [(f"{s.step}", html.shortened(", ".join(s.layers) or s.op), *cells(s)) for s in self.worst(10)]
+        return html.table(("output", *head), outputs, verdict) + html.table(("step", "layers", *head), steps)
 
 
 def compare(

@@ -107,6 +107,12 @@ class Port:
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from pelton import html  # only notebooks need it
+
+        return html.table(("name", "type"), [(self.name, str(self))])
+
 
 @record(frozen=True)
 class Buffer:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, cast
 
+from pelton.engine.times import BYTES, FLOPS
 from pelton.ir.dims import Size, is_known
 
 from .lower import ScheduledTask
@@ -14,7 +15,6 @@ from .lower import ScheduledTask
 # Nanoseconds of a wave, by the estimate below, up to which threads do not share it. On two Zen 4 cores a wave that is
 # shared costs 0.1 to 0.3 µs: wake words of 23 steps take 4.5 µs by one thread, 5.3 µs by two.
 BRIEF = 600
-FLOPS, BYTES = 50, 20  # in a nanosecond, at best
 
 
 def serialized(scheduled: Sequence[ScheduledTask]) -> list[ScheduledTask]:

@@ -62,7 +62,7 @@ class Placer:
             places=dict(self.places),
             outputs=[*self.result.outputs],
             sizes=dict(self.result.sizes),
-            copies=[*self.result.copies],
+            copies=dict(self.result.copies),
         )
         other.places, other.joined, other.copied = other.result.places, set(self.joined), dict(self.copied)
         return other
@@ -238,7 +238,7 @@ class Placer:
         self._copy(v, fresh, reason)
 
     def _copy(self, v: Value, fresh: Value, reason: str) -> None:
-        self.result.copies.append(reason)
+        self.result.copies[fresh] = reason
         node = Node(words.copy, (v,), {}, (fresh,), "")
         if v.type.dtype is STRING:
             self.place_host_step(node)

@@ -78,8 +78,8 @@ class Placed:
     """Tasks in the order of execution, and the placement of every value.
 
     `outputs`: per output of the graph, the root of its buffer. `sizes`: values that the runtime fills in when it first
-    meets a shape: with these numbers, or with 0, 1, 2, … (None). `copies`: the reason of each copy. `by`: the template
-    that decided the layouts of a region.
+    meets a shape: with these numbers, or with 0, 1, 2, … (None). `copies`: what each copy writes, and its reason. `by`:
+    the template that decided the layouts of a region.
     """
 
     graph: Graph
@@ -88,7 +88,7 @@ class Placed:
     constants: dict[Value, np.ndarray] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)
     sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)
-    copies: list[str] = field(default_factory=list)
+    copies: dict[Value, str] = field(default_factory=dict)
     by: dict[Region, str] = field(default_factory=dict)
 
     def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
@@ -110,7 +110,7 @@ class Placed:
                 {to[v]: a for v, a in self.constants.items() if v in to},
                 [to[v] for v in self.outputs],
                 {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()},
-                self.copies,
+                {to[v]: reason for v, reason in self.copies.items()},
             ),
             to,
         )

@@ -295,6 +295,12 @@ class Engine:
     def __reduce__(self):
         return self._again, (self.tobytes(),)  # the copy starts when it is first run
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: inputs, outputs, and the steps that take longest; without scripts."""
+        from .notebook import summary  # only notebooks need it
+
+        return summary(self.name, self.inputs, self.outputs, [part.plain for part in self.parts])
+
     def __repr__(self) -> str:
         def side(ports: tuple[Port, ...]) -> str:
             return ", ".join(f"{p.name}: {p}" for p in ports)

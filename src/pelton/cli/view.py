@@ -1,0 +1,110 @@
+"""`pelton view`: an engine, or two side by side, as one HTML page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pelton.errors import InputError
+
+from . import arguments, arrays, layers, output, text
+
+if TYPE_CHECKING:
+    from pelton.explorer.data import Described
+    from pelton.runtime import Engine
+
+    from .roofline import Roof
+
+EXAMPLES = """examples:
+  pelton view model.pelton                            writes model.html: steps, times as tuned, memory, precision
+  pelton view model.pelton --time --open              times every step here first, then opens the page in a browser
+  pelton view fp32.pelton int8.pelton -o both.html    two engines side by side, aligned by the layers of the model
+  pelton view bert.pelton --time --shapes ids=1x384   an engine with dynamic dimensions, at these sizes
+
+The page is one file that needs nothing else and fetches nothing. It has the names of the model's layers in it, its
+inputs and outputs, and how the engine was built, but none of its weights."""
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "view",
+        help="show an engine as an HTML page: graph, times, memory, roofline",
+        description="Writes one HTML page that shows an engine, or two side by side.",
+        epilog=EXAMPLES,
+    )
+    command.add_argument("engine", help="an engine file")
+    command.add_argument("other", nargs="?", help="another engine, to compare with it")
+    command.add_argument("-o", "--output", metavar="FILE", help="where to write the page (default: ENGINE.html)")
+    command.add_argument(
+        "--time", action="store_true", help="time every step here and now, and measure the machine's peak"
+    )
+    command.add_argument("--open", action="store_true", help="open the page in a browser")
+    command.add_argument(
+        "--shapes",
+        action="append",
+        default=[],
+        metavar="NAME=SIZES",
+        help="sizes of inputs, for engines with dynamic dimensions (default: those that they are tuned for)",
+    )
+    arguments.add_threads(command)
+    output.add_json(command)
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    if args.threads is not None and not args.time:
+        raise InputError("--threads says how to time steps; add --time")
+    paths = [args.engine, *([args.other] if args.other else [])]
+    target = args.output or os.path.splitext(args.engine)[0] + ".html"
+    if any(os.path.exists(target) and os.path.exists(p) and os.path.samefile(target, p) for p in paths):
+        raise InputError(f"{target} is the engine itself; name another file with -o")
+    arrays.check_target(target)
+    write(args, paths, target)
+    output.emit(args, {"file": target, "bytes": os.path.getsize(target), "engines": paths})
+    if not args.quiet:
+        print(f"{target}: {text.size(os.path.getsize(target))}, opens in any browser")
+    if args.open and not webbrowser.open(Path(target).resolve().as_uri()):
+        raise InputError(f"there is no browser to open {target} with; open it elsewhere, it is one file")
+
+
+def write(args: argparse.Namespace, paths: list[str], target: str) -> None:
+    """Writes the page of the engines in these files."""
+    import pelton
+    from pelton.explorer.page import page
+
+    found: list[Described] = []
+    roof: Roof | None = None
+    for path in paths:
+        # what is not run is shown on any machine
+        engine = pelton.load(path) if args.time else pelton.load(path, device=None)
+        described, peak = describe(engine, args)
+        found.append(described)
+        roof = peak if roof is None or peak is None else roof.best(peak)
+    facts = {"version": pelton.__version__, "peak": roof and {"gflops": roof.gflops, "gbytes": roof.gbytes}}
+    arrays.replace(target, [page(found, facts).encode()])
+
+
+def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof | None]:
+    """An engine at the sizes that were asked for, with measured times if these were; and the machine's peak."""
+    from pelton.engine.sizes import solve
+    from pelton.explorer.data import Described
+
+    sizes: Mapping[str, int] = solve(engine.plain, arrays.resolve_shapes(engine, arguments.shapes(args)))
+    if not args.time:
+        return Described(engine.plain, _between(engine), sizes), None
+    feeds = arrays.draw_inputs(engine, arguments.shapes(args))
+    steps, _, roof = layers.measure_beside_roof(engine, engine.context(threads=args.threads), feeds)
+    return Described(engine.plain, _between(engine), sizes, [s["ns"] for s in steps]), roof
+
+
+def _between(engine: Engine) -> list[tuple[Any, Any]]:
+    """What a script runs between its engines."""
+    if engine.parts == (engine,):
+        return []
+    from pelton.runtime.script_context import between, step_of
+
+    return [(action, step_of(action)) for action in between(engine.plain.main)]  # type: ignore[attr-defined]

@@ -1,0 +1,54 @@
+"""How long the steps of an engine take, as far as the engine itself says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+from pelton.record import record
+
+from .model import Step
+
+FLOPS, BYTES = 50, 20  # in a nanosecond, at best
+
+
+@record(frozen=True)
+class StepTime:
+    """Nanoseconds, and where they come from: "measured", "tuned" (when the engine was built), "estimated" (from
+    operations and bytes), or "unknown", of which the nanoseconds are 0."""
+
+    ns: float
+    source: str
+
+
+def recorded_time(step: Step) -> StepTime:
+    """The time of a step whose numbers are resolved, as its tactic was timed by the build or `pelton tune`, else an
+    estimate: that of the build, or the longer of `FLOPS` operations and `BYTES` bytes in a nanosecond."""
+    info = step.info
+    timed = times_of(info).get(str(info.get("tactic")))
+    if timed is not None:
+        return StepTime(timed, "tuned")
+    if is_number(info.get("estimate_us")):
+        return StepTime(1e3 * info["estimate_us"], "estimated")
+    flops, moved = info.get("flops"), info.get("bytes")
+    if not step.host and is_number(flops) and is_number(moved):
+        return StepTime(max(flops / FLOPS, moved / BYTES), "estimated")
+    return StepTime(0.0, "unknown")
+
+
+def times_of(info: Mapping[str, Any]) -> dict[str, float]:
+    """Tactic → nanoseconds, of all that were timed for a step, the fastest first."""
+    found = info.get("times_ns")
+    timed = {str(k): float(v) for k, v in found.items() if is_number(v)} if isinstance(found, Mapping) else {}
+    return dict(sorted(timed.items(), key=lambda item: item[1]))
+
+
+def is_number(x: object) -> TypeGuard[float]:
+    """Whether this is a finite number that is not negative."""
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and 0 <= x < float("inf")
+
+
+def shares(times: Sequence[StepTime]) -> list[float]:
+    """Each time as a share of their sum."""
+    total = sum(t.ns for t in times) or 1.0
+    return [t.ns / total for t in times]
