@@ -61,7 +61,8 @@ LAZY = {
     ("compiler", "calibration"),
     *(("public", room) for room in BELOW),
 }
-GROUND = ("errors", "metrics", "options", "progress", "preprocessing", "record", "dtypes", "targets")  # files
+GROUND = ("errors", "metrics", "options", "progress", "record", "dtypes", "targets")  # files
+GROUND = (*GROUND, "preprocessing", "pictures", "huggingface")
 # as users import them
 COMPAT = ("onnxruntime", "onnx_backend")
 # what runs where only numpy is installed
