@@ -7,7 +7,7 @@ NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 .PHONY: help demo test test-all gpu-venv test-gpu importers-venv test-importers formats formats-torch caffe-schema test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
 
 help:
-	@echo "make demo          build an engine of a small network and classify a picture"
+	@echo "make demo          build an engine of a small network, classify pictures, time it"
 	@echo "make test          all tests that fit into minutes"
 	@echo "make test-all      every test"
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
