@@ -126,6 +126,7 @@ def test_a_picture_of_ones_own(tmp_path, monkeypatch, capsys, refused, kernel_ca
     image = pytest.importorskip("PIL.Image")
     monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
     assert "cannot be read" in refused("demo", "--picture", "missing.png")
+    assert "cannot be read" in refused("demo", "--picture", "")
     assert "not allowed with" in refused("demo", "--picture", "a.png", "--html", "a.html")
     assert "cannot be written" in refused("demo", "--html", "nowhere/a.html")
     with np.load(DATA / "cifar10_pictures.npz") as found:

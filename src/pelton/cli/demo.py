@@ -54,7 +54,8 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     if args.html is not None:
         arrays.check_target(args.html)
-    given = read_picture(args.picture) if args.picture else None
+        demo_page.pillow()  # raises before the build
+    given = read_picture(args.picture) if args.picture is not None else None
     data = resources.files("pelton") / "data"
     model, labels = (data / "resnet20_cifar10.onnx").read_bytes(), tuple((data / "cifar10.txt").read_text().split())
     shapes = {"image": (1, 3, 32, 32)}

@@ -8,6 +8,7 @@ import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 
@@ -128,12 +129,17 @@ def page(answers: Answers, summary: str, speed: str) -> str:
     )
 
 
-def _png(picture: np.ndarray) -> str:
-    """A picture as the base64 of a PNG file."""
+def pillow() -> ModuleType:
+    """Pillow's module of images; raises InputError without it."""
     try:
         from PIL import Image
     except ImportError:
         raise InputError("the page's pictures are written by Pillow: pip install pillow") from None
+    return Image
+
+
+def _png(picture: np.ndarray) -> str:
+    """A picture as the base64 of a PNG file."""
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "PNG")
+    pillow().fromarray(picture).save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode()
