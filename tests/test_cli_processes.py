@@ -1,7 +1,6 @@
 """How commands end: interrupted, killed, with a full disk, or without what building needs."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,19 +10,7 @@ import numpy as np
 import pytest
 
 from pelton.system.cache import LEDGER
-from pelton.cli import main
 from test_cli import HERE
-
-
-def test_demo(capsys, monkeypatch, tmp_path):
-    pytest.importorskip("skimage")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert main(["demo", "--level", "0"]) == 0
-    out = capsys.readouterr().out
-    said = dict(reversed(m) for m in re.findall(r"(0\.\d{4})  (\w+)", out))
-    assert list(said) == ["cat", "dog", "frog"]
-    assert all(abs(float(said[name]) - want) < 2e-3 for name, want in (("cat", 0.629), ("dog", 0.225), ("frog", 0.122)))
-    assert re.search(r"one run: [\d.]+ ms", out)
 
 
 def pelton_process(*args, env=None, **more):

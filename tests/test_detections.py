@@ -110,7 +110,7 @@ def test_the_example_draws_boxes(tmp_path):
     pillow.fromarray(pixels).save(tmp_path / "picture.png")
     (tmp_path / "net.cfg").write_bytes(NET)
     (tmp_path / "names").write_text("one\ntwo\nthree\n")
-    example = Path(__file__).parents[1] / "examples" / "yolo.py"
+    example = Path(__file__).parents[1] / "examples" / "darknet.py"
     command = [sys.executable, str(example), "picture.png", "--cfg", "net.cfg", "--names", "names", "--level", "0"]
     done = subprocess.run([*command, "--size", "64"], cwd=tmp_path, capture_output=True, text=True, check=True)
     drawn = np.asarray(pillow.open(tmp_path / "boxes.png"))

@@ -66,8 +66,10 @@ LAZY = {
 GROUND = (
     "errors",
     "html",
+    "huggingface",
     "metrics",
     "options",
+    "pictures",
     "progress",
     "preprocessing",
     "record",

@@ -13,12 +13,30 @@ def test_a_description_says_everything_once():
     assert preprocessing.parse(
         "224x320 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 bgr crop=0.875 scale=1 lanczos"
     ) == preprocessing.Preprocessing(
-        224, 320, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1.0, "bgr", 0.875, False, "lanczos"
+        224, 320, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1.0, "bgr", "cut", 0.875, resample="lanczos"
     )
     assert preprocessing.parse("8x8 stretch gray mean=.5") == preprocessing.Preprocessing(
-        8, 8, mean=(0.5,), channels="gray", stretch=True
+        8, 8, mean=(0.5,), channels="gray", fit="stretch"
     )
     assert preprocessing.parse("8x8").scale == 1 / 255
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "8x9",
+        "8x9 crop=0.3 gray mean=0.1",
+        "64x48 shorter=65 floor bicubic std=0.2,0.3,1e-3 scale=1",
+        "64x48 stretch=70x48 hamming",
+        "64x48 stretch box",
+        "64x48 letterbox",
+        "64x48 letterbox=1,2,255 bgr mean=0.1,0.2,0.3",
+        "64x48 letterbox=0 gray",
+    ],
+)
+def test_a_description_can_be_written_again(text):
+    read = preprocessing.parse(text)
+    assert preprocessing.parse(str(read)) == read
 
 
 @pytest.mark.parametrize(
@@ -43,6 +61,17 @@ def test_a_description_says_everything_once():
         ("8x8 scale=1,2", "one number"),
         ("8x8 crop=1.5", "up to 1"),
         ("8x8 crop=.5 stretch", "exclude"),
+        ("8x8 shorter=9 letterbox", "exclude"),
+        ("8x8 shorter=7", "holds no 8x8"),
+        ("8x8 shorter=9.5", "whole number"),
+        ("8x8 shorter=", "no list of numbers"),
+        ("8x8 shorter=99999999", "whole number"),
+        ("9x8 stretch=8x9", "holds no 9x8"),
+        ("8x8 stretch=9", "height and the width"),
+        ("8x8 floor", "belongs to"),
+        ("8x8 stretch floor", "belongs to"),
+        ("8x8 letterbox=256", "up to 255"),
+        ("8x8 letterbox=1,2", "2 numbers for 3"),
         ("8x8 size=3", "only mean="),
         ("8x8 mean=1 mean=2", "second time"),
     ],
@@ -81,6 +110,78 @@ def test_the_middle_is_cut_out_unless_stretched():
     inner = np.zeros((20, 20, 3), np.uint8)
     inner[5:15, 5:15] = 90
     assert (preprocessing.parse("4x4 scale=1 crop=0.5").array(inner, (1, 3, 4, 4)) == 90).all()
+
+
+def photo(width, height):
+    """A picture without edges of its own, so that filters give values of all kinds."""
+    from PIL import Image
+
+    rng = np.random.default_rng()
+    coarse = rng.integers(0, 256, (max(2, height // 7), max(2, width // 7), 3)).astype(np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def middle_as_torchvision(image, shorter, height, width, filter):
+    """torchvision.transforms: Resize(shorter, filter), then CenterCrop((height, width)), written again."""
+    w, h = image.size
+    size = (shorter, int(shorter * h / w)) if w <= h else (int(shorter * w / h), shorter)
+    top, left = int(round((size[1] - height) / 2.0)), int(round((size[0] - width) / 2.0))
+    return np.asarray(image.resize(size, filter))[top : top + height, left : left + width]
+
+
+@pytest.mark.parametrize("width, height", [(97, 61), (61, 97), (40, 40), (333, 31), (20, 25)])
+def test_the_shorter_side_is_resized_and_the_middle_cut_out(width, height):
+    from PIL import Image
+
+    image = photo(width, height)
+    for shorter in (37, 38, 53):
+        want = middle_as_torchvision(image, shorter, 36, 35, Image.Resampling.BICUBIC)
+        got = preprocessing.parse(f"36x35 shorter={shorter} bicubic").array(image, (1, 36, 35, 3), np.uint8)
+        assert (got[0] == want).all()
+
+
+@pytest.mark.parametrize("width, height", [(96, 61), (61, 96), (40, 40), (333, 31), (7, 5), (900, 1)])
+def test_a_letterbox_holds_the_whole_picture(width, height):
+    """As Ultralytics' LetterBox has it: as large as it fits, in the middle, an odd pixel more at right or bottom."""
+    from PIL import Image
+
+    image = photo(width, height)
+    got = preprocessing.parse("45x64 letterbox=9,8,7").array(image, (1, 45, 64, 3), np.uint8)[0]
+    ratio = min(45 / height, 64 / width)
+    w, h = max(1, round(width * ratio)), max(1, round(height * ratio))
+    top, left = int(round((45 - h) / 2 - 0.1)), int(round((64 - w) / 2 - 0.1))
+    want = np.full((45, 64, 3), (9, 8, 7), np.uint8)
+    want[top : top + h, left : left + w] = np.asarray(image.resize((w, h), Image.Resampling.BILINEAR))
+    assert (got == want).all()
+    bgr = preprocessing.parse("45x64 letterbox=7,8,9 bgr").array(image, (1, 45, 64, 3), np.uint8)[0]
+    assert (bgr == want[:, :, ::-1]).all()
+    grey = preprocessing.parse("45x64 letterbox gray").array(image, (1, 45, 64, 1), np.uint8)[0, :, :, 0]
+    assert grey.shape == (45, 64) and (np.delete(grey, range(top, top + h), 0) == 114).all()
+
+
+@pytest.mark.parametrize("how", ["letterbox", "stretch", "shorter=110", "stretch=120x111", "crop=0.8"])
+@pytest.mark.parametrize("width, height", [(301, 200), (180, 333)])
+def test_boxes_of_an_input_lie_in_the_picture(how, width, height):
+    """A rectangle that is painted into the picture is found in the input, and mapped back to where it was."""
+    prepare = preprocessing.parse(f"96x104 scale=1 nearest {how}")
+    box = np.array([width // 2 - 31, height // 2 - 23, width // 2 + 40, height // 2 + 37])
+    picture = np.zeros((height, width, 3), np.uint8)
+    picture[box[1] : box[3], box[0] : box[2]] = 255
+    found = prepare.array(picture, (1, 96, 104, 3))[0, :, :, 0] == 255
+    (rows,), (columns,) = np.nonzero(found.any(1)), np.nonzero(found.any(0))
+    corners = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
+    assert np.abs(prepare.boxes_in_picture(corners, (width, height)) - box).max() <= max(width / 96, height / 96)
+    everywhere = prepare.boxes_in_picture(np.array([[[-999, -999, 9999, 9999]]]), (width, height))
+    assert everywhere.tolist() == [[[0, 0, width, height]]]
+    with pytest.raises(InputError, match=r"\[\.\.\., 4\]"):
+        prepare.boxes_in_picture(np.zeros((4, 5)), (width, height))
+
+
+def test_a_picture_too_thin_to_resize_is_refused():
+    thin = np.zeros((1, 30000, 3), np.uint8)
+    with pytest.raises(InputError, match="stretch or letterbox"):
+        preprocessing.parse("224x224 shorter=256").array(thin, (1, 224, 224, 3))
+    assert preprocessing.parse("224x224 letterbox").array(thin, (1, 224, 224, 3)).shape == (1, 224, 224, 3)
 
 
 def test_the_cut_is_pillows(pixels):

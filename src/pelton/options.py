@@ -95,7 +95,9 @@ class Options:
     cache_limit: bytes that cache_dir may take; the least recently used entries are removed. Default:
         PELTON_CACHE_LIMIT, else 4 GB.
     cc: path of a clang to compile with. Default: that of the ziglang wheel.
-    image: how pictures become inputs, stored in the engine: "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb".
+    image: how pictures become inputs, stored in the engine: "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb",
+        with "shorter=256", "stretch" or "letterbox" if their middle is not cut out to be resized (`--image` of `pelton
+        build --help` has all words), or a file preprocessor_config.json of Hugging Face.
     labels: names of the classes, in the order of the outputs, stored in the engine.
     refit: keep in the engine what other weights of the same shapes need (`Engine.refit`): the model as a program,
         without weights, and the decisions. Nothing is then decided by the numbers of weights. CPUs, models that are
@@ -132,7 +134,7 @@ class Options:
     detections: str | bool | None = None
     progress: Progress | None = None
     check: bool = False
-    image: str | None = None
+    image: str | Path | None = None
     labels: Sequence[str] | None = None
     metadata: Mapping[str, str] | None = None
     refit: bool = False
@@ -175,9 +177,9 @@ class Options:
         self._check_metadata()
         self._check_refit()
         if self.image is not None:
-            from .preprocessing import parse  # imported only for engines that take pictures
+            from .preprocessing import describe  # imported only for engines that take pictures
 
-            parse(self.image)
+            object.__setattr__(self, "image", describe(self.image))  # the engine holds what a file says, not its name
         if not self.on_cpu and self.architectures is None:
             raise InputError(
                 "target is 'cpu', 'cpu:' with an instruction set level, as in 'cpu:x86_64_v3', 'cuda' or 'cuda:' with"
@@ -367,7 +369,7 @@ class BuildOptions(TypedDict, total=False):
     detections: str | bool | None
     progress: Progress | None
     check: bool
-    image: str | None
+    image: str | Path | None
     labels: Sequence[str] | None
     metadata: Mapping[str, str] | None
     refit: bool

@@ -1,93 +1,28 @@
-"""How pictures become inputs: a description in one line, parsed strictly, and the steps it describes (by Pillow)."""
+"""How pictures become inputs: a description in one line, parsed strictly, or a file of Hugging Face."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from pelton.errors import InputAbsent, InputError
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from . import huggingface
+from .pictures import CHANNELS, FILTERS, Preprocessing, open_picture
+
+__all__ = ["EXAMPLES", "SUFFIXES", "Preprocessing", "describe", "is_picture", "open_picture", "parse", "read_labels"]
 
 EXAMPLES = """for example
   "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb"  height x width; values become (value / 255 - mean) / std
+  "224x224 shorter=256 bicubic"                               the shorter side resized to 256 pixels, the middle cut out
+  "640x640 letterbox"                                         the whole picture, grey around it (letterbox=0: black)
   "416x416 stretch"                                           the whole picture, its proportions not kept
-  "224x224 scale=1 mean=104,117,123 bgr crop=0.875"           values 0 to 255, channels blue first, the middle 87.5 %"""
+  "224x224 scale=1 mean=104,117,123 bgr crop=0.875"           values 0 to 255, channels blue first, the middle 87.5 %
+  preprocessor_config.json                                    as Hugging Face's file says"""
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1}
-FILTERS = ("nearest", "bilinear", "bicubic", "lanczos")
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How a picture becomes an input: center crop (or stretch), resize, channel order, (value · scale - mean) / std."""
-
-    height: int
-    width: int
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    scale: float = 1 / 255
-    channels: str = "rgb"
-    crop: float = 1.0  # fraction of the largest centered rectangle with the input's proportions
-    stretch: bool = False
-    resample: str = "bilinear"
-
-    def axis(self, shape: Sequence[int]) -> int:
-        """The axis of the channels, 1 or 3, in an input of this shape; raises InputError if no such picture fits it."""
-        count = CHANNELS[self.channels]
-        for axis, want in ((1, (count, self.height, self.width)), (3, (self.height, self.width, count))):
-            # dynamic dimensions fit any size
-            if len(shape) == 4 and all(d == w or not isinstance(d, int) for d, w in zip(shape[1:], want)):
-                return axis
-        raise InputError(
-            f"pictures of {self.height}x{self.width} (height x width) with {count} channel{'s' * (count > 1)} need an"
-            f" input of shape [n, {count}, {self.height}, {self.width}] or [n, {self.height}, {self.width}, {count}],"
-            f" this one has {list(shape)}"
-        )
-
-    def array(
-        self,
-        picture: str | os.PathLike[str] | np.ndarray | Image,
-        shape: Sequence[int],
-        dtype: np.dtype | type = np.float32,
-    ) -> np.ndarray:
-        """One picture as an input: an array [1, c, h, w] or [1, h, w, c], whichever fits `shape`.
-
-        picture: a file, a Pillow image or an array [height, width(, 3)] of uint8. dtype: a float type, or uint8 for the
-        bytes without scale, mean and std. Raises InputError for anything else.
-        """
-        axis, dtype = self.axis(shape), np.dtype(dtype)
-        pixels = np.asarray(self._resize(open_picture(picture)))
-        if pixels.ndim == 2:
-            pixels = pixels[:, :, None]
-        elif self.channels == "bgr":
-            pixels = pixels[:, :, ::-1]
-        if dtype == np.uint8:
-            if (self.mean, self.std) != ((0.0,), (1.0,)):
-                raise InputError("the input is uint8 and takes the bytes of pictures; leave out mean= and std=")
-            values = pixels
-        elif dtype.kind == "f":
-            values = (pixels * self.scale - np.array(self.mean)) / np.array(self.std)
-        else:
-            raise InputError(f"pictures become inputs of floats or of uint8, this input is {dtype}")
-        return np.ascontiguousarray(np.moveaxis(values, 2, 0) if axis == 1 else values, dtype=dtype)[None]
-
-    def _resize(self, image: Image) -> Image:
-        from PIL import Image as pillow
-
-        image = image.convert("L" if self.channels == "gray" else "RGB")
-        if not self.stretch:
-            unit = min(image.width / self.width, image.height / self.height) * self.crop
-            width, height = max(1, round(unit * self.width)), max(1, round(unit * self.height))
-            left, top = (image.width - width) // 2, (image.height - height) // 2
-            image = image.crop((left, top, left + width, top + height))
-        return image.resize((self.width, self.height), pillow.Resampling[self.resample.upper()])
+KEYS = ("mean", "std", "scale", "crop", "stretch", "shorter", "letterbox")
+LARGEST = 1 << 15  # pixels of a side
 
 
 def is_picture(path: str) -> bool:
@@ -95,24 +30,40 @@ def is_picture(path: str) -> bool:
     return path.lower().endswith(SUFFIXES)
 
 
-def parse(text: str) -> Preprocessing:
-    """Parses a description such as "224x224 mean=0.5 std=0.25 rgb"; raises InputError with examples if it is none."""
-    words = text.split()
+def parse(text: str | os.PathLike[str]) -> Preprocessing:
+    """Parses a description such as "224x224 mean=0.5 std=0.25 rgb", or reads the file if it names one that ends in
+    .json; raises InputError with examples if it is none."""
+    text = os.fspath(text)
+    if text.lower().endswith(".json"):
+        return huggingface.read(text)
     given: dict[str, Any] = {}
-    for word in words:
+    for word in text.split():
         for key, value in _parse_word(word).items():
             if key in given:
-                raise _error(text, f"{word!r} says {key} a second time")
+                both = "stretch, crop=, shorter= and letterbox exclude each other" if key == "fit" else ""
+                raise _error(text, both or f"{word!r} says {key} a second time")
             given[key] = value
     if "height" not in given:
         raise _error(text, "it names no size")
-    if given.get("stretch") and "crop" in given:
-        raise _error(text, "stretch and crop= exclude each other")
     count = CHANNELS[given.get("channels", "rgb")]
-    for key in ("mean", "std"):
+    for key, shown in (("mean", "mean"), ("std", "std"), ("fill", "letterbox")):
         if len(given.get(key, (0,))) not in (1, count):
-            raise _error(text, f"{key} has {len(given[key])} numbers for {count} channel{'s' * (count > 1)}")
-    return Preprocessing(**given)
+            raise _error(text, f"{shown} has {len(given[key])} numbers for {count} channel{'s' * (count > 1)}")
+    made = Preprocessing(**given)
+    if made.floor and not made.resized:
+        raise _error(text, "floor belongs to shorter= or stretch=HEIGHTxWIDTH")
+    needed = (made.height, made.width) if made.fit == "stretch" else (max(made.height, made.width),)
+    if any(have < want for have, want in zip(made.resized, needed)):
+        raise _error(text, f"what is {'x'.join(map(str, made.resized))} holds no {made.height}x{made.width}")
+    return made
+
+
+def describe(image: str | os.PathLike[str]) -> str:
+    """A description in words: the text itself, or what the file says that it names. Raises InputError as `parse`."""
+    if not isinstance(image, (str, os.PathLike)):
+        raise InputError(f"image is a description of how pictures become inputs, got {image!r}; {EXAMPLES}")
+    text, made = os.fspath(image), parse(image)
+    return str(made) if text.lower().endswith(".json") else text
 
 
 def _parse_word(word: str) -> dict[str, Any]:
@@ -122,17 +73,23 @@ def _parse_word(word: str) -> dict[str, Any]:
             return {"channels": word}
         if word in FILTERS:
             return {"resample": word}
-        if word == "stretch":
-            return {"stretch": True}
-        height, x, width = word.partition("x")
-        if x and height.isdecimal() and width.isdecimal() and 0 < int(height) <= 1 << 15 and 0 < int(width) <= 1 << 15:
-            return {"height": int(height), "width": int(width)}
+        if word in ("stretch", "letterbox"):
+            return {"fit": word}
+        if word == "floor":
+            return {"floor": True}
+        if size := _size(word):
+            return {"height": size[0], "width": size[1]}
         raise _error(
             word,
-            "it is no size, channel order (rgb, bgr, gray), 'stretch' or filter (nearest, bilinear, bicubic, lanczos)",
+            "it is no size, channel order (rgb, bgr, gray), 'stretch', 'letterbox', 'floor' or filter"
+            f" ({', '.join(FILTERS)})",
         )
-    if key not in ("mean", "std", "scale", "crop"):
-        raise _error(word, "only mean=, std=, scale= and crop= take values")
+    if key not in KEYS:
+        raise _error(word, f"only {', '.join(f'{k}=' for k in KEYS)} take values")
+    if key == "stretch":
+        if not (size := _size(value)):
+            raise _error(word, "stretch takes the height and the width before the middle is cut out, as in 256x256")
+        return {"fit": key, "resized": size}
     try:
         numbers = tuple(float(v) for v in value.split(","))
     except ValueError:
@@ -143,41 +100,29 @@ def _parse_word(word: str) -> dict[str, Any]:
         if key == "std" and 0 in numbers:
             raise _error(word, "std divides and cannot be 0")
         return {key: numbers}
+    if key == "letterbox":
+        if any(not 0 <= n <= 255 or n != int(n) for n in numbers):
+            raise _error(word, "letterbox takes the colour of what is around the picture, of whole numbers up to 255")
+        return {"fit": key, "fill": numbers}
+    if key == "shorter":
+        if len(numbers) != 1 or not 1 <= numbers[0] <= LARGEST or numbers[0] != int(numbers[0]):
+            raise _error(word, f"shorter is one whole number from 1 to {LARGEST}")
+        return {"fit": key, "resized": (int(numbers[0]),)}
     if len(numbers) != 1 or not numbers[0] > 0 or (key == "crop" and numbers[0] > 1):
         raise _error(word, f"{key} is one number above 0" + (" and up to 1" if key == "crop" else ""))
-    return {key: numbers[0]}
+    return {key: numbers[0], **({"fit": "cut"} if key == "crop" else {})}
+
+
+def _size(text: str) -> tuple[int, int] | None:
+    """(height, width) of a text such as 224x320."""
+    height, x, width = text.partition("x")
+    if x and all(t.isdecimal() and len(t) < 9 and 0 < int(t) <= LARGEST for t in (height, width)):
+        return int(height), int(width)
+    return None
 
 
 def _error(text: str, why: str) -> InputError:
     return InputError(f"{text!r} does not describe how pictures become inputs: {why}; {EXAMPLES}")
-
-
-def open_picture(picture: str | os.PathLike[str] | np.ndarray | Image) -> Image:
-    """Opens a picture as a Pillow image, rotated as its EXIF data says; raises InputError if it cannot be read."""
-    try:
-        from PIL import Image as pillow
-        from PIL import ImageOps
-    except ImportError:
-        raise InputError("pictures need Pillow: pip install pillow") from None
-    if isinstance(picture, np.ndarray):
-        has_shape = picture.ndim in (2, 3) and picture.shape[2:] in ((), (3,)) and 0 not in picture.shape
-        if picture.dtype != np.uint8 or not has_shape:
-            raise InputError(
-                f"a picture as an array is uint8 [height, width] or [height, width, 3], got {picture.dtype}"
-                f" {list(picture.shape)}"
-            )
-        return pillow.fromarray(picture)
-    if isinstance(picture, pillow.Image):
-        return picture
-    try:
-        with pillow.open(picture) as image:
-            return ImageOps.exif_transpose(image).copy()
-    except FileNotFoundError as e:
-        raise InputAbsent(f"the picture {os.fspath(picture)} cannot be read: {e.strerror}", picture) from None
-    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as e:
-        raise InputError(
-            f"the picture {os.fspath(picture)} cannot be read: {getattr(e, 'strerror', None) or e}"
-        ) from None
 
 
 def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def find_algorithm(data: Any, default: Algorithm) -> Algorithm:
     return algorithm_of(data) if isinstance(data, (IInt8Calibrator, DataCalibrator)) else default
 
 
-def open_source(data: Any, graph: Graph, image: str | None) -> CalibrationSource:
+def open_source(data: Any, graph: Graph, image: str | Path | None) -> CalibrationSource:
     """The stream of a graph's inputs from data that is no table; image: how pictures become inputs. InputError."""
     if isinstance(data, DataCalibrator):
         data = data.data
@@ -138,7 +139,7 @@ def _read(path: str | os.PathLike[str]) -> Any:
         ) from None
 
 
-def _pictures(folder: str | os.PathLike[str], graph: Graph, image: str | None) -> CalibrationSource:
+def _pictures(folder: str | os.PathLike[str], graph: Graph, image: str | Path | None) -> CalibrationSource:
     """The pictures in a folder and those below it, in the order of their paths."""
     if image is None:
         raise InputError(

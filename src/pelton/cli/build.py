@@ -57,7 +57,8 @@ def add(commands) -> argparse.ArgumentParser:
     pictures.add_argument(
         "--image",
         metavar="HOW",
-        help='how pictures are prepared: "HEIGHTxWIDTH mean=R,G,B std=R,G,B rgb|bgr|gray scale=F crop=F stretch"',
+        help='how pictures are prepared: "HEIGHTxWIDTH [crop=F|shorter=N|stretch|letterbox[=R,G,B]] [bicubic|…]'
+        " [mean=R,G,B] [std=R,G,B] [scale=F] [rgb|bgr|gray]\", or Hugging Face's preprocessor_config.json",
     )
     pictures.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
     kept = command.add_argument_group("what the engine says of itself (`pelton inspect` shows it)")
@@ -89,8 +90,7 @@ def main(args: argparse.Namespace) -> None:
     if args.image is not None:
         from pelton import preprocessing as pictures
 
-        pictures.parse(args.image)
-        options["image"] = args.image
+        options["image"] = pictures.describe(args.image)
     if args.labels is not None:
         from pelton import preprocessing as pictures
 

@@ -1,43 +1,46 @@
-"""`pelton demo`: classifies a picture with the network that Pelton includes, and says how long that takes."""
+"""`pelton demo`: builds the network that Pelton includes, shows what it says of pictures, how fast, and what to try."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
 from importlib import resources
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.errors import InputError
-
-from . import arguments, build, output, peers, run, text, timing
+from . import arguments, arrays, build, demo_page, output, peers, run, text, timing
 
 if TYPE_CHECKING:
-    from pelton.runtime import Engine
+    from pelton.runtime import Context, Engine
 
-CAT = "Chelsea, the cat of scikit-image"
-TOP = 3  # classes
+TOP = 3  # classes of a picture of the user's
 IMAGE = "32x32 scale=1 lanczos rgb"
-EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels) that comes with Pelton; the
-picture is Chelsea, the cat of scikit-image.
+EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels), the pictures are 50 of those
+that CIFAR-10 tests with (Krizhevsky 2009), five of each class; both come with Pelton.
 
 examples:
   pelton demo
-  pelton demo --picture dog.jpg --level 0"""
+  pelton demo --html demo.html                 all pictures on a page
+  pelton demo --picture dog.jpg --level 0      what it says of a picture of yours"""
 
 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "demo",
-        help="build the ResNet-20 that is included and classify a picture",
-        description="Builds an engine of the ResNet-20 that comes with Pelton and classifies a picture.",
+        help="build the ResNet-20 that is included and classify pictures",
+        description="Builds an engine of the ResNet-20 that comes with Pelton, and classifies pictures that it has not"
+        " seen.",
         epilog=EXAMPLES,
     )
-    command.add_argument("--picture", metavar="FILE", help="classify this picture instead of the cat")
+    either = command.add_mutually_exclusive_group()
+    either.add_argument("--picture", metavar="FILE", help="classify this picture instead")
+    either.add_argument("--html", metavar="FILE", help="write a page that shows all pictures and answers")
     command.add_argument(
         "--level",
         type=arguments.int_in_range(0, 5, "level"),
@@ -51,47 +54,80 @@ def add(commands) -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> None:
-    picture = args.picture or cat()
+    if args.html is not None:
+        arrays.check_target(args.html)
+        demo_page.pillow()  # raises before the build
+    given = read_picture(args.picture) if args.picture is not None else None
     data = resources.files("pelton") / "data"
-    model, labels = (data / "resnet20_cifar10.onnx").read_bytes(), (data / "cifar10.txt").read_text().split()
-    options = {
-        "level": args.level,
-        "threads": args.threads,
-        "shapes": {"image": (1, 3, 32, 32)},
-        "image": IMAGE,
-        "labels": tuple(labels),
-    }
+    model, labels = (data / "resnet20_cifar10.onnx").read_bytes(), tuple((data / "cifar10.txt").read_text().split())
+    shapes = {"image": (1, 3, 32, 32)}
+    options = {"level": args.level, "threads": args.threads, "shapes": shapes, "image": IMAGE, "labels": labels}
+    start = time.monotonic()
     engine = build.build_engine(model, options, quiet=args.quiet)
-    if not args.json:
-        print("ResNet-20, trained on CIFAR-10:")
-        print(build.summary(engine))
-    from pelton import preprocessing
-
-    port = engine.inputs[0]
-    feeds = {port.name: preprocessing.parse(IMAGE).array(picture, port.shape, port.numpy_dtype)}
+    print(f"An engine of a ResNet-20 for this machine, built in {time.monotonic() - start:.1f} s:")
+    print(build.summary(engine))
     context = engine.context(threads=args.threads)
-    found = context.run(feeds)[engine.outputs[0].name]
-    if not args.json:
-        print(f"\n{args.picture or CAT}:")
-        print("\n".join(run.top_classes(found, TOP, labels)))
+    result: dict[str, Any] = {"engine": build.facts(engine)}
+    if given is not None:
+        feeds, scores = _classify(context, engine, given)
+        demo_page.show_in_terminal([(given, [])])
+        print(f"\n{args.picture}, of which it sees 32×32 pixels:")
+        print("\n".join(run.top_classes(scores[None], TOP, labels)))
+        result |= {"picture": args.picture, "top": run.best(scores[None], TOP, labels)[0]}
+    else:
+        feeds, answers = _answer(context, engine, data, labels)
+        print("\n" + "\n".join(demo_page.in_words(answers)))
+        result |= {"pictures": len(answers.pictures), "right": int(answers.right.sum())}
     times = timing.Times(timing.measure(lambda: context.run(feeds), 1.0, 0.2))
-    others = race(engine, model, feeds, context.threads) if find_spec("onnxruntime") else []
-    if args.json:
-        facts = {"engine": build.facts(engine), "picture": args.picture or CAT, "top": run.best(found, TOP, labels)[0]}
-        facts |= {"threads": context.threads, "runs": len(times.ns), "latency_ms": times.latency()}
-        output.emit(args, {**facts, "vs": [m.json() for m in others]})
-        return
-    print(
-        f"\none run: {times.latency()['median']:.3f} ms (median of {len(times.ns)}),"
+    speed = (
+        f"one run: {times.latency()['median']:.3f} ms (median of {len(times.ns)}),"
         f" {text.count(context.threads, 'thread')}"
     )
-    if others:
-        print(peers.table(others))
+    print(f"\n{speed}")
+    found = _beside_onnxruntime(engine, model, feeds, context.threads) if find_spec("onnxruntime") else []
+    if found:
+        print(peers.table(found))
+        speed += "\n" + peers.table(found)
     else:
-        print("to compare with onnxruntime, install it beside Pelton: pip install onnxruntime")
+        print("beside ONNX Runtime: `pip install onnxruntime`, then `pelton demo` again")
+    result |= {"threads": context.threads, "runs": len(times.ns), "latency_ms": times.latency()}
+    output.emit(args, {**result, "vs": [m.json() for m in found]})
+    if args.html is not None:
+        arrays.replace(args.html, [demo_page.page(answers, build.summary(engine), speed).encode()])
+        print(f"\n{args.html} shows all {len(answers.pictures)} pictures")
+    print("\n" + "\n".join(_next_steps(str(data / "resnet20_cifar10.onnx"))))
 
 
-def race(engine: Engine, model: bytes, feeds: Mapping[str, np.ndarray], threads: int) -> Sequence[peers.Measured]:
+def read_picture(path: str) -> np.ndarray:
+    """The middle of a picture as the network sees it: uint8 [32, 32, 3]. Raises InputError if it cannot be read."""
+    from pelton import preprocessing
+
+    return preprocessing.parse(IMAGE).array(path, (1, 32, 32, 3), np.uint8)[0]
+
+
+def _classify(context: Context, engine: Engine, picture: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """(inputs, scores of the classes) for a picture, uint8 [32, 32, 3]."""
+    feeds = {engine.inputs[0].name: np.ascontiguousarray(picture.transpose(2, 0, 1)[None], dtype=np.float32)}
+    return feeds, context.run(feeds)[engine.outputs[0].name][0]
+
+
+def _answer(
+    context: Context, engine: Engine, data, labels: tuple[str, ...]
+) -> tuple[dict[str, np.ndarray], demo_page.Answers]:
+    """The inputs of one run, and what the network says of all pictures that come with Pelton; shows some on terminals
+    that can."""
+    with np.load(io.BytesIO((data / "cifar10_pictures.npz").read_bytes())) as found:
+        pictures, classes = found["pictures"], found["classes"]
+    runs = [_classify(context, engine, picture) for picture in pictures]
+    probable, _ = run.probabilities(np.stack([scores for _, scores in runs]).astype(np.float64))
+    answers = demo_page.Answers(pictures, classes, probable, labels)
+    demo_page.show_in_terminal([(pictures[i], demo_page.caption(answers, i)) for i in demo_page.telling(answers)])
+    return runs[0][0], answers
+
+
+def _beside_onnxruntime(
+    engine: Engine, model: bytes, feeds: dict[str, np.ndarray], threads: int
+) -> list[peers.Measured]:
     """The engine and ONNX Runtime in turns."""
     with tempfile.TemporaryDirectory(prefix="pelton-demo-") as folder:
         path, onnx = os.path.join(folder, "engine.pelton"), os.path.join(folder, "model.onnx")
@@ -101,12 +137,13 @@ def race(engine: Engine, model: bytes, feeds: Mapping[str, np.ndarray], threads:
         return peers.compare(path, onnx, feeds, ["onnxruntime"], threads=threads, seconds=1.5, rounds=5, folder=folder)
 
 
-def cat() -> np.ndarray:
-    """A photograph that comes with scikit-image; InputError where that is missing."""
-    try:
-        from skimage import data
-    except ImportError:
-        raise InputError(
-            'the demo\'s picture comes with scikit-image: pip install "pelton[demo]", or give a picture with --picture'
-        ) from None
-    return data.chelsea()
+def _next_steps(model: str) -> list[str]:
+    near = os.path.relpath(model)
+    model = shlex.quote(model if near.startswith(os.pardir) else near)
+    return [
+        "next, with this network or a model of yours in its place:",
+        f"  pelton bench {model} --layers          # where the time goes, step by step",
+        f"  pelton explain {model}                 # what became of each layer, and why",
+        f"  pelton build {model} -o demo.pelton    # an engine file, which runs with numpy alone",
+        "  pelton demo --html demo.html           # all pictures and answers on a page",
+    ]

@@ -1,0 +1,145 @@
+"""How `pelton demo` shows answers: colour blocks on terminals, words everywhere, and a page."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from pelton.errors import InputError
+
+from . import text
+
+SIDE = 16  # columns of a picture on a terminal; two pixels share a character
+GAP = 2
+HALF = "▀"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a network says of pictures: uint8 [n, 32, 32, 3], their classes [n], its probabilities [n, 10]."""
+
+    pictures: np.ndarray
+    classes: np.ndarray
+    probabilities: np.ndarray
+    labels: tuple[str, ...]
+
+    @property
+    def said(self) -> np.ndarray:
+        return self.probabilities.argmax(1)
+
+    @property
+    def right(self) -> np.ndarray:
+        return self.said == self.classes
+
+
+def caption(answers: Answers, i: int) -> list[str]:
+    """Two lines below a picture: what the network says, and what it is if that is something else."""
+    said, is_right = answers.said[i], answers.right[i]
+    first = f"{answers.labels[said]} {answers.probabilities[i, said]:.0%}"
+    return [first, "" if is_right else f"no: {answers.labels[answers.classes[i]]}"]
+
+
+def telling(answers: Answers) -> list[int]:
+    """The pictures to show where there is little room: one of each class, then those that the network gets wrong."""
+    firsts = np.unique(answers.classes, return_index=True)[1].tolist()
+    return [*firsts, *(i for i in np.flatnonzero(~answers.right).tolist() if i not in firsts)]
+
+
+def in_words(answers: Answers) -> list[str]:
+    """How many answers are right, in all and by class, and what the others were."""
+    rows = [("class", "right", "called")]
+    for c, label in enumerate(answers.labels):
+        of = answers.classes == c
+        wrong = [answers.labels[s] for s in answers.said[of & ~answers.right]]
+        rows.append((label, f"{answers.right[of].sum()} of {of.sum()}", ", ".join(wrong)))
+    right, count = int(answers.right.sum()), len(answers.right)
+    return [
+        f"{right} of {count} pictures right, {right / count:.0%}; they are of CIFAR-10's test set, not trained on:",
+        text.table(rows, "lrl", indent="  "),
+    ]
+
+
+def show_in_terminal(pictures: Sequence[tuple[np.ndarray, Sequence[str]]]) -> None:
+    """Prints pictures, uint8 [32, 32, 3], with lines below each, in rows; nothing where there are no colours."""
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        return
+    console = Console(highlight=False)
+    encoding = (sys.stdout.encoding or "").lower()
+    if (
+        not console.is_terminal
+        or console.no_color
+        or console.color_system in (None, "standard")
+        or "utf" not in encoding
+    ):
+        return
+    per_row = max(1, (console.width + GAP) // (SIDE + GAP))
+    for start in range(0, len(pictures), per_row):
+        row = pictures[start : start + per_row]
+        console.print()
+        for y in range(SIDE // 2):
+            line = Text()
+            for picture, _ in row:
+                small = picture.reshape(SIDE, 32 // SIDE, SIDE, 32 // SIDE, 3).mean((1, 3)).astype(int)
+                for (r, g, b), (r2, g2, b2) in zip(small[2 * y], small[2 * y + 1]):
+                    line.append(HALF, f"rgb({r},{g},{b}) on rgb({r2},{g2},{b2})")
+                line.append(" " * GAP)
+            line.rstrip()
+            console.print(line)
+        for i in range(max(len(lines) for _, lines in row)):
+            console.print(Text((" " * GAP).join(f"{lines[i][:SIDE]:{SIDE}}" for _, lines in row).rstrip()))
+
+
+STYLE = """:root { color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: 1rem; }
+figure { margin: 0; } img { width: 100%; image-rendering: pixelated; }
+.wrong img { outline: 3px solid #d33; } .wrong figcaption { color: #d33; font-weight: bold; }
+pre { overflow-x: auto; font-size: .85rem; }"""
+
+
+def page(answers: Answers, summary: str, speed: str) -> str:
+    """One HTML page that holds everything itself. Raises InputError without Pillow, which writes the pictures."""
+    figures = []
+    for i, picture in enumerate(answers.pictures):
+        what, is_right = answers.labels[answers.classes[i]], bool(answers.right[i])
+        words = html.escape(" – ".join(line for line in caption(answers, i) if line))
+        figures.append(
+            f'<figure class="{"right" if is_right else "wrong"}"><img alt="{html.escape(what)}"'
+            f' src="data:image/png;base64,{_png(picture)}"><figcaption>{words}</figcaption></figure>'
+        )
+    first, table = in_words(answers)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>pelton demo</title>\n'
+        f"<style>{STYLE}</style>\n"
+        f"<h1>{html.escape(first.rstrip(':'))}</h1>\n<pre>{html.escape(table)}</pre>\n"
+        f"<pre>{html.escape(summary)}</pre>\n<pre>{html.escape(speed)}</pre>\n"
+        f'<div class="grid">\n{chr(10).join(figures)}\n</div>\n'
+        "<p>Pictures: CIFAR-10, Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.</p>\n"
+        "</html>\n"
+    )
+
+
+def pillow() -> ModuleType:
+    """Pillow's module of images; raises InputError without it."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise InputError("the page's pictures are written by Pillow: pip install pillow") from None
+    return Image
+
+
+def _png(picture: np.ndarray) -> str:
+    """A picture as the base64 of a PNG file."""
+    buffer = io.BytesIO()
+    pillow().fromarray(picture).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
