@@ -25,7 +25,6 @@ USES = {
     "build": "build engines, and read models of ONNX, TFLite, Caffe and Darknet",
     "cuda": "engines for NVIDIA GPUs (building them needs `build` as well)",
     "image": "photographs as inputs",
-    "keras": "models of Keras, without TensorFlow",
     "sign": "signatures of engine files",
     "onnxruntime": "`InferenceSession`, in place of ONNX Runtime",
     "demo": "`pelton demo`",
