@@ -61,7 +61,7 @@ def test_what_cannot_be_is_refused_before_the_model_is_read(refused, unread, cnn
 def test_a_missing_compiler_is_told_before_the_model_is_read(refused, unread, cnn, monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     for target in ("cuda", "cuda:sm_90"):
-        assert 'pip install "pelton[cuda]"' in refused("build", cnn, "--target", target)
+        assert 'pip install "pelton[build,cuda]"' in refused("build", cnn, "--target", target)
     for name in ("zig", "compiler_id"):
         getattr(compiler, name).cache_clear()
     monkeypatch.setitem(sys.modules, "ziglang", None)

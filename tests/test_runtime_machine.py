@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 from pathlib import Path
@@ -159,6 +160,13 @@ def test_loading_leaves_nothing_behind(tmp_path, monkeypatch):
     assert len(os.listdir("/proc/self/fd")) == len(before)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(EngineError, match="set TMPDIR"):
+        cpu.load_code(code, in_memory=False)
+
+    def nowhere():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    with pytest.raises(EngineError, match="a temporary folder: No usable temporary directory found. .*set TMPDIR"):
         cpu.load_code(code, in_memory=False)
 
 

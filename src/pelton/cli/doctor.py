@@ -43,7 +43,8 @@ USES = (
     Use("run engines on NVIDIA GPUs", ("cuda-bindings",), 'pip install "pelton[cuda]"'),
     Use("build engines for NVIDIA GPUs", ("triton",), 'pip install "pelton[build,cuda]"'),
     Use("take torch modules", ("torch", "onnxscript"), 'pip install "pelton[torch]"'),
-    Use("read pictures", ("pillow",), "pip install pillow"),
+    Use("read pictures", ("pillow",), 'pip install "pelton[image]"'),
+    Use("sign engines, and check signatures", ("cryptography",), 'pip install "pelton[sign]"'),
     Use("compare with ONNX Runtime", ("onnxruntime",), "pip install onnxruntime"),
 )
 

@@ -55,12 +55,17 @@ def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
     from tempfile import gettempdir  # rarely needed, and slow to import
 
     said = [error.value.decode(errors="replace")] if in_memory else []
-    handle = lib.pelton_load(code, len(code), gettempdir().encode(), error, len(error))
-    if handle:
-        return LoadedCode(handle)
-    said.append(error.value.decode(errors="replace"))
+    folder = "a temporary folder"
+    try:
+        folder = gettempdir()
+        handle = lib.pelton_load(code, len(code), folder.encode(), error, len(error))
+        if handle:
+            return LoadedCode(handle)
+        said.append(error.value.decode(errors="replace"))
+    except FileNotFoundError as e:  # none can be written to
+        said.append(e.strerror or str(e))
     raise EngineError(
-        f"the engine's machine code cannot be loaded, neither from memory nor from {gettempdir()}: {'; '.join(said)}. "
+        f"the engine's machine code cannot be loaded, neither from memory nor from {folder}: {'; '.join(said)}. "
         "If this system forbids executing temporary files, set TMPDIR to a directory that allows it"
     )
 

@@ -91,7 +91,7 @@ _CAFFE = "of Caffe models, give the .prototxt as --onnx; its weights are found b
 _DLA = "there are no DLA cores"
 _SAFE = "there are no engines of the safety runtime"
 _STREAMING = "weights are not streamed; they are in memory as a whole"
-_REFIT = "engines cannot be refitted; build again, which with a timing cache takes seconds"
+_REFIT = "`pelton refit` puts other weights into an engine that was built with --refit"
 _NO_EFFECT_ON_TIME = "kernels are timed as often as it takes to tell them apart"
 _TRANSFERS = "on a CPU nothing is transferred; on a GPU transfers are part of GPU Compute Time"
 _DEBUG = "inner tensors are outputs where they are wanted: `pelton build --outputs NAME`, or `pelton compare`"
@@ -119,6 +119,10 @@ BUILD = (
     _does("--builderOptimizationLevel", "N", "level of tuning, 0 to 5; -1 is that of `pelton build`", whole(-1, 5), -1),
     _does("--timingCacheFile", "FILE", "times of kernels, kept by Pelton in a format of its own"),
     _does("--noBuilderCache", "", "times of earlier builds are not used, nor kept"),
+    _does("--refit", "", "an engine that `pelton refit` can give other weights"),
+    _does("--stripWeights", "", "an engine without weights, which `pelton refit` gives them; add --skipInference"),
+    _does("--weightless", "", "the same"),
+    _refused("--stripAllWeights", "", "those that decide what the engine does stay; see --stripWeights"),
     _does("--skipInference", "", "builds (or loads) and stops"),
     _does("--buildOnly", "", "the same", until=8),
 )
@@ -212,12 +216,8 @@ OTHERS = (
     _refused("--profile", "N", "an engine has one optimization profile, number 0", "0"),
     _refused("--useProfile", "N", "an engine has one optimization profile, number 0", "0"),
     _refused("--calibProfile", "N", "an engine has one optimization profile, number 0", "0"),
-    _refused("--refit", "", _REFIT),
     _refused("--refitFromOnnx", "FILE", _REFIT),
     _refused("--timeRefit", "", _REFIT),
-    _refused("--stripWeights", "", _REFIT),
-    _refused("--stripAllWeights", "", _REFIT),
-    _refused("--weightless", "", _REFIT),
     _refused("--versionCompatible", "", "an engine is for the version that built it; keep the model"),
     _refused("--vc", "", "an engine is for the version that built it; keep the model"),
     _refused("--hardwareCompatibilityLevel", "MODE", "name what the engine is for: --target=cuda:sm_80,sm_90", "none"),

@@ -119,6 +119,10 @@ def build_options(args: argparse.Namespace, log: Log, model: str) -> dict[str, A
         found["level"] = args.builderOptimizationLevel
     if type(args.threads) is int:
         found["threads"] = args.threads
+    if args.refit:
+        found["refit"] = True
+    if args.stripWeights or args.weightless:
+        found["strip_weights"] = True
     if args.timingCacheFile:
         found["timing_cache"] = args.timingCacheFile
     found |= precision(args, log, model)

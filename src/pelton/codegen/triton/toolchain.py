@@ -48,7 +48,9 @@ def version() -> str:
     try:
         import triton
     except ImportError:
-        raise BuildError('building engines for CUDA needs the compiler triton: pip install "pelton[cuda]"') from None
+        raise BuildError(
+            'building engines for CUDA needs the compiler triton: pip install "pelton[build,cuda]"'
+        ) from None
     return f"triton {triton.__version__}"
 
 
