@@ -72,8 +72,9 @@ def commands(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.name)
-def test_commands_run(desk, monkeypatch, capsys, page):
-    """One after another, as a reader would type them."""
+def test_commands_run(desk, monkeypatch, capsys, page, tmp_path):
+    """One after another, as a reader would type them, in a folder where no other page left anything."""
+    desk = shutil.copytree(desk, tmp_path / "desk")
     monkeypatch.chdir(desk)
     monkeypatch.setattr(peak, "ROUNDS", 5)
     monkeypatch.setenv("XDG_CACHE_HOME", str(desk / "cache"))

@@ -17,6 +17,7 @@ import pelton
 from pelton.cli import roofline
 from pelton.cli.peers import Measured
 from pelton.cli.roofline import Roof
+from pelton.cli.timing import Times
 
 ROOT = Path(__file__).parents[1]
 ROOF = Roof(gflops=200.0, gbytes=40.0)
@@ -186,7 +187,7 @@ def run(monkeypatch):
 
 
 def timed(name, ms, off=0.0, why_not=""):
-    return Measured(name, "1", why_not, [] if why_not else [[round(ms * 1e6)] * 5] * 3, off)
+    return Measured(name, "1", why_not, [] if why_not else [Times(np.full(5, ms * 1e6))] * 3, off)
 
 
 def test_the_table_of_benchmarks(run, tmp_path, monkeypatch):
@@ -213,7 +214,9 @@ def test_the_table_of_benchmarks(run, tmp_path, monkeypatch):
     monkeypatch.setattr(
         run.peers, "compare", lambda path, model, *args, **kw: [timed("pelton", 10), *figures[Path(model).stem]]
     )
-    a = argparse.Namespace(vs=",".join(others), peers_python="", seconds=1, rounds=3, level=0, strict=False)
+    a = argparse.Namespace(
+        vs=",".join(others), peers_python="", seconds=1, rounds=3, level=0, strict=False, hint="latency"
+    )
     rows = [run.measure(str(tmp_path / f"{name}.onnx"), a, 1, {}) for name in figures]
     assert [r.right for r in rows] == [
         True,

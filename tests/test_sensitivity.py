@@ -189,6 +189,5 @@ def test_from_the_command_line(samples, options, tmp_path, capsys, monkeypatch):
         ([*given, "--data", "data.npz", "--input", "x=x.npy"], "leave one of them out"),
         ([*given, "--data", "none.npz"], "cannot be read"),
         (["explain", "m.onnx", "--data", "data.npz"], "add --error"),
-        (["explain", "m.onnx", "--json"], "add --error"),
     ):
         assert cli.main(more) == cli.REFUSED and why in capsys.readouterr().err

@@ -35,7 +35,7 @@ def tell(stage: str, before: Compilation, after: Compilation) -> None:
                 more = ", ".join(f"{name} {cost:.0f} {d['unit']} more" for name, cost in d["more"].items())
                 log.info("layout: %s as %s wants it; %s", "+".join(d["layers"]) or d["region"], d["template"], more)
         case "place":
-            for why in after.placed.copies:
+            for why in after.placed.copies.values():
                 log.info("place: copy %s", why)
         case "tune":
             _tell_tactics(after)

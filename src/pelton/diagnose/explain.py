@@ -107,7 +107,7 @@ class Explanation:
             "rejected": self.report.rejected(),
             "steps": [step(task, tactics) for task, tactics in zip(self.placed.tasks, self.tactics)],
             "fusions_rejected": [{"node": note.node, "reason": note.reason} for note in self.fused.notes],
-            "copies": list(self.placed.copies),
+            "copies": list(self.placed.copies.values()),
             "layouts": [dict(d) for d in self.layouts],
         }
 
