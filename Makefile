@@ -55,13 +55,13 @@ test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m ""
 
 # What concerns the language, the interface and the runtime, with another Python: make test-python PYTHON=python3.14
-PYTHON_TESTS = tests/test_package.py tests/test_typing.py tests/test_build.py tests/test_runtime.py tests/test_cli.py \
+PYTHON_TESTS = tests/test_package.py tests/test_typing.py tests/test_runtime.py tests/test_cli.py \
 	tests/test_engine_file.py tests/test_network.py tests/test_onnx_import.py tests/test_onnx_files.py tests/test_async_queue.py
 PYTHON_VENV = build/python-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
 test-python:
 	test -x $(PYTHON_VENV)/bin/python || $(PYTHON) -m venv $(PYTHON_VENV)
-	$(PYTHON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]"
+	$(PYTHON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,image,test]"
 	$(PYTHON_VENV)/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS)
 
 GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu*.py tests/test_launches.py)

@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import re
 import subprocess
 import sys
 
@@ -45,7 +46,9 @@ def test_all_names_are_there_without_the_compiler():
 
 def test_help_works_without_the_compiler():
     said = alone("import pelton\nhelp(pelton)\n")
-    assert "build(model: 'Any', shapes:" in said and "class InferenceSession(" in said and "load(source" in said
+    said = re.sub(r"(?<=\()\s+", "", said)  # Python 3.13 gives each parameter a line
+    assert re.search(r"\bbuild\(model: 'Any',\s+shapes:", said) and "class InferenceSession(" in said
+    assert "load(source" in said
 
 
 def test_build_is_the_function_whatever_is_imported():

@@ -180,7 +180,7 @@ def open_picture(picture: str | os.PathLike[str] | np.ndarray | Image) -> Image:
         from PIL import Image as pillow
         from PIL import ImageOps
     except ImportError:
-        raise InputError("pictures need Pillow: pip install pillow") from None
+        raise InputError('pictures need Pillow: pip install "pelton[image]"') from None
     if isinstance(picture, np.ndarray):
         has_shape = picture.ndim in (2, 3) and picture.shape[2:] in ((), (3,)) and 0 not in picture.shape
         if picture.dtype != np.uint8 or not has_shape:

@@ -134,7 +134,7 @@ def pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError:
-        raise InputError("the page's pictures are written by Pillow: pip install pillow") from None
+        raise InputError("the page's pictures are written by Pillow: pip install 'pelton[image]'") from None
     return Image
 
 
