@@ -42,12 +42,12 @@ def register_network_format(
         given = (shapes, outputs, values, optimum)
         return imported(read(source, shapes), *given, path=_path(source), producer=name, files=paths)
 
-    def examined(
+    def examined_(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
     ) -> Examined:
-        return _examined(source, lambda: read(source, shapes), shapes, outputs, values, optimum)
+        return examined(source, lambda: read(source, shapes), shapes, outputs, values, optimum)
 
-    register(Format(name, recognizes, loaded, examined, two_files=two_files, suffixes=suffixes, about=about))
+    register(Format(name, recognizes, loaded, examined_, two_files=two_files, suffixes=suffixes, about=about))
 
 
 def imported(
@@ -141,7 +141,7 @@ def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[s
     return (graph.replace(inputs=kept, constants=constants) if values else graph), described
 
 
-def _examined(
+def examined(
     source: Any, read: Callable[[], Network], shapes: Any, outputs: Any, values: Any, optimum: Any
 ) -> Examined:
     """Reports on each layer, in terms that all formats share."""
@@ -166,7 +166,7 @@ register(
         "network",
         lambda source: isinstance(source, Network),
         imported,
-        lambda source, *given: _examined(source, lambda: source, *given),
+        lambda source, *given: examined(source, lambda: source, *given),
         about=About(
             files="pelton.Network",
             export="net = pelton.Network(), then a method for each layer",

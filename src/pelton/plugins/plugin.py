@@ -58,19 +58,21 @@ class Plugin:
     configure(*types): arrays that it computes once, when it is built, such as tables and packed weights. They follow
         the operands of all other functions, and are constants of the engine.
     weights(*types): the shapes of weights that follow the operands, where a format keeps these apart from its layers
-        (Caffe, Darknet). Without it, such a layer has what a Caffe file holds for it.
+        (Caffe, Darknet, Keras). Without it, such a layer has what a file of Caffe or Keras holds for it.
     initialize(), terminate(): called before a context runs `reference` for the first time, and when it goes. The object
         is that context's own, one for each set of sizes: what one run leaves in it, the next one finds.
 
     Where models have it: `name` is that of the operator, by which networks call it (default: the class's name in
-    lower_case), `onnx` its domain and type, `caffe` and `darknet` the type of a layer, `tflite` a custom code, `torch`
-    a custom operator, such as "mylib::shift".
+    lower_case), `onnx` its domain and type, `caffe` and `darknet` the type of a layer, `keras` the class
+    of one ("MyLayer", or as it is registered, "Package>MyLayer"), `tflite` a custom code, `torch` a custom operator,
+    such as "mylib::shift".
     """
 
     name: ClassVar[str] = ""
     onnx: ClassVar[tuple[str, str] | None] = None
     caffe: ClassVar[str | None] = None
     darknet: ClassVar[str | None] = None
+    keras: ClassVar[str | None] = None
     tflite: ClassVar[str | None] = None
     torch: ClassVar[str | None] = None
     kernels: ClassVar[Sequence[PluginKernel]] = ()

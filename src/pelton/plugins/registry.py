@@ -14,7 +14,7 @@ from pelton import ops  # noqa: F401  (declares what is built in)
 from .plugin import Plugin, declare
 
 GROUP = "pelton.plugins"
-FORMATS = ("onnx", "caffe", "darknet", "tflite", "torch")
+FORMATS = ("onnx", "caffe", "darknet", "keras", "tflite", "torch")
 P = TypeVar("P", bound=type[Plugin])
 
 log = logging.getLogger("pelton.plugins")

@@ -1,4 +1,4 @@
-"""Models of TensorFlow, Keras and PaddlePaddle, which packages of theirs convert to ONNX in a child process; functions
+"""Models of TensorFlow and PaddlePaddle, which packages of theirs convert to ONNX in a child process; functions
 of JAX, which convert in the user's own; and formats that have ended."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pelton.importers import onnx, signs
 from pelton.importers.onnx.file import Source
 from pelton.importers.registry import About, Format, ModelFiles, Traceable, register
 
-from . import keras, retired  # noqa: F401  (registers formats)
+from . import retired  # noqa: F401  (registers formats)
 from .conversion import convert
 
 SAVED_MODEL = "saved_model.pb"  # a file of the folder that a SavedModel is
@@ -94,20 +94,6 @@ def _saved_model(source: Any) -> tuple[Path, str] | None:
     return None
 
 
-# --- Keras
-
-
-def is_keras(source: Any) -> bool:
-    """Whether a source is an archive of Keras 3, or an HDF5 file of any Keras."""
-    return signs.head(source).startswith(signs.HDF5) or {"config.json", "metadata.json"} <= signs.names_in_zip(source)
-
-
-def from_keras(source: Any) -> Source:
-    if not signs.head(source).startswith(signs.HDF5):
-        keras.check_archive(source)
-    return convert("tensorflow", "from_keras.py", source, options=["unsafe"] if keras.allows_code() else [])
-
-
 # --- PaddlePaddle
 
 
@@ -180,21 +166,6 @@ register_converted(
         covers="a SavedModel's serving signature, or the one that folder#signature names; a frozen graph's placeholders"
         " and unread results; what tf2onnx converts",
         checked="TensorFlow 2.21 on the CPU",
-    ),
-)
-register_converted(
-    "Keras",
-    is_keras,
-    from_keras,
-    packages=("keras", "tf_keras"),
-    suffixes=(".keras",),
-    about=About(
-        files=".keras, .h5",
-        export="model.save('model.keras')",
-        extra="pelton import-env tensorflow",
-        covers="models of Keras 3's own layers, and .h5 files of Keras 2 that Keras 3 reads; Lambda layers with code of"
-        " their own if PELTON_UNSAFE_KERAS=1",
-        checked="Keras 3 on TensorFlow 2.21",
     ),
 )
 refuse_jax = refusal("JAX", JAX)

@@ -1,0 +1,115 @@
+"""Models of Keras (.keras, .h5): read directly, and converted by TensorFlow where they have what is not known here."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from pelton.errors import ModelError
+from pelton.importers import onnx, signs
+from pelton.importers.frameworks import is_of, refusal
+from pelton.importers.frameworks.conversion import convert
+from pelton.importers.frameworks.environments import find
+from pelton.importers.imported import Shape
+from pelton.importers.network import examined, imported
+from pelton.importers.onnx.file import Source
+from pelton.importers.registry import About, Format, register
+from pelton.network import Network
+
+from .archive import allows_code, check_archive
+from .config import LayerConfig, Unsupported
+from .files import read_saved
+from .network import network_of
+from .reading import READERS, LayerReading, reads
+
+__all__ = ["READERS", "LayerConfig", "LayerReading", "Unsupported", "read", "reads"]
+
+NAME, PACKAGES, EXTRA = "Keras", ("keras", "tf_keras"), "pelton[keras]"
+log = logging.getLogger("pelton.importers")
+
+
+def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
+    """A model of Keras (a path or bytes of a `.keras` archive or an `.h5` file) as a network, without TensorFlow.
+
+    Inputs and outputs keep their layouts, and the names that Keras gives them: those of the layers. shapes: sizes of
+    inputs in place of those that the file leaves open. Raises ModelError for damaged files, its subclass Unsupported,
+    which names the layer, for what is not known here, and InputError for wrong shapes.
+    """
+    if find_spec("h5py") is None:
+        raise Unsupported(f'the package h5py is not there (pip install "{EXTRA}")')
+    return read_saved(source, lambda saved: network_of(saved, shapes or {}))
+
+
+def recognizes(source: Any) -> bool:
+    """Whether a source is an archive of Keras 3, or an HDF5 file of any Keras."""
+    return signs.head(source).startswith(signs.HDF5) or {"config.json", "metadata.json"} <= signs.names_in_zip(source)
+
+
+def _own(source: Any, shapes: Any) -> Network | None:
+    """The network of a model; None where TensorFlow has to convert it. ModelError where it is not there, either."""
+    if is_of(source, PACKAGES):
+        _refuse(source)
+    try:
+        return read(source, shapes)
+    except Unsupported as e:
+        name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given model"
+        if find("tensorflow") is None:
+            raise ModelError(
+                f"{name}: {e}, which Pelton does not read by itself. `pelton import-env tensorflow` makes an environment"
+                " whose packages convert the model; or a plugin reads the layer (pelton.Plugin with `keras`)"
+            ) from None
+        log.info("%s: %s; converting with TensorFlow", name, e)
+        return None
+
+
+def _converted(source: Any) -> Source:
+    if not signs.head(source).startswith(signs.HDF5):
+        check_archive(source)
+    return convert("tensorflow", "from_keras.py", source, options=["unsafe"] if allows_code() else [])
+
+
+def _load(source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None) -> Any:
+    net = _own(source, shapes)
+    if net is None:
+        return onnx.load.load(_converted(source), shapes, outputs, values, optimum)
+    return imported(net, shapes, outputs, values, optimum, path=_path(source), producer=NAME)
+
+
+def _examine(source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None) -> Any:
+    net = _own(source, shapes)
+    if net is None:
+        return onnx.load.examine(_converted(source), shapes, outputs, values, optimum)
+    return examined(source, lambda: net, shapes, outputs, values, optimum)
+
+
+def _unread(source: Any, *given: Any, **named: Any) -> Any:
+    return onnx.unread.unread(_converted(source), *given, **named)
+
+
+def _path(source: Any) -> str:
+    return os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else ""
+
+
+ABOUT = About(
+    files=".keras, .h5",
+    export="model.save('model.keras')",
+    extra=f"pip install {EXTRA}; pelton import-env tensorflow for what that does not read",
+    covers="Sequential and Functional models of Keras 3's and Keras 2's own layers; others, and masks of recurrent layers"
+    " and of attention, by TensorFlow; Lambda layers with code of their own if PELTON_UNSAFE_KERAS=1",
+    checked="Keras 3 on TensorFlow 2.21",
+)
+_refuse: Callable[..., Any] = refusal(NAME, ABOUT)
+register(
+    Format(
+        NAME,
+        lambda source: recognizes(source) or is_of(source, PACKAGES),
+        _load,
+        _examine,
+        _unread,
+        suffixes=(".keras",),
+        about=ABOUT,
+    )
+)

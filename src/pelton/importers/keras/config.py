@@ -1,0 +1,198 @@
+"""What a file of Keras says of its layers: objects of classes, each with options that have to be understood, all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import ModelError
+
+MAX_NUMBER = 1 << 24  # of anything that is counted along an axis
+OWN_PACKAGES = ("keras", "tf_keras", "tensorflow")
+# Options of any layer that say nothing of what it computes at inference.
+OF_TRAINING = (
+    *("name", "trainable", "seed", "batch_input_shape", "batch_shape", "input_shape", "activity_regularizer"),
+    *("kernel_initializer", "bias_initializer", "recurrent_initializer", "depthwise_initializer"),
+    *("pointwise_initializer", "embeddings_initializer", "alpha_initializer", "beta_initializer"),
+    *("gamma_initializer", "moving_mean_initializer", "moving_variance_initializer", "unit_forget_bias"),
+    *("kernel_regularizer", "bias_regularizer", "recurrent_regularizer", "depthwise_regularizer"),
+    *("pointwise_regularizer", "embeddings_regularizer", "alpha_regularizer", "beta_regularizer"),
+    *("gamma_regularizer", "kernel_constraint", "bias_constraint", "recurrent_constraint", "depthwise_constraint"),
+    *("pointwise_constraint", "embeddings_constraint", "alpha_constraint", "beta_constraint", "gamma_constraint"),
+)
+NO_QUANTIZATION = {"quantization_config": None}
+DTYPES = {
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "bool": "bool",
+    **{f"{u}int{n}": f"{'u' if u else 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
+}
+
+
+class Unsupported(ModelError):
+    """What this reader does not know, or not for sure; Keras may."""
+
+
+@dataclass(eq=False)
+class LayerConfig:
+    """An object of a class of Keras, and its options. type: the name of the class; module, registered: where it is
+    defined and registered, which files of Keras 2 may leave out; version: of the Keras that wrote it; nodes: its calls,
+    as the file has them; path: of its variables in files of Keras 3; shared: what tells that it is another's twin."""
+
+    type: str
+    module: str
+    registered: str
+    name: str
+    options: dict[str, Any]
+    version: int
+    nodes: list[Any] = field(default_factory=list)
+    path: str = ""
+    shared: Any = None
+    seen: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, given: Any, version: int, where: str = "the file") -> LayerConfig:
+        """The object that a file describes; Unsupported for what describes none."""
+        options = given.get("config") if isinstance(given, dict) else None
+        if not isinstance(options, dict) or not isinstance(given.get("class_name"), str):
+            raise Unsupported(f"{where} has a layer that is described in an unknown way: {given!r:.80}")
+        nodes = given.get("inbound_nodes") or []
+        name = given.get("name") or options.get("name") or given["class_name"]
+        if not isinstance(nodes, list) or not isinstance(name, str):
+            raise Unsupported(f"{where} has a layer with calls in an unknown form: {name!r:.80}")
+        texts = (str(given.get(key) or "") for key in ("module", "registered_name"))
+        return cls(
+            given["class_name"], *texts, name, options, version, nodes, shared=given.get("shared_object_id")
+        )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its class is one of Keras itself."""
+        package = self.module.partition(".")[0]
+        return ">" not in self.type + self.registered and (not self.module or package in OWN_PACKAGES)
+
+    @property
+    def is_operation(self) -> bool:
+        """Whether it is an operation of Keras 3, such as what `x + y` makes, and no layer: these have `trainable`."""
+        return "trainable" not in self.options and (not self.module or ".ops" in self.module)
+
+    def refuse(self, reason: str) -> Unsupported:
+        """The error to raise."""
+        return Unsupported(f"layer {self.name!r} ({self.type}) {reason}")
+
+    # --- options
+
+    def option(self, name: str, *default: Any) -> Any:
+        """An option as it is written; Unsupported where there is none, unless a default is given."""
+        self.seen.add(name)
+        if name not in self.options and not default:
+            raise self.refuse(f"lacks the option {name!r}")
+        return plain(self.options.get(name, *default))
+
+    def flag(self, name: str, *default: bool) -> bool:
+        found = self.option(name, *default)
+        if not isinstance(found, (bool, int)) or found not in (0, 1):
+            raise self.refuse(f"needs {name} true or false, got {found!r:.60}")
+        return bool(found)
+
+    def number(self, name: str, *default: float) -> float:
+        found = self.option(name, *default)
+        if isinstance(found, np.ndarray) and found.size == 1:
+            found = found.item()
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            raise self.refuse(f"needs a number as {name}, got {found!r:.60}")
+        return float(found)
+
+    def integer(self, name: str, *default: int, low: int = 1) -> int:
+        found = self.option(name, *default)
+        if isinstance(found, list) and len(found) == 1:
+            (found,) = found
+        if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= MAX_NUMBER:
+            raise self.refuse(f"needs a whole number from {low} on as {name}, got {found!r:.60}")
+        return found
+
+    def integers(self, name: str, count: int | None = None, low: int = 1, default: Any = None) -> tuple[int, ...]:
+        """Whole numbers, so many of them; one stands for all."""
+        found = self.option(name, default) if default is not None else self.option(name)
+        if isinstance(found, int) and count is not None:
+            found = [found] * count
+        whole = isinstance(found, (list, tuple)) and all(type(n) is int and low <= n <= MAX_NUMBER for n in found)
+        if not whole or count not in (None, len(found)):
+            wanted = "whole numbers" if count is None else f"{count} whole numbers"
+            raise self.refuse(f"needs {wanted} from {low} on as {name}, got {found!r:.60}")
+        return tuple(found)
+
+    def choice(self, name: str, *of: Any, default: Any = None) -> Any:
+        """One of these; the default where the file leaves it out, or has null."""
+        found = self.option(name, default)
+        found = default if found is None else found
+        if found not in of:
+            raise self.refuse(f"has {name} {found!r:.60}, which is not known; there are {', '.join(map(str, of))}")
+        return found
+
+    def ignore(self, *names: str) -> None:
+        """Options that change nothing at inference."""
+        self.seen.update(names)
+
+    def expect(self, **values: Any) -> None:
+        """Options of which only these values are known, which are those that they have unless somebody asks."""
+        for name, value in values.items():
+            if (found := self.option(name, value)) != value:
+                raise self.refuse(f"has {name}={found!r:.60}, which is not known")
+
+    def check_rest(self) -> None:
+        """Unsupported if the layer has an option that nobody has asked for."""
+        rest = [name for name in self.options if name not in self.seen and name not in OF_TRAINING]
+        if rest:
+            raise self.refuse(f"has the options {', '.join(map(repr, rest[:4]))}, which are not known")
+
+    def check_policy(self) -> None:
+        """Unsupported unless it computes in float32."""
+        found = self.option("dtype", "float32")
+        inner = found.get("config") if isinstance(found, dict) else {"name": found}
+        name = inner.get("name") if isinstance(inner, dict) else inner
+        if name not in ("float32", None):
+            raise self.refuse(f"computes in {name}")
+
+
+def plain(given: Any) -> Any:
+    """A value as JSON has it, with the tuples, arrays and numbers in it that Keras writes as objects."""
+    if isinstance(given, list):
+        return [plain(v) for v in given]
+    if isinstance(given, dict):
+        kind, config = given.get("class_name"), given.get("config")
+        if kind == "__tuple__" and isinstance(config, dict):
+            return plain(config.get("value", []))
+        if kind in ("__numpy__", "__tensor__") and isinstance(config, dict):
+            return array_of(config)
+        if kind in ("TensorShape", "__tuple__") or given.get("class_name") == "TensorShape":
+            return plain(given.get("items", []))
+    return given
+
+
+def array_of(config: dict[str, Any]) -> np.ndarray:
+    """An array that is written as numbers; Unsupported for other things."""
+    dtype = config.get("dtype")
+    if dtype not in DTYPES:
+        raise Unsupported(f"a constant is of type {dtype!r:.40}")
+    try:
+        return np.array(config.get("value"), dtype)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise Unsupported(f"a constant cannot be read: {e}") from None
+
+
+def flattened(given: Any) -> list[Any]:
+    """The leaves of lists and dicts, in the order of Keras: dicts by their keys."""
+    if isinstance(given, dict):
+        return [leaf for key in sorted(given) for leaf in flattened(given[key])]
+    if isinstance(given, (list, tuple)):
+        return [leaf for part in given for leaf in flattened(part)]
+    return [given]
+
+
+def names_of(given: Sequence[Any]) -> str:
+    return ", ".join(map(repr, given))

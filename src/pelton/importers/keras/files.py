@@ -1,0 +1,95 @@
+"""Files of Keras: `.keras` archives, and HDF5 files with a whole model."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pelton.errors import ModelAbsent, ModelError
+from pelton.importers import signs
+
+from .archive import CONFIG, check_archive
+from .config import LayerConfig, Unsupported
+from .hdf5 import Hdf5, reading
+from .model import ModelConfig, model_of
+from .weights import LegacyWeights, StoreWeights, Weights
+
+WEIGHTS = "model.weights.h5"
+T = TypeVar("T")
+
+
+@dataclass
+class Saved:
+    """A model and its variables. name: what messages call the file."""
+
+    name: str
+    model: ModelConfig
+    weights: Weights
+
+
+def read_saved(source: Any, read: Callable[[Saved], T]) -> T:
+    """read(saved) of a file (a path or bytes), which is closed behind it.
+
+    Raises ModelError for damaged files and for those that cannot be trusted, Unsupported for what is not known.
+    """
+    name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given model"
+    if signs.head(source).startswith(signs.HDF5):
+        return reading(source, name, lambda file: read(_of_hdf5(file, name)))
+    if isinstance(source, (str, os.PathLike)) and not os.path.exists(source):
+        raise ModelAbsent(f"there is no file {name}", name)
+    check_archive(source)
+    with signs.open_zip(source) as archive:
+        try:
+            entries = {entry.filename: entry for entry in archive.infolist()}
+            config, metadata = archive.read("config.json"), archive.read("metadata.json")
+            if WEIGHTS not in entries:
+                raise Unsupported(f"{name} has no {WEIGHTS}")
+            weights = archive.read(WEIGHTS)
+        except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile) as e:
+            raise ModelError(f"{name} is a damaged archive of Keras: {e}; save the model again") from None
+    version = _version(_parsed(metadata, name).get("keras_version"))
+    model = model_of(LayerConfig.of(_without_training(_parsed(config, name)), version, name))
+    return reading(weights, name, lambda file: read(Saved(name, model, StoreWeights(file))))
+
+
+def _of_hdf5(file: Hdf5, name: str) -> Saved:
+    text = file.attribute(file.file, "model_config")
+    if text is None:
+        raise ModelError(
+            f"{name}: it holds weights without a model, as model.save_weights writes them; load them into the model and"
+            " use model.save('model.keras')"
+        )
+    version = _version(file.attribute(file.file, "keras_version"))
+    model = model_of(LayerConfig.of(_parsed(str(text).encode(), name), version, name))
+    return Saved(name, model, LegacyWeights(file, model))
+
+
+def _without_training(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "compile_config"}
+
+
+def _parsed(text: bytes, name: str) -> dict[str, Any]:
+    if len(text) > CONFIG:
+        raise ModelError(f"{name} describes its layers in {len(text)} bytes; at most {CONFIG} are read")
+    try:
+        found = json.load(io.BytesIO(text))
+    except (ValueError, RecursionError) as e:
+        raise ModelError(f"{name} is damaged: its description is no JSON: {e}") from None
+    if not isinstance(found, dict):
+        raise Unsupported(f"{name} is described in an unknown way: {found!r:.60}")
+    return found
+
+
+def _version(text: Any) -> int:
+    """The major version of the Keras that wrote a file; 2 where it does not say."""
+    first = str(text or "").partition(".")[0]
+    return int(first) if first in ("2", "3") else 2 if not first else _unknown(text)
+
+
+def _unknown(text: Any) -> int:
+    raise Unsupported(f"the file was written by Keras {text!r:.40}, and versions 2 and 3 are known")

@@ -1,0 +1,147 @@
+"""Attention."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.types import BOOL
+from pelton.network import NetworkTensor
+
+from ..config import LayerConfig
+from ..held import Held
+from ..reading import LayerReading, reads
+
+FAR = -1e30  # what is added to scores that do not count
+
+
+def _projections(layer: LayerConfig) -> list[str]:
+    bias = layer.flag("use_bias", True)
+    return [
+        f"{part}_dense/{name}"
+        for part in ("query", "key", "value", "output")
+        for name in ("kernel", "bias")
+        if name == "kernel" or bias
+    ]
+
+
+@reads("MultiHeadAttention", variables=_projections, masks=True)
+def multi_head(r: LayerReading) -> Held:
+    r.layer.ignore("value_dim", "query_shape", "key_shape", "value_shape", "softmax_robust_masking")
+    heads, depth = r.layer.integer("num_heads"), r.layer.integer("key_dim")
+    value_depth = depth if r.layer.option("value_dim", None) is None else r.layer.integer("value_dim")
+    if r.layer.option("attention_axes", None) not in (None, [1], 1):
+        raise r.refuse(f"attends along the axes {r.layer.option('attention_axes')}")
+    return _attended(r, heads, heads, depth, value_depth)
+
+
+@reads("GroupQueryAttention", "GroupedQueryAttention", variables=_projections, masks=True)
+def grouped(r: LayerReading) -> Held:
+    heads, groups = r.layer.integer("num_query_heads"), r.layer.integer("num_key_value_heads")
+    if heads % groups:
+        raise r.refuse(f"has {heads} heads of queries, which {groups} of keys do not divide")
+    depth = r.layer.integer("head_dim")
+    return _attended(r, heads, groups, depth, depth)
+
+
+def _attended(r: LayerReading, heads: int, groups: int, depth: int, value_depth: int) -> Held:
+    r.layer.ignore("dropout", "flash_attention")
+    r.layer.expect(use_gate=False, sliding_window=None)
+    query = r.argument("query", 0)
+    value = r.argument("value", 1)
+    if isinstance(query, list) and len(query) == 1:
+        (query,) = query
+    key = r.argument("key", 2)
+    key = value if key is None else key
+    if not all(isinstance(x, Held) and x.rank == 3 for x in (query, key, value)):
+        raise r.refuse("needs a query, a value and a key of three axes each")
+    known = {"query", "value", "key", "attention_mask", "use_causal_mask", "return_attention_scores"}
+    unknown = {k for k, v in r.kwargs.items() if k not in known and v is not None}
+    if unknown or len(r.args) > 3 or r.kwargs.get("return_attention_scores"):
+        raise r.refuse(f"is called with {', '.join(map(repr, unknown)) or 'return_attention_scores'}")
+    output = r.layer.option("output_shape", None)
+    output = [query.shape[-1]] if output is None else [output] if isinstance(output, int) else output
+    if len(output) != 1:
+        raise r.refuse(f"gives {output} features")
+    q = _projected(r, "query", query, heads, depth)
+    k = _projected(r, "key", key, groups, depth)
+    v = _projected(r, "value", value, groups, value_depth)
+    mask = r.kwargs.get("attention_mask")
+    y = r.net.attention(
+        q, k, v, None if mask is None else _added(r, mask), causal=bool(r.kwargs.get("use_causal_mask"))
+    )
+    batch, _, rows, _ = y.shape
+    y = r.net.reshape(r.net.transpose(y, (0, 2, 1, 3)), (batch, rows, heads * value_depth))
+    kernel = r.variable("output_dense/kernel", heads, value_depth, output[0]).reshape(heads * value_depth, -1)
+    y = r.net.matmul(y, kernel)
+    return r.of(y + r.variable("output_dense/bias", output[0]) if r.layer.flag("use_bias", True) else y)
+
+
+def _projected(r: LayerReading, part: str, x: Held, heads: int, depth: int) -> NetworkTensor:
+    """[batch, heads, steps, depth]"""
+    width = r.known(x.shape[-1], "the size of its input")
+    kernel = r.variable(f"{part}_dense/kernel", width, heads, depth).reshape(width, heads * depth)
+    y = r.net.matmul(x.tensor(), kernel)
+    if r.layer.flag("use_bias", True):
+        y = y + r.variable(f"{part}_dense/bias", heads, depth).reshape(-1)
+    batch, steps, _ = y.shape
+    return r.net.transpose(r.net.reshape(y, (batch, steps, heads, depth)), (0, 2, 1, 3))
+
+
+def _added(r: LayerReading, mask: object) -> NetworkTensor:
+    """What a mask of what counts, [batch, rows, columns] or with heads, adds to scores."""
+    if not isinstance(mask, Held) or mask.rank not in (3, 4):
+        raise r.refuse("has a mask that is no tensor of three or four axes")
+    t = mask.tensor()
+    t = t if t.dtype is BOOL else r.net.cast(t, to="bool")
+    t = r.net.unsqueeze(t, 1) if t.rank == 3 else t
+    return r.net.where(t, np.float32(0), np.float32(FAR))
+
+
+def _scales(layer: LayerConfig) -> list[str]:
+    both = layer.type == "Attention" and layer.option("score_mode", "dot") == "concat"
+    return [*["scale"] * layer.flag("use_scale", False), *["concat_score_weight"] * both]
+
+
+def _additive_scales(layer: LayerConfig) -> list[str]:
+    return ["scale"] * layer.flag("use_scale", True)
+
+
+@reads("Attention", variables=_scales, masks=True)
+@reads("AdditiveAttention", variables=_additive_scales, masks=True)
+def attention(r: LayerReading) -> Held:
+    """Dense attention of one head, by products (Luong) or by sums (Bahdanau)."""
+    given = r.inputs
+    r.layer.ignore("dropout")
+    if len(given) not in (2, 3) or any(x.rank != 3 for x in given):
+        raise r.refuse("needs a query, a value and perhaps a key of three axes each")
+    unknown = {k for k, v in r.kwargs.items() if v not in (None, False) and k != "use_causal_mask"}
+    if unknown or len(r.args) > 1:
+        raise r.refuse(f"is called with {', '.join(map(repr, unknown)) or 'a mask'}")
+    q, v, k = (given[i].tensor() for i in (0, 1, len(given) - 1))
+    k = v if len(given) == 2 else k
+    additive = r.layer.type == "AdditiveAttention"
+    by_sums = additive or r.layer.choice("score_mode", "dot", "concat", default="dot") == "concat"
+    scores = _sums(r, q, k, additive) if by_sums else _products(r, q, k)
+    if r.kwargs.get("use_causal_mask"):
+        rows, columns = (r.known(d, "the number of steps") for d in scores.shape[1:])
+        later = np.arange(columns) > np.arange(rows)[:, None]
+        scores = scores + np.where(later, np.float32(FAR), np.float32(0))
+    return r.of(r.net.matmul(r.net.softmax(scores), v))
+
+
+def _products(r: LayerReading, q: NetworkTensor, k: NetworkTensor) -> NetworkTensor:
+    scores = r.net.matmul(q, r.net.transpose(k, (0, 2, 1)))
+    return scores * float(r.variable("scale")) if r.layer.flag("use_scale", False) else scores
+
+
+def _sums(r: LayerReading, q: NetworkTensor, k: NetworkTensor, additive: bool) -> NetworkTensor:
+    sums = r.net.unsqueeze(q, 2) + r.net.unsqueeze(k, 1)
+    if additive:
+        terms = r.net.tanh(sums)
+        if r.layer.flag("use_scale", True):
+            terms = terms * r.variable("scale", r.known(q.shape[-1], "the size of its input"))
+        return r.net.reduce_sum(terms, axes=(3,), keepdims=False)
+    if r.layer.flag("use_scale", False):
+        sums = sums * float(r.variable("scale"))
+    weight = float(r.variable("concat_score_weight"))
+    return r.net.reduce_sum(r.net.tanh(sums), axes=(3,), keepdims=False) * weight

@@ -1,0 +1,86 @@
+"""Layers that join several tensors."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pelton.network import NetworkTensor
+
+from ..held import Held, together
+from ..reading import LayerReading, reads
+
+
+def _operands(r: LayerReading) -> tuple[list[NetworkTensor], Held]:
+    """The tensors in one order of axes; those of fewer axes have others behind the batch."""
+    given = r.inputs
+    if len(given) < 2:
+        raise r.refuse("needs two tensors and more")
+    if len({x.dtype for x in given}) > 1:
+        given = [x.mapped(lambda t: r.net.cast(t, to="f32")) if not x.dtype.is_float else x for x in given]
+    rank = max(x.rank for x in given)
+    return together([x if x.rank == rank else _widened(r, x, rank) for x in given])
+
+
+def _widened(r: LayerReading, x: Held, rank: int) -> Held:
+    if x.rank < 1:
+        raise r.refuse("needs tensors of one axis and more")
+    return r.of(r.net.reshape(x.tensor(), (x.shape[0], *[1] * (rank - x.rank), *x.shape[1:])))
+
+
+ELEMENTWISE = {
+    "Add": "add",
+    "Average": "add",
+    "Multiply": "mul",
+    "Maximum": "maximum",
+    "Minimum": "minimum",
+    "Subtract": "sub",
+}
+
+
+@reads(*ELEMENTWISE)
+def elementwise(r: LayerReading) -> Held:
+    tensors, like = _operands(r)
+    if r.layer.type == "Subtract" and len(tensors) != 2:
+        raise r.refuse(f"needs two tensors, got {len(tensors)}")
+    y = reduce(getattr(r.net, ELEMENTWISE[r.layer.type]), tensors)
+    return like.like(y * (1 / len(tensors)) if r.layer.type == "Average" else y)
+
+
+@reads("Concatenate")
+def concatenate(r: LayerReading) -> Held:
+    given = r.inputs
+    axis = r.axis(r.layer.option("axis", -1), given[0].rank)
+    if any(x.rank != given[0].rank for x in given):
+        raise r.refuse("joins tensors of several numbers of axes")
+    if len({x.dtype for x in given}) > 1:
+        given = [x.mapped(lambda t: r.net.cast(t, to="f32")) if not x.dtype.is_float else x for x in given]
+    if len(given) == 1:
+        return given[0]
+    tensors, like = together(given)
+    return like.like(r.net.concat(tensors, like.axis(axis)))
+
+
+@reads("Dot")
+def dot(r: LayerReading) -> Held:
+    """Products summed along an axis of each of two tensors, sample by sample."""
+    given = r.inputs
+    if len(given) != 2 or not all(2 <= x.rank <= 3 for x in given):
+        raise r.refuse(f"needs two tensors of two or three axes, got {[list(x.shape) for x in given]}")
+    axes = r.layer.option("axes")
+    axes = [axes, axes] if isinstance(axes, int) else axes
+    if not isinstance(axes, list) or len(axes) != 2:
+        raise r.refuse(f"needs an axis of each of two tensors, got {axes!r:.60}")
+    along = [r.axis(a, x.rank) for a, x in zip(axes, given)]
+    if 0 in along:
+        raise r.refuse("sums along the batch")
+    tensors = [x.tensor() for x in given]
+    if r.layer.flag("normalize", False):
+        tensors = [r.net.l2_normalize(t, a, epsilon=1e-12) for t, a in zip(tensors, along)]
+    (x, y), (i, j) = tensors, along
+    x = r.net.unsqueeze(x, 1) if x.rank == 2 else x if i == 2 else r.net.transpose(x, (0, 2, 1))
+    y = r.net.unsqueeze(y, 2) if y.rank == 2 else y if j == 1 else r.net.transpose(y, (0, 2, 1))
+    product = r.net.matmul(x, y)
+    gone = [axis for axis, t in ((1, given[0]), (2, given[1])) if t.rank == 2]
+    gone = gone[:1] if len(gone) == 2 else gone  # of two vectors, [batch, 1] remains
+    return r.of(r.net.squeeze(product, gone) if gone else product)
+

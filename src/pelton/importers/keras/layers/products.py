@@ -1,0 +1,62 @@
+"""Products with matrices, and tables of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.types import DType
+
+from ..activations import activated
+from ..config import NO_QUANTIZATION, LayerConfig
+from ..held import Held
+from ..reading import LayerReading, reads
+from .convolution import kernel_and_bias
+
+
+@reads("Dense", variables=kernel_and_bias)
+def dense(r: LayerReading) -> Held:
+    x, units = r.floats(), r.layer.integer("units")
+    r.layer.expect(**NO_QUANTIZATION, lora_rank=None)
+    if x.rank < 2:
+        raise r.refuse(f"needs a tensor of two axes and more, got {list(x.shape)}")
+    kernel = r.variable("kernel", r.known(x.shape[-1], "the size of its input"), units)
+    y = r.net.matmul(x.tensor(), kernel)
+    y = y + r.variable("bias", units) if r.layer.flag("use_bias", True) else y
+    return activated(r, r.of(y))
+
+
+def _einsum_variables(layer: LayerConfig) -> list[str]:
+    return ["kernel", *["bias"] * (layer.option("bias_axes", None) is not None)]
+
+
+@reads("EinsumDense", variables=_einsum_variables)
+def einsum_dense(r: LayerReading) -> Held:
+    x, equation = r.floats(), r.layer.option("equation")
+    r.layer.ignore("output_shape")
+    r.layer.expect(**NO_QUANTIZATION, lora_rank=None)
+    kernel = r.weights.array(r.layer, "kernel").astype(np.float32)
+    y = r.net.einsum(spelled_out(r, equation, x.rank), x.tensor(), kernel)
+    if r.layer.option("bias_axes", None) is not None:
+        y = y + r.weights.array(r.layer, "bias").astype(np.float32)
+    return activated(r, r.of(y))
+
+
+def spelled_out(r: LayerReading, equation: object, rank: int) -> str:
+    """An equation with letters in place of the ellipsis of its first operand, which has so many axes."""
+    if not isinstance(equation, str):
+        raise r.refuse(f"has no equation, but {equation!r:.60}")
+    text = equation.replace(" ", "")
+    first = text.partition(",")[0]
+    letters = [c for c in "ABCDEFGHIJKLMNOP" if c not in text]
+    return text.replace("...", "".join(letters[: max(rank - len(first.replace("...", "")), 0)]))
+
+
+@reads("Embedding", variables=("embeddings",))
+def embedding(r: LayerReading) -> Held:
+    x, rows, features = r.input(), r.layer.integer("input_dim"), r.layer.integer("output_dim")
+    r.layer.expect(**NO_QUANTIZATION, lora_rank=None, sparse=False)
+    r.layer.ignore("input_length")
+    indices = x.tensor() if x.dtype in (DType.I32, DType.I64) else r.net.cast(x.tensor(), to="i32")
+    y = r.of(r.net.embedding(r.variable("embeddings", rows, features), indices))
+    y.masked = r.layer.flag("mask_zero", False)
+    return y

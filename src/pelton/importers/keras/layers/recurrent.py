@@ -1,0 +1,259 @@
+"""Recurrent layers, and wrappers around layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pelton.network import NetworkTensor
+
+from ..config import LayerConfig, flattened
+from ..held import Held
+from ..reading import LayerReading, reads
+
+GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
+# Keras' name → that of ONNX, its alpha and beta
+FUNCTIONS: dict[str, tuple[str, float | None, float | None]] = {
+    "tanh": ("Tanh", None, None),
+    "sigmoid": ("Sigmoid", None, None),
+    "relu": ("Relu", None, None),
+    "softsign": ("Softsign", None, None),
+    "softplus": ("Softplus", None, None),
+    "linear": ("Affine", 1.0, 0.0),
+    "elu": ("Elu", 1.0, None),
+}
+HARD_SIGMOID = {2: ("HardSigmoid", 0.2, 0.5), 3: ("HardSigmoid", 1 / 6, 0.5)}
+SEQUENCE = ("unroll", "implementation", "zero_output_for_mask", "dropout", "recurrent_dropout")
+
+
+def _of_cell(layer: LayerConfig) -> list[str]:
+    return ["cell/kernel", "cell/recurrent_kernel", *["cell/bias"] * layer.flag("use_bias", True)]
+
+
+@reads("LSTM", "GRU", "SimpleRNN", variables=_of_cell, masks=True)
+def recurrent(r: LayerReading) -> list[Held]:
+    x, states = _called(r)
+    return _returned(r, *_layer(r, r.layer, x, states, r.layer.flag("go_backwards", False)))
+
+
+def _called(r: LayerReading) -> tuple[NetworkTensor, list[NetworkTensor]]:
+    """A sequence [time, batch, features], and the states that are given with it."""
+    r.layer.ignore(*SEQUENCE)
+    r.layer.expect(stateful=False, time_major=False, constants=None, num_constants=None)
+    given = flattened([r.args, r.kwargs.get("initial_state")])
+    given = [x for x in given if x is not None]
+    unknown = [k for k, v in r.kwargs.items() if v is not None and k != "initial_state"]
+    if unknown or not all(isinstance(x, Held) for x in given):
+        raise r.refuse(f"is called with {', '.join(map(repr, unknown)) or 'something else than tensors'}")
+    x, *states = given
+    r.checked(x, (3,))
+    t = x.tensor() if x.dtype.is_float else r.net.cast(x.tensor(), to="f32")
+    return r.net.transpose(t, (1, 0, 2)), [s.tensor() for s in states]
+
+
+def _returned(
+    r: LayerReading, steps: NetworkTensor, states: Sequence[NetworkTensor], backwards: bool
+) -> list[Held]:
+    """What a layer gives of all steps [time, batch, units], in the order of time, and of its last states."""
+    if r.layer.flag("return_sequences", False):
+        steps = r.net.flip(steps, 0) if backwards else steps
+        y = r.net.transpose(steps, (1, 0, 2))
+    else:
+        y = states[0]
+    return [r.of(t) for t in (y, *(states if r.layer.flag("return_state", False) else ()))]
+
+
+def _layer(
+    r: LayerReading,
+    layer: LayerConfig,
+    x: NetworkTensor,
+    states: Sequence[NetworkTensor],
+    backwards: bool,
+) -> tuple[NetworkTensor, list[NetworkTensor], bool]:
+    """All steps in the order of time, and the last states, h first."""
+    kind = layer.type.removesuffix("Cell")
+    units, gates = layer.integer("units"), GATES[kind]
+    layer.ignore("dropout", "recurrent_dropout")
+    of = LayerReading(r.net, layer, r.scope, r.weights, [], {})
+    prefix = "" if layer.type.endswith("Cell") else "cell/"
+    features = r.known(x.shape[2], "the number of features")
+    kernel = of.variable(f"{prefix}kernel", features, gates * units)
+    recurrent_kernel = of.variable(f"{prefix}recurrent_kernel", units, gates * units)
+    after = kind == "GRU" and layer.flag("reset_after", layer.version > 2)
+    bias = _biases(of, prefix, gates * units, after)
+    order = (0, 3, 1, 2) if kind == "LSTM" else range(gates)  # of Keras i, f, c, o
+    w, u = (_gates(k.T, order, units)[None] for k in (kernel, recurrent_kernel))
+    b = np.concatenate([_gates(part, order, units) for part in bias])[None]
+    if len(states) not in (0, 1 + (kind == "LSTM")):
+        raise layer.refuse(f"is given {len(states)} states")
+    begin = [r.net.unsqueeze(s, 0) for s in states]
+    attrs: dict[str, Any] = {"direction": "reverse" if backwards else "forward", **_functions(layer, kind)}
+    if kind == "GRU":
+        attrs["linear_before_reset"] = after
+    run = getattr(r.net, {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}[kind])
+    steps, *last = run(x, w, u, b, *begin, **attrs)
+    return r.net.squeeze(steps, 1), [r.net.squeeze(s, 0) for s in last], backwards
+
+
+def _biases(of: LayerReading, prefix: str, size: int, both: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Of the input, and of the state."""
+    if not of.layer.flag("use_bias", True):
+        return np.zeros(size, np.float32), np.zeros(size, np.float32)
+    if both:
+        own, recurrent = of.variable(f"{prefix}bias", 2, size)
+        return own, recurrent
+    return of.variable(f"{prefix}bias", size), np.zeros(size, np.float32)
+
+
+def _gates(rows: np.ndarray, order: Sequence[int], units: int) -> np.ndarray:
+    """Rows of gates in another order."""
+    return np.concatenate([rows[g * units : (g + 1) * units] for g in order])
+
+
+def _functions(layer: LayerConfig, kind: str) -> dict[str, Any]:
+    """The activation functions, as ONNX has them."""
+    options = [("activation", "tanh")] if kind == "SimpleRNN" else [("recurrent_activation", "sigmoid"), ("activation", "tanh")]
+    found = []
+    for option, usual in options:
+        name = layer.option(option, usual)
+        known = HARD_SIGMOID[layer.version] if name == "hard_sigmoid" else FUNCTIONS.get(str(name))
+        if known is None:
+            raise layer.refuse(f"has the {option} {name!r:.60}, which is not known")
+        found.append(known)
+    if kind == "LSTM":
+        found.append(found[1])  # of the cell, and of its output
+    if [name for name, _, _ in found] == ["Sigmoid", "Tanh", "Tanh"][: len(found)] and kind != "SimpleRNN":
+        return {}
+    return {
+        "activations": tuple(name for name, _, _ in found),
+        "activation_alpha": tuple(a for _, a, _ in found if a is not None),
+        "activation_beta": tuple(b for _, _, b in found if b is not None),
+    }
+
+
+# --- cells
+
+
+def _cell_variables(layer: LayerConfig) -> list[str]:
+    return ["kernel", "recurrent_kernel", *["bias"] * layer.flag("use_bias", True)]
+
+
+@reads("LSTMCell", "GRUCell", "SimpleRNNCell", variables=_cell_variables)
+def cell(r: LayerReading) -> Held:
+    raise r.refuse("is called by itself, and not by an RNN")
+
+
+def _cells(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
+    """Those of StackedRNNCells, whose places follow from their classes as those of layers do."""
+    given, used, found = layer.option("cells"), dict[str, int](), []
+    for one in given if isinstance(given, list) else []:
+        child = LayerConfig.of(one, layer.version, f"layer {layer.name!r}")
+        name = {"LSTMCell": "lstm_cell", "GRUCell": "gru_cell", "SimpleRNNCell": "simple_rnn_cell"}.get(child.type)
+        if name is None or not child.is_own:
+            raise layer.refuse(f"has a cell of class {child.type}, which is not known")
+        used[name] = used.get(name, -1) + 1
+        found.append((f"cells/{name}_{used[name]}" if used[name] else f"cells/{name}", child))
+    return found
+
+
+@reads("StackedRNNCells", within=_cells)
+def stacked(r: LayerReading) -> Held:
+    raise r.refuse("is called by itself, and not by an RNN")
+
+
+def _one(option: str):
+    def within(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
+        return [(option, LayerConfig.of(layer.option(option), layer.version, f"layer {layer.name!r}"))]
+
+    return within
+
+
+@reads("RNN", within=_one("cell"), masks=True)
+def of_cells(r: LayerReading) -> list[Held]:
+    (inner,) = r.scope.within(r.layer)
+    r.layer.ignore("cell")
+    cells = r.scope.within(inner) if inner.type == "StackedRNNCells" else [inner]
+    if not cells or not all(c.is_own and c.type.removesuffix("Cell") in GATES and c.type.endswith("Cell") for c in cells):
+        raise r.refuse(f"has a cell of class {inner.type}, which is not known")
+    if inner.type == "StackedRNNCells":
+        inner.ignore("cells")
+        inner.expect(reverse_state_order=False)
+        inner.check_policy()
+        inner.check_rest()
+    backwards = r.layer.flag("go_backwards", False)
+    x, states = _called(r)
+    if states and len(cells) > 1:
+        raise r.refuse("is given states of several cells")
+    last: list[NetworkTensor] = []
+    for one in cells:
+        one.check_policy()
+        x, found, _ = _layer(r, one, x, states, backwards)
+        one.ignore("implementation")
+        one.check_rest()
+        last += found
+    if len(cells) > 1 and r.layer.flag("return_state", False):
+        raise r.refuse("gives states of several cells")
+    if len(cells) > 1 and not r.layer.flag("return_sequences", False):
+        last = [found[0]]
+    return _returned(r, x, last, backwards)
+
+
+# --- wrappers
+
+
+def _both(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
+    """The two layers of Bidirectional; the second is like the first, the other way round, unless the file has it."""
+    where = f"layer {layer.name!r}"
+    forward = LayerConfig.of(layer.option("layer"), layer.version, where)
+    if layer.option("backward_layer", None) is not None:
+        return [
+            ("forward_layer", forward),
+            ("backward_layer", LayerConfig.of(layer.option("backward_layer"), layer.version, where)),
+        ]
+    options = {**forward.options, "go_backwards": not forward.options.get("go_backwards", False)}
+    backward = LayerConfig.of({**layer.option("layer"), "config": options}, layer.version, where)
+    return [("forward_layer", forward), ("backward_layer", backward)]
+
+
+@reads("Bidirectional", within=_both, masks=True)
+def bidirectional(r: LayerReading) -> list[Held]:
+    forward, backward = r.scope.within(r.layer)
+    r.layer.ignore("layer", "backward_layer")
+    mode = r.layer.option("merge_mode", "concat")
+    sequences = {layer.flag("return_sequences", False) for layer in (forward, backward)}
+    with_state = {layer.flag("return_state", False) for layer in (forward, backward)}
+    if len(sequences) > 1 or len(with_state) > 1:
+        raise r.refuse("has layers that give different things")
+    given = flattened(r.args) + flattened(r.kwargs.get("initial_state") or [])
+    x, states = given[0], given[1:]
+    half = len(states) // 2
+    ahead, *last = r.scope.apply(forward, [x, *states[:half]])
+    back, *last_back = r.scope.apply(backward, [x, *states[half:]])
+    if True in sequences:
+        back = r.of(r.net.flip(back.tensor(), 1))
+    a, b = ahead.tensor(), back.tensor()
+    if mode == "concat":
+        found = [r.of(r.net.concat([a, b], a.rank - 1))]
+    elif mode in ("sum", "mul", "ave"):
+        y = a * b if mode == "mul" else a + b
+        found = [r.of(y * 0.5 if mode == "ave" else y)]
+    elif mode is None:
+        found = [ahead, back]
+    else:
+        raise r.refuse(f"has the merge_mode {mode!r:.60}")
+    return [*found, *last, *last_back]
+
+
+@reads("TimeDistributed", within=_one("layer"), masks=True)
+def time_distributed(r: LayerReading) -> list[Held]:
+    """The layer within on each step: steps become samples."""
+    (inner,) = r.scope.within(r.layer)
+    r.layer.ignore("layer")
+    x = r.input()
+    if x.rank < 3:
+        raise r.refuse(f"needs a sequence, got {list(x.shape)}")
+    batch, steps, *rest = x.shape
+    found = r.scope.apply(inner, [r.of(r.net.reshape(x.tensor(), (batch * steps, *rest)))])
+    return [r.of(r.net.reshape(y.tensor(), (batch, steps, *y.shape[1:]))) for y in found]

@@ -1,0 +1,302 @@
+"""Models of Keras, layer by layer, as networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pelton.errors import InputError, ModelError, near
+from pelton.importers.imported import Shape, parse_shape
+from pelton.ir import dims
+from pelton.ir.dims import Size, Undecided
+from pelton.ir.op import Op
+from pelton.ir.size_constraints import MAX_ATTEMPTS, Range, SizeConstraint, UndecidedNode, constrain
+from pelton.ir.types import BOOL, DType, TensorType
+from pelton.network import Network
+from pelton.plugins import plugin_for
+from pelton.plugins.plugin import attributes_of, weight_shapes
+
+from . import layers, ops  # noqa: F401  (register their readers)
+from .config import DTYPES, OF_TRAINING, LayerConfig, Unsupported
+from .files import Saved
+from .held import Held
+from .model import DEEPEST, ModelConfig, Ref, is_model, model_of, replaced
+from .ops import operation
+from .reading import READERS, TRACES_MASKS, LayerReader, LayerReading
+from .weights import children
+
+MOST = 1 << 16  # calls of layers, those of models within models counted as often as they are called
+
+
+def network_of(saved: Saved, shapes: Mapping[str, Shape]) -> Network:
+    """The network of a model. Raises Unsupported for what is not known, InputError for other names and sizes."""
+    settled = dict[str, SizeConstraint]()
+    for _ in range(MAX_ATTEMPTS):
+        reader = _ModelReader(saved, settled)
+        try:
+            net = reader.network(shapes)
+            for name, s in settled.items():
+                if isinstance(s.size, int):
+                    net.warnings.append(f"dynamic dimension {name} had to be a number, {s.size}, for {s.why}")
+            return net
+        except _UndecidedLayer as e:
+            further = constrain([UndecidedNode(e.where, (), e.question)], reader.free)
+            if not further or any(isinstance(s.size, str) for s in further.values()):
+                raise
+            settled |= further
+    return _ModelReader(saved, settled).network(shapes)
+
+
+class _UndecidedLayer(Unsupported):
+    """A layer asks for more about dynamic dimensions than is known."""
+
+    def __init__(self, text: str, where: str, question: Undecided):
+        super().__init__(text)
+        self.where, self.question = where, question
+
+
+class _ModelReader:
+    """The state of reading one model; what `ModelScope` asks for. settled: dynamic dimensions of which layers have
+    asked for bounds, or a number."""
+
+    def __init__(self, saved: Saved, settled: Mapping[str, SizeConstraint]):
+        self.saved, self.weights, self.settled = saved, saved.weights, settled
+        self.free: dict[str, dims.Symbol | None] = {}  # dynamic dimensions whose bounds nobody has given
+        self.net = Network(saved.model.config.name)
+        self.left = MOST
+        self.depth = 0
+        self.models: dict[int, ModelConfig] = {id(saved.model.config): saved.model}
+        self.inner: dict[int, list[LayerConfig]] = {}
+
+    def network(self, shapes: Mapping[str, Shape]) -> Network:
+        model = self.saved.model
+        names = [self._input_layer(model, ref).name for ref in model.inputs]
+        if len(set(names)) < len(names):
+            raise model.config.refuse("has an input twice")
+        for name in shapes:
+            if name not in names:
+                raise InputError(
+                    f"{self.saved.name}: there is no input {name!r}{near(name, names)}; there are {', '.join(names)}"
+                )
+        given = [self._input(self._input_layer(model, ref), shapes) for ref in model.inputs]
+        self._place(model.config, "", model)
+        results = self._run(model, given, "")
+        for name, held in zip(self._output_names(model, names), results):
+            self.net.output(held.tensor(), name)
+        return self.net
+
+    def _output_names(self, model: ModelConfig, inputs: list[str]) -> list[str]:
+        """The layers that give them, as far as these names are all different, as Keras has them."""
+        names = [ref.layer for ref in model.outputs]
+        several = len(set(names) - set(inputs)) < len(names)
+        return [f"output_{i}" for i in range(len(names))] if several else names
+
+    # --- inputs
+
+    def _input_layer(self, model: ModelConfig, ref: Ref) -> LayerConfig:
+        layer = model.layers[ref.layer]
+        if layer.type != "InputLayer":
+            raise layer.refuse("is an input of the model, and no InputLayer")
+        return layer
+
+    def _input(self, layer: LayerConfig, shapes: Mapping[str, Shape]) -> Held:
+        """The input of the network that a layer stands for."""
+        layer.expect(sparse=False, ragged=False, optional=False, type_spec=None, input_tensor=None)
+        shape = layer.option("batch_shape" if layer.options.get("batch_shape") is not None else "batch_input_shape", None)
+        dtype = layer.option("dtype", "float32")
+        dtype = dtype.get("config", {}).get("name") if isinstance(dtype, dict) else dtype
+        layer.check_rest()
+        if dtype not in DTYPES:
+            raise layer.refuse(f"is an input of type {dtype!r:.60}")
+        if not isinstance(shape, list) or not all(d is None or type(d) is int and d >= 0 for d in shape):
+            raise layer.refuse(f"is an input of unknown shape, {shape!r:.60}")
+        name, sizes = layer.name, list[int | Range | None](shape)
+        if name in shapes:
+            sizes = list(parse_shape(name, shapes[name]))
+            fits = len(sizes) == len(shape) and all(s in (None, n) for s, n in zip(shape, sizes))
+            if not fits:
+                raise InputError(f"input {name!r} is {shape} in {self.saved.name}, got {shapes[name]!r}")
+        found = tuple(d if isinstance(d, int) else self._dynamic(name, i, d) for i, d in enumerate(sizes))
+        kind = BOOL if dtype == "bool" else DType(DTYPES[dtype])
+        return Held(self.net, self.net.input(name, TensorType(kind, found)))
+
+    def _dynamic(self, name: str, axis: int, given: Range | None) -> Size:
+        """A dynamic dimension; that of the first axis is the same for all inputs, unless bounds differ."""
+        text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
+        own = f"{text if text[:1].isalpha() else 'x' + text}_{axis}"
+        declared, bounds = self.net.declarations, given
+        for symbol in ("batch", own) if axis == 0 else (own,):
+            known, asked = declared.sizes.get(symbol), self.settled.get(symbol)
+            if asked is not None and bounds is None:
+                if isinstance(asked.size, int):
+                    return asked.size
+                bounds = asked.size if isinstance(asked.size, Range) else None
+            if known is None:
+                size = declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape[0]
+                if given is None:
+                    self.free |= {s.name: s for s in dims.symbols(size)}
+                return size
+            (s,) = dims.symbols(known)
+            if bounds is None or bounds == (s.minimum, s.optimum, s.maximum):
+                return known
+        raise InputError(f"the dynamic dimensions of {name!r} have several bounds: {bounds}")
+
+    # --- models
+
+    def _place(self, layer: LayerConfig, path: str, model: ModelConfig | None = None) -> None:
+        """Tells where the variables of a layer, and of those within it, are in a file of Keras 3."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise layer.refuse(f"has layers within layers more than {DEEPEST} deep")
+        self.weights.place(layer, path)
+        if model is None and is_model(layer):
+            model = self._model(layer)
+        found = children(layer, model)
+        self.inner[id(layer)] = [child for _, child in found]
+        for name, child in found:
+            self._place(child, f"{layer.path}/{name}" if layer.path else name)
+        self.depth -= 1
+
+    def within(self, layer: LayerConfig) -> list[LayerConfig]:
+        """The layers within a layer, the same ones each time."""
+        return self.inner[id(layer)]
+
+    def _model(self, layer: LayerConfig) -> ModelConfig:
+        if id(layer) not in self.models:
+            self.models[id(layer)] = model_of(layer)
+        return self.models[id(layer)]
+
+    def _run(self, model: ModelConfig, given: Sequence[Held], prefix: str) -> list[Held]:
+        """The outputs of a model for these inputs."""
+        if len(given) != len(model.inputs):
+            raise model.config.refuse(f"has {len(model.inputs)} inputs, and is called with {len(given)}")
+        made: dict[tuple[str, int], list[Held]] = {}
+        for ref, x in zip(model.inputs, given):
+            made[ref.layer, 0] = [x]
+
+        def value(ref: Ref) -> Held:
+            found = made[ref.layer, ref.call]
+            if ref.tensor >= len(found):
+                raise model.layers[ref.layer].refuse(f"gives {len(found)} tensors, and number {ref.tensor} is read")
+            return found[ref.tensor]
+
+        for name, call in self._order(model, made):
+            layer, what = model.layers[name], model.calls[name][call]
+            args, kwargs = (replaced(v, value) for v in (what.args, what.kwargs))
+            made[name, call] = found = self.apply(layer, args, kwargs, prefix)
+            label = prefix + name if call == 0 else f"{prefix}{name}_{call}"
+            if found and label not in self.net.tensors:
+                self.net.alias(found[0].tensor(), label)
+        return [value(ref) for ref in model.outputs]
+
+    def _order(self, model: ModelConfig, made: Mapping[tuple[str, int], Any]) -> list[tuple[str, int]]:
+        """The calls that the outputs need, each behind those that it reads."""
+        order: dict[tuple[str, int], None] = {}
+        open: set[tuple[str, int]] = set()
+        stack = [(ref.layer, ref.call) for ref in reversed(model.outputs)]
+        while stack:
+            key = stack[-1]
+            if key in order or key in made:
+                stack.pop()
+            elif key in open:
+                open.discard(key)
+                order[stack.pop()] = None
+            else:
+                layer = model.layers[key[0]]
+                if key[1] >= len(model.calls.get(key[0], ())):
+                    raise layer.refuse("is an input that the model does not list")
+                open.add(key)
+                needed = [(ref.layer, ref.call) for ref in model.calls[key[0]][key[1]].refs()]
+                if any(n in open for n in needed):
+                    raise layer.refuse("reads what it gives itself: its calls go round in a circle")
+                stack.extend(needed)
+        return list(order)
+
+    # --- layers
+
+    def apply(
+        self, layer: LayerConfig, args: Sequence[Any], kwargs: dict[str, Any] | None = None, prefix: str = ""
+    ) -> list[Held]:
+        """What a layer gives."""
+        self.left -= 1
+        if self.left < 0:
+            raise layer.refuse(f"is one of more than {MOST} calls")
+        self.depth += 1
+        try:
+            return self._applied(layer, list(args), dict(kwargs or {}), prefix)
+        except Undecided as e:
+            raise _UndecidedLayer(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e) from None
+        except (InputError, ModelError) as e:
+            if isinstance(e, Unsupported):
+                raise
+            if isinstance(e.__cause__, Undecided):
+                raise _UndecidedLayer(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e.__cause__) from None
+            if isinstance(e, ModelError):
+                raise
+            raise layer.refuse(f"cannot be read: {e}") from None
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
+            raise layer.refuse(f"cannot be read: {type(e).__name__}: {e}") from e
+        finally:
+            self.depth -= 1
+
+    def _applied(self, layer: LayerConfig, args: list[Any], kwargs: dict[str, Any], prefix: str) -> list[Held]:
+        reading = LayerReading(self.net, layer, self, self.weights, args, kwargs)
+        if kwargs.get("training"):
+            raise layer.refuse("is called as in training")
+        kwargs.pop("training", None)
+        masked = any(isinstance(x, Held) and x.masked for x in _tensors([args, kwargs]))
+        with self.net.scope(layer.name):
+            if is_model(layer):
+                if set(kwargs) - {"mask"} or kwargs.get("mask") is not None:
+                    raise layer.refuse(f"is called with {', '.join(map(repr, kwargs))}")
+                found = self._run(self._model(layer), reading.inputs, f"{prefix}{layer.name}/")
+            elif layer.is_operation:
+                found = _listed(operation(reading))
+            else:
+                if masked and layer.type in TRACES_MASKS:
+                    raise layer.refuse("reads a sequence with a mask (of Masking, or mask_zero of Embedding)")
+                found = _listed(self._reader(layer)(reading))
+                if self.depth < DEEPEST:
+                    layer.check_rest()
+        for x in found:
+            x.masked = x.masked or masked
+        return found
+
+    def _reader(self, layer: LayerConfig) -> LayerReader:
+        name = layer.registered or layer.type
+        for known in (name, name.rpartition(">")[2], layer.type):
+            op = plugin_for("keras", known)
+            if op is not None:
+                return partial(_apply_plugin, op)
+        if not layer.is_own or layer.type not in READERS:
+            kind = "a Lambda" if layer.type == "Lambda" else f"a {layer.type}"
+            why = "" if layer.is_own else ", a class of its own"
+            raise Unsupported(f"layer {layer.name!r} is {kind}{why}")
+        layer.check_policy()
+        return READERS[layer.type]
+
+
+def _tensors(given: Any) -> list[Held]:
+    if isinstance(given, Held):
+        return [given]
+    if isinstance(given, dict):
+        given = list(given.values())
+    return [x for part in given for x in _tensors(part)] if isinstance(given, (list, tuple)) else []
+
+
+def _listed(found: Any) -> list[Held]:
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def _apply_plugin(op: Op, r: LayerReading) -> list[Held]:
+    """A layer that is a plugin: its attributes are its options, its operands the tensors, then its variables."""
+    layer = r.layer
+    layer.ignore("dtype")
+    options = {k: layer.option(k) for k in layer.options if k not in OF_TRAINING and k != "dtype"}
+    attrs = attributes_of(op, options, f"layer {layer.name!r}")
+    values = [x.tensor() for x in r.inputs]
+    shapes = weight_shapes(op, [t.type for t in values], attrs)
+    count = r.weights.count(layer) if shapes is None else len(shapes)
+    weights = [r.numbered(i, None if shapes is None else shapes[i]) for i in range(count)]
+    return [r.of(t) for t in r.net.apply(op, (*values, *weights), attrs, op.name)]

@@ -1,0 +1,250 @@
+"""Operations that move elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pelton.ir.dims import is_known
+from pelton.ir.types import DType
+
+from ..config import flattened
+from ..held import Held, together
+from .operation import Operation, reads_operation
+
+
+def _list(o: Operation, name: str) -> list[Held]:
+    found = o.get(name)
+    found = flattened(found) if isinstance(found, (list, tuple)) else [found]
+    if not found or not all(isinstance(x, Held) for x in found):
+        raise o.refuse("joins something else than tensors")
+    return found
+
+
+def _alike(o: Operation, given: list[Held]) -> list[Held]:
+    if len({x.dtype for x in given}) == 1:
+        return given
+    return [x if x.dtype is DType.F32 else x.mapped(lambda t: o.net.cast(t, to="f32")) for x in given]
+
+
+@reads_operation("Concatenate", args=("xs",))
+def concatenate(o: Operation) -> Held:
+    given = _alike(o, _list(o, "xs"))
+    if any(x.rank != given[0].rank for x in given):
+        raise o.refuse("joins tensors of several numbers of axes")
+    axis = o.axis("axis", given[0].rank, 0)
+    tensors, like = together(given)
+    return like.like(o.net.concat(tensors, like.axis(axis)))
+
+
+@reads_operation("Stack", args=("x",))
+def stack(o: Operation) -> Held:
+    given = _alike(o, _list(o, "x"))
+    return o.of(o.net.stack([x.tensor() for x in given], o.axis("axis", given[0].rank + 1, 0)))
+
+
+@reads_operation("Unstack")
+def unstack(o: Operation) -> list[Held]:
+    x = o.held("x")
+    o.get("num")
+    return [o.of(t) for t in o.net.unstack(x.tensor(), o.axis("axis", x.rank, 0))]
+
+
+@reads_operation("Split")
+def split(o: Operation) -> list[Held]:
+    x, given = o.held("x"), o.get("indices_or_sections")
+    axis = o.axis("axis", x.rank, 0)
+    if isinstance(given, int):
+        return [o.of(t) for t in o.net.split(x.tensor(), given, axis)]
+    size = o.reading.known(x.shape[axis], "the size of the axis")
+    places = [0, *o.integers("indices_or_sections", low=0), size]
+    if places != sorted(places):
+        raise o.refuse(f"splits at {places[1:-1]}")
+    sizes = [b - a for a, b in zip(places, places[1:])]
+    return [o.of(t) for t in o.net.split(x.tensor(), sizes, axis)]
+
+
+@reads_operation("Reshape")
+def reshape(o: Operation) -> Held:
+    x, shape = o.held("x"), o.integers("newshape", low=-1)
+    return o.of(o.net.reshape(x.tensor(), _with_batch(o, x, shape)))
+
+
+def _with_batch(o: Operation, x: Held, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The shape with what −1 stands for; a −1 in front may be a dynamic batch."""
+    if shape.count(-1) > 1:
+        raise o.refuse(f"has several sizes of -1: {list(shape)}")
+    if -1 not in shape:
+        return shape
+    size, others = math.prod(x.shape), math.prod(d for d in shape if d != -1)
+    if is_known(size) and (others == 0 or size % others):
+        raise o.refuse(f"cannot make {list(shape)} of {list(x.shape)}")
+    return tuple(size // others if d == -1 else d for d in shape)
+
+
+@reads_operation("Transpose")
+def transpose(o: Operation) -> Held:
+    x = o.held("x")
+    axes = None if o.get("axes") is None else o.axes("axes", x.rank)
+    return o.of(o.net.transpose(x.tensor(), axes))
+
+
+@reads_operation("Swapaxes", "Moveaxis")
+def moved(o: Operation) -> Held:
+    x = o.held("x")
+    perm = list(range(x.rank))
+    if o.type == "Swapaxes":
+        a, b = o.axis("axis1", x.rank), o.axis("axis2", x.rank)
+        perm[a], perm[b] = perm[b], perm[a]
+    else:
+        source, target = (o.axes(name, x.rank) for name in ("source", "destination"))
+        perm = [a for a in perm if a not in source]
+        for to, a in sorted(zip(target, source)):
+            perm.insert(to, a)
+    return o.of(o.net.transpose(x.tensor(), perm))
+
+
+@reads_operation("Squeeze")
+def squeeze(o: Operation) -> Held:
+    x = o.held("x")
+    axes = [a for a, d in enumerate(x.shape) if d == 1] if o.get("axis") is None else o.axes("axis", x.rank)
+    if o.get("axis") is None and not is_known(*x.shape[1:]):
+        raise o.refuse("removes axes of unknown sizes")
+    return o.of(o.net.squeeze(x.tensor(), axes))
+
+
+@reads_operation("ExpandDims")
+def expand_dims(o: Operation) -> Held:
+    x, given = o.held("x"), o.get("axis")
+    count = len(given) if isinstance(given, (list, tuple)) else 1
+    return o.of(o.net.unsqueeze(x.tensor(), o.axes("axis", x.rank + count)))
+
+
+@reads_operation("Ravel")
+def ravel(o: Operation) -> Held:
+    x = o.tensor("x")
+    return o.of(o.net.reshape(x, (math.prod(x.shape),)))
+
+
+@reads_operation("BroadcastTo")
+def broadcast(o: Operation) -> Held:
+    """A size of 1 in front stays what the batch is, for Keras has written 1 for it."""
+    x, shape = o.held("x"), o.integers("shape", low=1)
+    if not is_known(*x.shape):
+        raise o.refuse("spreads a tensor of unknown sizes")
+    return o.of(o.net.expand(x.tensor(), shape))
+
+
+@reads_operation("Tile")
+def tile(o: Operation) -> Held:
+    x, repeats = o.held("x"), o.integers("repeats", low=1)
+    t = x.tensor()
+    if len(repeats) > x.rank:
+        t = o.net.reshape(t, (*[1] * (len(repeats) - x.rank), *x.shape))
+    return o.of(o.net.tile(t, (*[1] * (t.rank - len(repeats)), *repeats)))
+
+
+@reads_operation("Repeat")
+def repeat(o: Operation) -> Held:
+    x, (n,) = o.held("x"), o.integers("repeats", low=1)
+    if o.get("axis") is None:
+        raise o.refuse("has no axis, which is not known")
+    axis = o.axis("axis", x.rank)
+    before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    wide = o.net.expand(o.net.unsqueeze(x.tensor(), axis + 1), (*before, size, n, *after))
+    return o.of(o.net.reshape(wide, (*before, size * n, *after)))
+
+
+@reads_operation("Flip")
+def flip(o: Operation) -> Held:
+    x = o.held("x")
+    return x.mapped(lambda t: o.net.flip(t, [x.axis(a) for a in o.axes("axis", x.rank)]))
+
+
+@reads_operation("Roll")
+def roll(o: Operation) -> Held:
+    x, (shift,) = o.held("x"), o.integers("shift")
+    if o.get("axis") is None:
+        raise o.refuse("has no axis, which is not known")
+    return x.mapped(lambda t: o.net.roll(t, shift, x.axis(o.axis("axis", x.rank))))
+
+
+@reads_operation("Pad")
+def pad(o: Operation) -> Held:
+    x, given = o.held("x"), o.get("pad_width")
+    mode = o.get("mode", "constant")
+    if mode not in ("constant", "reflect") or not isinstance(given, (list, tuple)):
+        raise o.refuse(f"pads in an unknown way, {mode!r:.30}, by {given!r:.60}")
+    if not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in given) or len(given) != x.rank:
+        raise o.refuse(f"needs (before, after) for each of {x.rank} axes, got {given!r:.60}")
+    value = np.asarray(o.number("constant_values", 0.0)).astype(x.dtype.numpy)
+    return o.of(o.net.pad(x.tensor(), [tuple(p) for p in given], value, mode=mode))
+
+
+@reads_operation("GetItem", args=("x", "key"))
+def get_item(o: Operation) -> Held:
+    key = o.get("key")
+    key = tuple(key) if isinstance(key, (list, tuple)) else (key,)
+    given = [slice(None) if isinstance(k, slice) and k == slice(None) else k for k in key]
+    return o.of(picked(o, o.held("x"), given))
+
+
+def picked(o: Operation, x: Held, key: list[Any]) -> Any:
+    """x[key] for numbers, slices of numbers, new axes and an ellipsis."""
+    for k in key:
+        parts = [k.start, k.stop, k.step] if isinstance(k, slice) else [k]
+        if any(not (p is None or p is Ellipsis or type(p) is int) for p in parts):
+            raise o.refuse(f"picks elements by {k!r:.60}, which is not known")
+    at = key.index(Ellipsis) if Ellipsis in key else len(key)
+    given = sum(k is not None and k is not Ellipsis for k in key)
+    wide = [*key[:at], *[slice(None)] * (x.rank - given), *key[at + 1 :]]
+    axes = iter(range(x.rank))
+    for k in wide:
+        size = None if k is None else x.shape[next(axes)]
+        moves = isinstance(k, slice) and k != slice(None) or type(k) is int
+        if size is not None and moves and not is_known(size):
+            raise o.refuse(f"picks elements of an axis of unknown size, {size}")
+    return o.net.index(x.tensor(), tuple(wide))
+
+
+@reads_operation("Take", args=("x", "indices"))
+def take(o: Operation) -> Held:
+    x, indices = o.held("x"), o.get("indices")
+    if o.get("axis") is None:
+        raise o.refuse("has no axis, which is not known")
+    axis = o.axis("axis", x.rank)
+    if isinstance(indices, Held):
+        t = indices.tensor()
+        places = t if t.dtype in (DType.I32, DType.I64) else o.net.cast(t, to="i32")
+    else:
+        array = o.array(indices, "indices")
+        if array.dtype.kind not in "iu":
+            raise o.refuse("picks elements by something else than whole numbers")
+        places = array.astype(np.int64)
+    return o.of(o.net.gather(x.tensor(), places, axis))
+
+
+@reads_operation("TakeAlongAxis", args=("x", "indices"))
+def take_along_axis(o: Operation) -> Held:
+    x, indices = o.held("x"), o.held("indices")
+    if o.get("axis") is None or indices.rank != x.rank:
+        raise o.refuse("picks elements along an axis that is not known")
+    return o.of(o.net.gather_elements(x.tensor(), indices.tensor(), axis=o.axis("axis", x.rank)))
+
+
+@reads_operation("OneHot")
+def one_hot(o: Operation) -> Held:
+    x, (depth,) = o.held("x"), o.integers("num_classes", low=1)
+    o.expect(sparse=False)
+    to = o.dtype("dtype") or DType.F32
+    indices = x.tensor() if x.dtype in (DType.I32, DType.I64) else o.net.cast(x.tensor(), to="i32")
+    y = o.net.one_hot(indices, depth, axis=o.axis("axis", x.rank + 1, -1))
+    return o.of(y if to is DType.F32 else o.net.cast(y, to=to))
+
+
+@reads_operation("Tril", "Triu")
+def triangle(o: Operation) -> Held:
+    (k,) = o.integers("k") if o.get("k") is not None else (0,)
+    return o.of(o.net.trilu(o.tensor("x"), k=k, upper=o.type == "Triu"))

@@ -1,0 +1,178 @@
+"""The registry of operations, and what their readers are given: arguments by name, tensors as `Held`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pelton.ir.types import BOOL, DType
+from pelton.network import NetworkTensor
+
+from ..config import DTYPES, MAX_NUMBER
+from ..held import Held, together
+from ..reading import LayerReading
+
+Given = dict[str, Any]
+OperationReader = Callable[["Operation"], Any]
+# name of the class → its reader, and the names of the arguments of its call
+OPERATIONS: dict[str, tuple[OperationReader, tuple[str, ...]]] = {}
+MODULES = ("keras.src.ops.", "keras.ops", "")
+
+
+class Operation:
+    """A call of an operation: the options with which it was made, and the arguments with which it is called."""
+
+    def __init__(self, reading: LayerReading, type: str, given: Given):
+        self.reading, self.net, self.layer, self.type, self.given = reading, reading.net, reading.layer, type, given
+        self.seen: set[str] = set()
+
+    def refuse(self, reason: str) -> Exception:
+        return self.layer.refuse(reason)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An argument, as it is written; the default where there is none, or null."""
+        self.seen.add(name)
+        found = self.given.get(name)
+        return default if found is None else found
+
+    def expect(self, **values: Any) -> None:
+        """Arguments of which only these values are known."""
+        for name, value in values.items():
+            if self.get(name, value) != value:
+                raise self.refuse(f"has {name}={self.get(name)!r:.60}, which is not known")
+
+    def check_rest(self) -> None:
+        rest = [name for name, v in self.given.items() if name not in self.seen and v is not None]
+        if rest:
+            raise self.refuse(f"has the arguments {', '.join(map(repr, rest[:4]))}, which are not known")
+
+    # --- arguments
+
+    def held(self, name: str) -> Held:
+        """A tensor; a constant becomes one."""
+        found = self.get(name)
+        if isinstance(found, Held):
+            return found
+        return Held(self.net, self.net.constant(self.array(found, name)))
+
+    def tensor(self, name: str) -> NetworkTensor:
+        return self.held(name).tensor()
+
+    def floats(self, name: str) -> Held:
+        x = self.held(name)
+        return x if x.dtype.is_float else x.mapped(lambda t: self.net.cast(t, to="f32"))
+
+    def array(self, given: Any, name: str = "operand") -> np.ndarray:
+        """A number or an array as f32, i32 or bool, as Keras takes those of Python."""
+        found = np.asarray(given) if isinstance(given, (int, float, bool, list, tuple, np.ndarray)) else None
+        if found is None or found.dtype.kind not in "fiub":
+            raise self.refuse(f"needs a tensor or numbers as {name}, got {given!r:.60}")
+        if isinstance(given, np.ndarray):
+            return found
+        return found.astype({"f": np.float32, "i": np.int32, "u": np.int32, "b": np.bool_}[found.dtype.kind])
+
+    def number(self, name: str, default: float | None = None) -> float:
+        found = self.get(name, default)
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            raise self.refuse(f"needs a number as {name}, got {found!r:.60}")
+        return float(found)
+
+    def integers(self, name: str, low: int = -MAX_NUMBER) -> tuple[int, ...]:
+        found = self.get(name)
+        found = [found] if isinstance(found, int) else found
+        if not isinstance(found, (list, tuple)) or not all(type(n) is int and low <= n <= MAX_NUMBER for n in found):
+            raise self.refuse(f"needs whole numbers as {name}, got {found!r:.60}")
+        return tuple(found)
+
+    def axis(self, name: str, rank: int, default: int | None = None) -> int:
+        return self.reading.axis(self.get(name, default), rank)
+
+    def axes(self, name: str, rank: int) -> tuple[int, ...]:
+        """Axes from the front; all where there are none."""
+        found = self.get(name)
+        if found is None:
+            return tuple(range(rank))
+        return tuple(self.reading.axis(a, rank) for a in (found if isinstance(found, (list, tuple)) else [found]))
+
+    def dtype(self, name: str) -> DType | None:
+        found = self.get(name)
+        if found is None:
+            return None
+        found = found.get("config", {}).get("name") if isinstance(found, dict) else found
+        if found not in DTYPES:
+            raise self.refuse(f"has the type {found!r:.60}")
+        return BOOL if found == "bool" else DType(DTYPES[found])
+
+    def operands(self, *names: str) -> tuple[list[Any], Held]:
+        """Arguments that are broadcast against each other, of one type, in one order of axes."""
+        given = [self.get(name) for name in names]
+        kinds = [x.dtype for x in given if isinstance(x, Held)]
+        if not kinds:
+            raise self.refuse("has no tensor among its operands")
+        arrays = [x if isinstance(x, Held) else self.array(x, name) for x, name in zip(given, names)]
+        to = self._common(kinds, [x for x in arrays if not isinstance(x, Held)], given)
+        cast = [self._as(x, to) for x in arrays]
+        return together(cast)
+
+    def _common(self, kinds: Sequence[DType], arrays: Sequence[np.ndarray], given: Sequence[Any]) -> DType:
+        """The type of a result: floats before integers before bools; numbers of Python take that of tensors."""
+        firm = [*kinds, *(DType.of(v) for v in given if isinstance(v, np.ndarray))]
+        floats = [k for k in firm if k.is_float]
+        if any(k is not DType.F32 for k in floats) and len(set(floats)) > 1:
+            raise self.refuse(f"has operands of several types, {', '.join(map(str, firm))}")
+        if floats:
+            return floats[0]
+        if any(a.dtype.kind == "f" for a in arrays):
+            return DType.F32
+        integers = {k for k in firm if k.is_integer}
+        if len(integers) > 1:
+            raise self.refuse(f"has operands of several types, {', '.join(map(str, firm))}")
+        if integers:
+            return integers.pop()
+        return DType.I32 if any(a.dtype.kind in "iu" for a in arrays) else BOOL
+
+    def _as(self, x: Any, to: DType) -> Any:
+        if isinstance(x, Held):
+            return x if x.dtype is to else x.mapped(lambda t: self.net.cast(t, to=to))
+        return x.astype(to.numpy)
+
+    def of(self, tensor: NetworkTensor) -> Held:
+        return Held(self.net, tensor)
+
+
+def reads_operation(*types: str, args: Sequence[str] = ("x",)) -> Callable[[OperationReader], OperationReader]:
+    """Registers the reader of operations of these classes. args: the names of the arguments of their calls."""
+
+    def register(reader: OperationReader) -> OperationReader:
+        OPERATIONS.update(dict.fromkeys(types, (reader, tuple(args))))
+        return reader
+
+    return register
+
+
+def operation(r: LayerReading) -> Any:
+    """What an operation of Keras 3 gives."""
+    layer = r.layer
+    if layer.type not in OPERATIONS or not layer.is_own or not layer.module.startswith(MODULES):
+        raise layer.refuse("is an operation that is not known")
+    _, names = OPERATIONS[layer.type]
+    if len(r.args) > len(names):
+        raise layer.refuse(f"is called with {len(r.args)} arguments, where {len(names)} are known")
+    given = {name: layer.option(name) for name in layer.options if name not in ("name", "dtype")}
+    if "dtype" in layer.options:
+        given["dtype"] = layer.options["dtype"]
+    call = dict(zip(names, r.args)) | r.kwargs
+    if set(given) & {k for k, v in call.items() if v is not None and given.get(k) is not None}:
+        raise layer.refuse("has an argument twice")
+    return applied(r, layer.type, given | {k: v for k, v in call.items() if v is not None or k not in given})
+
+
+def applied(r: LayerReading, type: str, given: Given) -> Any:
+    """What an operation gives for these options and arguments."""
+    reader, _ = OPERATIONS[type]
+    op = Operation(r, type, given)
+    found = reader(op)
+    op.check_rest()
+    return found

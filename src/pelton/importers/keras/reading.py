@@ -1,0 +1,156 @@
+"""What readers of layers are given, and the registries that the files of `layers/` and `ops/` fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pelton.ir.dims import is_known
+from pelton.network import Network, NetworkTensor
+
+from .config import LayerConfig, Unsupported, flattened
+from .held import Held
+from .weights import VARIABLES, WITHIN, Declared, Within, Weights
+
+Result = Any  # a Held, or a sequence of them
+LayerReader = Callable[["LayerReading"], Result]
+
+READERS: dict[str, LayerReader] = {}  # by the type of a layer
+TRACES_MASKS: set[str] = set()  # types of layers that compute something else where there is a mask
+
+
+class ModelScope(Protocol):
+    """What readers of layers that have layers within need of the model."""
+
+    def within(self, layer: LayerConfig) -> list[LayerConfig]:
+        """The layers within a layer, the same ones each time."""
+        ...
+
+    def apply(self, layer: LayerConfig, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[Held]:
+        """What a layer gives."""
+        ...
+
+
+def reads(
+    *types: str,
+    variables: Declared | Sequence[str] = (),
+    within: Within | None = None,
+    masks: bool = False,
+) -> Callable[[LayerReader], LayerReader]:
+    """Registers the reader of layers of these types.
+
+    variables: the names of their variables in the order of Keras, where "~" is in front of those that are not trained.
+    within: the layers that they have within. masks: whether they compute something else where there is a mask."""
+
+    def register(reader: LayerReader) -> LayerReader:
+        for type in types:
+            READERS[type] = reader
+            if variables:
+                VARIABLES[type] = variables if callable(variables) else lambda layer: list(variables)
+            if within is not None:
+                WITHIN[type] = within
+            if masks:
+                TRACES_MASKS.add(type)
+        return reader
+
+    return register
+
+
+@dataclass
+class LayerReading:
+    """A call of a layer. args, kwargs: what it is called with, tensors as `Held`."""
+
+    net: Network
+    layer: LayerConfig
+    scope: ModelScope
+    weights: Weights
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    def refuse(self, reason: str) -> Unsupported:
+        """The error to raise."""
+        return self.layer.refuse(reason)
+
+    # --- what it is called with
+
+    @property
+    def inputs(self) -> list[Held]:
+        """All tensors of the first argument."""
+        found = flattened(self.args[0]) if self.args else []
+        if not found or not all(isinstance(x, Held) for x in found):
+            raise self.refuse("is called with something else than tensors")
+        return found
+
+    def input(self, ranks: Sequence[int] = ()) -> Held:
+        """The only tensor that it is called with, of one of these ranks."""
+        found = self.inputs
+        if len(found) != 1:
+            raise self.refuse(f"is called with {len(found)} tensors, where one is expected")
+        return self.checked(found[0], ranks)
+
+    def checked(self, x: Held, ranks: Sequence[int]) -> Held:
+        if ranks and x.rank not in ranks:
+            raise self.refuse(f"needs a tensor of {' or '.join(map(str, ranks))} axes, got {list(x.shape)}")
+        return x
+
+    def floats(self, ranks: Sequence[int] = ()) -> Held:
+        """The only tensor that it is called with, as floats."""
+        x = self.input(ranks)
+        return x if x.dtype.is_float else x.mapped(lambda t: self.net.cast(t, to="f32"))
+
+    def argument(self, name: str, place: int | None = None) -> Any:
+        """An argument of the call by its name, or by its place among the others; None where there is none."""
+        if place is not None and place < len(self.args):
+            return self.args[place]
+        return self.kwargs.get(name)
+
+    def known(self, size: Any, what: str) -> int:
+        """A size that has to be a number."""
+        if not is_known(size):
+            raise self.refuse(f"needs to know {what}, got {size}")
+        return int(size)
+
+    # --- the order of axes
+
+    def is_channels_first(self) -> bool:
+        return self.layer.choice("data_format", "channels_last", "channels_first", default="channels_last") != (
+            "channels_last"
+        )
+
+    def image(self, x: Held, channels_first: bool) -> NetworkTensor:
+        """A tensor as [batch, channels, space…]."""
+        return x.tensor() if channels_first else x.image()
+
+    def of_image(self, tensor: NetworkTensor, channels_first: bool) -> Held:
+        """The tensor that [batch, channels, space…] is."""
+        return Held(self.net, tensor) if channels_first else Held(self.net, first=tensor)
+
+    def axis(self, axis: Any, rank: int) -> int:
+        """An axis counted from the front."""
+        if isinstance(axis, (list, tuple)) and len(axis) == 1:
+            (axis,) = axis
+        if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
+            raise self.refuse(f"needs an axis between {-rank} and {rank - 1}, got {axis!r:.60}")
+        return axis % rank
+
+    # --- variables
+
+    def variable(self, name: str, *shape: Any) -> np.ndarray:
+        """A variable, of these sizes, in f32; None stands for any size."""
+        found = self.weights.array(self.layer, name)
+        if len(found.shape) != len(shape) or any(s not in (None, n) for s, n in zip(shape, found.shape)):
+            raise self.refuse(f"needs {name!r} of shape {list(shape)}, the file has {list(found.shape)}")
+        return found if found.dtype == np.float32 else found.astype(np.float32)
+
+    def of(self, tensor: NetworkTensor) -> Held:
+        """A tensor in the order of axes of Keras."""
+        return Held(self.net, tensor)
+
+    def numbered(self, index: int, shape: Sequence[int] | None = None) -> np.ndarray:
+        """A variable by its place, of a layer that does not name them."""
+        if shape is None:
+            return self.weights.array(self.layer, str(index)).astype(np.float32)
+        return self.variable(str(index), *shape)
