@@ -15,7 +15,8 @@ import pytest
 import pelton
 import pelton.importers
 from pelton.cli import main
-from pelton.importers.frameworks import conversion, environments, keras
+from pelton.importers.frameworks import conversion, environments
+from pelton.importers.keras import archive as archives
 from pelton.system import temporary
 
 SCRIPT = """
@@ -294,14 +295,14 @@ def written(tmp_path, data):
 
 
 def test_archives_that_would_expand(stubs, tmp_path, monkeypatch):
-    monkeypatch.setattr(keras, "FREE", 1 << 20)
+    monkeypatch.setattr(archives, "FREE", 1 << 20)
     bomb = made.keras_archive(**{"model/zeros": bytes(1 << 24)})
     assert len(bomb) < 1 << 15
     said = refusal(written(tmp_path, bomb))
     assert "would expand to" in said and str(1 << 20) in said
-    monkeypatch.setattr(keras, "ENTRIES", 50)
+    monkeypatch.setattr(archives, "ENTRIES", 50)
     assert "103 entries" in refusal(written(tmp_path, made.keras_archive(**{f"e{i}": b"" for i in range(100)})))
-    monkeypatch.setattr(keras, "CONFIG", 1000)
+    monkeypatch.setattr(archives, "CONFIG", 1000)
     assert "describes its layers in" in refusal(written(tmp_path, made.keras_archive({"long": "x" * 1000})))
 
 
@@ -329,7 +330,7 @@ def test_damaged_archives(stubs, tmp_path):
         for at in rng.integers(4, len(good), 3):
             data[at] = rng.integers(256)
         try:
-            keras.check_archive(bytes(data))
+            archives.check_archive(bytes(data))
         except pelton.ModelError as e:
             refused += "damaged" in str(e)
     assert refused > 50

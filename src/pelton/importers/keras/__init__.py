@@ -20,12 +20,12 @@ from pelton.importers.registry import About, Format, register
 from pelton.network import Network
 
 from .archive import allows_code, check_archive
-from .config import LayerConfig, Unsupported
+from .config import LayerConfig, UnknownPart
 from .files import read_saved
 from .network import network_of
-from .reading import READERS, LayerReading, reads
+from .reading import READERS, KerasReading, reads
 
-__all__ = ["READERS", "LayerConfig", "LayerReading", "Unsupported", "read", "reads"]
+__all__ = ["READERS", "LayerConfig", "KerasReading", "UnknownPart", "read", "reads"]
 
 NAME, PACKAGES, EXTRA = "Keras", ("keras", "tf_keras"), "pelton[keras]"
 log = logging.getLogger("pelton.importers")
@@ -35,11 +35,11 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
     """A model of Keras (a path or bytes of a `.keras` archive or an `.h5` file) as a network, without TensorFlow.
 
     Inputs and outputs keep their layouts, and the names that Keras gives them: those of the layers. shapes: sizes of
-    inputs in place of those that the file leaves open. Raises ModelError for damaged files, its subclass Unsupported,
+    inputs in place of those that the file leaves open. Raises ModelError for damaged files, its subclass UnknownPart,
     which names the layer, for what is not known here, and InputError for wrong shapes.
     """
     if find_spec("h5py") is None:
-        raise Unsupported(f'the package h5py is not there (pip install "{EXTRA}")')
+        raise UnknownPart(f'the package h5py is not there (pip install "{EXTRA}")')
     return read_saved(source, lambda saved: network_of(saved, shapes or {}))
 
 
@@ -54,12 +54,12 @@ def _own(source: Any, shapes: Any) -> Network | None:
         _refuse(source)
     try:
         return read(source, shapes)
-    except Unsupported as e:
+    except UnknownPart as e:
         name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given model"
         if find("tensorflow") is None:
             raise ModelError(
-                f"{name}: {e}, which Pelton does not read by itself. `pelton import-env tensorflow` makes an environment"
-                " whose packages convert the model; or a plugin reads the layer (pelton.Plugin with `keras`)"
+                f"{name}: {e}, which Pelton does not read by itself. `pelton import-env tensorflow` makes an"
+                " environment whose packages convert the model; or a plugin reads the layer (pelton.Plugin, `keras`)"
             ) from None
         log.info("%s: %s; converting with TensorFlow", name, e)
         return None
@@ -97,8 +97,8 @@ ABOUT = About(
     files=".keras, .h5",
     export="model.save('model.keras')",
     extra=f"pip install {EXTRA}; pelton import-env tensorflow for what that does not read",
-    covers="Sequential and Functional models of Keras 3's and Keras 2's own layers; others, and masks of recurrent layers"
-    " and of attention, by TensorFlow; Lambda layers with code of their own if PELTON_UNSAFE_KERAS=1",
+    covers="Sequential and Functional models of Keras 3's and Keras 2's own layers; others, and masks of recurrent"
+    " layers and of attention, by TensorFlow; Lambda layers with code of their own if PELTON_UNSAFE_KERAS=1",
     checked="Keras 3 on TensorFlow 2.21",
 )
 _refuse: Callable[..., Any] = refusal(NAME, ABOUT)

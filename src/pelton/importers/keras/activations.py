@@ -10,8 +10,8 @@ import numpy as np
 from pelton.network import Network, NetworkTensor
 
 from .config import LayerConfig, plain
-from .held import Held
-from .reading import READERS, LayerReading
+from .held import HeldTensor
+from .reading import READERS, KerasReading
 
 Function = Callable[..., NetworkTensor]  # of a network, a tensor, and options by name
 
@@ -104,12 +104,12 @@ ELEMENTWISE: dict[str, Function] = {
 ALONG = {"softmax": "softmax", "log_softmax": "log_softmax"}  # along the last axis
 
 
-def along(net: Network, x: Held, name: str, axis: int) -> Held:
+def along(net: Network, x: HeldTensor, name: str, axis: int) -> HeldTensor:
     """softmax or log_softmax along an axis, counted from the front."""
     return x.mapped(lambda t: getattr(net, name)(t, x.axis(axis)))
 
 
-def activated(r: LayerReading, x: Held, option: str = "activation") -> Held:
+def activated(r: KerasReading, x: HeldTensor, option: str = "activation") -> HeldTensor:
     """x behind the activation function that an option names: a text, or a layer."""
     given = r.layer.option(option, "linear")
     if isinstance(given, dict):
@@ -129,14 +129,13 @@ def activated(r: LayerReading, x: Held, option: str = "activation") -> Held:
     return x.mapped(lambda t: ELEMENTWISE[given](r.net, t))
 
 
-def _layer(r: LayerReading, x: Held, given: Any) -> Held:
+def _layer(r: KerasReading, x: HeldTensor, given: Any) -> HeldTensor:
     """x behind an activation that is a layer without variables."""
     layer = LayerConfig.of(plain(given), r.layer.version, f"layer {r.layer.name!r}")
     if not layer.is_own or layer.type not in ("ReLU", "LeakyReLU", "ELU", "Softmax", "Activation", "ThresholdedReLU"):
         raise r.refuse(f"has the activation {layer.type}, which is not known")
-    inner = LayerReading(r.net, layer, r.scope, r.weights, [x], {})
+    inner = KerasReading(r.net, layer, r.scope, r.weights, [x], {})
     layer.check_policy()
     found = READERS[layer.type](inner)
     layer.check_rest()
     return found
-

@@ -33,7 +33,7 @@ DTYPES = {
 }
 
 
-class Unsupported(ModelError):
+class UnknownPart(ModelError):
     """What this reader does not know, or not for sure; Keras may."""
 
 
@@ -41,7 +41,8 @@ class Unsupported(ModelError):
 class LayerConfig:
     """An object of a class of Keras, and its options. type: the name of the class; module, registered: where it is
     defined and registered, which files of Keras 2 may leave out; version: of the Keras that wrote it; nodes: its calls,
-    as the file has them; path: of its variables in files of Keras 3; shared: what tells that it is another's twin."""
+    as the file has them;
+    path: of its variables in files of Keras 3."""
 
     type: str
     module: str
@@ -51,23 +52,21 @@ class LayerConfig:
     version: int
     nodes: list[Any] = field(default_factory=list)
     path: str = ""
-    shared: Any = None
-    seen: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)  # the options that somebody has asked for
+    parts: dict[str, Any] = field(default_factory=dict)  # what has been read of it, once
 
     @classmethod
     def of(cls, given: Any, version: int, where: str = "the file") -> LayerConfig:
-        """The object that a file describes; Unsupported for what describes none."""
+        """The object that a file describes; UnknownPart for what describes none."""
         options = given.get("config") if isinstance(given, dict) else None
         if not isinstance(options, dict) or not isinstance(given.get("class_name"), str):
-            raise Unsupported(f"{where} has a layer that is described in an unknown way: {given!r:.80}")
+            raise UnknownPart(f"{where} has a layer that is described in an unknown way: {given!r:.80}")
         nodes = given.get("inbound_nodes") or []
         name = given.get("name") or options.get("name") or given["class_name"]
         if not isinstance(nodes, list) or not isinstance(name, str):
-            raise Unsupported(f"{where} has a layer with calls in an unknown form: {name!r:.80}")
-        texts = (str(given.get(key) or "") for key in ("module", "registered_name"))
-        return cls(
-            given["class_name"], *texts, name, options, version, nodes, shared=given.get("shared_object_id")
-        )
+            raise UnknownPart(f"{where} has a layer with calls in an unknown form: {name!r:.80}")
+        module, registered = (str(given.get(key) or "") for key in ("module", "registered_name"))
+        return cls(given["class_name"], module, registered, name, options, version, nodes)
 
     @property
     def is_own(self) -> bool:
@@ -77,17 +76,17 @@ class LayerConfig:
 
     @property
     def is_operation(self) -> bool:
-        """Whether it is an operation of Keras 3, such as what `x + y` makes, and no layer: these have `trainable`."""
-        return "trainable" not in self.options and (not self.module or ".ops" in self.module)
+        """Whether it is an operation of Keras 3, such as what `x + y` makes, and no layer."""
+        return ".ops" in self.module or not self.module and not {"trainable", "dtype"} & self.options.keys()
 
-    def refuse(self, reason: str) -> Unsupported:
+    def refuse(self, reason: str) -> UnknownPart:
         """The error to raise."""
-        return Unsupported(f"layer {self.name!r} ({self.type}) {reason}")
+        return UnknownPart(f"layer {self.name!r} ({self.type}) {reason}")
 
     # --- options
 
     def option(self, name: str, *default: Any) -> Any:
-        """An option as it is written; Unsupported where there is none, unless a default is given."""
+        """An option as it is written; UnknownPart where there is none, unless a default is given."""
         self.seen.add(name)
         if name not in self.options and not default:
             raise self.refuse(f"lacks the option {name!r}")
@@ -145,13 +144,13 @@ class LayerConfig:
                 raise self.refuse(f"has {name}={found!r:.60}, which is not known")
 
     def check_rest(self) -> None:
-        """Unsupported if the layer has an option that nobody has asked for."""
+        """UnknownPart if the layer has an option that nobody has asked for."""
         rest = [name for name in self.options if name not in self.seen and name not in OF_TRAINING]
         if rest:
             raise self.refuse(f"has the options {', '.join(map(repr, rest[:4]))}, which are not known")
 
     def check_policy(self) -> None:
-        """Unsupported unless it computes in float32."""
+        """UnknownPart unless it computes in float32."""
         found = self.option("dtype", "float32")
         inner = found.get("config") if isinstance(found, dict) else {"name": found}
         name = inner.get("name") if isinstance(inner, dict) else inner
@@ -175,14 +174,14 @@ def plain(given: Any) -> Any:
 
 
 def array_of(config: dict[str, Any]) -> np.ndarray:
-    """An array that is written as numbers; Unsupported for other things."""
+    """An array that is written as numbers; UnknownPart for other things."""
     dtype = config.get("dtype")
     if dtype not in DTYPES:
-        raise Unsupported(f"a constant is of type {dtype!r:.40}")
+        raise UnknownPart(f"a constant is of type {dtype!r:.40}")
     try:
         return np.array(config.get("value"), dtype)
     except (TypeError, ValueError, OverflowError) as e:
-        raise Unsupported(f"a constant cannot be read: {e}") from None
+        raise UnknownPart(f"a constant cannot be read: {e}") from None
 
 
 def flattened(given: Any) -> list[Any]:

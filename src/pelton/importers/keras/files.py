@@ -14,10 +14,10 @@ from pelton.errors import ModelAbsent, ModelError
 from pelton.importers import signs
 
 from .archive import CONFIG, check_archive
-from .config import LayerConfig, Unsupported
+from .config import LayerConfig, UnknownPart
 from .hdf5 import Hdf5, reading
 from .model import ModelConfig, model_of
-from .weights import LegacyWeights, StoreWeights, Weights
+from .weights import ListedVariables, StoredVariables, Variables
 
 WEIGHTS = "model.weights.h5"
 T = TypeVar("T")
@@ -29,13 +29,13 @@ class Saved:
 
     name: str
     model: ModelConfig
-    weights: Weights
+    weights: Variables
 
 
 def read_saved(source: Any, read: Callable[[Saved], T]) -> T:
     """read(saved) of a file (a path or bytes), which is closed behind it.
 
-    Raises ModelError for damaged files and for those that cannot be trusted, Unsupported for what is not known.
+    Raises ModelError for damaged files and for those that cannot be trusted, UnknownPart for what is not known.
     """
     name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given model"
     if signs.head(source).startswith(signs.HDF5):
@@ -48,13 +48,13 @@ def read_saved(source: Any, read: Callable[[Saved], T]) -> T:
             entries = {entry.filename: entry for entry in archive.infolist()}
             config, metadata = archive.read("config.json"), archive.read("metadata.json")
             if WEIGHTS not in entries:
-                raise Unsupported(f"{name} has no {WEIGHTS}")
+                raise UnknownPart(f"{name} has no {WEIGHTS}")
             weights = archive.read(WEIGHTS)
         except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile) as e:
             raise ModelError(f"{name} is a damaged archive of Keras: {e}; save the model again") from None
     version = _version(_parsed(metadata, name).get("keras_version"))
     model = model_of(LayerConfig.of(_without_training(_parsed(config, name)), version, name))
-    return reading(weights, name, lambda file: read(Saved(name, model, StoreWeights(file))))
+    return reading(weights, name, lambda file: read(Saved(name, model, StoredVariables(file))))
 
 
 def _of_hdf5(file: Hdf5, name: str) -> Saved:
@@ -66,7 +66,7 @@ def _of_hdf5(file: Hdf5, name: str) -> Saved:
         )
     version = _version(file.attribute(file.file, "keras_version"))
     model = model_of(LayerConfig.of(_parsed(str(text).encode(), name), version, name))
-    return Saved(name, model, LegacyWeights(file, model))
+    return Saved(name, model, ListedVariables(file, model))
 
 
 def _without_training(config: dict[str, Any]) -> dict[str, Any]:
@@ -81,15 +81,13 @@ def _parsed(text: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as e:
         raise ModelError(f"{name} is damaged: its description is no JSON: {e}") from None
     if not isinstance(found, dict):
-        raise Unsupported(f"{name} is described in an unknown way: {found!r:.60}")
+        raise UnknownPart(f"{name} is described in an unknown way: {found!r:.60}")
     return found
 
 
 def _version(text: Any) -> int:
     """The major version of the Keras that wrote a file; 2 where it does not say."""
-    first = str(text or "").partition(".")[0]
-    return int(first) if first in ("2", "3") else 2 if not first else _unknown(text)
-
-
-def _unknown(text: Any) -> int:
-    raise Unsupported(f"the file was written by Keras {text!r:.40}, and versions 2 and 3 are known")
+    first = str(text or "2").partition(".")[0]
+    if first not in ("2", "3"):
+        raise UnknownPart(f"the file was written by Keras {text!r:.40}, and versions 2 and 3 are known")
+    return int(first)

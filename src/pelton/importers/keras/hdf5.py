@@ -24,9 +24,9 @@ class Hdf5:
         import h5py
 
         self.name, self._kinds = name, h5py
-        opened = io.BytesIO(source) if isinstance(source, (bytes, bytearray, memoryview)) else source
-        size = len(source) if opened is not source else os.path.getsize(source)
-        self.left = max(FREE, RATIO * size)
+        in_memory = isinstance(source, (bytes, bytearray, memoryview))
+        opened = io.BytesIO(source) if in_memory else source
+        self.left = max(FREE, RATIO * (len(source) if in_memory else os.path.getsize(source)))
         with self._faults():
             self.file = h5py.File(opened, "r")
 
@@ -99,7 +99,16 @@ class Hdf5:
             yield
         except ModelError:
             raise
-        except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, OverflowError, MemoryError) as e:
+        except (
+            OSError,
+            RuntimeError,
+            KeyError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            MemoryError,
+        ) as e:
             raise ModelError(f"{self.name} is a truncated or damaged HDF5 file: {e}") from None
 
 

@@ -16,7 +16,7 @@ from pelton.ir.types import DType
 from pelton.network import Network, NetworkTensor
 
 
-class Held:
+class HeldTensor:
     """A tensor. masked: whether Keras has a mask with it, which says what steps of a sequence count."""
 
     def __init__(
@@ -71,12 +71,12 @@ class Held:
         """An axis of Keras, counted from the front, in `form`."""
         return to_first(self.rank).index(axis) if self.is_first else axis
 
-    def like(self, tensor: NetworkTensor) -> Held:
+    def like(self, tensor: NetworkTensor) -> HeldTensor:
         """A tensor in the order of axes of `form`, of the same rank."""
         last, first = (None, tensor) if self.is_first else (tensor, None)
-        return Held(self.net, last, first, self.masked)
+        return HeldTensor(self.net, last, first, self.masked)
 
-    def mapped(self, function: Callable[[NetworkTensor], NetworkTensor]) -> Held:
+    def mapped(self, function: Callable[[NetworkTensor], NetworkTensor]) -> HeldTensor:
         """What a function of elements gives."""
         return self.like(function(self.form))
 
@@ -86,24 +86,24 @@ def to_first(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1)) if rank > 1 else tuple(range(rank))
 
 
-Operand = Any  # a Held, an array or a number
+Operand = Any  # a HeldTensor, an array or a number
 
 
-def together(operands: Sequence[Operand]) -> tuple[list[Any], Held]:
+def together(operands: Sequence[Operand]) -> tuple[list[Any], HeldTensor]:
     """Operands that are broadcast against each other, in one order of axes, and one of them that has this order."""
-    held = [x for x in operands if isinstance(x, Held)]
-    rank = max(np.ndim(x) if not isinstance(x, Held) else x.rank for x in operands)
+    held = [x for x in operands if isinstance(x, HeldTensor)]
+    rank = max(np.ndim(x) if not isinstance(x, HeldTensor) else x.rank for x in operands)
     like = next((x for x in held if x.is_first and x.rank == rank), held[0])
     if not like.is_first or like.rank != rank or any(x.is_first and x.rank != rank for x in held):
         like = held[0]
-        plain = Held(like.net, like.tensor())
-        return [x.tensor() if isinstance(x, Held) else x for x in operands], plain
+        plain = HeldTensor(like.net, like.tensor())
+        return [x.tensor() if isinstance(x, HeldTensor) else x for x in operands], plain
     return [_among(x, rank) for x in operands], like
 
 
 def _among(x: Operand, rank: int) -> Any:
     """An operand with the last of `rank` axes as axis 1."""
-    if isinstance(x, Held):
+    if isinstance(x, HeldTensor):
         if x.rank == rank:
             return x.image()
         if x.rank == 0:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .config import LayerConfig, Unsupported, array_of, flattened
+from .config import LayerConfig, UnknownPart, array_of, flattened
 
 MODELS = ("Functional", "Sequential", "Model")
 DEEPEST = 32  # models within models, wrappers included
@@ -58,7 +58,15 @@ def is_model(layer: LayerConfig) -> bool:
 
 
 def model_of(config: LayerConfig) -> ModelConfig:
-    """The model that an object describes; Unsupported where it is none, or described in an unknown way."""
+    """The model that an object describes, the same one each time; UnknownPart where it is none, or described in an
+    unknown way."""
+    if "model" not in config.parts:
+        config.parts["model"] = _model_of(config)
+    found: ModelConfig = config.parts["model"]
+    return found
+
+
+def _model_of(config: LayerConfig) -> ModelConfig:
     if not is_model(config):
         kind = "is a model of a class of its own" if not config.is_own or config.type not in MODELS else "has no layers"
         raise config.refuse(kind)
@@ -100,7 +108,9 @@ def _chain(model: ModelConfig) -> None:
 def _input_of(model: ModelConfig, first: LayerConfig) -> LayerConfig:
     """The input that Keras puts in front, of the shape with which the model or its first layer was built."""
     options = first.options
-    shape = options.get("batch_input_shape") or options.get("batch_shape") or model.config.options.get("build_input_shape")
+    shape = (
+        options.get("batch_input_shape") or options.get("batch_shape") or model.config.options.get("build_input_shape")
+    )
     if shape is None and is_model(first):
         return _input_of(model_of(first), first)  # any shape: the model within has its own
     dtype = options.get("dtype")
@@ -166,7 +176,7 @@ def _with_refs(model: ModelConfig, given: Any, ends: bool = False) -> Any:
 def _value(given: Any, depth: int) -> Any:
     """What an argument of a call in a file of Keras 3 stands for."""
     if depth > DEEPEST:
-        raise Unsupported(f"arguments of a call are nested more than {DEEPEST} deep")
+        raise UnknownPart(f"arguments of a call are nested more than {DEEPEST} deep")
     if isinstance(given, list):
         return [_value(v, depth + 1) for v in given]
     if not isinstance(given, dict):
@@ -186,7 +196,7 @@ def _value(given: Any, depth: int) -> Any:
         return array_of(config)
     if kind == "__tuple__":
         return tuple(_value(config.get("value", []), depth + 1))
-    raise Unsupported(f"a call has an argument of an unknown kind, {kind!r:.60}")
+    raise UnknownPart(f"a call has an argument of an unknown kind, {kind!r:.60}")
 
 
 def _number_from_zero(model: ModelConfig) -> None:

@@ -18,22 +18,22 @@ from pelton.plugins import plugin_for
 from pelton.plugins.plugin import attributes_of, weight_shapes
 
 from . import layers, ops  # noqa: F401  (register their readers)
-from .config import DTYPES, OF_TRAINING, LayerConfig, Unsupported
+from .config import DTYPES, OF_TRAINING, LayerConfig, UnknownPart
 from .files import Saved
-from .held import Held
+from .held import HeldTensor
 from .model import DEEPEST, ModelConfig, Ref, is_model, model_of, replaced
 from .ops import operation
-from .reading import READERS, TRACES_MASKS, LayerReader, LayerReading
+from .reading import READERS, TRACES_MASKS, LayerReader, KerasReading
 from .weights import children
 
 MOST = 1 << 16  # calls of layers, those of models within models counted as often as they are called
 
 
 def network_of(saved: Saved, shapes: Mapping[str, Shape]) -> Network:
-    """The network of a model. Raises Unsupported for what is not known, InputError for other names and sizes."""
+    """The network of a model. Raises UnknownPart for what is not known, InputError for other names and sizes."""
     settled = dict[str, SizeConstraint]()
     for _ in range(MAX_ATTEMPTS):
-        reader = _ModelReader(saved, settled)
+        reader = _KerasReader(saved, settled)
         try:
             net = reader.network(shapes)
             for name, s in settled.items():
@@ -45,10 +45,10 @@ def network_of(saved: Saved, shapes: Mapping[str, Shape]) -> Network:
             if not further or any(isinstance(s.size, str) for s in further.values()):
                 raise
             settled |= further
-    return _ModelReader(saved, settled).network(shapes)
+    return _KerasReader(saved, settled).network(shapes)
 
 
-class _UndecidedLayer(Unsupported):
+class _UndecidedLayer(UnknownPart):
     """A layer asks for more about dynamic dimensions than is known."""
 
     def __init__(self, text: str, where: str, question: Undecided):
@@ -56,8 +56,8 @@ class _UndecidedLayer(Unsupported):
         self.where, self.question = where, question
 
 
-class _ModelReader:
-    """The state of reading one model; what `ModelScope` asks for. settled: dynamic dimensions of which layers have
+class _KerasReader:
+    """The state of reading one model; what `LayerScope` asks for. settled: dynamic dimensions of which layers have
     asked for bounds, or a number."""
 
     def __init__(self, saved: Saved, settled: Mapping[str, SizeConstraint]):
@@ -65,9 +65,6 @@ class _ModelReader:
         self.free: dict[str, dims.Symbol | None] = {}  # dynamic dimensions whose bounds nobody has given
         self.net = Network(saved.model.config.name)
         self.left = MOST
-        self.depth = 0
-        self.models: dict[int, ModelConfig] = {id(saved.model.config): saved.model}
-        self.inner: dict[int, list[LayerConfig]] = {}
 
     def network(self, shapes: Mapping[str, Shape]) -> Network:
         model = self.saved.model
@@ -80,7 +77,7 @@ class _ModelReader:
                     f"{self.saved.name}: there is no input {name!r}{near(name, names)}; there are {', '.join(names)}"
                 )
         given = [self._input(self._input_layer(model, ref), shapes) for ref in model.inputs]
-        self._place(model.config, "", model)
+        self._place(model.config, "")
         results = self._run(model, given, "")
         for name, held in zip(self._output_names(model, names), results):
             self.net.output(held.tensor(), name)
@@ -100,10 +97,12 @@ class _ModelReader:
             raise layer.refuse("is an input of the model, and no InputLayer")
         return layer
 
-    def _input(self, layer: LayerConfig, shapes: Mapping[str, Shape]) -> Held:
+    def _input(self, layer: LayerConfig, shapes: Mapping[str, Shape]) -> HeldTensor:
         """The input of the network that a layer stands for."""
         layer.expect(sparse=False, ragged=False, optional=False, type_spec=None, input_tensor=None)
-        shape = layer.option("batch_shape" if layer.options.get("batch_shape") is not None else "batch_input_shape", None)
+        shape = layer.option(
+            "batch_shape" if layer.options.get("batch_shape") is not None else "batch_input_shape", None
+        )
         dtype = layer.option("dtype", "float32")
         dtype = dtype.get("config", {}).get("name") if isinstance(dtype, dict) else dtype
         layer.check_rest()
@@ -119,7 +118,7 @@ class _ModelReader:
                 raise InputError(f"input {name!r} is {shape} in {self.saved.name}, got {shapes[name]!r}")
         found = tuple(d if isinstance(d, int) else self._dynamic(name, i, d) for i, d in enumerate(sizes))
         kind = BOOL if dtype == "bool" else DType(DTYPES[dtype])
-        return Held(self.net, self.net.input(name, TensorType(kind, found)))
+        return HeldTensor(self.net, self.net.input(name, TensorType(kind, found)))
 
     def _dynamic(self, name: str, axis: int, given: Range | None) -> Size:
         """A dynamic dimension; that of the first axis is the same for all inputs, unless bounds differ."""
@@ -144,38 +143,27 @@ class _ModelReader:
 
     # --- models
 
-    def _place(self, layer: LayerConfig, path: str, model: ModelConfig | None = None) -> None:
+    def _place(self, layer: LayerConfig, path: str, depth: int = 0) -> None:
         """Tells where the variables of a layer, and of those within it, are in a file of Keras 3."""
-        self.depth += 1
-        if self.depth > DEEPEST:
+        if depth > DEEPEST:
             raise layer.refuse(f"has layers within layers more than {DEEPEST} deep")
-        self.weights.place(layer, path)
-        if model is None and is_model(layer):
-            model = self._model(layer)
-        found = children(layer, model)
-        self.inner[id(layer)] = [child for _, child in found]
-        for name, child in found:
-            self._place(child, f"{layer.path}/{name}" if layer.path else name)
-        self.depth -= 1
+        layer.path = path
+        for name, child in children(layer):
+            self._place(child, f"{path}/{name}" if path else name, depth + 1)
 
     def within(self, layer: LayerConfig) -> list[LayerConfig]:
         """The layers within a layer, the same ones each time."""
-        return self.inner[id(layer)]
+        return [child for _, child in children(layer)]
 
-    def _model(self, layer: LayerConfig) -> ModelConfig:
-        if id(layer) not in self.models:
-            self.models[id(layer)] = model_of(layer)
-        return self.models[id(layer)]
-
-    def _run(self, model: ModelConfig, given: Sequence[Held], prefix: str) -> list[Held]:
+    def _run(self, model: ModelConfig, given: Sequence[HeldTensor], prefix: str) -> list[HeldTensor]:
         """The outputs of a model for these inputs."""
         if len(given) != len(model.inputs):
             raise model.config.refuse(f"has {len(model.inputs)} inputs, and is called with {len(given)}")
-        made: dict[tuple[str, int], list[Held]] = {}
+        made: dict[tuple[str, int], list[HeldTensor]] = {}
         for ref, x in zip(model.inputs, given):
             made[ref.layer, 0] = [x]
 
-        def value(ref: Ref) -> Held:
+        def value(ref: Ref) -> HeldTensor:
             found = made[ref.layer, ref.call]
             if ref.tensor >= len(found):
                 raise model.layers[ref.layer].refuse(f"gives {len(found)} tensors, and number {ref.tensor} is read")
@@ -217,18 +205,17 @@ class _ModelReader:
 
     def apply(
         self, layer: LayerConfig, args: Sequence[Any], kwargs: dict[str, Any] | None = None, prefix: str = ""
-    ) -> list[Held]:
+    ) -> list[HeldTensor]:
         """What a layer gives."""
         self.left -= 1
         if self.left < 0:
             raise layer.refuse(f"is one of more than {MOST} calls")
-        self.depth += 1
         try:
             return self._applied(layer, list(args), dict(kwargs or {}), prefix)
         except Undecided as e:
             raise _UndecidedLayer(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e) from None
         except (InputError, ModelError) as e:
-            if isinstance(e, Unsupported):
+            if isinstance(e, UnknownPart):
                 raise
             if isinstance(e.__cause__, Undecided):
                 raise _UndecidedLayer(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e.__cause__) from None
@@ -237,28 +224,24 @@ class _ModelReader:
             raise layer.refuse(f"cannot be read: {e}") from None
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
             raise layer.refuse(f"cannot be read: {type(e).__name__}: {e}") from e
-        finally:
-            self.depth -= 1
 
-    def _applied(self, layer: LayerConfig, args: list[Any], kwargs: dict[str, Any], prefix: str) -> list[Held]:
-        reading = LayerReading(self.net, layer, self, self.weights, args, kwargs)
-        if kwargs.get("training"):
+    def _applied(self, layer: LayerConfig, args: list[Any], kwargs: dict[str, Any], prefix: str) -> list[HeldTensor]:
+        reading = KerasReading(self.net, layer, self, self.weights, args, kwargs)
+        if kwargs.pop("training", None) and layer.version == 2:  # Keras 3 overrides it
             raise layer.refuse("is called as in training")
-        kwargs.pop("training", None)
-        masked = any(isinstance(x, Held) and x.masked for x in _tensors([args, kwargs]))
+        masked = any(isinstance(x, HeldTensor) and x.masked for x in _tensors([args, kwargs]))
         with self.net.scope(layer.name):
             if is_model(layer):
                 if set(kwargs) - {"mask"} or kwargs.get("mask") is not None:
                     raise layer.refuse(f"is called with {', '.join(map(repr, kwargs))}")
-                found = self._run(self._model(layer), reading.inputs, f"{prefix}{layer.name}/")
+                found = self._run(model_of(layer), reading.inputs, f"{prefix}{layer.name}/")
             elif layer.is_operation:
                 found = _listed(operation(reading))
             else:
                 if masked and layer.type in TRACES_MASKS:
                     raise layer.refuse("reads a sequence with a mask (of Masking, or mask_zero of Embedding)")
                 found = _listed(self._reader(layer)(reading))
-                if self.depth < DEEPEST:
-                    layer.check_rest()
+                layer.check_rest()
         for x in found:
             x.masked = x.masked or masked
         return found
@@ -272,24 +255,24 @@ class _ModelReader:
         if not layer.is_own or layer.type not in READERS:
             kind = "a Lambda" if layer.type == "Lambda" else f"a {layer.type}"
             why = "" if layer.is_own else ", a class of its own"
-            raise Unsupported(f"layer {layer.name!r} is {kind}{why}")
+            raise UnknownPart(f"layer {layer.name!r} is {kind}{why}")
         layer.check_policy()
         return READERS[layer.type]
 
 
-def _tensors(given: Any) -> list[Held]:
-    if isinstance(given, Held):
+def _tensors(given: Any) -> list[HeldTensor]:
+    if isinstance(given, HeldTensor):
         return [given]
     if isinstance(given, dict):
         given = list(given.values())
     return [x for part in given for x in _tensors(part)] if isinstance(given, (list, tuple)) else []
 
 
-def _listed(found: Any) -> list[Held]:
+def _listed(found: Any) -> list[HeldTensor]:
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
-def _apply_plugin(op: Op, r: LayerReading) -> list[Held]:
+def _apply_plugin(op: Op, r: KerasReading) -> list[HeldTensor]:
     """A layer that is a plugin: its attributes are its options, its operands the tensors, then its variables."""
     layer = r.layer
     layer.ignore("dtype")

@@ -11,25 +11,25 @@ import numpy as np
 from pelton.ir.dims import is_known
 from pelton.network import Network, NetworkTensor
 
-from .config import LayerConfig, Unsupported, flattened
-from .held import Held
-from .weights import VARIABLES, WITHIN, Declared, Within, Weights
+from .config import LayerConfig, UnknownPart, flattened
+from .held import HeldTensor
+from .weights import VARIABLES, WITHIN, Declared, Within, Variables
 
-Result = Any  # a Held, or a sequence of them
-LayerReader = Callable[["LayerReading"], Result]
+Result = Any  # a HeldTensor, or a sequence of them
+LayerReader = Callable[["KerasReading"], Result]
 
 READERS: dict[str, LayerReader] = {}  # by the type of a layer
 TRACES_MASKS: set[str] = set()  # types of layers that compute something else where there is a mask
 
 
-class ModelScope(Protocol):
+class LayerScope(Protocol):
     """What readers of layers that have layers within need of the model."""
 
     def within(self, layer: LayerConfig) -> list[LayerConfig]:
         """The layers within a layer, the same ones each time."""
         ...
 
-    def apply(self, layer: LayerConfig, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[Held]:
+    def apply(self, layer: LayerConfig, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[HeldTensor]:
         """What a layer gives."""
         ...
 
@@ -60,43 +60,43 @@ def reads(
 
 
 @dataclass
-class LayerReading:
-    """A call of a layer. args, kwargs: what it is called with, tensors as `Held`."""
+class KerasReading:
+    """A call of a layer. args, kwargs: what it is called with, tensors as `HeldTensor`."""
 
     net: Network
     layer: LayerConfig
-    scope: ModelScope
-    weights: Weights
+    scope: LayerScope
+    weights: Variables
     args: list[Any]
     kwargs: dict[str, Any]
 
-    def refuse(self, reason: str) -> Unsupported:
+    def refuse(self, reason: str) -> UnknownPart:
         """The error to raise."""
         return self.layer.refuse(reason)
 
     # --- what it is called with
 
     @property
-    def inputs(self) -> list[Held]:
+    def inputs(self) -> list[HeldTensor]:
         """All tensors of the first argument."""
         found = flattened(self.args[0]) if self.args else []
-        if not found or not all(isinstance(x, Held) for x in found):
+        if not found or not all(isinstance(x, HeldTensor) for x in found):
             raise self.refuse("is called with something else than tensors")
         return found
 
-    def input(self, ranks: Sequence[int] = ()) -> Held:
+    def input(self, ranks: Sequence[int] = ()) -> HeldTensor:
         """The only tensor that it is called with, of one of these ranks."""
         found = self.inputs
         if len(found) != 1:
             raise self.refuse(f"is called with {len(found)} tensors, where one is expected")
         return self.checked(found[0], ranks)
 
-    def checked(self, x: Held, ranks: Sequence[int]) -> Held:
+    def checked(self, x: HeldTensor, ranks: Sequence[int]) -> HeldTensor:
         if ranks and x.rank not in ranks:
             raise self.refuse(f"needs a tensor of {' or '.join(map(str, ranks))} axes, got {list(x.shape)}")
         return x
 
-    def floats(self, ranks: Sequence[int] = ()) -> Held:
+    def floats(self, ranks: Sequence[int] = ()) -> HeldTensor:
         """The only tensor that it is called with, as floats."""
         x = self.input(ranks)
         return x if x.dtype.is_float else x.mapped(lambda t: self.net.cast(t, to="f32"))
@@ -120,13 +120,13 @@ class LayerReading:
             "channels_last"
         )
 
-    def image(self, x: Held, channels_first: bool) -> NetworkTensor:
+    def image(self, x: HeldTensor, channels_first: bool) -> NetworkTensor:
         """A tensor as [batch, channels, space…]."""
         return x.tensor() if channels_first else x.image()
 
-    def of_image(self, tensor: NetworkTensor, channels_first: bool) -> Held:
+    def of_image(self, tensor: NetworkTensor, channels_first: bool) -> HeldTensor:
         """The tensor that [batch, channels, space…] is."""
-        return Held(self.net, tensor) if channels_first else Held(self.net, first=tensor)
+        return HeldTensor(self.net, tensor) if channels_first else HeldTensor(self.net, first=tensor)
 
     def axis(self, axis: Any, rank: int) -> int:
         """An axis counted from the front."""
@@ -145,9 +145,9 @@ class LayerReading:
             raise self.refuse(f"needs {name!r} of shape {list(shape)}, the file has {list(found.shape)}")
         return found if found.dtype == np.float32 else found.astype(np.float32)
 
-    def of(self, tensor: NetworkTensor) -> Held:
+    def of(self, tensor: NetworkTensor) -> HeldTensor:
         """A tensor in the order of axes of Keras."""
-        return Held(self.net, tensor)
+        return HeldTensor(self.net, tensor)
 
     def numbered(self, index: int, shape: Sequence[int] | None = None) -> np.ndarray:
         """A variable by its place, of a layer that does not name them."""

@@ -30,11 +30,11 @@ WITHIN: dict[str, Within] = {}
 Variable = tuple[LayerConfig, str, bool]  # whose, its name, whether it is trained
 
 
-class Weights(Protocol):
+class Variables(Protocol):
     """The variables of a file."""
 
     def array(self, layer: LayerConfig, name: str) -> np.ndarray:
-        """A variable that a layer declares; Unsupported where the file has none."""
+        """A variable that a layer declares; UnknownPart where the file has none."""
         ...
 
     def count(self, layer: LayerConfig) -> int:
@@ -48,30 +48,30 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def children(layer: LayerConfig, model: ModelConfig | None = None) -> list[tuple[str, LayerConfig]]:
-    """The layers within a layer, by the place of their variables below its own."""
-    if model is None and is_model(layer):
-        model = model_of(layer)
-    if model is None:
-        return WITHIN[layer.type](layer) if layer.is_own and layer.type in WITHIN else []
-    used: dict[str, int] = {}
-    found = []
-    for child in model.children:
-        name = snake_case(CLASSES.get(child.type, child.type.rpartition(">")[2]))
-        used[name] = used.get(name, -1) + 1
-        found.append((f"layers/{name}_{used[name]}" if used[name] else f"layers/{name}", child))
+def children(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
+    """The layers within a layer, the same ones each time, by the place of their variables below its own."""
+    if "children" not in layer.parts:
+        layer.parts["children"] = list(_children(layer))
+    found: list[tuple[str, LayerConfig]] = layer.parts["children"]
     return found
 
 
-class StoreWeights:
-    """Those of files of Keras 3. Layers get their paths when `place` is called."""
+def _children(layer: LayerConfig) -> Iterator[tuple[str, LayerConfig]]:
+    if is_model(layer):
+        used: dict[str, int] = {}
+        for child in model_of(layer).children:
+            name = snake_case(CLASSES.get(child.type, child.type.rpartition(">")[2]))
+            used[name] = used.get(name, -1) + 1
+            yield f"layers/{name}_{used[name]}" if used[name] else f"layers/{name}", child
+    elif layer.is_own and layer.type in WITHIN:
+        yield from WITHIN[layer.type](layer)
+
+
+class StoredVariables:
+    """Those of files of Keras 3."""
 
     def __init__(self, file: Hdf5):
         self.file = file
-        self.placed: dict[Any, str] = {}  # what tells shared layers → where the first of them is
-
-    def place(self, layer: LayerConfig, path: str) -> None:
-        layer.path = path if layer.shared is None else self.placed.setdefault(layer.shared, path)
 
     def array(self, layer: LayerConfig, name: str) -> np.ndarray:
         folder, _, _ = name.rpartition("/")
@@ -102,14 +102,13 @@ class StoreWeights:
         return None
 
 
-class LegacyWeights:
+class ListedVariables:
     """Those of older .h5 files."""
 
     def __init__(self, file: Hdf5, model: ModelConfig):
         self.file = file
         self.found: dict[tuple[int, str], tuple[Any, str]] = {}
         self.counts: dict[int, int] = {}
-        self.kept: list[LayerConfig] = []  # whose identity is a key
         root = file.group("model_weights")
         if root is None:
             raise model.config.refuse("has no group model_weights in the file")
@@ -118,14 +117,10 @@ class LegacyWeights:
             names = [] if group is None else file.texts(group, "weight_names")
             self._assign(layer, group, names)
 
-    def place(self, layer: LayerConfig, path: str) -> None:
-        """Layers are found by their identity."""
-
     def _assign(self, layer: LayerConfig, group: Any, names: list[str]) -> None:
         variables = sorted(_variables(layer, True), key=lambda v: not v[2])
-        self.kept.extend(owner for owner, _, _ in variables)
         if not variables and names and not layer.is_own:
-            self.kept.append(layer)  # a plugin, which says later what it needs
+            # a plugin, which says later what it needs
             variables = [(layer, str(i), True) for i in range(len(names))]
         if len(variables) != len(names):
             raise layer.refuse(f"should have {len(variables)} variables, the file has {len(names)}")

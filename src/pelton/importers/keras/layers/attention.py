@@ -1,4 +1,4 @@
-"""Attention."""
+"""Layers of attention: of several heads, and of one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pelton.ir.types import BOOL
 from pelton.network import NetworkTensor
 
 from ..config import LayerConfig
-from ..held import Held
-from ..reading import LayerReading, reads
+from ..held import HeldTensor
+from ..reading import KerasReading, reads
 
 FAR = -1e30  # what is added to scores that do not count
 
@@ -25,7 +25,7 @@ def _projections(layer: LayerConfig) -> list[str]:
 
 
 @reads("MultiHeadAttention", variables=_projections, masks=True)
-def multi_head(r: LayerReading) -> Held:
+def multi_head(r: KerasReading) -> HeldTensor:
     r.layer.ignore("value_dim", "query_shape", "key_shape", "value_shape", "softmax_robust_masking")
     heads, depth = r.layer.integer("num_heads"), r.layer.integer("key_dim")
     value_depth = depth if r.layer.option("value_dim", None) is None else r.layer.integer("value_dim")
@@ -35,7 +35,7 @@ def multi_head(r: LayerReading) -> Held:
 
 
 @reads("GroupQueryAttention", "GroupedQueryAttention", variables=_projections, masks=True)
-def grouped(r: LayerReading) -> Held:
+def grouped(r: KerasReading) -> HeldTensor:
     heads, groups = r.layer.integer("num_query_heads"), r.layer.integer("num_key_value_heads")
     if heads % groups:
         raise r.refuse(f"has {heads} heads of queries, which {groups} of keys do not divide")
@@ -43,7 +43,7 @@ def grouped(r: LayerReading) -> Held:
     return _attended(r, heads, groups, depth, depth)
 
 
-def _attended(r: LayerReading, heads: int, groups: int, depth: int, value_depth: int) -> Held:
+def _attended(r: KerasReading, heads: int, groups: int, depth: int, value_depth: int) -> HeldTensor:
     r.layer.ignore("dropout", "flash_attention")
     r.layer.expect(use_gate=False, sliding_window=None)
     query = r.argument("query", 0)
@@ -52,16 +52,16 @@ def _attended(r: LayerReading, heads: int, groups: int, depth: int, value_depth:
         (query,) = query
     key = r.argument("key", 2)
     key = value if key is None else key
-    if not all(isinstance(x, Held) and x.rank == 3 for x in (query, key, value)):
+    if not all(isinstance(x, HeldTensor) and x.rank == 3 for x in (query, key, value)):
         raise r.refuse("needs a query, a value and a key of three axes each")
     known = {"query", "value", "key", "attention_mask", "use_causal_mask", "return_attention_scores"}
     unknown = {k for k, v in r.kwargs.items() if k not in known and v is not None}
     if unknown or len(r.args) > 3 or r.kwargs.get("return_attention_scores"):
         raise r.refuse(f"is called with {', '.join(map(repr, unknown)) or 'return_attention_scores'}")
-    output = r.layer.option("output_shape", None)
-    output = [query.shape[-1]] if output is None else [output] if isinstance(output, int) else output
-    if len(output) != 1:
-        raise r.refuse(f"gives {output} features")
+    if r.layer.option("output_shape", None) is None:
+        features = r.known(query.shape[-1], "the size of its query")
+    else:
+        (features,) = r.layer.integers("output_shape", 1)
     q = _projected(r, "query", query, heads, depth)
     k = _projected(r, "key", key, groups, depth)
     v = _projected(r, "value", value, groups, value_depth)
@@ -71,12 +71,12 @@ def _attended(r: LayerReading, heads: int, groups: int, depth: int, value_depth:
     )
     batch, _, rows, _ = y.shape
     y = r.net.reshape(r.net.transpose(y, (0, 2, 1, 3)), (batch, rows, heads * value_depth))
-    kernel = r.variable("output_dense/kernel", heads, value_depth, output[0]).reshape(heads * value_depth, -1)
+    kernel = r.variable("output_dense/kernel", heads, value_depth, features).reshape(heads * value_depth, -1)
     y = r.net.matmul(y, kernel)
-    return r.of(y + r.variable("output_dense/bias", output[0]) if r.layer.flag("use_bias", True) else y)
+    return r.of(y + r.variable("output_dense/bias", features) if r.layer.flag("use_bias", True) else y)
 
 
-def _projected(r: LayerReading, part: str, x: Held, heads: int, depth: int) -> NetworkTensor:
+def _projected(r: KerasReading, part: str, x: HeldTensor, heads: int, depth: int) -> NetworkTensor:
     """[batch, heads, steps, depth]"""
     width = r.known(x.shape[-1], "the size of its input")
     kernel = r.variable(f"{part}_dense/kernel", width, heads, depth).reshape(width, heads * depth)
@@ -87,9 +87,9 @@ def _projected(r: LayerReading, part: str, x: Held, heads: int, depth: int) -> N
     return r.net.transpose(r.net.reshape(y, (batch, steps, heads, depth)), (0, 2, 1, 3))
 
 
-def _added(r: LayerReading, mask: object) -> NetworkTensor:
+def _added(r: KerasReading, mask: object) -> NetworkTensor:
     """What a mask of what counts, [batch, rows, columns] or with heads, adds to scores."""
-    if not isinstance(mask, Held) or mask.rank not in (3, 4):
+    if not isinstance(mask, HeldTensor) or mask.rank not in (3, 4):
         raise r.refuse("has a mask that is no tensor of three or four axes")
     t = mask.tensor()
     t = t if t.dtype is BOOL else r.net.cast(t, to="bool")
@@ -108,7 +108,7 @@ def _additive_scales(layer: LayerConfig) -> list[str]:
 
 @reads("Attention", variables=_scales, masks=True)
 @reads("AdditiveAttention", variables=_additive_scales, masks=True)
-def attention(r: LayerReading) -> Held:
+def attention(r: KerasReading) -> HeldTensor:
     """Dense attention of one head, by products (Luong) or by sums (Bahdanau)."""
     given = r.inputs
     r.layer.ignore("dropout")
@@ -129,12 +129,12 @@ def attention(r: LayerReading) -> Held:
     return r.of(r.net.matmul(r.net.softmax(scores), v))
 
 
-def _products(r: LayerReading, q: NetworkTensor, k: NetworkTensor) -> NetworkTensor:
+def _products(r: KerasReading, q: NetworkTensor, k: NetworkTensor) -> NetworkTensor:
     scores = r.net.matmul(q, r.net.transpose(k, (0, 2, 1)))
     return scores * float(r.variable("scale")) if r.layer.flag("use_scale", False) else scores
 
 
-def _sums(r: LayerReading, q: NetworkTensor, k: NetworkTensor, additive: bool) -> NetworkTensor:
+def _sums(r: KerasReading, q: NetworkTensor, k: NetworkTensor, additive: bool) -> NetworkTensor:
     sums = r.net.unsqueeze(q, 2) + r.net.unsqueeze(k, 1)
     if additive:
         terms = r.net.tanh(sums)

@@ -8,8 +8,8 @@ from pelton.network import NetworkTensor
 
 from ..activations import activated
 from ..config import LayerConfig
-from ..held import Held
-from ..reading import LayerReading, reads
+from ..held import HeldTensor
+from ..reading import KerasReading, reads
 
 
 def kernel_and_bias(layer: LayerConfig) -> list[str]:
@@ -20,13 +20,13 @@ def _parts(layer: LayerConfig) -> list[str]:
     return ["depthwise_kernel", "pointwise_kernel", *["bias"] * layer.flag("use_bias", True)]
 
 
-def _image(r: LayerReading, axes: int) -> tuple[NetworkTensor, bool]:
+def _image(r: KerasReading, axes: int) -> tuple[NetworkTensor, bool]:
     """What is convolved, as [batch, channels, space…], and whether Keras has it so, too."""
     first = r.is_channels_first()
     return r.image(r.floats((axes + 2,)), first), first
 
 
-def _bias(r: LayerReading, outputs: int) -> np.ndarray | None:
+def _bias(r: KerasReading, outputs: int) -> np.ndarray | None:
     return r.variable("bias", outputs) if r.layer.flag("use_bias", True) else None
 
 
@@ -37,7 +37,7 @@ def _filters(kernel: np.ndarray) -> np.ndarray:
 
 
 def _convolved(
-    r: LayerReading, x: NetworkTensor, filters: np.ndarray, bias: np.ndarray | None, groups: int
+    r: KerasReading, x: NetworkTensor, filters: np.ndarray, bias: np.ndarray | None, groups: int
 ) -> NetworkTensor:
     axes = x.rank - 2
     strides, dilations = r.layer.integers("strides", axes), r.layer.integers("dilation_rate", axes)
@@ -51,7 +51,7 @@ def _convolved(
 
 
 @reads("Conv1D", "Conv2D", "Conv3D", variables=kernel_and_bias)
-def convolution(r: LayerReading) -> Held:
+def convolution(r: KerasReading) -> HeldTensor:
     axes, outputs = int(r.layer.type[4]), r.layer.integer("filters")
     x, first = _image(r, axes)
     groups, channels = r.layer.integer("groups", 1), r.known(x.shape[1], "its channels")
@@ -62,7 +62,7 @@ def convolution(r: LayerReading) -> Held:
 
 
 @reads("DepthwiseConv1D", "DepthwiseConv2D", variables=kernel_and_bias)
-def depthwise(r: LayerReading) -> Held:
+def depthwise(r: KerasReading) -> HeldTensor:
     axes = int(r.layer.type[-2])
     x, first = _image(r, axes)
     r.layer.expect(groups=1)
@@ -80,7 +80,7 @@ def _depthwise(kernel: np.ndarray) -> np.ndarray:
 
 
 @reads("SeparableConv1D", "SeparableConv2D", variables=_parts)
-def separable(r: LayerReading) -> Held:
+def separable(r: KerasReading) -> HeldTensor:
     axes, outputs = int(r.layer.type[-2]), r.layer.integer("filters")
     x, first = _image(r, axes)
     r.layer.expect(groups=1)
@@ -95,7 +95,7 @@ def separable(r: LayerReading) -> Held:
 
 
 @reads("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", variables=kernel_and_bias)
-def transposed(r: LayerReading) -> Held:
+def transposed(r: KerasReading) -> HeldTensor:
     axes, outputs = int(r.layer.type[4]), r.layer.integer("filters")
     x, first = _image(r, axes)
     r.layer.expect(groups=1)
@@ -130,4 +130,3 @@ def _cut(reach: int, stride: int, same: bool, extra: int | None) -> int:
     if extra is None:
         return reach - stride if same else min(reach - stride, 0)
     return reach - reach % 2 - extra if same else -extra
-

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pelton.ir.dims import is_known
 from pelton.network import Network, NetworkTensor
 
-from ..held import Held
-from ..reading import LayerReading, reads
+from ..held import HeldTensor
+from ..reading import KerasReading, reads
 
 METHODS = ("nearest", "bilinear", "bicubic")
 IN_TRAINING = (
@@ -29,13 +29,13 @@ def resized(net: Network, x: NetworkTensor, size: tuple[int, ...], method: str) 
 
 
 @reads("UpSampling1D")
-def upsampling_1d(r: LayerReading) -> Held:
+def upsampling_1d(r: KerasReading) -> HeldTensor:
     x, (size,) = r.input((3,)), r.layer.integers("size", 1)
     return r.of_image(_repeated(r, r.image(x, False), (size,)), False)
 
 
 @reads("UpSampling2D", "UpSampling3D")
-def upsampling(r: LayerReading) -> Held:
+def upsampling(r: KerasReading) -> HeldTensor:
     axes, first = int(r.layer.type[-2]), r.is_channels_first()
     size = r.layer.integers("size", axes)
     method = r.layer.choice("interpolation", *METHODS, default="nearest")
@@ -46,7 +46,7 @@ def upsampling(r: LayerReading) -> Held:
     return r.of_image(resized(r.net, x, tuple(n * s for n, s in zip(known, size)), method), first)
 
 
-def _repeated(r: LayerReading, x: NetworkTensor, size: tuple[int, ...]) -> NetworkTensor:
+def _repeated(r: KerasReading, x: NetworkTensor, size: tuple[int, ...]) -> NetworkTensor:
     if len(size) == 2 or len(size) == 1:
         return r.net.upsample(x, size)
     batch, channels, *space = x.shape
@@ -56,7 +56,7 @@ def _repeated(r: LayerReading, x: NetworkTensor, size: tuple[int, ...]) -> Netwo
 
 
 @reads("Resizing")
-def resizing(r: LayerReading) -> Held:
+def resizing(r: KerasReading) -> HeldTensor:
     first = r.is_channels_first()
     size = (r.layer.integer("height"), r.layer.integer("width"))
     method = r.layer.choice("interpolation", *METHODS, default="bilinear")
@@ -66,7 +66,7 @@ def resizing(r: LayerReading) -> Held:
 
 
 @reads("CenterCrop")
-def center_crop(r: LayerReading) -> Held:
+def center_crop(r: KerasReading) -> HeldTensor:
     first = r.is_channels_first()
     size = (r.layer.integer("height"), r.layer.integer("width"))
     x = r.image(r.floats((4,)), first)
@@ -78,6 +78,6 @@ def center_crop(r: LayerReading) -> Held:
 
 
 @reads(*IN_TRAINING)
-def unchanged(r: LayerReading) -> Held:
+def unchanged(r: KerasReading) -> HeldTensor:
     r.layer.ignore(*r.layer.options)
     return r.floats()

@@ -6,11 +6,11 @@ from functools import reduce
 
 from pelton.network import NetworkTensor
 
-from ..held import Held, together
-from ..reading import LayerReading, reads
+from ..held import HeldTensor, together
+from ..reading import KerasReading, reads
 
 
-def _operands(r: LayerReading) -> tuple[list[NetworkTensor], Held]:
+def _operands(r: KerasReading) -> tuple[list[NetworkTensor], HeldTensor]:
     """The tensors in one order of axes; those of fewer axes have others behind the batch."""
     given = r.inputs
     if len(given) < 2:
@@ -21,7 +21,7 @@ def _operands(r: LayerReading) -> tuple[list[NetworkTensor], Held]:
     return together([x if x.rank == rank else _widened(r, x, rank) for x in given])
 
 
-def _widened(r: LayerReading, x: Held, rank: int) -> Held:
+def _widened(r: KerasReading, x: HeldTensor, rank: int) -> HeldTensor:
     if x.rank < 1:
         raise r.refuse("needs tensors of one axis and more")
     return r.of(r.net.reshape(x.tensor(), (x.shape[0], *[1] * (rank - x.rank), *x.shape[1:])))
@@ -38,7 +38,7 @@ ELEMENTWISE = {
 
 
 @reads(*ELEMENTWISE)
-def elementwise(r: LayerReading) -> Held:
+def elementwise(r: KerasReading) -> HeldTensor:
     tensors, like = _operands(r)
     if r.layer.type == "Subtract" and len(tensors) != 2:
         raise r.refuse(f"needs two tensors, got {len(tensors)}")
@@ -47,7 +47,7 @@ def elementwise(r: LayerReading) -> Held:
 
 
 @reads("Concatenate")
-def concatenate(r: LayerReading) -> Held:
+def concatenate(r: KerasReading) -> HeldTensor:
     given = r.inputs
     axis = r.axis(r.layer.option("axis", -1), given[0].rank)
     if any(x.rank != given[0].rank for x in given):
@@ -61,7 +61,7 @@ def concatenate(r: LayerReading) -> Held:
 
 
 @reads("Dot")
-def dot(r: LayerReading) -> Held:
+def dot(r: KerasReading) -> HeldTensor:
     """Products summed along an axis of each of two tensors, sample by sample."""
     given = r.inputs
     if len(given) != 2 or not all(2 <= x.rank <= 3 for x in given):
@@ -77,10 +77,14 @@ def dot(r: LayerReading) -> Held:
     if r.layer.flag("normalize", False):
         tensors = [r.net.l2_normalize(t, a, epsilon=1e-12) for t, a in zip(tensors, along)]
     (x, y), (i, j) = tensors, along
-    x = r.net.unsqueeze(x, 1) if x.rank == 2 else x if i == 2 else r.net.transpose(x, (0, 2, 1))
-    y = r.net.unsqueeze(y, 2) if y.rank == 2 else y if j == 1 else r.net.transpose(y, (0, 2, 1))
-    product = r.net.matmul(x, y)
+    product = r.net.matmul(_matrices(r, x, i, 2), _matrices(r, y, j, 1))
     gone = [axis for axis, t in ((1, given[0]), (2, given[1])) if t.rank == 2]
     gone = gone[:1] if len(gone) == 2 else gone  # of two vectors, [batch, 1] remains
     return r.of(r.net.squeeze(product, gone) if gone else product)
 
+
+def _matrices(r: KerasReading, x: NetworkTensor, along: int, place: int) -> NetworkTensor:
+    """Vectors, or matrices, with the axis that is summed at this place."""
+    if x.rank == 2:
+        return r.net.unsqueeze(x, 3 - place)
+    return x if along == place else r.net.transpose(x, (0, 2, 1))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..config import LayerConfig
-from ..held import Held, to_first
-from ..reading import LayerReading, reads
+from ..held import HeldTensor, to_first
+from ..reading import KerasReading, reads
 
 EPSILON = 1e-7  # what Keras adds where nothing else is said
 
@@ -23,7 +23,7 @@ def _statistics(layer: LayerConfig) -> list[str]:
 
 
 @reads("BatchNormalization", variables=_statistics)
-def batch_norm(r: LayerReading) -> Held:
+def batch_norm(r: KerasReading) -> HeldTensor:
     x = r.floats()
     axis = r.axis(r.layer.option("axis", -1), x.rank)
     size = r.known(x.shape[axis], "the size of its axis")
@@ -42,7 +42,7 @@ def batch_norm(r: LayerReading) -> Held:
 
 
 @reads("LayerNormalization", variables=_affine)
-def layer_norm(r: LayerReading) -> Held:
+def layer_norm(r: KerasReading) -> HeldTensor:
     x = r.floats()
     r.layer.expect(rms_scaling=False)
     axes = _axes(r, r.layer.option("axis", -1), x.rank)
@@ -60,7 +60,7 @@ def layer_norm(r: LayerReading) -> Held:
 
 
 @reads("RMSNormalization", variables=("scale",))
-def rms_norm(r: LayerReading) -> Held:
+def rms_norm(r: KerasReading) -> HeldTensor:
     x = r.floats()
     axes = _axes(r, r.layer.option("axis", -1), x.rank)
     if axes != tuple(range(x.rank - len(axes), x.rank)):
@@ -70,7 +70,7 @@ def rms_norm(r: LayerReading) -> Held:
 
 
 @reads("GroupNormalization", variables=_affine)
-def group_norm(r: LayerReading) -> Held:
+def group_norm(r: KerasReading) -> HeldTensor:
     x = r.floats()
     axis = r.axis(r.layer.option("axis", -1), x.rank)
     size = r.known(x.shape[axis], "the size of its axis")
@@ -84,11 +84,11 @@ def group_norm(r: LayerReading) -> Held:
     wide = t if x.rank > 2 else r.net.unsqueeze(t, 2)
     y = r.net.group_norm(wide, gamma, beta, groups=groups, epsilon=epsilon)
     y = y if x.rank > 2 else r.net.squeeze(y, 2)
-    return r.of(y) if axis == 1 else Held(r.net, first=y)
+    return r.of(y) if axis == 1 else HeldTensor(r.net, first=y)
 
 
 @reads("UnitNormalization")
-def unit_norm(r: LayerReading) -> Held:
+def unit_norm(r: KerasReading) -> HeldTensor:
     """By the square root of the sum of squares: at least 1e-12, or 1e-6 in Keras 2."""
     x = r.floats()
     axes = tuple(x.axis(a) for a in _axes(r, r.layer.option("axis", -1), x.rank))
@@ -97,7 +97,7 @@ def unit_norm(r: LayerReading) -> Held:
 
 
 @reads("Rescaling")
-def rescaling(r: LayerReading) -> Held:
+def rescaling(r: KerasReading) -> HeldTensor:
     x = r.floats()
     scale, offset = (_factor(r, name, default) for name, default in (("scale", 1.0), ("offset", 0.0)))
     if isinstance(scale, float) and isinstance(offset, float):
@@ -105,7 +105,7 @@ def rescaling(r: LayerReading) -> Held:
     return r.of(x.tensor() * scale + offset)
 
 
-def _factor(r: LayerReading, name: str, default: float) -> float | np.ndarray:
+def _factor(r: KerasReading, name: str, default: float) -> float | np.ndarray:
     given = np.asarray(r.layer.option(name, default))
     if given.dtype.kind not in "fiu" or given.ndim > 1:
         raise r.refuse(f"needs numbers as {name}, got {given!r:.60}")
@@ -117,12 +117,13 @@ def _moments(layer: LayerConfig) -> list[str]:
 
 
 @reads("Normalization", variables=_moments)
-def normalization(r: LayerReading) -> Held:
+def normalization(r: KerasReading) -> HeldTensor:
     """(x − mean) / √variance, each by the axes that it keeps; the other way round with `invert`."""
     x, given = r.floats(), r.layer.option("axis", -1)
     axes = () if given is None else _axes(r, given, x.rank)
     kept = [r.known(x.shape[a], "the sizes of its axes") for a in axes]
     shape = [x.shape[a] if a in axes else 1 for a in range(x.rank)]
+    r.layer.ignore("variance")
     if _moments(r.layer):
         mean, variance = (r.variable(name, *kept) for name in ("mean", "variance"))
     else:
@@ -135,7 +136,7 @@ def normalization(r: LayerReading) -> Held:
     return x.mapped(lambda t: (t - mean) / scale)
 
 
-def _spread(r: LayerReading, name: str, kept: Sequence[int]) -> np.ndarray:
+def _spread(r: KerasReading, name: str, kept: Sequence[int]) -> np.ndarray:
     """Numbers of the description, broadcast to the axes that are kept."""
     found = np.asarray(r.layer.option(name))
     if found.dtype.kind not in "fiu":
@@ -149,7 +150,7 @@ def _spread(r: LayerReading, name: str, kept: Sequence[int]) -> np.ndarray:
 
 
 @reads("LayerScale", variables=("gamma",))
-def layer_scale(r: LayerReading) -> Held:
+def layer_scale(r: KerasReading) -> HeldTensor:
     """A factor for each channel, as in ConvNeXt."""
     x, size = r.floats(), r.layer.integer("projection_dim")
     r.layer.ignore("init_values")
@@ -158,9 +159,8 @@ def layer_scale(r: LayerReading) -> Held:
     return x.mapped(lambda t: t * gamma.reshape(-1, *ones))
 
 
-def _axes(r: LayerReading, given: object, rank: int) -> tuple[int, ...]:
+def _axes(r: KerasReading, given: object, rank: int) -> tuple[int, ...]:
     """Axes from the front, in order, each once."""
     if not isinstance(given, (list, tuple)):
         given = [given]
     return tuple(sorted({r.axis(a, rank) for a in given}))
-

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..held import Held
-from ..reading import LayerReading, reads
+from ..held import HeldTensor
+from ..reading import KerasReading, reads
 
 
 @reads(
     *(f"{kind}{n}D" for kind in ("MaxPooling", "MaxPool", "AveragePooling", "AvgPool") for n in (1, 2, 3)),
 )
-def pool(r: LayerReading) -> Held:
+def pool(r: KerasReading) -> HeldTensor:
     axes, first = int(r.layer.type[-2]), r.is_channels_first()
     x = r.image(r.floats((axes + 2,)), first)
     size = r.layer.integers("pool_size", axes)
@@ -24,7 +24,7 @@ GLOBAL = ("GlobalMaxPooling", "GlobalMaxPool", "GlobalAveragePooling", "GlobalAv
 
 @reads(*(f"{kind}{n}D" for kind in GLOBAL for n in (2, 3)), "GlobalMaxPooling1D", "GlobalMaxPool1D")
 @reads("GlobalAveragePooling1D", "GlobalAvgPool1D", masks=True)
-def global_pool(r: LayerReading) -> Held:
+def global_pool(r: KerasReading) -> HeldTensor:
     axes, first = int(r.layer.type[-2]), r.is_channels_first()
     x, keeps = r.floats((axes + 2,)), r.layer.flag("keepdims", False)
     reduce = r.net.reduce_max if "Max" in r.layer.type else r.net.reduce_mean

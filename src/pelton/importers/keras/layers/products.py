@@ -8,13 +8,13 @@ from pelton.ir.types import DType
 
 from ..activations import activated
 from ..config import NO_QUANTIZATION, LayerConfig
-from ..held import Held
-from ..reading import LayerReading, reads
+from ..held import HeldTensor
+from ..reading import KerasReading, reads
 from .convolution import kernel_and_bias
 
 
 @reads("Dense", variables=kernel_and_bias)
-def dense(r: LayerReading) -> Held:
+def dense(r: KerasReading) -> HeldTensor:
     x, units = r.floats(), r.layer.integer("units")
     r.layer.expect(**NO_QUANTIZATION, lora_rank=None)
     if x.rank < 2:
@@ -30,7 +30,7 @@ def _einsum_variables(layer: LayerConfig) -> list[str]:
 
 
 @reads("EinsumDense", variables=_einsum_variables)
-def einsum_dense(r: LayerReading) -> Held:
+def einsum_dense(r: KerasReading) -> HeldTensor:
     x, equation = r.floats(), r.layer.option("equation")
     r.layer.ignore("output_shape")
     r.layer.expect(**NO_QUANTIZATION, lora_rank=None)
@@ -41,7 +41,7 @@ def einsum_dense(r: LayerReading) -> Held:
     return activated(r, r.of(y))
 
 
-def spelled_out(r: LayerReading, equation: object, rank: int) -> str:
+def spelled_out(r: KerasReading, equation: object, rank: int) -> str:
     """An equation with letters in place of the ellipsis of its first operand, which has so many axes."""
     if not isinstance(equation, str):
         raise r.refuse(f"has no equation, but {equation!r:.60}")
@@ -52,7 +52,7 @@ def spelled_out(r: LayerReading, equation: object, rank: int) -> str:
 
 
 @reads("Embedding", variables=("embeddings",))
-def embedding(r: LayerReading) -> Held:
+def embedding(r: KerasReading) -> HeldTensor:
     x, rows, features = r.input(), r.layer.integer("input_dim"), r.layer.integer("output_dim")
     r.layer.expect(**NO_QUANTIZATION, lora_rank=None, sparse=False)
     r.layer.ignore("input_length")

@@ -10,8 +10,8 @@ import numpy as np
 from pelton.network import NetworkTensor
 
 from ..config import LayerConfig, flattened
-from ..held import Held
-from ..reading import LayerReading, reads
+from ..held import HeldTensor
+from ..reading import KerasReading, reads
 
 GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
 # Keras' name → that of ONNX, its alpha and beta
@@ -33,19 +33,19 @@ def _of_cell(layer: LayerConfig) -> list[str]:
 
 
 @reads("LSTM", "GRU", "SimpleRNN", variables=_of_cell, masks=True)
-def recurrent(r: LayerReading) -> list[Held]:
+def recurrent(r: KerasReading) -> list[HeldTensor]:
     x, states = _called(r)
     return _returned(r, *_layer(r, r.layer, x, states, r.layer.flag("go_backwards", False)))
 
 
-def _called(r: LayerReading) -> tuple[NetworkTensor, list[NetworkTensor]]:
+def _called(r: KerasReading) -> tuple[NetworkTensor, list[NetworkTensor]]:
     """A sequence [time, batch, features], and the states that are given with it."""
     r.layer.ignore(*SEQUENCE)
     r.layer.expect(stateful=False, time_major=False, constants=None, num_constants=None)
     given = flattened([r.args, r.kwargs.get("initial_state")])
     given = [x for x in given if x is not None]
     unknown = [k for k, v in r.kwargs.items() if v is not None and k != "initial_state"]
-    if unknown or not all(isinstance(x, Held) for x in given):
+    if unknown or not all(isinstance(x, HeldTensor) for x in given):
         raise r.refuse(f"is called with {', '.join(map(repr, unknown)) or 'something else than tensors'}")
     x, *states = given
     r.checked(x, (3,))
@@ -54,8 +54,8 @@ def _called(r: LayerReading) -> tuple[NetworkTensor, list[NetworkTensor]]:
 
 
 def _returned(
-    r: LayerReading, steps: NetworkTensor, states: Sequence[NetworkTensor], backwards: bool
-) -> list[Held]:
+    r: KerasReading, steps: NetworkTensor, states: Sequence[NetworkTensor], backwards: bool
+) -> list[HeldTensor]:
     """What a layer gives of all steps [time, batch, units], in the order of time, and of its last states."""
     if r.layer.flag("return_sequences", False):
         steps = r.net.flip(steps, 0) if backwards else steps
@@ -66,7 +66,7 @@ def _returned(
 
 
 def _layer(
-    r: LayerReading,
+    r: KerasReading,
     layer: LayerConfig,
     x: NetworkTensor,
     states: Sequence[NetworkTensor],
@@ -76,7 +76,7 @@ def _layer(
     kind = layer.type.removesuffix("Cell")
     units, gates = layer.integer("units"), GATES[kind]
     layer.ignore("dropout", "recurrent_dropout")
-    of = LayerReading(r.net, layer, r.scope, r.weights, [], {})
+    of = KerasReading(r.net, layer, r.scope, r.weights, [], {})
     prefix = "" if layer.type.endswith("Cell") else "cell/"
     features = r.known(x.shape[2], "the number of features")
     kernel = of.variable(f"{prefix}kernel", features, gates * units)
@@ -97,7 +97,7 @@ def _layer(
     return r.net.squeeze(steps, 1), [r.net.squeeze(s, 0) for s in last], backwards
 
 
-def _biases(of: LayerReading, prefix: str, size: int, both: bool) -> tuple[np.ndarray, np.ndarray]:
+def _biases(of: KerasReading, prefix: str, size: int, both: bool) -> tuple[np.ndarray, np.ndarray]:
     """Of the input, and of the state."""
     if not of.layer.flag("use_bias", True):
         return np.zeros(size, np.float32), np.zeros(size, np.float32)
@@ -114,7 +114,11 @@ def _gates(rows: np.ndarray, order: Sequence[int], units: int) -> np.ndarray:
 
 def _functions(layer: LayerConfig, kind: str) -> dict[str, Any]:
     """The activation functions, as ONNX has them."""
-    options = [("activation", "tanh")] if kind == "SimpleRNN" else [("recurrent_activation", "sigmoid"), ("activation", "tanh")]
+    options = (
+        [("activation", "tanh")]
+        if kind == "SimpleRNN"
+        else [("recurrent_activation", "sigmoid"), ("activation", "tanh")]
+    )
     found = []
     for option, usual in options:
         name = layer.option(option, usual)
@@ -141,7 +145,7 @@ def _cell_variables(layer: LayerConfig) -> list[str]:
 
 
 @reads("LSTMCell", "GRUCell", "SimpleRNNCell", variables=_cell_variables)
-def cell(r: LayerReading) -> Held:
+def cell(r: KerasReading) -> HeldTensor:
     raise r.refuse("is called by itself, and not by an RNN")
 
 
@@ -159,7 +163,7 @@ def _cells(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
 
 
 @reads("StackedRNNCells", within=_cells)
-def stacked(r: LayerReading) -> Held:
+def stacked(r: KerasReading) -> HeldTensor:
     raise r.refuse("is called by itself, and not by an RNN")
 
 
@@ -171,11 +175,13 @@ def _one(option: str):
 
 
 @reads("RNN", within=_one("cell"), masks=True)
-def of_cells(r: LayerReading) -> list[Held]:
+def of_cells(r: KerasReading) -> list[HeldTensor]:
     (inner,) = r.scope.within(r.layer)
     r.layer.ignore("cell")
     cells = r.scope.within(inner) if inner.type == "StackedRNNCells" else [inner]
-    if not cells or not all(c.is_own and c.type.removesuffix("Cell") in GATES and c.type.endswith("Cell") for c in cells):
+    if not cells or not all(
+        c.is_own and c.type.removesuffix("Cell") in GATES and c.type.endswith("Cell") for c in cells
+    ):
         raise r.refuse(f"has a cell of class {inner.type}, which is not known")
     if inner.type == "StackedRNNCells":
         inner.ignore("cells")
@@ -218,7 +224,7 @@ def _both(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
 
 
 @reads("Bidirectional", within=_both, masks=True)
-def bidirectional(r: LayerReading) -> list[Held]:
+def bidirectional(r: KerasReading) -> list[HeldTensor]:
     forward, backward = r.scope.within(r.layer)
     r.layer.ignore("layer", "backward_layer")
     mode = r.layer.option("merge_mode", "concat")
@@ -247,7 +253,7 @@ def bidirectional(r: LayerReading) -> list[Held]:
 
 
 @reads("TimeDistributed", within=_one("layer"), masks=True)
-def time_distributed(r: LayerReading) -> list[Held]:
+def time_distributed(r: KerasReading) -> list[HeldTensor]:
     """The layer within on each step: steps become samples."""
     (inner,) = r.scope.within(r.layer)
     r.layer.ignore("layer")

@@ -8,17 +8,17 @@ import numpy as np
 
 from pelton.ir.dims import is_known
 
-from ..held import Held
-from ..reading import LayerReading, reads
+from ..held import HeldTensor
+from ..reading import KerasReading, reads
 
 
 @reads("Reshape")
-def reshape(r: LayerReading) -> Held:
+def reshape(r: KerasReading) -> HeldTensor:
     x, shape = r.input(), r.layer.integers("target_shape", low=-1)
     return r.of(r.net.reshape(x.tensor(), _filled(r, x, shape)))
 
 
-def _filled(r: LayerReading, x: Held, shape: tuple[int, ...]) -> tuple:
+def _filled(r: KerasReading, x: HeldTensor, shape: tuple[int, ...]) -> tuple:
     """[batch, …] with a number for −1, as far as it is known."""
     if shape.count(-1) > 1:
         raise r.refuse(f"has several sizes of -1: {list(shape)}")
@@ -31,7 +31,7 @@ def _filled(r: LayerReading, x: Held, shape: tuple[int, ...]) -> tuple:
 
 
 @reads("Flatten")
-def flatten(r: LayerReading) -> Held:
+def flatten(r: KerasReading) -> HeldTensor:
     """Elements of images come in the order that has channels last."""
     x = r.input()
     if r.is_channels_first() and x.rank > 2:
@@ -40,7 +40,7 @@ def flatten(r: LayerReading) -> Held:
 
 
 @reads("Permute")
-def permute(r: LayerReading) -> Held:
+def permute(r: KerasReading) -> HeldTensor:
     x, dims = r.input(), r.layer.integers("dims")
     if sorted(dims) != list(range(1, x.rank)):
         raise r.refuse(f"needs the axes 1 to {x.rank - 1}, each once, got {list(dims)}")
@@ -48,18 +48,19 @@ def permute(r: LayerReading) -> Held:
 
 
 @reads("RepeatVector")
-def repeat(r: LayerReading) -> Held:
+def repeat(r: KerasReading) -> HeldTensor:
     x, n = r.input((2,)), r.layer.integer("n")
     return r.of(r.net.expand(r.net.unsqueeze(x.tensor(), 1), (x.shape[0], n, x.shape[1])))
 
 
-def _around(r: LayerReading, name: str, axes: int) -> list[tuple[int, int]]:
+def _around(r: KerasReading, name: str, axes: int) -> list[tuple[int, int]]:
     """(before, after) of each axis, of an option of numbers or pairs."""
     given = r.layer.option(name)
-    given = [given] * axes if isinstance(given, int) else given
+    if isinstance(given, int):
+        given = [given] * axes
     if axes == 1 and isinstance(given, list) and len(given) == 2:
         given = [given]
-    pairs = [[p, p] if isinstance(p, int) else p for p in given] if isinstance(given, list) else []
+    pairs = [[p, p] if isinstance(p, int) else p for p in (given if isinstance(given, list) else [])]
     if len(pairs) != axes or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
         raise r.refuse(f"needs (before, after) for each of {axes} axes as {name}, got {r.layer.option(name)!r:.60}")
     if not all(type(n) is int and n >= 0 for p in pairs for n in p):
@@ -68,7 +69,7 @@ def _around(r: LayerReading, name: str, axes: int) -> list[tuple[int, int]]:
 
 
 @reads(*(f"ZeroPadding{n}D" for n in (1, 2, 3)))
-def zero_padding(r: LayerReading) -> Held:
+def zero_padding(r: KerasReading) -> HeldTensor:
     axes, first = int(r.layer.type[-2]), r.is_channels_first()
     pads = _around(r, "padding", axes)
     x = r.image(r.input((axes + 2,)), first)
@@ -77,7 +78,7 @@ def zero_padding(r: LayerReading) -> Held:
 
 
 @reads(*(f"Cropping{n}D" for n in (1, 2, 3)))
-def cropping(r: LayerReading) -> Held:
+def cropping(r: KerasReading) -> HeldTensor:
     axes, first = int(r.layer.type[-2]), r.is_channels_first()
     cuts = _around(r, "cropping", axes)
     x = r.image(r.input((axes + 2,)), first)
@@ -90,7 +91,7 @@ def cropping(r: LayerReading) -> Held:
 
 
 @reads("Masking")
-def masking(r: LayerReading) -> Held:
+def masking(r: KerasReading) -> HeldTensor:
     """Steps all of whose elements are the value become zeros, and have a mask."""
     x, value = r.floats(), r.layer.number("mask_value", 0.0)
     t = x.tensor()

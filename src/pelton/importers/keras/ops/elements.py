@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from pelton.ir.types import BOOL
 
 from ..activations import ALONG, ELEMENTWISE, along
-from ..held import Held, together
+from ..held import HeldTensor, together
 from .operation import Operation, reads_operation
 
 UNARY = {
@@ -50,24 +51,24 @@ ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def _unary(name: str) -> Callable[[Operation], Held]:
+def _unary(name: str) -> Callable[[Operation], HeldTensor]:
     return lambda o: o.floats("x").mapped(lambda t: getattr(o.net, name)(t))
 
 
-def _keeping(name: str) -> Callable[[Operation], Held]:
+def _keeping(name: str) -> Callable[[Operation], HeldTensor]:
     return lambda o: o.held("x").mapped(lambda t: getattr(o.net, name)(t))
 
 
-def _binary(name: str) -> Callable[[Operation], Held]:
-    def read(o: Operation) -> Held:
+def _binary(name: str) -> Callable[[Operation], HeldTensor]:
+    def read(o: Operation) -> HeldTensor:
         (a, b), like = o.operands("x1", "x2")
         return like.like(getattr(o.net, name)(a, b))
 
     return read
 
 
-def _logical(name: str) -> Callable[[Operation], Held]:
-    def read(o: Operation) -> Held:
+def _logical(name: str) -> Callable[[Operation], HeldTensor]:
+    def read(o: Operation) -> HeldTensor:
         held = [_truth(o, o.held(n)) for n in ("x1", "x2")]
         (a, b), like = together(held)
         return like.like(getattr(o.net, name)(a, b))
@@ -75,12 +76,12 @@ def _logical(name: str) -> Callable[[Operation], Held]:
     return read
 
 
-def _truth(o: Operation, x: Held) -> Held:
+def _truth(o: Operation, x: HeldTensor) -> HeldTensor:
     return x if x.dtype is BOOL else x.mapped(lambda t: o.net.cast(t, to="bool"))
 
 
-def _activation(name: str, options: tuple[str, ...]) -> Callable[[Operation], Held]:
-    def read(o: Operation) -> Held:
+def _activation(name: str, options: tuple[str, ...]) -> Callable[[Operation], HeldTensor]:
+    def read(o: Operation) -> HeldTensor:
         given = {option: o.number(option) for option in options if o.get(option) is not None}
         return o.floats("x").mapped(lambda t: ELEMENTWISE[name](o.net, t, **given))
 
@@ -100,30 +101,30 @@ for _type, (_op, _options) in ACTIVATIONS.items():
 
 
 @reads_operation("Gelu")
-def gelu(o: Operation) -> Held:
+def gelu(o: Operation) -> HeldTensor:
     approximate = bool(o.get("approximate", True))
     return o.floats("x").mapped(lambda t: ELEMENTWISE["gelu"](o.net, t, approximate))
 
 
 @reads_operation("Softmax", "LogSoftmax")
-def softmax(o: Operation) -> Held:
+def softmax(o: Operation) -> HeldTensor:
     x, name = o.floats("x"), "softmax" if o.type == "Softmax" else "log_softmax"
     assert name in ALONG
     return along(o.net, x, name, o.axis("axis", x.rank, -1))
 
 
 @reads_operation("Square")
-def square(o: Operation) -> Held:
+def square(o: Operation) -> HeldTensor:
     return o.held("x").mapped(lambda t: t * t)
 
 
 @reads_operation("Rsqrt")
-def rsqrt(o: Operation) -> Held:
+def rsqrt(o: Operation) -> HeldTensor:
     return o.floats("x").mapped(lambda t: o.net.reciprocal(o.net.sqrt(t)))
 
 
 @reads_operation("Log1p", "Expm1", "Log2", "Log10", "Exp2")
-def logarithms(o: Operation) -> Held:
+def logarithms(o: Operation) -> HeldTensor:
     one, log = np.float32(1), np.log
     functions = {
         "Log1p": lambda t: o.net.log(t + one),
@@ -136,13 +137,13 @@ def logarithms(o: Operation) -> Held:
 
 
 @reads_operation("Round")
-def rounded(o: Operation) -> Held:
+def rounded(o: Operation) -> HeldTensor:
     o.expect(decimals=0)
     return o.floats("x").mapped(lambda t: o.net.round(t))
 
 
 @reads_operation("TrueDivide", "Divide", "FloorDivide", args=("x1", "x2"))
-def divide(o: Operation) -> Held:
+def divide(o: Operation) -> HeldTensor:
     (a, b), like = o.operands("x1", "x2")
     dtype = like.dtype
     if not dtype.is_float:
@@ -154,30 +155,30 @@ def divide(o: Operation) -> Held:
 
 
 @reads_operation("SquaredDifference", args=("x1", "x2"))
-def squared_difference(o: Operation) -> Held:
+def squared_difference(o: Operation) -> HeldTensor:
     (a, b), like = o.operands("x1", "x2")
     difference = o.net.sub(a, b)
     return like.like(difference * difference)
 
 
 @reads_operation("NotEqual", args=("x1", "x2"))
-def not_equal(o: Operation) -> Held:
+def not_equal(o: Operation) -> HeldTensor:
     (a, b), like = o.operands("x1", "x2")
     return like.like(o.net.logical_not(o.net.equal(a, b)))
 
 
 @reads_operation("LogicalNot")
-def logical_not(o: Operation) -> Held:
+def logical_not(o: Operation) -> HeldTensor:
     return _truth(o, o.held("x")).mapped(lambda t: o.net.logical_not(t))
 
 
 @reads_operation("Isnan", "Isinf")
-def special(o: Operation) -> Held:
+def special(o: Operation) -> HeldTensor:
     return o.floats("x").mapped(lambda t: o.net.is_nan(t) if o.type == "Isnan" else o.net.is_inf(t))
 
 
 @reads_operation("Clip")
-def clip(o: Operation) -> Held:
+def clip(o: Operation) -> HeldTensor:
     x = o.held("x")
     low, high = (o.get(name) for name in ("x_min", "x_max"))
     if not all(isinstance(b, (int, float)) for b in (low, high)):
@@ -188,24 +189,24 @@ def clip(o: Operation) -> Held:
 
 
 @reads_operation("Where", args=("condition", "x1", "x2"))
-def where(o: Operation) -> Held:
+def where(o: Operation) -> HeldTensor:
     if any(o.get(name) is None for name in ("x1", "x2")):
         raise o.refuse("gives places of elements, whose number the data decides")
     condition = _truth(o, o.held("condition"))
     given = [o.get(name) for name in ("x1", "x2")]
-    if any(isinstance(x, Held) for x in given):
+    if any(isinstance(x, HeldTensor) for x in given):
         (a, b), like = o.operands("x1", "x2")
-        values = [like.like(t) if not isinstance(t, np.ndarray) else t for t in (a, b)]
+        values: list[Any] = [like.like(t) if not isinstance(t, np.ndarray) else t for t in (a, b)]
     else:
-        values = [o.array(x) for x in given]
-        kind = np.result_type(*values)
-        values = [v.astype(np.float32 if kind.kind == "f" else kind) for v in values]
+        arrays = [o.array(x) for x in given]
+        kind = np.result_type(*arrays)
+        values = [v.astype(np.float32 if kind.kind == "f" else kind) for v in arrays]
     tensors, like = together([condition, *values])
     return like.like(o.net.where(*tensors))
 
 
 @reads_operation("Cast")
-def cast(o: Operation) -> Held:
+def cast(o: Operation) -> HeldTensor:
     to = o.dtype("dtype")
     if to is None:
         raise o.refuse("has no type to cast to")
@@ -213,7 +214,7 @@ def cast(o: Operation) -> Held:
 
 
 @reads_operation("OnesLike", "ZerosLike", "FullLike", args=("x", "fill_value"))
-def like(o: Operation) -> Held:
+def like(o: Operation) -> HeldTensor:
     value = {"OnesLike": 1.0, "ZerosLike": 0.0}.get(o.type)
     value = o.number("fill_value") if value is None else value
     to = o.dtype("dtype") or o.held("x").dtype
@@ -221,6 +222,5 @@ def like(o: Operation) -> Held:
 
 
 @reads_operation("Identity", "StopGradient", "Copy", args=("variable",))
-def identity(o: Operation) -> Held:
+def identity(o: Operation) -> HeldTensor:
     return o.held("variable")
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..held import Held
+from ..held import HeldTensor
 from ..layers.images import METHODS, resized
 from .operation import Operation, reads_operation
 
@@ -24,7 +24,7 @@ def _each(o: Operation, name: str, axes: int, default: int | tuple[int, ...]) ->
 
 
 @reads_operation("Resize", args=("images",))
-def resize(o: Operation) -> Held:
+def resize(o: Operation) -> HeldTensor:
     first, size = _first(o), o.integers("size", low=1)
     o.expect(antialias=False, crop_to_aspect_ratio=False, pad_to_aspect_ratio=False)
     o.get("fill_mode"), o.get("fill_value")
@@ -36,7 +36,7 @@ def resize(o: Operation) -> Held:
 
 
 @reads_operation("MaxPool", "AveragePool", args=("inputs",))
-def pool(o: Operation) -> Held:
+def pool(o: Operation) -> HeldTensor:
     x, first, padding = o.floats("inputs"), _first(o), o.get("padding", "valid")
     axes = x.rank - 2
     size = _each(o, "pool_size", axes, 1)
@@ -48,7 +48,7 @@ def pool(o: Operation) -> Held:
 
 
 @reads_operation("Conv", args=("inputs", "kernel"))
-def convolution(o: Operation) -> Held:
+def convolution(o: Operation) -> HeldTensor:
     """With a kernel [window…, inputs, outputs] that is a constant."""
     x, first, padding = o.floats("inputs"), _first(o), o.get("padding", "valid")
     kernel, axes = o.get("kernel"), x.rank - 2

@@ -11,26 +11,26 @@ from pelton.ir.dims import is_known
 from pelton.ir.types import DType
 
 from ..config import flattened
-from ..held import Held, together
+from ..held import HeldTensor, together
 from .operation import Operation, reads_operation
 
 
-def _list(o: Operation, name: str) -> list[Held]:
+def _list(o: Operation, name: str) -> list[HeldTensor]:
     found = o.get(name)
     found = flattened(found) if isinstance(found, (list, tuple)) else [found]
-    if not found or not all(isinstance(x, Held) for x in found):
+    if not found or not all(isinstance(x, HeldTensor) for x in found):
         raise o.refuse("joins something else than tensors")
     return found
 
 
-def _alike(o: Operation, given: list[Held]) -> list[Held]:
+def _alike(o: Operation, given: list[HeldTensor]) -> list[HeldTensor]:
     if len({x.dtype for x in given}) == 1:
         return given
     return [x if x.dtype is DType.F32 else x.mapped(lambda t: o.net.cast(t, to="f32")) for x in given]
 
 
 @reads_operation("Concatenate", args=("xs",))
-def concatenate(o: Operation) -> Held:
+def concatenate(o: Operation) -> HeldTensor:
     given = _alike(o, _list(o, "xs"))
     if any(x.rank != given[0].rank for x in given):
         raise o.refuse("joins tensors of several numbers of axes")
@@ -40,20 +40,20 @@ def concatenate(o: Operation) -> Held:
 
 
 @reads_operation("Stack", args=("x",))
-def stack(o: Operation) -> Held:
+def stack(o: Operation) -> HeldTensor:
     given = _alike(o, _list(o, "x"))
     return o.of(o.net.stack([x.tensor() for x in given], o.axis("axis", given[0].rank + 1, 0)))
 
 
 @reads_operation("Unstack")
-def unstack(o: Operation) -> list[Held]:
+def unstack(o: Operation) -> list[HeldTensor]:
     x = o.held("x")
     o.get("num")
     return [o.of(t) for t in o.net.unstack(x.tensor(), o.axis("axis", x.rank, 0))]
 
 
 @reads_operation("Split")
-def split(o: Operation) -> list[Held]:
+def split(o: Operation) -> list[HeldTensor]:
     x, given = o.held("x"), o.get("indices_or_sections")
     axis = o.axis("axis", x.rank, 0)
     if isinstance(given, int):
@@ -67,12 +67,12 @@ def split(o: Operation) -> list[Held]:
 
 
 @reads_operation("Reshape")
-def reshape(o: Operation) -> Held:
+def reshape(o: Operation) -> HeldTensor:
     x, shape = o.held("x"), o.integers("newshape", low=-1)
     return o.of(o.net.reshape(x.tensor(), _with_batch(o, x, shape)))
 
 
-def _with_batch(o: Operation, x: Held, shape: tuple[int, ...]) -> tuple[Any, ...]:
+def _with_batch(o: Operation, x: HeldTensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """The shape with what −1 stands for; a −1 in front may be a dynamic batch."""
     if shape.count(-1) > 1:
         raise o.refuse(f"has several sizes of -1: {list(shape)}")
@@ -85,14 +85,14 @@ def _with_batch(o: Operation, x: Held, shape: tuple[int, ...]) -> tuple[Any, ...
 
 
 @reads_operation("Transpose")
-def transpose(o: Operation) -> Held:
+def transpose(o: Operation) -> HeldTensor:
     x = o.held("x")
     axes = None if o.get("axes") is None else o.axes("axes", x.rank)
     return o.of(o.net.transpose(x.tensor(), axes))
 
 
 @reads_operation("Swapaxes", "Moveaxis")
-def moved(o: Operation) -> Held:
+def moved(o: Operation) -> HeldTensor:
     x = o.held("x")
     perm = list(range(x.rank))
     if o.type == "Swapaxes":
@@ -107,7 +107,7 @@ def moved(o: Operation) -> Held:
 
 
 @reads_operation("Squeeze")
-def squeeze(o: Operation) -> Held:
+def squeeze(o: Operation) -> HeldTensor:
     x = o.held("x")
     axes = [a for a, d in enumerate(x.shape) if d == 1] if o.get("axis") is None else o.axes("axis", x.rank)
     if o.get("axis") is None and not is_known(*x.shape[1:]):
@@ -116,20 +116,20 @@ def squeeze(o: Operation) -> Held:
 
 
 @reads_operation("ExpandDims")
-def expand_dims(o: Operation) -> Held:
+def expand_dims(o: Operation) -> HeldTensor:
     x, given = o.held("x"), o.get("axis")
     count = len(given) if isinstance(given, (list, tuple)) else 1
     return o.of(o.net.unsqueeze(x.tensor(), o.axes("axis", x.rank + count)))
 
 
 @reads_operation("Ravel")
-def ravel(o: Operation) -> Held:
+def ravel(o: Operation) -> HeldTensor:
     x = o.tensor("x")
     return o.of(o.net.reshape(x, (math.prod(x.shape),)))
 
 
 @reads_operation("BroadcastTo")
-def broadcast(o: Operation) -> Held:
+def broadcast(o: Operation) -> HeldTensor:
     """A size of 1 in front stays what the batch is, for Keras has written 1 for it."""
     x, shape = o.held("x"), o.integers("shape", low=1)
     if not is_known(*x.shape):
@@ -138,7 +138,7 @@ def broadcast(o: Operation) -> Held:
 
 
 @reads_operation("Tile")
-def tile(o: Operation) -> Held:
+def tile(o: Operation) -> HeldTensor:
     x, repeats = o.held("x"), o.integers("repeats", low=1)
     t = x.tensor()
     if len(repeats) > x.rank:
@@ -147,7 +147,7 @@ def tile(o: Operation) -> Held:
 
 
 @reads_operation("Repeat")
-def repeat(o: Operation) -> Held:
+def repeat(o: Operation) -> HeldTensor:
     x, (n,) = o.held("x"), o.integers("repeats", low=1)
     if o.get("axis") is None:
         raise o.refuse("has no axis, which is not known")
@@ -158,13 +158,13 @@ def repeat(o: Operation) -> Held:
 
 
 @reads_operation("Flip")
-def flip(o: Operation) -> Held:
+def flip(o: Operation) -> HeldTensor:
     x = o.held("x")
     return x.mapped(lambda t: o.net.flip(t, [x.axis(a) for a in o.axes("axis", x.rank)]))
 
 
 @reads_operation("Roll")
-def roll(o: Operation) -> Held:
+def roll(o: Operation) -> HeldTensor:
     x, (shift,) = o.held("x"), o.integers("shift")
     if o.get("axis") is None:
         raise o.refuse("has no axis, which is not known")
@@ -172,7 +172,7 @@ def roll(o: Operation) -> Held:
 
 
 @reads_operation("Pad")
-def pad(o: Operation) -> Held:
+def pad(o: Operation) -> HeldTensor:
     x, given = o.held("x"), o.get("pad_width")
     mode = o.get("mode", "constant")
     if mode not in ("constant", "reflect") or not isinstance(given, (list, tuple)):
@@ -184,14 +184,14 @@ def pad(o: Operation) -> Held:
 
 
 @reads_operation("GetItem", args=("x", "key"))
-def get_item(o: Operation) -> Held:
+def get_item(o: Operation) -> HeldTensor:
     key = o.get("key")
     key = tuple(key) if isinstance(key, (list, tuple)) else (key,)
     given = [slice(None) if isinstance(k, slice) and k == slice(None) else k for k in key]
     return o.of(picked(o, o.held("x"), given))
 
 
-def picked(o: Operation, x: Held, key: list[Any]) -> Any:
+def picked(o: Operation, x: HeldTensor, key: list[Any]) -> Any:
     """x[key] for numbers, slices of numbers, new axes and an ellipsis."""
     for k in key:
         parts = [k.start, k.stop, k.step] if isinstance(k, slice) else [k]
@@ -210,24 +210,22 @@ def picked(o: Operation, x: Held, key: list[Any]) -> Any:
 
 
 @reads_operation("Take", args=("x", "indices"))
-def take(o: Operation) -> Held:
+def take(o: Operation) -> HeldTensor:
     x, indices = o.held("x"), o.get("indices")
     if o.get("axis") is None:
         raise o.refuse("has no axis, which is not known")
     axis = o.axis("axis", x.rank)
-    if isinstance(indices, Held):
+    if isinstance(indices, HeldTensor):
         t = indices.tensor()
-        places = t if t.dtype in (DType.I32, DType.I64) else o.net.cast(t, to="i32")
-    else:
-        array = o.array(indices, "indices")
-        if array.dtype.kind not in "iu":
-            raise o.refuse("picks elements by something else than whole numbers")
-        places = array.astype(np.int64)
-    return o.of(o.net.gather(x.tensor(), places, axis))
+        return o.of(o.net.gather(x.tensor(), t if t.dtype.is_integer else o.net.cast(t, to="i32"), axis))
+    array = o.array(indices, "indices")
+    if array.dtype.kind not in "iu":
+        raise o.refuse("picks elements by something else than whole numbers")
+    return o.of(o.net.gather(x.tensor(), array.astype(np.int64), axis))
 
 
 @reads_operation("TakeAlongAxis", args=("x", "indices"))
-def take_along_axis(o: Operation) -> Held:
+def take_along_axis(o: Operation) -> HeldTensor:
     x, indices = o.held("x"), o.held("indices")
     if o.get("axis") is None or indices.rank != x.rank:
         raise o.refuse("picks elements along an axis that is not known")
@@ -235,7 +233,7 @@ def take_along_axis(o: Operation) -> Held:
 
 
 @reads_operation("OneHot")
-def one_hot(o: Operation) -> Held:
+def one_hot(o: Operation) -> HeldTensor:
     x, (depth,) = o.held("x"), o.integers("num_classes", low=1)
     o.expect(sparse=False)
     to = o.dtype("dtype") or DType.F32
@@ -245,6 +243,6 @@ def one_hot(o: Operation) -> Held:
 
 
 @reads_operation("Tril", "Triu")
-def triangle(o: Operation) -> Held:
+def triangle(o: Operation) -> HeldTensor:
     (k,) = o.integers("k") if o.get("k") is not None else (0,)
     return o.of(o.net.trilu(o.tensor("x"), k=k, upper=o.type == "Triu"))

@@ -1,4 +1,4 @@
-"""The registry of operations, and what their readers are given: arguments by name, tensors as `Held`."""
+"""The registry of operations, and what their readers are given: arguments by name, tensors as `HeldTensor`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pelton.ir.types import BOOL, DType
 from pelton.network import NetworkTensor
 
 from ..config import DTYPES, MAX_NUMBER
-from ..held import Held, together
-from ..reading import LayerReading
+from ..held import HeldTensor, together
+from ..reading import KerasReading
 
 Given = dict[str, Any]
 OperationReader = Callable[["Operation"], Any]
@@ -24,7 +24,7 @@ MODULES = ("keras.src.ops.", "keras.ops", "")
 class Operation:
     """A call of an operation: the options with which it was made, and the arguments with which it is called."""
 
-    def __init__(self, reading: LayerReading, type: str, given: Given):
+    def __init__(self, reading: KerasReading, type: str, given: Given):
         self.reading, self.net, self.layer, self.type, self.given = reading, reading.net, reading.layer, type, given
         self.seen: set[str] = set()
 
@@ -50,17 +50,17 @@ class Operation:
 
     # --- arguments
 
-    def held(self, name: str) -> Held:
+    def held(self, name: str) -> HeldTensor:
         """A tensor; a constant becomes one."""
         found = self.get(name)
-        if isinstance(found, Held):
+        if isinstance(found, HeldTensor):
             return found
-        return Held(self.net, self.net.constant(self.array(found, name)))
+        return HeldTensor(self.net, self.net.constant(self.array(found, name)))
 
     def tensor(self, name: str) -> NetworkTensor:
         return self.held(name).tensor()
 
-    def floats(self, name: str) -> Held:
+    def floats(self, name: str) -> HeldTensor:
         x = self.held(name)
         return x if x.dtype.is_float else x.mapped(lambda t: self.net.cast(t, to="f32"))
 
@@ -105,14 +105,14 @@ class Operation:
             raise self.refuse(f"has the type {found!r:.60}")
         return BOOL if found == "bool" else DType(DTYPES[found])
 
-    def operands(self, *names: str) -> tuple[list[Any], Held]:
+    def operands(self, *names: str) -> tuple[list[Any], HeldTensor]:
         """Arguments that are broadcast against each other, of one type, in one order of axes."""
         given = [self.get(name) for name in names]
-        kinds = [x.dtype for x in given if isinstance(x, Held)]
+        kinds = [x.dtype for x in given if isinstance(x, HeldTensor)]
         if not kinds:
             raise self.refuse("has no tensor among its operands")
-        arrays = [x if isinstance(x, Held) else self.array(x, name) for x, name in zip(given, names)]
-        to = self._common(kinds, [x for x in arrays if not isinstance(x, Held)], given)
+        arrays = [x if isinstance(x, HeldTensor) else self.array(x, name) for x, name in zip(given, names)]
+        to = self._common(kinds, [x for x in arrays if not isinstance(x, HeldTensor)], given)
         cast = [self._as(x, to) for x in arrays]
         return together(cast)
 
@@ -134,12 +134,12 @@ class Operation:
         return DType.I32 if any(a.dtype.kind in "iu" for a in arrays) else BOOL
 
     def _as(self, x: Any, to: DType) -> Any:
-        if isinstance(x, Held):
+        if isinstance(x, HeldTensor):
             return x if x.dtype is to else x.mapped(lambda t: self.net.cast(t, to=to))
         return x.astype(to.numpy)
 
-    def of(self, tensor: NetworkTensor) -> Held:
-        return Held(self.net, tensor)
+    def of(self, tensor: NetworkTensor) -> HeldTensor:
+        return HeldTensor(self.net, tensor)
 
 
 def reads_operation(*types: str, args: Sequence[str] = ("x",)) -> Callable[[OperationReader], OperationReader]:
@@ -152,7 +152,7 @@ def reads_operation(*types: str, args: Sequence[str] = ("x",)) -> Callable[[Oper
     return register
 
 
-def operation(r: LayerReading) -> Any:
+def operation(r: KerasReading) -> Any:
     """What an operation of Keras 3 gives."""
     layer = r.layer
     if layer.type not in OPERATIONS or not layer.is_own or not layer.module.startswith(MODULES):
@@ -169,7 +169,7 @@ def operation(r: LayerReading) -> Any:
     return applied(r, layer.type, given | {k: v for k, v in call.items() if v is not None or k not in given})
 
 
-def applied(r: LayerReading, type: str, given: Given) -> Any:
+def applied(r: KerasReading, type: str, given: Given) -> Any:
     """What an operation gives for these options and arguments."""
     reader, _ = OPERATIONS[type]
     op = Operation(r, type, given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..held import Held
+from ..held import HeldTensor
 from ..layers.products import spelled_out
 from .operation import Operation, reads_operation
 
@@ -10,7 +10,7 @@ REDUCED = {"Mean": "reduce_mean", "Sum": "reduce_sum", "Max": "reduce_max", "Min
 REDUCED |= {"Amax": "reduce_max", "Amin": "reduce_min", "Logsumexp": "reduce_log_sum_exp"}
 
 
-def _reduced(o: Operation, x: Held, name: str) -> Held:
+def _reduced(o: Operation, x: HeldTensor, name: str) -> HeldTensor:
     axes, keeps = o.axes("axis", x.rank), bool(o.get("keepdims", False))
     if keeps:
         return x.mapped(lambda t: getattr(o.net, name)(t, tuple(x.axis(a) for a in axes), True))
@@ -21,7 +21,7 @@ def _reduced(o: Operation, x: Held, name: str) -> Held:
 
 
 @reads_operation(*REDUCED)
-def reduced(o: Operation) -> Held:
+def reduced(o: Operation) -> HeldTensor:
     o.expect(initial=None, dtype=None)
     x = o.held("x")
     if o.type in ("Mean", "Logsumexp"):
@@ -30,7 +30,7 @@ def reduced(o: Operation) -> Held:
 
 
 @reads_operation("Var", "Std")
-def variance(o: Operation) -> Held:
+def variance(o: Operation) -> HeldTensor:
     x = o.floats("x")
     axes = tuple(x.axis(a) for a in o.axes("axis", x.rank))
     centred = x.mapped(lambda t: t - o.net.reduce_mean(t, axes))
@@ -39,14 +39,14 @@ def variance(o: Operation) -> Held:
 
 
 @reads_operation("Any", "All")
-def logical(o: Operation) -> Held:
+def logical(o: Operation) -> HeldTensor:
     x = o.held("x").mapped(lambda t: o.net.cast(o.net.cast(t, to="bool"), to="i32"))
     y = _reduced(o, x, "reduce_max" if o.type == "Any" else "reduce_min")
     return y.mapped(lambda t: o.net.cast(t, to="bool"))
 
 
 @reads_operation("Argmax", "Argmin")
-def places(o: Operation) -> Held:
+def places(o: Operation) -> HeldTensor:
     x = o.held("x")
     if o.get("axis") is None:
         raise o.refuse("has no axis, which is not known")
@@ -56,14 +56,14 @@ def places(o: Operation) -> Held:
 
 
 @reads_operation("TopK")
-def top_k(o: Operation) -> list[Held]:
+def top_k(o: Operation) -> list[HeldTensor]:
     (k,) = o.integers("k", low=1)
     values, indices = o.net.top_k(o.tensor("x"), k, sorted=bool(o.get("sorted", True)))
     return [o.of(values), o.of(o.net.cast(indices, to="i32"))]
 
 
 @reads_operation("Cumsum", "Cumprod")
-def cumulated(o: Operation) -> Held:
+def cumulated(o: Operation) -> HeldTensor:
     o.expect(dtype=None)
     x = o.held("x")
     if o.get("axis") is None:
@@ -73,7 +73,7 @@ def cumulated(o: Operation) -> Held:
 
 
 @reads_operation("Norm")
-def norm(o: Operation) -> Held:
+def norm(o: Operation) -> HeldTensor:
     x = o.floats("x")
     order = o.get("ord", 2)
     if order not in (1, 2, "euclidean") or o.get("axis") is not None and len(o.axes("axis", x.rank)) != 1:
@@ -82,7 +82,7 @@ def norm(o: Operation) -> Held:
 
 
 @reads_operation("Normalize")
-def normalize(o: Operation) -> Held:
+def normalize(o: Operation) -> HeldTensor:
     o.expect(order=2)
     x = o.floats("x")
     axes = tuple(x.axis(a) for a in o.axes("axis", x.rank))
@@ -90,7 +90,7 @@ def normalize(o: Operation) -> Held:
 
 
 @reads_operation("Matmul", args=("x1", "x2"))
-def matmul(o: Operation) -> Held:
+def matmul(o: Operation) -> HeldTensor:
     a, b = o.floats("x1"), o.floats("x2")
     if min(a.rank, b.rank) < 2:
         raise o.refuse("multiplies vectors, which is not known")
@@ -98,7 +98,7 @@ def matmul(o: Operation) -> Held:
 
 
 @reads_operation("Dot", args=("x1", "x2"))
-def dot(o: Operation) -> Held:
+def dot(o: Operation) -> HeldTensor:
     a, b = o.floats("x1"), o.floats("x2")
     if a.rank < 2 or b.rank != 2:
         raise o.refuse("multiplies tensors of other axes than those that are known")
@@ -106,14 +106,14 @@ def dot(o: Operation) -> Held:
 
 
 @reads_operation("Einsum", args=tuple(f"operand{i}" for i in range(8)))
-def einsum(o: Operation) -> Held:
+def einsum(o: Operation) -> HeldTensor:
     operands = [o.floats(f"operand{i}") for i in range(8) if o.get(f"operand{i}") is not None]
     equation = spelled_out(o.reading, o.get("subscripts"), operands[0].rank)
     return o.of(o.net.einsum(equation, *(x.tensor() for x in operands)))
 
 
 @reads_operation("BatchNorm", args=("x", "mean", "variance", "offset", "scale"))
-def batch_norm(o: Operation) -> Held:
+def batch_norm(o: Operation) -> HeldTensor:
     x = o.floats("x")
     axis = x.axis(o.axis("axis", x.rank, -1))
     ones = [1] * (x.rank - 1 - axis)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..held import Held
-from ..reading import LayerReading, reads
+from ..held import HeldTensor
+from ..reading import KerasReading, reads
 from .moves import picked
 from .operation import Operation, applied, reads_operation
 
@@ -16,7 +16,21 @@ FEATURES = {"features": "x"}
 INPUT = {"input": "x"}
 BOTH = {"x": "x1", "y": "x2"}
 REDUCED = {"input_tensor": "x", "axis": "axis", "keepdims": "keepdims"}
-ELEMENTS = ("exp", "log", "sqrt", "square", "abs", "negative", "rsqrt", "tanh", "sigmoid", "softplus", "erf", "sin", "cos")
+ELEMENTS = (
+    "exp",
+    "log",
+    "sqrt",
+    "square",
+    "abs",
+    "negative",
+    "rsqrt",
+    "tanh",
+    "sigmoid",
+    "softplus",
+    "erf",
+    "sin",
+    "cos",
+)
 # function → the operation, and the names there of its arguments, the first one first
 FUNCTIONS: dict[str, tuple[str, dict[str, str]]] = {
     **{f"math.{name}": (name.capitalize(), X) for name in (*ELEMENTS, "floor", "ceil", "sign", "round", "reciprocal")},
@@ -92,7 +106,7 @@ NEUTRAL |= {"preserve_aspect_ratio": False, "antialias": False, "output_type": "
 
 
 @reads("TFOpLambda")
-def function(r: LayerReading) -> Any:
+def function(r: KerasReading) -> Any:
     name = r.layer.option("function")
     if name not in FUNCTIONS:
         raise r.refuse(f"calls tf.{name!s:.60}, which is not known")
@@ -110,7 +124,7 @@ def function(r: LayerReading) -> Any:
 
 
 @reads("SlicingOpLambda")
-def slicing(r: LayerReading) -> Any:
+def slicing(r: KerasReading) -> Any:
     key = r.kwargs.get("slice_spec")
     if r.layer.option("function") != "__operators__.getitem" or set(r.kwargs) - {"slice_spec", "name", "var"}:
         raise r.refuse("picks elements in an unknown way")
@@ -118,7 +132,7 @@ def slicing(r: LayerReading) -> Any:
     return r.of(picked(Operation(r, "GetItem", {}), r.input(), parts))
 
 
-def _part(r: LayerReading, k: Any) -> Any:
+def _part(r: KerasReading, k: Any) -> Any:
     if isinstance(k, dict) and set(k) == {"start", "stop", "step"}:
         return slice(k["start"], k["stop"], k["step"])
     if isinstance(k, dict):
@@ -129,7 +143,7 @@ def _part(r: LayerReading, k: Any) -> Any:
 
 
 @reads_operation("TensorFlowMatmul")
-def matmul(o: Operation) -> Held:
+def matmul(o: Operation) -> HeldTensor:
     a, b = o.floats("a").tensor(), o.floats("b").tensor()
     if min(a.rank, b.rank) < 2:
         raise o.refuse("multiplies vectors, which is not known")
@@ -142,20 +156,20 @@ def _turned(o: Operation, t: Any) -> Any:
 
 
 @reads_operation("TensorFlowSplit")
-def split(o: Operation) -> list[Held]:
+def split(o: Operation) -> list[HeldTensor]:
     x, sizes = o.held("x"), o.integers("sizes", low=1)
     parts = sizes[0] if isinstance(o.get("sizes"), int) else sizes
     return [o.of(t) for t in o.net.split(x.tensor(), parts, o.axis("axis", x.rank, 0))]
 
 
 @reads_operation("TensorFlowGelu")
-def gelu(o: Operation) -> Held:
+def gelu(o: Operation) -> HeldTensor:
     tanh = bool(o.get("approximate", False))
     return o.floats("x").mapped(lambda t: o.net.gelu_tanh(t) if tanh else o.net.gelu(t))
 
 
 @reads_operation("L2Normalize")
-def l2_normalize(o: Operation) -> Held:
+def l2_normalize(o: Operation) -> HeldTensor:
     """By the square root of the sum of squares, or of epsilon where that is larger."""
     x, least = o.floats("x"), float(np.sqrt(o.number("epsilon", 1e-12)))
     axes = tuple(x.axis(a) for a in o.axes("axis", x.rank))
@@ -163,9 +177,9 @@ def l2_normalize(o: Operation) -> Held:
 
 
 @reads_operation("DepthToSpace", "SpaceToDepth")
-def blocks(o: Operation) -> Held:
+def blocks(o: Operation) -> HeldTensor:
     x, (block,) = o.floats("x"), o.integers("block", low=1)
     if x.rank != 4:
         raise o.refuse(f"needs an image, got {list(x.shape)}")
     op = o.net.depth_to_space if o.type == "DepthToSpace" else o.net.space_to_depth
-    return Held(o.net, first=op(x.image(), block=block))
+    return HeldTensor(o.net, first=op(x.image(), block=block))
