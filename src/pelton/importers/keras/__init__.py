@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import Any
 
 from pelton.errors import ModelError
@@ -21,13 +20,13 @@ from pelton.network import Network
 
 from .archive import allows_code, check_archive
 from .config import LayerConfig, UnknownPart
-from .files import read_saved
+from .files import saved
 from .network import network_of
 from .reading import READERS, KerasReading, reads
 
 __all__ = ["READERS", "LayerConfig", "KerasReading", "UnknownPart", "read", "reads"]
 
-NAME, PACKAGES, EXTRA = "Keras", ("keras", "tf_keras"), "pelton[keras]"
+NAME, PACKAGES = "Keras", ("keras", "tf_keras")
 log = logging.getLogger("pelton.importers")
 
 
@@ -38,9 +37,7 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
     inputs in place of those that the file leaves open. Raises ModelError for damaged files, its subclass UnknownPart,
     which names the layer, for what is not known here, and InputError for wrong shapes.
     """
-    if find_spec("h5py") is None:
-        raise UnknownPart(f'the package h5py is not there (pip install "{EXTRA}")')
-    return read_saved(source, lambda saved: network_of(saved, shapes or {}))
+    return network_of(saved(source), shapes or {})
 
 
 def recognizes(source: Any) -> bool:
@@ -96,7 +93,7 @@ def _path(source: Any) -> str:
 ABOUT = About(
     files=".keras, .h5",
     export="model.save('model.keras')",
-    extra=f"pip install {EXTRA}; pelton import-env tensorflow for what that does not read",
+    extra="nothing; pelton import-env tensorflow for what is not covered",
     covers="Sequential and Functional models of Keras 3's and Keras 2's own layers; others, and masks of recurrent"
     " layers and of attention, by TensorFlow; Lambda layers with code of their own if PELTON_UNSAFE_KERAS=1",
     checked="Keras 3 on TensorFlow 2.21",

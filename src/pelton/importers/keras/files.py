@@ -6,21 +6,20 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable
+import zlib
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pelton.errors import ModelAbsent, ModelError
 from pelton.importers import signs
 
 from .archive import CONFIG, check_archive
 from .config import LayerConfig, UnknownPart
-from .hdf5 import Hdf5, reading
+from .hdf5 import Hdf5
 from .model import ModelConfig, model_of
 from .weights import ListedVariables, StoredVariables, Variables
 
 WEIGHTS = "model.weights.h5"
-T = TypeVar("T")
 
 
 @dataclass
@@ -32,39 +31,50 @@ class Saved:
     weights: Variables
 
 
-def read_saved(source: Any, read: Callable[[Saved], T]) -> T:
-    """read(saved) of a file (a path or bytes), which is closed behind it.
+def saved(source: Any) -> Saved:
+    """The model of a file (a path or bytes).
 
     Raises ModelError for damaged files and for those that cannot be trusted, UnknownPart for what is not known.
     """
     name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given model"
     if signs.head(source).startswith(signs.HDF5):
-        return reading(source, name, lambda file: read(_of_hdf5(file, name)))
+        return _of_hdf5(Hdf5(_contents(source, name), name), name)
     if isinstance(source, (str, os.PathLike)) and not os.path.exists(source):
         raise ModelAbsent(f"there is no file {name}", name)
     check_archive(source)
-    with signs.open_zip(source) as archive:
-        try:
-            entries = {entry.filename: entry for entry in archive.infolist()}
+    try:
+        with signs.open_zip(source) as archive:
             config, metadata = archive.read("config.json"), archive.read("metadata.json")
-            if WEIGHTS not in entries:
+            if WEIGHTS not in archive.namelist():
                 raise UnknownPart(f"{name} has no {WEIGHTS}")
             weights = archive.read(WEIGHTS)
-        except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile) as e:
-            raise ModelError(f"{name} is a damaged archive of Keras: {e}; save the model again") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as e:
+        raise ModelError(f"{name} is a damaged archive of Keras: {e}; save the model again") from None
     version = _version(_parsed(metadata, name).get("keras_version"))
     model = model_of(LayerConfig.of(_without_training(_parsed(config, name)), version, name))
-    return reading(weights, name, lambda file: read(Saved(name, model, StoredVariables(file))))
+    if not weights.startswith(signs.HDF5):
+        raise ModelError(f"{name} is damaged: its {WEIGHTS} is no HDF5 file")
+    return Saved(name, model, StoredVariables(Hdf5(weights, name)))
+
+
+def _contents(source: Any, name: str) -> bytes:
+    if not isinstance(source, (str, os.PathLike)):
+        return bytes(source)
+    try:
+        with open(source, "rb") as file:
+            return file.read()
+    except OSError as e:
+        raise ModelError(f"{name} cannot be read: {e.strerror or e}") from None
 
 
 def _of_hdf5(file: Hdf5, name: str) -> Saved:
-    text = file.attribute(file.file, "model_config")
+    text = file.attribute(file.root, "model_config")
     if text is None:
         raise ModelError(
             f"{name}: it holds weights without a model, as model.save_weights writes them; load them into the model and"
             " use model.save('model.keras')"
         )
-    version = _version(file.attribute(file.file, "keras_version"))
+    version = _version(file.attribute(file.root, "keras_version"))
     model = model_of(LayerConfig.of(_parsed(str(text).encode(), name), version, name))
     return Saved(name, model, ListedVariables(file, model))
 

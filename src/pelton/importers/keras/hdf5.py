@@ -1,125 +1,303 @@
-"""HDF5 files that nobody has to trust: no links, no data outside of the file, no more of it than its size suggests."""
+"""Reads HDF5 files as far as Keras writes them: groups, texts as attributes, arrays in one piece.
+
+After the HDF5 File Format Specification, version 3.0 (sections are named where they are read). Every offset and count
+is checked against the file, since the library that usually reads these files crashes on damaged ones. Links to other
+places and files are refused; what Keras does not write, such as compressed arrays, is an `UnknownPart`.
+"""
 
 from __future__ import annotations
 
-import io
 import math
-import os
-from collections.abc import Callable
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from pelton.errors import ModelError
 
-FREE, RATIO = 1 << 28, 20  # bytes of arrays that are read of any file, and times its own size
-T = TypeVar("T")
+from .config import UnknownPart
+from .hdf5_storage import Damaged, Reader, dense_objects, names_and_headers
+
+MOST = 1 << 20  # parts of headers that are read of a file
+CHARACTERS = 1 << 28  # of texts that are read of a file
+DATASPACE, LINK_INFO, DATATYPE, EXTERNAL, LINK, LAYOUT, FILTERS = 0x1, 0x2, 0x3, 0x7, 0x6, 0x8, 0xB
+ATTRIBUTE, CONTINUATION, SYMBOL_TABLE, ATTRIBUTE_INFO = 0xC, 0x10, 0x11, 0x15
+FLOATS = {2: "f2", 4: "f4", 8: "f8"}
+HARD = 0  # the kind of a link
+
+Message = tuple[int, Reader]  # its type, and a reader of its bytes
+
+
+class Hdf5Object:
+    """A group or an array: its header."""
+
+    def __init__(self, file: Hdf5, address: int):
+        self.file, self.messages = file, list(file.messages(address))
+        self._links: dict[str, int | None] | None = None
+
+    def find(self, type: int) -> Reader | None:
+        """The message of a type in the header."""
+        return next((Reader(r.data, r.start) for kind, r in self.messages if kind == type), None)
+
+    @property
+    def is_group(self) -> bool:
+        return any(kind in (SYMBOL_TABLE, LINK_INFO, LINK) for kind, _ in self.messages)
+
+    @property
+    def links(self) -> dict[str, int | None]:
+        """The addresses of the objects in a group; None for links to somewhere else."""
+        if self._links is None:
+            self._links = self.file.guarded(lambda: dict(self.file.links(self)))
+        found: dict[str, int | None] = self._links
+        return found
 
 
 class Hdf5:
-    """An open file. name: what messages call it. Whatever it lacks, or has of another kind, is a ModelError."""
+    """A file in memory. name: what messages call it. Damage and what leads out of the file is a ModelError."""
 
-    def __init__(self, source: Any, name: str):
-        import h5py
+    def __init__(self, data: bytes, name: str):
+        self.name, self.data = name, data
+        self.left, self.characters = MOST, CHARACTERS
+        self.objects: dict[int, Hdf5Object] = {}
+        self.root = self.guarded(lambda: self._object(self._root()))
 
-        self.name, self._kinds = name, h5py
-        in_memory = isinstance(source, (bytes, bytearray, memoryview))
-        opened = io.BytesIO(source) if in_memory else source
-        self.left = max(FREE, RATIO * (len(source) if in_memory else os.path.getsize(source)))
-        with self._faults():
-            self.file = h5py.File(opened, "r")
+    def guarded(self, read: Any) -> Any:
+        """read(), whose faults are those of a damaged file."""
+        try:
+            return read()
+        except (Damaged, UnicodeDecodeError, OverflowError, RecursionError) as e:
+            raise ModelError(f"{self.name} is a truncated or damaged HDF5 file: {e}") from None
 
-    def close(self) -> None:
-        self.file.close()
+    # --- what importers ask for
 
-    def group(self, path: str, parent: Any = None) -> Any:
-        """The group at a path, below the parent; None where there is none."""
-        at = self.file if parent is None else parent
-        for part in path.split("/"):
-            at = self._child(at, part, self._kinds.Group)
-            if at is None:
-                return None
-        return at
+    def group(self, path: str, parent: Hdf5Object | None = None) -> Hdf5Object | None:
+        """The group at a path below the parent; None where there is none."""
+        found = self.guarded(lambda: self._find(path, parent or self.root))
+        if found is not None and not found.is_group:
+            raise ModelError(f"{self.name} is damaged: {path!r} should be a group")
+        return found
 
-    def names(self, group: Any) -> list[str]:
-        with self._faults():
-            return list(group)
+    def array(self, group: Hdf5Object, path: str) -> np.ndarray:
+        """The elements of the array at a path below a group, which are not to be written to."""
+        return self.guarded(lambda: self._array(group, path))
 
-    def array(self, group: Any, path: str) -> np.ndarray:
-        """The elements of the dataset at a path below a group."""
-        folder, _, last = path.rpartition("/")
-        at = self.group(folder, group) if folder else group
-        found = None if at is None else self._child(at, last, self._kinds.Dataset)
-        if found is None:
-            raise ModelError(f"{self.name} is damaged: it lists {path!r}, which it does not have")
-        with self._faults():
-            if found.external or found.is_virtual:
-                raise ModelError(f"{self.name} has elements of {path!r} in another file, which is refused")
-            if found.dtype.kind not in "fiub":
-                raise ModelError(f"{self.name} has {path!r} of {found.dtype}, where numbers are expected")
-            self.left -= math.prod(found.shape) * found.dtype.itemsize
-            if self.left < 0:
-                raise ModelError(f"{self.name} would expand to far more than its size ({path!r}); it is refused")
-            return np.asarray(found[()])
-
-    def attribute(self, of: Any, name: str) -> Any:
+    def attribute(self, of: Hdf5Object, name: str) -> Any:
         """A text, or a list of texts; None where there is none."""
-        with self._faults():
-            found = of.attrs.get(name)
-            if found is None or isinstance(found, (str, bytes)):
-                return _text(found)
-            return [_text(text) for text in np.asarray(found).reshape(-1).tolist()]
+        return self.guarded(lambda: self._attribute(of, name))
 
-    def texts(self, of: Any, name: str) -> list[str]:
-        """A list of texts that Keras may have spread over attributes with numbers behind the name."""
+    def texts(self, of: Hdf5Object, name: str) -> list[str]:
+        """A list of texts, which Keras spreads over attributes with numbers behind the name if it is long."""
         found = self.attribute(of, name)
         if found is None:
             found, i = [], 0
             while (part := self.attribute(of, f"{name}{i}")) is not None:
                 found, i = [*found, *part], i + 1
-        return list(map(str, found))
-
-    def _child(self, group: Any, name: str, kind: Any) -> Any:
-        with self._faults():
-            link = group.get(name, getlink=True)
-            if link is None:
-                return None
-            if not isinstance(link, self._kinds.HardLink):
-                raise ModelError(f"{self.name} has a link, {name!r}, to somewhere else; it is refused")
-            found = group[name]
-        if not isinstance(found, kind):
-            raise ModelError(f"{self.name} is damaged: {name!r} should be a {kind.__name__.lower()}")
+        if not isinstance(found, list):
+            raise ModelError(f"{self.name} is damaged: {name!r} should be a list of names")
         return found
 
-    @contextmanager
-    def _faults(self):
-        """What h5py raises for damaged files, as a ModelError."""
-        try:
-            yield
-        except ModelError:
-            raise
-        except (
-            OSError,
-            RuntimeError,
-            KeyError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            OverflowError,
-            MemoryError,
-        ) as e:
-            raise ModelError(f"{self.name} is a truncated or damaged HDF5 file: {e}") from None
+    # --- headers (III.A, IV.A.1)
+
+    def _root(self) -> int:
+        """The address of the header of the outermost group."""
+        r = Reader(self.data, 8)
+        version = r.number(1)
+        sizes = r.skip(0 if version > 1 else 4).take(2)
+        if version > 3 or sizes != b"\x08\x08":
+            raise UnknownPart(f"{self.name} is an HDF5 file of version {version}, with sizes {list(sizes)}")
+        if version > 1:
+            base = r.skip(1).number(8)
+            root = r.skip(16).number(8)
+        else:
+            base = r.skip(9 + 4 * version).number(8)
+            root = r.skip(32).number(8)
+        if base:
+            raise UnknownPart(f"{self.name} has its data behind {base} bytes of something else")
+        return root
+
+    def _object(self, address: int) -> Hdf5Object:
+        if address not in self.objects:
+            self.objects[address] = Hdf5Object(self, address)
+        return self.objects[address]
+
+    def messages(self, address: int) -> Iterator[Message]:
+        """The messages of the header at an address, those of its continuations too."""
+        r = Reader(self.data, address)
+        if r.take(4) == b"OHDR":
+            flags = r.skip(1).number(1)
+            r.skip(16 * bool(flags & 0x20) + 4 * bool(flags & 0x10))
+            blocks, ordered = [(r, r.number(1 << (flags & 3)))], bool(flags & 4)
+        else:
+            r = Reader(self.data, address)
+            if r.number(1) != 1:
+                raise Damaged(f"there is no object at {address}")
+            size = r.skip(7).number(4)
+            blocks, ordered = [(r.skip(4), size)], None
+        for r, size in blocks:
+            end = r.at + size
+            while r.at + (4 if ordered is not None else 8) <= end:
+                self.left -= 1
+                if self.left < 0:
+                    raise Damaged(f"it has more than {MOST} parts")
+                kind, part = self._message(r, ordered)
+                if kind == CONTINUATION:
+                    at, length = part.number(8), part.number(8)
+                    inner = Reader(self.data, at)
+                    if ordered is not None and inner.take(4) != b"OCHK":
+                        raise Damaged(f"there is no continuation at {at}")
+                    blocks.append((inner, length - (8 if ordered is not None else 0)))
+                else:
+                    yield kind, part
+
+    def _message(self, r: Reader, ordered: bool | None) -> Message:
+        if ordered is None:
+            kind, size, flags = r.number(2), r.number(2), r.number(1)
+            r.skip(3)
+        else:
+            kind, size, flags = r.number(1), r.number(2), r.number(1)
+            r.skip(2 * ordered)
+        if flags & 2 and kind in (DATASPACE, DATATYPE, LAYOUT):
+            raise UnknownPart(f"{self.name} shares the descriptions of its arrays")
+        return kind, Reader(r.take(size))
+
+    # --- groups (IV.A.2.g, IV.A.2.r, III.C)
+
+    def links(self, group: Hdf5Object) -> Iterator[tuple[str, int | None]]:
+        for kind, part in group.messages:
+            if kind == LINK:
+                yield self._link(Reader(part.data))
+        if (table := group.find(SYMBOL_TABLE)) is not None:
+            yield from names_and_headers(self.data, table.number(8), table.number(8))
+        if (info := group.find(LINK_INFO)) is not None:
+            flags = info.skip(1).number(1)
+            heap, tree = info.skip(8 * (flags & 1)).number(8), info.number(8)
+            for data in dense_objects(self.data, heap, tree, skipped=4):
+                yield self._link(Reader(data))
+
+    def _link(self, r: Reader) -> tuple[str, int | None]:
+        flags = r.skip(1).number(1)
+        kind = r.number(1) if flags & 8 else HARD
+        r.skip(8 * bool(flags & 4) + bool(flags & 0x10))
+        name = r.take(r.number(1 << (flags & 3))).decode()
+        return name, r.number(8) if kind == HARD else None
+
+    def _find(self, path: str, at: Hdf5Object) -> Hdf5Object | None:
+        for part in path.split("/"):
+            if not at.is_group or part not in at.links:
+                return None
+            address = at.links[part]
+            if address is None:
+                raise ModelError(f"{self.name} has a link, {part!r}, to somewhere else; it is refused")
+            at = self._object(address)
+        return at
+
+    # --- arrays and attributes (IV.A.2.b, d, i, m)
+
+    def _array(self, group: Hdf5Object, path: str) -> np.ndarray:
+        found = self._find(path, group)
+        if found is None:
+            raise ModelError(f"{self.name} is damaged: it lists {path!r}, which it does not have")
+        parts = [found.find(kind) for kind in (DATATYPE, DATASPACE, LAYOUT)]
+        if found.find(EXTERNAL) is not None:
+            raise ModelError(f"{self.name} has elements of {path!r} in another file, which is refused")
+        if any(part is None for part in parts):
+            raise ModelError(f"{self.name} is damaged: {path!r} should be an array")
+        kind, space, layout = parts
+        assert kind is not None and space is not None and layout is not None
+        dtype, shape = self._dtype(kind), _shape(space)
+        version, form = layout.number(1), layout.number(1)
+        size = math.prod(shape) * dtype.itemsize
+        if version not in (3, 4) or form not in (0, 1) or found.find(FILTERS) is not None:
+            raise UnknownPart(f"{self.name} has {path!r} in pieces, or compressed")
+        if form == 0:
+            data = Reader(layout.take(layout.number(2)))
+        else:
+            data = Reader(self.data, layout.number(8) if size else 0)
+        return np.frombuffer(data.view(size), dtype).reshape(shape)
+
+    def _dtype(self, r: Reader) -> np.dtype:
+        kind, bits = r.number(1) & 15, r.number(3)
+        size = r.number(4)
+        order = "<>"[bits & 1]
+        if kind == 0 and size in (1, 2, 4, 8):
+            return np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}")
+        if kind == 1 and size in FLOATS and r.take(4) == bytes([0, 0, 8 * size, 0]):
+            return np.dtype(order + FLOATS[size])
+        raise UnknownPart(f"{self.name} has elements of an unknown type ({kind}, {size} bytes)")
+
+    def _attribute(self, of: Hdf5Object, name: str) -> Any:
+        for data in self._attributes(of):
+            r = Reader(data)
+            version, flags = r.number(1), r.number(1)
+            sizes = [r.number(2) for _ in range(3)]
+            r.skip(version == 3)
+            padded = [-(-n // 8) * 8 for n in sizes] if version == 1 else sizes
+            written, kind, space = (Reader(r.take(n)) for n in padded)
+            if written.take(sizes[0]).rstrip(b"\0").decode() == name:
+                if version > 1 and flags & 3:
+                    raise UnknownPart(f"{self.name} shares the description of {name!r}")
+                return self._texts(name, kind, _shape(space), r)
+        return None
+
+    def _attributes(self, of: Hdf5Object) -> Iterator[bytes]:
+        for kind, part in of.messages:
+            if kind == ATTRIBUTE:
+                yield part.data
+        if (info := of.find(ATTRIBUTE_INFO)) is not None:
+            flags = info.skip(1).number(1)
+            heap, tree = info.skip(2 * (flags & 1)).number(8), info.number(8)
+            yield from dense_objects(self.data, heap, tree, skipped=0)
+
+    def _texts(self, name: str, kind: Reader, shape: tuple[int, ...], r: Reader) -> Any:
+        """The texts of an attribute; no list if it is one."""
+        form, bits, size = kind.number(1) & 15, kind.number(3), kind.number(4)
+        count = math.prod(shape)
+        if form == 3:
+            found = [r.take(size).rstrip(b"\0") for _ in range(self._checked(count, r, size))]
+        elif form == 9 and bits & 15 == 1:
+            found = [self._heap_object(r) for _ in range(self._checked(count, r, 16))]
+        elif count == 0:
+            found = []
+        else:
+            raise UnknownPart(f"{self.name} has {name!r} as something else than texts")
+        texts = [t.decode("utf-8", "replace") for t in found]
+        return texts if shape else texts[0]
+
+    def _checked(self, count: int, r: Reader, size: int) -> int:
+        if count * size > len(r.data):
+            raise Damaged(f"it lists {count} texts, more than it has")
+        return count
+
+    def _heap_object(self, r: Reader) -> bytes:
+        """A text of a collection of objects of any length (III.E)."""
+        size, address, index = r.number(4), r.number(8), r.number(4)
+        if not size:
+            return b""
+        self.characters -= size
+        if self.characters < 0:
+            raise Damaged(f"it has texts of more than {CHARACTERS} bytes")
+        heap = Reader(self.data, address)
+        if heap.take(4) != b"GCOL":
+            raise Damaged(f"there are no texts at {address}")
+        end = address + heap.skip(4).number(8)
+        while heap.at + 16 <= end:
+            self.left -= 1
+            number, length = heap.number(2), heap.skip(6).number(8)
+            if number == index:
+                return heap.take(min(size, length))
+            if number == 0 or self.left < 0:
+                break
+            heap.skip(-(-length // 8) * 8)
+        raise Damaged(f"there is no text {index} at {address}")
 
 
-def _text(given: Any) -> Any:
-    return given.decode("utf-8", "replace") if isinstance(given, bytes) else given
-
-
-def reading(source: Any, name: str, read: Callable[[Hdf5], T]) -> T:
-    """read(file) of an HDF5 file (a path or bytes), which is closed behind it."""
-    file = Hdf5(source, name)
-    try:
-        return read(file)
-    finally:
-        file.close()
+def _shape(r: Reader) -> tuple[int, ...]:
+    version, rank = r.number(1), r.number(1)
+    if version == 1:
+        r.skip(6)
+    elif r.skip(1).number(1) == 2:
+        return (0,)
+    shape = tuple(r.number(8) for _ in range(rank))
+    if rank > 32 or math.prod(shape) >= 1 << 48:
+        raise Damaged(f"it has an array of the shape {list(shape[:8])}")
+    return shape

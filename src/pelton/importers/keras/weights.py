@@ -77,7 +77,7 @@ class StoredVariables:
         folder, _, _ = name.rpartition("/")
         index = int(name) if name.isdigit() else self._index(layer, folder, name)
         group = self._variables(layer, folder)
-        if group is None or str(index) not in group:
+        if group is None or str(index) not in group.links:
             raise layer.refuse(f"has no {name!r} at {layer.path}/{folder} in the file")
         written = self.file.attribute(group, "name")
         if not folder and written not in (None, layer.name):
@@ -90,7 +90,7 @@ class StoredVariables:
 
     def count(self, layer: LayerConfig) -> int:
         group = self._variables(layer, "")
-        return 0 if group is None else len(group)
+        return 0 if group is None else len(group.links)
 
     def _variables(self, layer: LayerConfig, folder: str) -> Any:
         """The group of a layer's variables; attributes that hold layers within may begin with an underscore."""
