@@ -16,7 +16,7 @@ import numpy as np
 from pelton.errors import ModelError
 
 from .config import UnknownPart
-from .hdf5_storage import Damaged, Reader, dense_objects, names_and_headers
+from .hdf5_storage import DamagedHdf5, ByteReader, dense_objects, names_and_headers
 
 MOST = 1 << 20  # parts of headers that are read of a file
 CHARACTERS = 1 << 28  # of texts that are read of a file
@@ -25,7 +25,7 @@ ATTRIBUTE, CONTINUATION, SYMBOL_TABLE, ATTRIBUTE_INFO = 0xC, 0x10, 0x11, 0x15
 FLOATS = {2: "f2", 4: "f4", 8: "f8"}
 HARD = 0  # the kind of a link
 
-Message = tuple[int, Reader]  # its type, and a reader of its bytes
+Message = tuple[int, ByteReader]  # its type, and a reader of its bytes
 
 
 class Hdf5Object:
@@ -35,9 +35,9 @@ class Hdf5Object:
         self.file, self.messages = file, list(file.messages(address))
         self._links: dict[str, int | None] | None = None
 
-    def find(self, type: int) -> Reader | None:
+    def find(self, type: int) -> ByteReader | None:
         """The message of a type in the header."""
-        return next((Reader(r.data, r.start) for kind, r in self.messages if kind == type), None)
+        return next((ByteReader(r.data, r.start) for kind, r in self.messages if kind == type), None)
 
     @property
     def is_group(self) -> bool:
@@ -65,7 +65,7 @@ class Hdf5:
         """read(), whose faults are those of a damaged file."""
         try:
             return read()
-        except (Damaged, UnicodeDecodeError, OverflowError, RecursionError) as e:
+        except (DamagedHdf5, UnicodeDecodeError, OverflowError, RecursionError) as e:
             raise ModelError(f"{self.name} is a truncated or damaged HDF5 file: {e}") from None
 
     # --- what importers ask for
@@ -100,7 +100,7 @@ class Hdf5:
 
     def _root(self) -> int:
         """The address of the header of the outermost group."""
-        r = Reader(self.data, 8)
+        r = ByteReader(self.data, 8)
         version = r.number(1)
         sizes = r.skip(0 if version > 1 else 4).take(2)
         if version > 3 or sizes != b"\x08\x08":
@@ -122,15 +122,15 @@ class Hdf5:
 
     def messages(self, address: int) -> Iterator[Message]:
         """The messages of the header at an address, those of its continuations too."""
-        r = Reader(self.data, address)
+        r = ByteReader(self.data, address)
         if r.take(4) == b"OHDR":
             flags = r.skip(1).number(1)
             r.skip(16 * bool(flags & 0x20) + 4 * bool(flags & 0x10))
             blocks, ordered = [(r, r.number(1 << (flags & 3)))], bool(flags & 4)
         else:
-            r = Reader(self.data, address)
+            r = ByteReader(self.data, address)
             if r.number(1) != 1:
-                raise Damaged(f"there is no object at {address}")
+                raise DamagedHdf5(f"there is no object at {address}")
             size = r.skip(7).number(4)
             blocks, ordered = [(r.skip(4), size)], None
         for r, size in blocks:
@@ -138,18 +138,18 @@ class Hdf5:
             while r.at + (4 if ordered is not None else 8) <= end:
                 self.left -= 1
                 if self.left < 0:
-                    raise Damaged(f"it has more than {MOST} parts")
+                    raise DamagedHdf5(f"it has more than {MOST} parts")
                 kind, part = self._message(r, ordered)
                 if kind == CONTINUATION:
                     at, length = part.number(8), part.number(8)
-                    inner = Reader(self.data, at)
+                    inner = ByteReader(self.data, at)
                     if ordered is not None and inner.take(4) != b"OCHK":
-                        raise Damaged(f"there is no continuation at {at}")
+                        raise DamagedHdf5(f"there is no continuation at {at}")
                     blocks.append((inner, length - (8 if ordered is not None else 0)))
                 else:
                     yield kind, part
 
-    def _message(self, r: Reader, ordered: bool | None) -> Message:
+    def _message(self, r: ByteReader, ordered: bool | None) -> Message:
         if ordered is None:
             kind, size, flags = r.number(2), r.number(2), r.number(1)
             r.skip(3)
@@ -158,23 +158,23 @@ class Hdf5:
             r.skip(2 * ordered)
         if flags & 2 and kind in (DATASPACE, DATATYPE, LAYOUT):
             raise UnknownPart(f"{self.name} shares the descriptions of its arrays")
-        return kind, Reader(r.take(size))
+        return kind, ByteReader(r.take(size))
 
     # --- groups (IV.A.2.g, IV.A.2.r, III.C)
 
     def links(self, group: Hdf5Object) -> Iterator[tuple[str, int | None]]:
         for kind, part in group.messages:
             if kind == LINK:
-                yield self._link(Reader(part.data))
+                yield self._link(ByteReader(part.data))
         if (table := group.find(SYMBOL_TABLE)) is not None:
             yield from names_and_headers(self.data, table.number(8), table.number(8))
         if (info := group.find(LINK_INFO)) is not None:
             flags = info.skip(1).number(1)
             heap, tree = info.skip(8 * (flags & 1)).number(8), info.number(8)
             for data in dense_objects(self.data, heap, tree, skipped=4):
-                yield self._link(Reader(data))
+                yield self._link(ByteReader(data))
 
-    def _link(self, r: Reader) -> tuple[str, int | None]:
+    def _link(self, r: ByteReader) -> tuple[str, int | None]:
         flags = r.skip(1).number(1)
         kind = r.number(1) if flags & 8 else HARD
         r.skip(8 * bool(flags & 4) + bool(flags & 0x10))
@@ -210,12 +210,12 @@ class Hdf5:
         if version not in (3, 4) or form not in (0, 1) or found.find(FILTERS) is not None:
             raise UnknownPart(f"{self.name} has {path!r} in pieces, or compressed")
         if form == 0:
-            data = Reader(layout.take(layout.number(2)))
+            data = ByteReader(layout.take(layout.number(2)))
         else:
-            data = Reader(self.data, layout.number(8) if size else 0)
+            data = ByteReader(self.data, layout.number(8) if size else 0)
         return np.frombuffer(data.view(size), dtype).reshape(shape)
 
-    def _dtype(self, r: Reader) -> np.dtype:
+    def _dtype(self, r: ByteReader) -> np.dtype:
         kind, bits = r.number(1) & 15, r.number(3)
         size = r.number(4)
         order = "<>"[bits & 1]
@@ -227,12 +227,12 @@ class Hdf5:
 
     def _attribute(self, of: Hdf5Object, name: str) -> Any:
         for data in self._attributes(of):
-            r = Reader(data)
+            r = ByteReader(data)
             version, flags = r.number(1), r.number(1)
             sizes = [r.number(2) for _ in range(3)]
             r.skip(version == 3)
             padded = [-(-n // 8) * 8 for n in sizes] if version == 1 else sizes
-            written, kind, space = (Reader(r.take(n)) for n in padded)
+            written, kind, space = (ByteReader(r.take(n)) for n in padded)
             if written.take(sizes[0]).rstrip(b"\0").decode() == name:
                 if version > 1 and flags & 3:
                     raise UnknownPart(f"{self.name} shares the description of {name!r}")
@@ -248,7 +248,7 @@ class Hdf5:
             heap, tree = info.skip(2 * (flags & 1)).number(8), info.number(8)
             yield from dense_objects(self.data, heap, tree, skipped=0)
 
-    def _texts(self, name: str, kind: Reader, shape: tuple[int, ...], r: Reader) -> Any:
+    def _texts(self, name: str, kind: ByteReader, shape: tuple[int, ...], r: ByteReader) -> Any:
         """The texts of an attribute; no list if it is one."""
         form, bits, size = kind.number(1) & 15, kind.number(3), kind.number(4)
         count = math.prod(shape)
@@ -263,22 +263,22 @@ class Hdf5:
         texts = [t.decode("utf-8", "replace") for t in found]
         return texts if shape else texts[0]
 
-    def _checked(self, count: int, r: Reader, size: int) -> int:
+    def _checked(self, count: int, r: ByteReader, size: int) -> int:
         if count * size > len(r.data):
-            raise Damaged(f"it lists {count} texts, more than it has")
+            raise DamagedHdf5(f"it lists {count} texts, more than it has")
         return count
 
-    def _heap_object(self, r: Reader) -> bytes:
+    def _heap_object(self, r: ByteReader) -> bytes:
         """A text of a collection of objects of any length (III.E)."""
         size, address, index = r.number(4), r.number(8), r.number(4)
         if not size:
             return b""
         self.characters -= size
         if self.characters < 0:
-            raise Damaged(f"it has texts of more than {CHARACTERS} bytes")
-        heap = Reader(self.data, address)
+            raise DamagedHdf5(f"it has texts of more than {CHARACTERS} bytes")
+        heap = ByteReader(self.data, address)
         if heap.take(4) != b"GCOL":
-            raise Damaged(f"there are no texts at {address}")
+            raise DamagedHdf5(f"there are no texts at {address}")
         end = address + heap.skip(4).number(8)
         while heap.at + 16 <= end:
             self.left -= 1
@@ -288,10 +288,10 @@ class Hdf5:
             if number == 0 or self.left < 0:
                 break
             heap.skip(-(-length // 8) * 8)
-        raise Damaged(f"there is no text {index} at {address}")
+        raise DamagedHdf5(f"there is no text {index} at {address}")
 
 
-def _shape(r: Reader) -> tuple[int, ...]:
+def _shape(r: ByteReader) -> tuple[int, ...]:
     version, rank = r.number(1), r.number(1)
     if version == 1:
         r.skip(6)
@@ -299,5 +299,5 @@ def _shape(r: Reader) -> tuple[int, ...]:
         return (0,)
     shape = tuple(r.number(8) for _ in range(rank))
     if rank > 32 or math.prod(shape) >= 1 << 48:
-        raise Damaged(f"it has an array of the shape {list(shape[:8])}")
+        raise DamagedHdf5(f"it has an array of the shape {list(shape[:8])}")
     return shape

@@ -12,11 +12,11 @@ MOST = 1 << 16  # nodes of a tree, and objects of a group
 DEEPEST = 32
 
 
-class Damaged(Exception):
+class DamagedHdf5(Exception):
     """The file does not have what it says it has."""
 
 
-class Reader:
+class ByteReader:
     """Reads bytes from a place on, little-endian."""
 
     def __init__(self, data: bytes, at: int = 0):
@@ -27,32 +27,32 @@ class Reader:
 
     def view(self, size: int) -> memoryview:
         if not 0 <= self.at <= self.at + size <= len(self.data):
-            raise Damaged(f"{size} bytes are missing at {self.at} of {len(self.data)}")
+            raise DamagedHdf5(f"{size} bytes are missing at {self.at} of {len(self.data)}")
         self.at += size
         return memoryview(self.data)[self.at - size : self.at]
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.view(size), "little")
 
-    def skip(self, size: int) -> Reader:
+    def skip(self, size: int) -> ByteReader:
         self.at += size
         return self
 
 
 def names_and_headers(data: bytes, tree: int, heap: int) -> Iterator[tuple[str, int | None]]:
     """The objects of a group of the old kind: a tree of tables, with names in a heap (III.A.1, III.B, III.D)."""
-    r = Reader(data, heap)
+    r = ByteReader(data, heap)
     if r.take(4) != b"HEAP":
-        raise Damaged(f"there are no names at {heap}")
+        raise DamagedHdf5(f"there are no names at {heap}")
     size, _, start = r.skip(4).number(8), r.number(8), r.number(8)
-    names = Reader(data, start).take(size)
+    names = ByteReader(data, start).take(size)
     nodes, count = [tree], 0
     for address in nodes:
-        r = Reader(data, address)
+        r = ByteReader(data, address)
         sign = r.take(4)
         count += 1
         if count > MOST or sign not in (b"TREE", b"SNOD"):
-            raise Damaged(f"there is no table of objects at {address}")
+            raise DamagedHdf5(f"there is no table of objects at {address}")
         if sign == b"TREE":
             used = r.skip(2).number(2)
             r.skip(16)
@@ -77,13 +77,13 @@ def dense_objects(data: bytes, heap: int, tree: int, skipped: int) -> Iterator[b
 
 def _records(data: bytes, address: int) -> Iterator[bytes]:
     """The records of a tree of version 2 (III.A.2)."""
-    r = Reader(data, address)
+    r = ByteReader(data, address)
     if r.take(4) != b"BTHD":
-        raise Damaged(f"there is no tree at {address}")
+        raise DamagedHdf5(f"there is no tree at {address}")
     node_size, record_size, depth = r.skip(2).number(4), r.number(2), r.number(2)
     root, count = r.skip(2).number(8), r.number(2)
     if not record_size or depth > DEEPEST or node_size <= 10 + record_size:
-        raise Damaged(f"there is no tree of records at {address}")
+        raise DamagedHdf5(f"there is no tree of records at {address}")
     most = (node_size - 10) // record_size  # of records of a leaf
     widths = [(0, 0)]  # of the numbers of records of a child: its own, and all below it
     total = most
@@ -96,10 +96,10 @@ def _records(data: bytes, address: int) -> Iterator[bytes]:
     for address, count, level in nodes:
         seen += count + 1
         if seen > MOST:
-            raise Damaged(f"it has more than {MOST} objects in a group")
-        r = Reader(data, address)
+            raise DamagedHdf5(f"it has more than {MOST} objects in a group")
+        r = ByteReader(data, address)
         if r.take(4) != (b"BTIN" if level else b"BTLF"):
-            raise Damaged(f"there is no node of a tree at {address}")
+            raise DamagedHdf5(f"there is no node of a tree at {address}")
         r.skip(2)
         for _ in range(count):
             yield r.take(record_size)
@@ -121,9 +121,9 @@ class _Heap:
 
     def __init__(self, data: bytes, address: int):
         self.data = data
-        r = Reader(data, address)
+        r = ByteReader(data, address)
         if r.take(4) != b"FRHP":
-            raise Damaged(f"there is no heap at {address}")
+            raise DamagedHdf5(f"there is no heap at {address}")
         filters, flags = r.skip(3).number(2), r.number(1)
         most = r.number(4)
         self.width = r.skip(96).number(2)
@@ -132,19 +132,19 @@ class _Heap:
         self.offset_size = (bits + 7) // 8
         self.length_size = _bytes_for(min(self.largest, most))
         if filters or not self.width or not self.first or bits > 64 or self.rows > 64 or flags & 0xFC:
-            raise Damaged(f"the heap at {address} is of an unknown kind")
+            raise DamagedHdf5(f"the heap at {address} is of an unknown kind")
 
     def object(self, place: bytes) -> bytes:
         """What is at a place: its offset and length."""
-        r = Reader(place)
+        r = ByteReader(place)
         kind = r.number(1) & 0x30
         if kind == 0x20:
             return r.take((place[0] & 15) + 1)
         if kind:
-            raise Damaged("an object of a group is too large")
+            raise DamagedHdf5("an object of a group is too large")
         offset, length = r.number(self.offset_size), r.number(self.length_size)
         block, start = self._block(offset)
-        return Reader(self.data, block + offset - start).take(length)
+        return ByteReader(self.data, block + offset - start).take(length)
 
     def _block(self, offset: int) -> tuple[int, int]:
         """The address of the block that holds an offset, and the offset of its first byte."""
@@ -157,10 +157,10 @@ class _Heap:
                 break
             if offset < start + size * self.width:
                 column = (offset - start) // size
-                entries = Reader(self.data, self.root)
+                entries = ByteReader(self.data, self.root)
                 if entries.take(4) != b"FHIB":
-                    raise Damaged(f"there is no table of blocks at {self.root}")
+                    raise DamagedHdf5(f"there is no table of blocks at {self.root}")
                 entries.skip(9 + self.offset_size + 8 * (row * self.width + column))
                 return entries.number(8), start + column * size
             start += size * self.width
-        raise Damaged(f"there is no block with the offset {offset}")
+        raise DamagedHdf5(f"there is no block with the offset {offset}")

@@ -8,6 +8,7 @@ import sys
 import tensorflow as tf
 from frozen import check_type, freeze, leave, refuse, write
 from google.protobuf.message import DecodeError
+from signature import frozen_signature
 from tensorflow.core.protobuf import saved_model_pb2
 from weights import take_out
 
@@ -41,7 +42,8 @@ def of_folder(source, wanted):
             check_type(kind, name, tf.dtypes.as_dtype(info.dtype))
     outputs = sorted(signature.outputs, key=lambda key: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", key)])
     if graphs[tags].HasField("object_graph_def"):
-        return of_function(tf.saved_model.load(source, tags=list(tags)), chosen, outputs)
+        found = frozen_signature(source, graphs[tags], signature, outputs)
+        return found or of_function(tf.saved_model.load(source, tags=list(tags)), chosen, outputs)
     return of_session(source, tags, signature, outputs)
 
 

@@ -5,7 +5,9 @@ import sys
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
 from tensorflow.python.framework import convert_to_constants
+from tensorflow.python.grappler import tf_optimizer
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from weights import put_back, take_out
 
@@ -63,6 +65,38 @@ def freeze(function, inputs):
     graph, constant = convert_to_constants._replace_variables_by_constants(data)
     captured = {traced.graph.internal_captures[i].name for i in constant}
     return graph, [t.name for t in traced.inputs if t.name not in captured], [t.name for t in traced.outputs]
+
+
+def inlined(graph, kept):
+    """A graph with its functions in place of their calls. kept: the tensors that stay: its inputs and outputs."""
+    for function in graph.library.function:  # else calls of recurrent layers stay, for the sake of GPUs
+        if "api_implements" in function.attr:
+            del function.attr["api_implements"]
+    meta = meta_graph_pb2.MetaGraphDef(graph_def=convert_to_constants.disable_lower_using_switch_merge(graph))
+    meta.collection_def["train_op"].node_list.value.extend(kept)
+    config = config_pb2.ConfigProto()
+    options = config.graph_options.rewrite_options
+    options.min_graph_nodes = -1
+    options.optimizers.append("function")
+    options.function_optimization = rewriter_config_pb2.RewriterConfig.AGGRESSIVE
+    return tf_optimizer.OptimizeGraph(config, meta)
+
+
+class _Values(convert_to_constants._ConverterData):
+    """Values of variables by the names of their nodes."""
+
+    def __init__(self, graph, values):
+        super().__init__(graph)
+        for node in graph.node:
+            if node.name in values:
+                self._tensor_data[node.name] = convert_to_constants._TensorData(
+                    numpy=values[node.name], dtype=node.attr["dtype"].type, index=None
+                )
+
+
+def with_constants(graph, values):
+    """A graph with constants in place of what it reads from variables. values: arrays by the names of nodes."""
+    return convert_to_constants._replace_variables_by_constants(_Values(graph, values))[0]
 
 
 def write(target, graph, inputs, outputs, weights=None):
