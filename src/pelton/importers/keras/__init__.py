@@ -23,8 +23,9 @@ from .config import LayerConfig, UnknownPart
 from .files import saved
 from .network import network_of
 from .reading import READERS, KerasReading, reads
+from .weights import snake_case
 
-__all__ = ["READERS", "LayerConfig", "KerasReading", "UnknownPart", "read", "reads"]
+__all__ = ["READERS", "LayerConfig", "KerasReading", "UnknownPart", "read", "reads", "snake_case"]
 
 NAME, PACKAGES = "Keras", ("keras", "tf_keras")
 log = logging.getLogger("pelton.importers")

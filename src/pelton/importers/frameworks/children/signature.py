@@ -101,5 +101,7 @@ def _keys(reader, objects):
         if objects.nodes[saved].WhichOneof("kind") == "variable" and len(node.attributes) == 1:
             keys[saved] = node.attributes[0].checkpoint_key
         children = {child.local_name: child.node_id for child in node.children}
-        pairs += [(c.node_id, children[c.local_name]) for c in objects.nodes[saved].children if c.local_name in children]
+        pairs += [
+            (c.node_id, children[c.local_name]) for c in objects.nodes[saved].children if c.local_name in children
+        ]
     return keys
