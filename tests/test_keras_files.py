@@ -1,5 +1,6 @@
 """Files of Keras: models within models, both ways to list calls and variables, what is refused, and damage."""
 
+import json
 import logging
 import time
 
@@ -226,6 +227,17 @@ def test_masks_that_matter_are_refused():
     keras.read(made.archive(made.functional([words, embedding, drop, flat], ["x"], ["y"]), arrays))
 
 
+@pytest.mark.parametrize("called", [{"mask": [1, 0]}, {"mask": made.tensors("x")}, {"by": 3}])
+@pytest.mark.parametrize("kind", ["GlobalAveragePooling1D", "LSTM", "ReLU", "Attention", "TimeDistributed"])
+def test_what_layers_are_called_with_is_known(kind, called):
+    call = ["x", "x"] if kind == "Attention" else "x"
+    options = dict(LSTM=dict(units=2), TimeDistributed=dict(layer=dense("d")))
+    layer = made.layer(kind, "y", call, **options.get(kind, {}))
+    layer["inbound_nodes"][0]["kwargs"] = called
+    data = made.archive(made.functional([made.given("x", 5, 3), layer], ["x"], ["y"]), {})
+    assert f"is called with {next(iter(called))!r}" in refused(data)
+
+
 def test_wrong_and_missing_variables():
     assert "no 'kernel' at layers/dense" in refused(simple(dense("y", "x")))
     assert "of shape [4, 4], the file has [4, 3]" in refused(
@@ -256,7 +268,7 @@ def test_what_is_not_known_is_converted(monkeypatch, caplog, tmp_path):
     monkeypatch.setattr(keras, "convert", convert)
     with caplog.at_level(logging.INFO, "pelton.importers"):
         assert pelton.importers.load(path).graph.outputs[0].name == "y"
-        assert pelton.importers.examine(path).graph.outputs[0].name == "y"
+        assert pelton.importers.examine(path).found.graph.outputs[0].name == "y"
     assert calls == [("tensorflow", "from_keras.py")] * 2
     assert "layer 'odd' is a Mystery; converting with TensorFlow" in caplog.text
 
@@ -264,7 +276,7 @@ def test_what_is_not_known_is_converted(monkeypatch, caplog, tmp_path):
 def test_layers_are_reported():
     data = simple(dense("y", "x"), weights={"layers/dense/vars/0": normal(4, 4)})
     found = pelton.importers.examine(data)
-    assert not found.problems and [n.name for n in found.nodes] == ["y/matmul"]
+    assert not found.problems and [n.label for n in found.imported_nodes] == ["y/matmul"]
 
 
 def test_a_plugin_reads_layers_of_users_own():
@@ -307,6 +319,17 @@ def test_files_without_a_model_and_other_things(tmp_path):
     assert "unknown way" in refused(made.hdf5({}, {"": {"model_config": "[1]"}}))
     with pytest.raises(pelton.ModelError, match="there is no file"):
         keras.read(tmp_path / "none.keras")
+
+
+@pytest.mark.parametrize("depth", [50, 300, 700])
+def test_what_is_nested_deep_is_refused(depth):
+    deep = json.loads("[" * depth + "1" + "]" * depth)
+    node = made.layer("Add", "y") | {"inbound_nodes": [{"args": [made.tensors(["x", "x"])], "kwargs": {"t": deep}}]}
+    refused(simple(node), pelton.ModelError)
+    node = made.layer("Add", "y") | {"inbound_nodes": [[["x", 0, 0, {"t": deep}]] * 2]}
+    refused(simple(node), pelton.ModelError)
+    refused(simple(dense("y", "x", twist=deep)), pelton.ModelError)
+    refused(simple(dense("y", "x", activation=deep)), pelton.ModelError)
 
 
 def test_damaged_files_end_in_words():

@@ -110,6 +110,10 @@ class Network(ControlFlow, ComposedLayers):
             raise InputError(f"network {self.name!r} has no tensor {name!r}{near(name, self._named)}")
         return self.wrap(self._named[name])
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a tensor has this name."""
+        return name in self._named
+
     def alias(self, tensor: NetworkTensor, name: str) -> None:
         """Lets `tensor` and the outputs of a build find a tensor by a further name."""
         if self._named.setdefault(name, self.value(tensor)) is not tensor.value:

@@ -62,7 +62,7 @@ class Translation:
         for name in outputs:
             self.net.output(self.found[name], name)
         for name, blob in self.found.items():
-            if isinstance(blob, NetworkTensor) and name not in self.net.tensors:
+            if isinstance(blob, NetworkTensor) and name not in self.net:
                 self.net.alias(blob, name)
         names = [layer.name for layer, _ in self.present]
         if self.blobs.trained and not any(map(self.blobs.holds, names)) and self.blobs.filled:

@@ -38,7 +38,12 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
     inputs in place of those that the file leaves open. Raises ModelError for damaged files, its subclass UnknownPart,
     which names the layer, for what is not known here, and InputError for wrong shapes.
     """
-    return network_of(saved(source), shapes or {})
+    try:
+        return network_of(saved(source), shapes or {})
+    except RecursionError:
+        raise ModelError(
+            f"{_path(source) or 'the given model'} is damaged: its layers are described too deep"
+        ) from None
 
 
 def recognizes(source: Any) -> bool:

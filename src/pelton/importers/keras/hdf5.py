@@ -18,7 +18,7 @@ from pelton.errors import ModelError
 from .config import UnknownPart
 from .hdf5_storage import DamagedHdf5, ByteReader, dense_objects, names_and_headers
 
-MOST = 1 << 20  # parts of headers that are read of a file
+MOST = 1 << 20  # parts of headers, names, and attributes that are read of a file
 CHARACTERS = 1 << 28  # of texts that are read of a file
 DATASPACE, LINK_INFO, DATATYPE, EXTERNAL, LINK, LAYOUT, FILTERS = 0x1, 0x2, 0x3, 0x7, 0x6, 0x8, 0xB
 ATTRIBUTE, CONTINUATION, SYMBOL_TABLE, ATTRIBUTE_INFO = 0xC, 0x10, 0x11, 0x15
@@ -96,6 +96,14 @@ class Hdf5:
             raise ModelError(f"{self.name} is damaged: {name!r} should be a list of names")
         return found
 
+    def spend(self, parts: int, characters: int = 0) -> None:
+        """Counts what is read, for damaged files may have the same parts again and again."""
+        self.left, self.characters = self.left - parts, self.characters - characters
+        if self.left < 0:
+            raise DamagedHdf5(f"it has more than {MOST} parts")
+        if self.characters < 0:
+            raise DamagedHdf5(f"it has texts of more than {CHARACTERS} bytes")
+
     # --- headers (III.A, IV.A.1)
 
     def _root(self) -> int:
@@ -105,14 +113,12 @@ class Hdf5:
         sizes = r.skip(0 if version > 1 else 4).take(2)
         if version > 3 or sizes != b"\x08\x08":
             raise UnknownPart(f"{self.name} is an HDF5 file of version {version}, with sizes {list(sizes)}")
-        if version > 1:
-            base = r.skip(1).number(8)
-            root = r.skip(16).number(8)
-        else:
-            base = r.skip(9 + 4 * version).number(8)
-            root = r.skip(32).number(8)
+        r.skip(1 if version > 1 else 9 + 4 * version)
+        base, _, end, *_, root = [r.number(8) for _ in range(4 if version > 1 else 6)]
         if base:
             raise UnknownPart(f"{self.name} has its data behind {base} bytes of something else")
+        if end > len(self.data):
+            raise DamagedHdf5(f"it should have {end} bytes, and has {len(self.data)}")
         return root
 
     def _object(self, address: int) -> Hdf5Object:
@@ -136,9 +142,7 @@ class Hdf5:
         for r, size in blocks:
             end = r.at + size
             while r.at + (4 if ordered is not None else 8) <= end:
-                self.left -= 1
-                if self.left < 0:
-                    raise DamagedHdf5(f"it has more than {MOST} parts")
+                self.spend(1)
                 kind, part = self._message(r, ordered)
                 if kind == CONTINUATION:
                     at, length = part.number(8), part.number(8)
@@ -158,7 +162,7 @@ class Hdf5:
             r.skip(2 * ordered)
         if flags & 2 and kind in (DATASPACE, DATATYPE, LAYOUT):
             raise UnknownPart(f"{self.name} shares the descriptions of its arrays")
-        return kind, ByteReader(r.take(size))
+        return kind, ByteReader(r.view(size))
 
     # --- groups (IV.A.2.g, IV.A.2.r, III.C)
 
@@ -167,11 +171,11 @@ class Hdf5:
             if kind == LINK:
                 yield self._link(ByteReader(part.data))
         if (table := group.find(SYMBOL_TABLE)) is not None:
-            yield from names_and_headers(self.data, table.number(8), table.number(8))
+            yield from names_and_headers(self.data, table.number(8), table.number(8), self.spend)
         if (info := group.find(LINK_INFO)) is not None:
             flags = info.skip(1).number(1)
             heap, tree = info.skip(8 * (flags & 1)).number(8), info.number(8)
-            for data in dense_objects(self.data, heap, tree, skipped=4):
+            for data in dense_objects(self.data, heap, tree, 4, self.spend):
                 yield self._link(ByteReader(data))
 
     def _link(self, r: ByteReader) -> tuple[str, int | None]:
@@ -209,10 +213,12 @@ class Hdf5:
         size = math.prod(shape) * dtype.itemsize
         if version not in (3, 4) or form not in (0, 1) or found.find(FILTERS) is not None:
             raise UnknownPart(f"{self.name} has {path!r} in pieces, or compressed")
-        if form == 0:
-            data = ByteReader(layout.take(layout.number(2)))
-        else:
-            data = ByteReader(self.data, layout.number(8) if size else 0)
+        if not size:
+            return np.empty(shape, dtype)
+        data = ByteReader(self.data, layout.number(8)) if form else layout
+        held = layout.number(8 if form else 2)
+        if held != size:
+            raise DamagedHdf5(f"{path!r} should have {size} bytes, and has {held}")
         return np.frombuffer(data.view(size), dtype).reshape(shape)
 
     def _dtype(self, r: ByteReader) -> np.dtype:
@@ -227,6 +233,7 @@ class Hdf5:
 
     def _attribute(self, of: Hdf5Object, name: str) -> Any:
         for data in self._attributes(of):
+            self.spend(1)
             r = ByteReader(data)
             version, flags = r.number(1), r.number(1)
             sizes = [r.number(2) for _ in range(3)]
@@ -239,23 +246,25 @@ class Hdf5:
                 return self._texts(name, kind, _shape(space), r)
         return None
 
-    def _attributes(self, of: Hdf5Object) -> Iterator[bytes]:
+    def _attributes(self, of: Hdf5Object) -> Iterator[bytes | memoryview]:
         for kind, part in of.messages:
             if kind == ATTRIBUTE:
                 yield part.data
         if (info := of.find(ATTRIBUTE_INFO)) is not None:
             flags = info.skip(1).number(1)
             heap, tree = info.skip(2 * (flags & 1)).number(8), info.number(8)
-            yield from dense_objects(self.data, heap, tree, skipped=0)
+            yield from dense_objects(self.data, heap, tree, 0, self.spend)
 
     def _texts(self, name: str, kind: ByteReader, shape: tuple[int, ...], r: ByteReader) -> Any:
         """The texts of an attribute; no list if it is one."""
         form, bits, size = kind.number(1) & 15, kind.number(3), kind.number(4)
         count = math.prod(shape)
         if form == 3:
-            found = [r.take(size).rstrip(b"\0") for _ in range(self._checked(count, r, size))]
+            self.spend(count, count * size)
+            found = [r.take(size).rstrip(b"\0") for _ in range(count)]
         elif form == 9 and bits & 15 == 1:
-            found = [self._heap_object(r) for _ in range(self._checked(count, r, 16))]
+            self.spend(count)
+            found = [self._heap_object(r) for _ in range(count)]
         elif count == 0:
             found = []
         else:
@@ -263,29 +272,22 @@ class Hdf5:
         texts = [t.decode("utf-8", "replace") for t in found]
         return texts if shape else texts[0]
 
-    def _checked(self, count: int, r: ByteReader, size: int) -> int:
-        if count * size > len(r.data):
-            raise DamagedHdf5(f"it lists {count} texts, more than it has")
-        return count
-
     def _heap_object(self, r: ByteReader) -> bytes:
         """A text of a collection of objects of any length (III.E)."""
         size, address, index = r.number(4), r.number(8), r.number(4)
         if not size:
             return b""
-        self.characters -= size
-        if self.characters < 0:
-            raise DamagedHdf5(f"it has texts of more than {CHARACTERS} bytes")
+        self.spend(1, size)
         heap = ByteReader(self.data, address)
         if heap.take(4) != b"GCOL":
             raise DamagedHdf5(f"there are no texts at {address}")
         end = address + heap.skip(4).number(8)
         while heap.at + 16 <= end:
-            self.left -= 1
+            self.spend(1)
             number, length = heap.number(2), heap.skip(6).number(8)
             if number == index:
                 return heap.take(min(size, length))
-            if number == 0 or self.left < 0:
+            if number == 0:
                 break
             heap.skip(-(-length // 8) * 8)
         raise DamagedHdf5(f"there is no text {index} at {address}")
@@ -298,6 +300,6 @@ def _shape(r: ByteReader) -> tuple[int, ...]:
     elif r.skip(1).number(1) == 2:
         return (0,)
     shape = tuple(r.number(8) for _ in range(rank))
-    if rank > 32 or math.prod(shape) >= 1 << 48:
+    if rank > 32 or math.prod(n or 1 for n in shape) >= 1 << 48:
         raise DamagedHdf5(f"it has an array of the shape {list(shape[:8])}")
     return shape

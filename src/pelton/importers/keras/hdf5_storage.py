@@ -5,11 +5,13 @@ After the HDF5 File Format Specification, version 3.0, III.A to III.G.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 UNDEFINED = (1 << 64) - 1  # an address where there is nothing
-MOST = 1 << 16  # nodes of a tree, and objects of a group
-DEEPEST = 32
+DEEPEST = 32  # levels of a tree
+LONGEST = 64  # bytes of a record of a tree, which says where an object is
+
+Spend = Callable[[int], None]  # counts parts of a file that have been read, and raises DamagedHdf5 where they are many
 
 
 class DamagedHdf5(Exception):
@@ -19,7 +21,7 @@ class DamagedHdf5(Exception):
 class ByteReader:
     """Reads bytes from a place on, little-endian."""
 
-    def __init__(self, data: bytes, at: int = 0):
+    def __init__(self, data: bytes | memoryview, at: int = 0):
         self.data, self.at, self.start = data, at, at
 
     def take(self, size: int) -> bytes:
@@ -39,50 +41,53 @@ class ByteReader:
         return self
 
 
-def names_and_headers(data: bytes, tree: int, heap: int) -> Iterator[tuple[str, int | None]]:
+def names_and_headers(data: bytes, tree: int, heap: int, spend: Spend) -> Iterator[tuple[str, int | None]]:
     """The objects of a group of the old kind: a tree of tables, with names in a heap (III.A.1, III.B, III.D)."""
     r = ByteReader(data, heap)
     if r.take(4) != b"HEAP":
         raise DamagedHdf5(f"there are no names at {heap}")
     size, _, start = r.skip(4).number(8), r.number(8), r.number(8)
-    names = ByteReader(data, start).take(size)
-    nodes, count = [tree], 0
+    names, unread = ByteReader(data, start).take(size), size
+    nodes = [tree]
     for address in nodes:
         r = ByteReader(data, address)
         sign = r.take(4)
-        count += 1
-        if count > MOST or sign not in (b"TREE", b"SNOD"):
+        if sign not in (b"TREE", b"SNOD"):
             raise DamagedHdf5(f"there is no table of objects at {address}")
+        used = r.skip(2).number(2)
+        spend(1 + used)
         if sign == b"TREE":
-            used = r.skip(2).number(2)
             r.skip(16)
             nodes += [r.skip(8).number(8) for _ in range(used)]
             continue
-        for _ in range(r.skip(2).number(2)):
+        for _ in range(used):
             name, header, kind = r.number(8), r.number(8), r.number(4)
             r.skip(20)
             end = names.find(b"\0", name)
+            unread -= (end if end >= 0 else size) - name
+            if not 0 <= name < size or unread < 0:
+                raise DamagedHdf5(f"there is no name at {start + name}")
             yield names[name : end if end >= 0 else None].decode(), None if kind == 2 else header
 
 
-def dense_objects(data: bytes, heap: int, tree: int, skipped: int) -> Iterator[bytes]:
+def dense_objects(data: bytes, heap: int, tree: int, skipped: int, spend: Spend) -> Iterator[memoryview]:
     """The links, or attributes, that a tree lists and a heap holds. skipped: bytes of a record in front of its place
     in the heap."""
     if heap == UNDEFINED or tree == UNDEFINED:
         return
     held = _Heap(data, heap)
-    for record in _records(data, tree):
+    for record in _records(data, tree, spend):
         yield held.object(record[skipped:])
 
 
-def _records(data: bytes, address: int) -> Iterator[bytes]:
+def _records(data: bytes, address: int, spend: Spend) -> Iterator[bytes]:
     """The records of a tree of version 2 (III.A.2)."""
     r = ByteReader(data, address)
     if r.take(4) != b"BTHD":
         raise DamagedHdf5(f"there is no tree at {address}")
     node_size, record_size, depth = r.skip(2).number(4), r.number(2), r.number(2)
     root, count = r.skip(2).number(8), r.number(2)
-    if not record_size or depth > DEEPEST or node_size <= 10 + record_size:
+    if not 0 < record_size <= LONGEST or depth > DEEPEST or node_size <= 10 + record_size:
         raise DamagedHdf5(f"there is no tree of records at {address}")
     most = (node_size - 10) // record_size  # of records of a leaf
     widths = [(0, 0)]  # of the numbers of records of a child: its own, and all below it
@@ -92,11 +97,9 @@ def _records(data: bytes, address: int) -> Iterator[bytes]:
         widths.append((own, _bytes_for(total) if level > 1 else 0))
         most = max((node_size - 10 - sum(widths[-1]) - 8) // (record_size + sum(widths[-1]) + 8), 0)
         total = (most + 1) * total + most
-    nodes, seen = [(root, count, depth)] if root != UNDEFINED else [], 0
+    nodes = [(root, count, depth)] if root != UNDEFINED else []
     for address, count, level in nodes:
-        seen += count + 1
-        if seen > MOST:
-            raise DamagedHdf5(f"it has more than {MOST} objects in a group")
+        spend(1 + count)
         r = ByteReader(data, address)
         if r.take(4) != (b"BTIN" if level else b"BTLF"):
             raise DamagedHdf5(f"there is no node of a tree at {address}")
@@ -134,17 +137,17 @@ class _Heap:
         if filters or not self.width or not self.first or bits > 64 or self.rows > 64 or flags & 0xFC:
             raise DamagedHdf5(f"the heap at {address} is of an unknown kind")
 
-    def object(self, place: bytes) -> bytes:
+    def object(self, place: bytes) -> memoryview:
         """What is at a place: its offset and length."""
         r = ByteReader(place)
         kind = r.number(1) & 0x30
         if kind == 0x20:
-            return r.take((place[0] & 15) + 1)
+            return r.view((place[0] & 15) + 1)
         if kind:
             raise DamagedHdf5("an object of a group is too large")
         offset, length = r.number(self.offset_size), r.number(self.length_size)
         block, start = self._block(offset)
-        return ByteReader(self.data, block + offset - start).take(length)
+        return ByteReader(self.data, block + offset - start).view(length)
 
     def _block(self, offset: int) -> tuple[int, int]:
         """The address of the block that holds an offset, and the offset of its first byte."""

@@ -141,15 +141,16 @@ def _call(model: ModelConfig, layer: LayerConfig, node: Any) -> Call:
     elif isinstance(node, list) and node:
         # of operations, one tensor is not in a list
         single = isinstance(node[0], str)
-        tensors, kwargs = [], {}
+        tensors, kwargs = [], list[Any]()
         for item in [node] if single else node:
             if not isinstance(item, list) or len(item) not in (3, 4) or not isinstance(item[0], str):
                 break
             tensors.append(item[2] if item[0] == CONSTANT else _ref(model, item[:3]))
-            kwargs = item[3] if len(item) == 4 else kwargs
+            kwargs += item[3:]
         else:
-            if isinstance(kwargs, dict):
-                return Call([tensors[0] if len(tensors) == 1 else tensors], _with_refs(model, kwargs))
+            if all(isinstance(given, dict) and given == kwargs[0] for given in kwargs):  # each tensor has them all
+                named = _with_refs(model, kwargs[0] if kwargs else {})
+                return Call([tensors[0] if len(tensors) == 1 else tensors], named)
     raise layer.refuse(f"is called in an unknown form: {node!r:.80}")
 
 

@@ -23,10 +23,10 @@ from .files import Saved
 from .held import HeldTensor
 from .model import DEEPEST, ModelConfig, Ref, is_model, model_of, replaced
 from .ops import operation
-from .reading import READERS, TRACES_MASKS, LayerReader, KerasReading
+from .reading import READERS, TAKES_ARGUMENTS, TRACES_MASKS, LayerReader, KerasReading
 from .weights import children
 
-MOST = 1 << 16  # calls of layers, those of models within models counted as often as they are called
+MOST = 1 << 14  # calls of layers, those of models within models counted as often as they are called
 
 
 def network_of(saved: Saved, shapes: Mapping[str, Shape]) -> Network:
@@ -172,10 +172,10 @@ class _KerasReader:
         for name, call in self._order(model, made):
             layer, what = model.layers[name], model.calls[name][call]
             args, kwargs = (replaced(v, value) for v in (what.args, what.kwargs))
-            made[name, call] = found = self.apply(layer, args, kwargs, prefix)
-            label = prefix + name if call == 0 else f"{prefix}{name}_{call}"
-            if found and label not in self.net.tensors:
-                self.net.alias(found[0].tensor(), label)
+            label = name if call == 0 else f"{name}_{call}"
+            made[name, call] = found = self.apply(layer, args, kwargs, label, prefix)
+            if found and prefix + label not in self.net:
+                self.net.alias(found[0].tensor(), prefix + label)
         return [value(ref) for ref in model.outputs]
 
     def _order(self, model: ModelConfig, made: Mapping[tuple[str, int], Any]) -> list[tuple[str, int]]:
@@ -204,14 +204,19 @@ class _KerasReader:
     # --- layers
 
     def apply(
-        self, layer: LayerConfig, args: Sequence[Any], kwargs: dict[str, Any] | None = None, prefix: str = ""
+        self,
+        layer: LayerConfig,
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None = None,
+        label: str = "",
+        prefix: str = "",
     ) -> list[HeldTensor]:
-        """What a layer gives."""
+        """What a layer gives. label: of this call, different from those of others; prefix: of the model's tensors."""
         self.left -= 1
         if self.left < 0:
             raise layer.refuse(f"is one of more than {MOST} calls")
         try:
-            return self._applied(layer, list(args), dict(kwargs or {}), prefix)
+            return self._applied(layer, list(args), dict(kwargs or {}), label or layer.name, prefix)
         except Undecided as e:
             raise _UndecidedLayer(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e) from None
         except (InputError, ModelError) as e:
@@ -225,22 +230,27 @@ class _KerasReader:
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
             raise layer.refuse(f"cannot be read: {type(e).__name__}: {e}") from e
 
-    def _applied(self, layer: LayerConfig, args: list[Any], kwargs: dict[str, Any], prefix: str) -> list[HeldTensor]:
+    def _applied(
+        self, layer: LayerConfig, args: list[Any], kwargs: dict[str, Any], label: str, prefix: str
+    ) -> list[HeldTensor]:
         reading = KerasReading(self.net, layer, self, self.weights, args, kwargs)
         if kwargs.pop("training", None) and layer.version == 2:  # Keras 3 overrides it
             raise layer.refuse("is called as in training")
         masked = any(isinstance(x, HeldTensor) and x.masked for x in _tensors([args, kwargs]))
-        with self.net.scope(layer.name):
+        with self.net.scope(label):
             if is_model(layer):
                 if set(kwargs) - {"mask"} or kwargs.get("mask") is not None:
                     raise layer.refuse(f"is called with {', '.join(map(repr, kwargs))}")
-                found = self._run(model_of(layer), reading.inputs, f"{prefix}{layer.name}/")
+                found = self._run(model_of(layer), reading.inputs, f"{prefix}{label}/")
             elif layer.is_operation:
                 found = _listed(operation(reading))
             else:
                 if masked and layer.type in TRACES_MASKS:
                     raise layer.refuse("reads a sequence with a mask (of Masking, or mask_zero of Embedding)")
-                found = _listed(self._reader(layer)(reading))
+                reader = self._reader(layer)
+                if layer.type not in TAKES_ARGUMENTS:
+                    reading.expect_arguments(places=1)
+                found = _listed(reader(reading))
                 layer.check_rest()
         for x in found:
             x.masked = x.masked or masked
@@ -276,6 +286,7 @@ def _apply_plugin(op: Op, r: KerasReading) -> list[HeldTensor]:
     """A layer that is a plugin: its attributes are its options, its operands the tensors, then its variables."""
     layer = r.layer
     layer.ignore("dtype")
+    r.expect_arguments(places=1)
     options = {k: layer.option(k) for k in layer.options if k not in OF_TRAINING and k != "dtype"}
     attrs = attributes_of(op, options, f"layer {layer.name!r}")
     values = [x.tensor() for x in r.inputs]

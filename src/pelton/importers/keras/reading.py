@@ -20,6 +20,7 @@ LayerReader = Callable[["KerasReading"], Result]
 
 READERS: dict[str, LayerReader] = {}  # by the type of a layer
 TRACES_MASKS: set[str] = set()  # types of layers that compute something else where there is a mask
+TAKES_ARGUMENTS: set[str] = set()  # types of layers that are called with more than their tensors
 
 
 class LayerScope(Protocol):
@@ -39,11 +40,14 @@ def reads(
     variables: Declared | Sequence[str] = (),
     within: Within | None = None,
     masks: bool = False,
+    arguments: bool = False,
 ) -> Callable[[LayerReader], LayerReader]:
     """Registers the reader of layers of these types.
 
     variables: the names of their variables in the order of Keras, where "~" is in front of those that are not trained.
-    within: the layers that they have within. masks: whether they compute something else where there is a mask."""
+    within: the layers that they have within. masks: whether they compute something else where there is a mask.
+    arguments: whether they look at all that they are called with, and refuse what they do not know; of others, all but
+    the first argument is refused."""
 
     def register(reader: LayerReader) -> LayerReader:
         for type in types:
@@ -54,6 +58,8 @@ def reads(
                 WITHIN[type] = within
             if masks:
                 TRACES_MASKS.add(type)
+            if arguments:
+                TAKES_ARGUMENTS.add(type)
         return reader
 
     return register
@@ -106,6 +112,17 @@ class KerasReading:
         if place is not None and place < len(self.args):
             return self.args[place]
         return self.kwargs.get(name)
+
+    def expect_arguments(self, *names: str, places: int | None = None) -> None:
+        """Refuses what it is called with by other names, unless that is None or False, and more than some places."""
+        unknown = [key for key, v in self.kwargs.items() if v is not None and v is not False and key not in names]
+        more = (
+            []
+            if places is None
+            else [f"argument {i}" for i, v in enumerate(self.args) if i >= places and v is not None]
+        )
+        if unknown or more:
+            raise self.refuse(f"is called with {', '.join([*map(repr, unknown), *more])}, which is not known")
 
     def known(self, size: Any, what: str) -> int:
         """A size that has to be a number."""

@@ -69,7 +69,5 @@ def _order(x: HeldTensor) -> tuple[int, ...]:
 
 @reads("Softmax", masks=True)
 def softmax(r: KerasReading) -> HeldTensor:
-    if r.argument("mask", 1) is not None:
-        raise r.refuse("is called with a mask")
     x = r.floats()
     return along(r.net, x, "softmax", r.axis(r.layer.option("axis", -1), x.rank))

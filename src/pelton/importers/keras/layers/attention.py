@@ -24,7 +24,7 @@ def _projections(layer: LayerConfig) -> list[str]:
     ]
 
 
-@reads("MultiHeadAttention", variables=_projections, masks=True)
+@reads("MultiHeadAttention", variables=_projections, masks=True, arguments=True)
 def multi_head(r: KerasReading) -> HeldTensor:
     r.layer.ignore("value_dim", "query_shape", "key_shape", "value_shape", "softmax_robust_masking")
     heads, depth = r.layer.integer("num_heads"), r.layer.integer("key_dim")
@@ -34,7 +34,7 @@ def multi_head(r: KerasReading) -> HeldTensor:
     return _attended(r, heads, heads, depth, value_depth)
 
 
-@reads("GroupQueryAttention", "GroupedQueryAttention", variables=_projections, masks=True)
+@reads("GroupQueryAttention", "GroupedQueryAttention", variables=_projections, masks=True, arguments=True)
 def grouped(r: KerasReading) -> HeldTensor:
     heads, groups = r.layer.integer("num_query_heads"), r.layer.integer("num_key_value_heads")
     if heads % groups:
@@ -54,10 +54,7 @@ def _attended(r: KerasReading, heads: int, groups: int, depth: int, value_depth:
     key = value if key is None else key
     if not all(isinstance(x, HeldTensor) and x.rank == 3 for x in (query, key, value)):
         raise r.refuse("needs a query, a value and a key of three axes each")
-    known = {"query", "value", "key", "attention_mask", "use_causal_mask", "return_attention_scores"}
-    unknown = {k for k, v in r.kwargs.items() if k not in known and v is not None}
-    if unknown or len(r.args) > 3 or r.kwargs.get("return_attention_scores"):
-        raise r.refuse(f"is called with {', '.join(map(repr, unknown)) or 'return_attention_scores'}")
+    r.expect_arguments("query", "value", "key", "attention_mask", "use_causal_mask", places=3)
     if r.layer.option("output_shape", None) is None:
         features = r.known(query.shape[-1], "the size of its query")
     else:
@@ -106,17 +103,15 @@ def _additive_scales(layer: LayerConfig) -> list[str]:
     return ["scale"] * layer.flag("use_scale", True)
 
 
-@reads("Attention", variables=_scales, masks=True)
-@reads("AdditiveAttention", variables=_additive_scales, masks=True)
+@reads("Attention", variables=_scales, masks=True, arguments=True)
+@reads("AdditiveAttention", variables=_additive_scales, masks=True, arguments=True)
 def attention(r: KerasReading) -> HeldTensor:
     """Dense attention of one head, by products (Luong) or by sums (Bahdanau)."""
     given = r.inputs
     r.layer.ignore("dropout")
     if len(given) not in (2, 3) or any(x.rank != 3 for x in given):
         raise r.refuse("needs a query, a value and perhaps a key of three axes each")
-    unknown = {k for k, v in r.kwargs.items() if v not in (None, False) and k != "use_causal_mask"}
-    if unknown or len(r.args) > 1:
-        raise r.refuse(f"is called with {', '.join(map(repr, unknown)) or 'a mask'}")
+    r.expect_arguments("use_causal_mask", places=1)
     q, v, k = (given[i].tensor() for i in (0, 1, len(given) - 1))
     k = v if len(given) == 2 else k
     additive = r.layer.type == "AdditiveAttention"

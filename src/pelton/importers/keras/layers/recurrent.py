@@ -32,7 +32,7 @@ def _of_cell(layer: LayerConfig) -> list[str]:
     return ["cell/kernel", "cell/recurrent_kernel", *["cell/bias"] * layer.flag("use_bias", True)]
 
 
-@reads("LSTM", "GRU", "SimpleRNN", variables=_of_cell, masks=True)
+@reads("LSTM", "GRU", "SimpleRNN", variables=_of_cell, masks=True, arguments=True)
 def recurrent(r: KerasReading) -> list[HeldTensor]:
     x, states = _called(r)
     return _returned(r, *_layer(r, r.layer, x, states, r.layer.flag("go_backwards", False)))
@@ -44,9 +44,9 @@ def _called(r: KerasReading) -> tuple[NetworkTensor, list[NetworkTensor]]:
     r.layer.expect(stateful=False, time_major=False, constants=None, num_constants=None)
     given = flattened([r.args, r.kwargs.get("initial_state")])
     given = [x for x in given if x is not None]
-    unknown = [k for k, v in r.kwargs.items() if v is not None and k != "initial_state"]
-    if unknown or not all(isinstance(x, HeldTensor) for x in given):
-        raise r.refuse(f"is called with {', '.join(map(repr, unknown)) or 'something else than tensors'}")
+    r.expect_arguments("initial_state")
+    if not all(isinstance(x, HeldTensor) for x in given):
+        raise r.refuse("is called with something else than tensors")
     x, *states = given
     r.checked(x, (3,))
     t = x.tensor() if x.dtype.is_float else r.net.cast(x.tensor(), to="f32")
@@ -174,7 +174,7 @@ def _one(option: str):
     return within
 
 
-@reads("RNN", within=_one("cell"), masks=True)
+@reads("RNN", within=_one("cell"), masks=True, arguments=True)
 def of_cells(r: KerasReading) -> list[HeldTensor]:
     (inner,) = r.scope.within(r.layer)
     r.layer.ignore("cell")
@@ -223,7 +223,7 @@ def _both(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
     return [("forward_layer", forward), ("backward_layer", backward)]
 
 
-@reads("Bidirectional", within=_both, masks=True)
+@reads("Bidirectional", within=_both, masks=True, arguments=True)
 def bidirectional(r: KerasReading) -> list[HeldTensor]:
     forward, backward = r.scope.within(r.layer)
     r.layer.ignore("layer", "backward_layer")
@@ -232,6 +232,7 @@ def bidirectional(r: KerasReading) -> list[HeldTensor]:
     with_state = {layer.flag("return_state", False) for layer in (forward, backward)}
     if len(sequences) > 1 or len(with_state) > 1:
         raise r.refuse("has layers that give different things")
+    r.expect_arguments("initial_state")
     given = flattened(r.args) + flattened(r.kwargs.get("initial_state") or [])
     x, states = given[0], given[1:]
     half = len(states) // 2

@@ -105,7 +105,7 @@ NEUTRAL: dict[str, Any] = {"conjugate": False, "name": None, "mode": "CONSTANT",
 NEUTRAL |= {"preserve_aspect_ratio": False, "antialias": False, "output_type": "int32"}
 
 
-@reads("TFOpLambda")
+@reads("TFOpLambda", arguments=True)
 def function(r: KerasReading) -> Any:
     name = r.layer.option("function")
     if name not in FUNCTIONS:
@@ -123,7 +123,7 @@ def function(r: KerasReading) -> Any:
     return applied(r, type, given)
 
 
-@reads("SlicingOpLambda")
+@reads("SlicingOpLambda", arguments=True)
 def slicing(r: KerasReading) -> Any:
     key = r.kwargs.get("slice_spec")
     if r.layer.option("function") != "__operators__.getitem" or set(r.kwargs) - {"slice_spec", "name", "var"}:
