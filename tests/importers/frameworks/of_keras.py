@@ -72,6 +72,8 @@ def of_graphs():
     yield "free_image", Model(free, L.Dense(3)(L.GlobalAveragePooling2D()(L.UpSampling2D()(x))))
     yield "fixed_batch", Model(*(lambda i: (i, L.Dense(4)(i)))(Input(batch_shape=(2, 6), name="i")))
     yield "sequential_built_later", _built(keras.Sequential([L.Dense(5), L.ReLU()]), (None, 6))
+    inner = keras.Sequential([L.Dense(5), L.ReLU()])
+    yield "nested_last", keras.Sequential([L.Input((6,)), L.Dense(4), inner])
 
 
 def _built(model, shape):

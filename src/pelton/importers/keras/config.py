@@ -77,7 +77,7 @@ class LayerConfig:
     @property
     def is_operation(self) -> bool:
         """Whether it is an operation of Keras 3, such as what `x + y` makes, and no layer."""
-        return ".ops" in self.module or not self.module and not {"trainable", "dtype"} & self.options.keys()
+        return ".ops" in self.module or not self.module and not {"trainable", "dtype", "layers"} & self.options.keys()
 
     def refuse(self, reason: str) -> UnknownPart:
         """The error to raise."""

@@ -69,7 +69,7 @@ def main(target, source, unsafe=""):
         lambda *given: tf.nest.flatten(model(given[0] if single else list(given), training=False)), specs
     )
     inputs = dict(zip(inputs, (x.name for x in model.inputs)))
-    names = list(model.output_names)
+    names = [y._keras_history.operation.name for y in model.outputs]
     if len(set(names) - set(inputs.values())) < len(outputs):
         names = [f"output_{i}" for i in range(len(outputs))]
     write(target, graph, inputs, dict(zip(outputs, names)))

@@ -32,8 +32,8 @@ def frozen_signature(source, meta, signature, outputs):
     if values is None:
         return None
     inputs = {info.name: key for key, info in signature.inputs.items()}
-    if {name.partition(":")[0] for name in inputs} > {node.name for node in graph.node}:
-        return None
+    if not {name.partition(":")[0] for name in inputs} <= {node.name for node in graph.node}:
+        return None  # outputs that depend on some of the inputs alone
     results = [f"{name}:0" for name in names]
     frozen = with_constants(inlined(graph, [*inputs, *results]), values)
     return frozen, inputs, dict(zip(results, outputs))
