@@ -1,8 +1,6 @@
 """Files of Keras: models within models, both ways to list calls and variables, what is refused, and damage."""
 
-import json
 import logging
-import time
 
 import framework_files
 import keras_files as made
@@ -14,7 +12,7 @@ import pelton
 import pelton.importers
 from pelton.importers import keras
 from pelton.importers.frameworks import conversion
-from pelton.importers.keras import UnknownPart, archive, hdf5
+from pelton.importers.keras import UnknownPart
 
 X = normal(3, 4)
 
@@ -90,9 +88,7 @@ def test_deep_models_do_not_recurse_without_end():
         nodes = [{"args": [made.tensors(n)], "kwargs": {}} for n in ("x", ("m", 0, 0))]
         grows |= {"name": "m", "inbound_nodes": nodes}
         grows = made.functional([made.given("x", 4), grows], ["x"], [("m", 1 + (i > 0), 0)], name="m")
-    start = time.monotonic()
-    refused(made.archive(grows, {}))
-    assert time.monotonic() - start < 60
+    assert "more than 16384 calls" in refused(made.archive(grows, {}))
 
 
 @pytest.mark.parametrize("numbers", [(0, 0), (1, 2)])
@@ -187,67 +183,25 @@ def test_dynamic_sizes_are_narrowed_to_what_layers_need():
         pelton.build(data, shapes={"x": "1x3x5"}, level=0)
 
 
-# --- what is refused
+def test_models_within_models_cast_what_they_are_given():
+    inner = made.functional([made.given("i", 4), dense("d", "i")], ["i"], ["d"], name="inner")
+    inner |= {"name": "inner", "inbound_nodes": [{"args": [made.tensors("x")], "kwargs": {}}]}
+    w, numbers = normal(4, 4), RNG.integers(-9, 9, (3, 4)).astype(np.int32)
+    arrays = {"layers/functional/layers/dense/vars/0": w}
+    for dtype in ("int32", "bool"):
+        data = made.archive(made.functional([made.given("x", 4, dtype=dtype), inner], ["x"], [("inner", 1, 0)]), arrays)
+        if dtype == "bool":
+            assert "is given bool" in refused(data)
+        else:
+            check(run(data, {"x": numbers})[0], numbers @ w)
 
 
-@pytest.mark.parametrize(
-    "layer, reason",
-    [
-        (made.layer("Mystery", "y", "x"), "layer 'y' is a Mystery$"),
-        (made.layer("Dense", "y", "x", module="mine", units=2), "a Dense, a class of its own"),
-        (dense("y", "x", lora_rank=4), "lora_rank=4"),
-        (dense("y", "x", twist=None), "the options 'twist'"),
-        (dense("y", "x", activation="twisted"), "activation 'twisted'"),
-        (dense("y", "x", dtype="mixed_float16"), "computes in mixed_float16"),
-        (dense("y", "x", dtype={"class_name": "DTypePolicy", "config": {"name": "bfloat16"}}), "in bfloat16"),
-        (dense("y", "x", units=-3), "whole number from 1 on as units"),
-        (dense("y", "x", units="four"), "as units, got 'four'"),
-        (made.layer("LSTM", "y", "x", units=3, stateful=True), "."),
-        (made.layer("Add", "y", "x"), "two tensors and more"),
-        (made.layer("Conv2D", "y", "x", filters=3, kernel_size=3), "a tensor of 4 axes"),
-        (made.layer("ReLU", "y", "y"), "in a circle"),
-        (made.layer("ReLU", "y", "z"), "'z', which it does not have"),
-        (made.layer("ReLU", "y", ("x", 3, 0)), "its call 3 is read"),
-        (made.layer("ReLU", "y", ("x", 0, 2)), "number 2 is read"),
-    ],
-)
-def test_what_is_not_known_is_refused_by_name(layer, reason):
-    data = simple(layer, weights={"layers/dense/vars/0": normal(4, 4)})
-    with pytest.raises(UnknownPart, match=reason):
-        keras.read(data)
-
-
-def test_masks_that_matter_are_refused():
-    words = made.given("x", 5, dtype="int32")
-    embedding = made.layer("Embedding", "e", "x", input_dim=7, output_dim=3, mask_zero=True)
-    drop = made.layer("Dropout", "d", "e", rate=0.5)
-    rnn = made.layer("LSTM", "y", "d", units=2)
-    arrays = {"layers/embedding/vars/0": normal(7, 3)}
-    assert "with a mask" in refused(made.archive(made.functional([words, embedding, drop, rnn], ["x"], ["y"]), arrays))
-    flat = made.layer("Flatten", "y", "d")
-    keras.read(made.archive(made.functional([words, embedding, drop, flat], ["x"], ["y"]), arrays))
-
-
-@pytest.mark.parametrize("called", [{"mask": [1, 0]}, {"mask": made.tensors("x")}, {"by": 3}])
-@pytest.mark.parametrize("kind", ["GlobalAveragePooling1D", "LSTM", "ReLU", "Attention", "TimeDistributed"])
-def test_what_layers_are_called_with_is_known(kind, called):
-    call = ["x", "x"] if kind == "Attention" else "x"
-    options = dict(LSTM=dict(units=2), TimeDistributed=dict(layer=dense("d")))
-    layer = made.layer(kind, "y", call, **options.get(kind, {}))
-    layer["inbound_nodes"][0]["kwargs"] = called
-    data = made.archive(made.functional([made.given("x", 5, 3), layer], ["x"], ["y"]), {})
-    assert f"is called with {next(iter(called))!r}" in refused(data)
-
-
-def test_wrong_and_missing_variables():
-    assert "no 'kernel' at layers/dense" in refused(simple(dense("y", "x")))
-    assert "of shape [4, 4], the file has [4, 3]" in refused(
-        simple(dense("y", "x"), weights={"layers/dense/vars/0": normal(4, 3)})
-    )
-    named = {"layers/dense/vars": {"name": "other"}}
-    weights = {"layers/dense/vars/0": normal(4, 4)}
-    assert "those of 'other' are" in refused(simple(dense("y", "x"), weights=weights, attributes=named))
-    assert "versions 2 and 3" in refused(simple(dense("y", "x"), weights=weights, version="4.0"))
+def test_one_hot_numbers_below_zero_have_no_place():
+    layer = made.layer("OneHot", "y", "x", module="keras.src.ops.nn", num_classes=4, axis=1, dtype="int32")
+    del layer["config"]["trainable"]
+    numbers = np.array([[0, -1, 3], [5, 2, -4]], np.int32)
+    data = made.archive(made.functional([made.given("x", 3, dtype="int32"), layer], ["x"], ["y"]), {})
+    np.testing.assert_array_equal(run(data, {"x": numbers})[0], numbers[:, None] == np.arange(4)[:, None])
 
 
 # --- the way by TensorFlow, and plugins
@@ -301,64 +255,3 @@ def test_a_plugin_reads_layers_of_users_own():
     check(run(made.listed(config, {"y": {"y/w:0": w}}), {"x": X})[0], X * w + 0.25)
     layer["config"]["slope"] = 2.0
     assert "slope" in refused(simple(layer, weights={"layers/tilted/vars/0": w}))
-
-
-# --- damage
-
-
-def test_links_are_not_followed():
-    data = simple(dense("y", "x"), weights={"layers/dense/vars/0": "/etc/passwd"})
-    assert "has a link, '0', to somewhere else" in refused(data, pelton.ModelError)
-    data = simple(dense("y", "x"), weights={"layers/dense": "elsewhere"})
-    assert "has a link, 'dense'" in refused(data, pelton.ModelError)
-
-
-def test_files_without_a_model_and_other_things(tmp_path):
-    assert "weights without a model" in refused(made.hdf5({"layers": {}}), pelton.ModelError)
-    assert "no JSON" in refused(made.hdf5({}, {"": {"model_config": "{"}}), pelton.ModelError)
-    refused(made.hdf5({}, {"": {"model_config": "[" * 9000}}), pelton.ModelError)
-    assert "unknown way" in refused(made.hdf5({}, {"": {"model_config": "[1]"}}))
-    with pytest.raises(pelton.ModelError, match="there is no file"):
-        keras.read(tmp_path / "none.keras")
-
-
-@pytest.mark.parametrize("depth", [50, 300, 700])
-def test_what_is_nested_deep_is_refused(depth):
-    deep = json.loads("[" * depth + "1" + "]" * depth)
-    node = made.layer("Add", "y") | {"inbound_nodes": [{"args": [made.tensors(["x", "x"])], "kwargs": {"t": deep}}]}
-    refused(simple(node), pelton.ModelError)
-    node = made.layer("Add", "y") | {"inbound_nodes": [[["x", 0, 0, {"t": deep}]] * 2]}
-    refused(simple(node), pelton.ModelError)
-    refused(simple(dense("y", "x", twist=deep)), pelton.ModelError)
-    refused(simple(dense("y", "x", activation=deep)), pelton.ModelError)
-
-
-def test_damaged_files_end_in_words():
-    w = {"layers/dense/vars/0": normal(4, 4), "layers/batch_normalization/vars/0": normal(4)}
-    good = [made.hdf5(made.tree_of(w), {"layers/dense/vars": {"name": "y"}})]
-    config = made.functional([made.given("x", 4), dense("y", "x")], ["x"], ["y"])
-    good.append(made.listed(config, {"x": {}, "y": {"y/kernel:0": normal(4, 4)}}))
-    rng, refusals = np.random.default_rng(), 0
-    for i in range(600):
-        data = bytearray(good[i % 2])
-        for at in rng.integers(8, len(data), rng.integers(1, 9)):
-            data[at] = rng.integers(256)
-        data = bytes(data[: rng.integers(len(data)) if i % 5 == 0 else len(data)])
-        try:
-            if i % 2:
-                keras.read(data)
-            else:
-                file = hdf5.Hdf5(data, "a file")
-                group = file.group("layers/dense/vars")
-                assert group is None or len(file.array(group, "0")) <= 4
-                file.attribute(file.root, "model_config")
-        except pelton.ModelError:
-            refusals += 1
-    assert refusals > 200
-
-
-def test_archives_are_checked(monkeypatch):
-    data = simple(dense("y", "x"), weights={"layers/dense/vars/0": normal(4, 4)})
-    monkeypatch.setattr(archive, "FREE", 0)
-    monkeypatch.setattr(archive, "RATIO", 0)
-    assert "would expand" in refused(data, pelton.ModelError)

@@ -7,7 +7,7 @@ stays as it is until somebody wants the other order, so that there are no transp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -84,6 +84,23 @@ class HeldTensor:
 def to_first(rank: int) -> tuple[int, ...]:
     """The axes in the order that has the last one as axis 1."""
     return (0, rank - 1, *range(1, rank - 1)) if rank > 1 else tuple(range(rank))
+
+
+class Refuses(Protocol):
+    """What knows how to say that it cannot be read."""
+
+    def refuse(self, reason: str) -> Exception: ...
+
+
+def of_one_type(reading: Refuses, given: Sequence[HeldTensor]) -> list[HeldTensor]:
+    """Tensors of one type: f32 if one of them is."""
+    kinds = {x.dtype for x in given}
+    if len(kinds) > 1 and not (DType.F32 in kinds and all(k is DType.F32 or not k.is_float for k in kinds)):
+        raise reading.refuse(f"has operands of several types, {', '.join(sorted(k.value for k in kinds))}")
+    if len(kinds) < 2:
+        return list(given)
+    net = given[0].net
+    return [x if x.dtype is DType.F32 else x.mapped(lambda t: net.cast(t, to="f32")) for x in given]
 
 
 Operand = Any  # a HeldTensor, an array or a number

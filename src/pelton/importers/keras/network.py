@@ -100,14 +100,8 @@ class _KerasReader:
     def _input(self, layer: LayerConfig, shapes: Mapping[str, Shape]) -> HeldTensor:
         """The input of the network that a layer stands for."""
         layer.expect(sparse=False, ragged=False, optional=False, type_spec=None, input_tensor=None)
-        shape = layer.option(
-            "batch_shape" if layer.options.get("batch_shape") is not None else "batch_input_shape", None
-        )
-        dtype = layer.option("dtype", "float32")
-        dtype = dtype.get("config", {}).get("name") if isinstance(dtype, dict) else dtype
+        shape, kind = _declared(layer)
         layer.check_rest()
-        if dtype not in DTYPES:
-            raise layer.refuse(f"is an input of type {dtype!r:.60}")
         if not isinstance(shape, list) or not all(d is None or type(d) is int and d >= 0 for d in shape):
             raise layer.refuse(f"is an input of unknown shape, {shape!r:.60}")
         name, sizes = layer.name, list[int | Range | None](shape)
@@ -117,7 +111,6 @@ class _KerasReader:
             if not fits:
                 raise InputError(f"input {name!r} is {shape} in {self.saved.name}, got {shapes[name]!r}")
         found = tuple(d if isinstance(d, int) else self._dynamic(name, i, d) for i, d in enumerate(sizes))
-        kind = BOOL if dtype == "bool" else DType(DTYPES[dtype])
         return HeldTensor(self.net, self.net.input(name, TensorType(kind, found)))
 
     def _dynamic(self, name: str, axis: int, given: Range | None) -> Size:
@@ -178,6 +171,19 @@ class _KerasReader:
                 self.net.alias(found[0].tensor(), prefix + label)
         return [value(ref) for ref in model.outputs]
 
+    def _conformed(self, model: ModelConfig, given: Sequence[HeldTensor]) -> list[HeldTensor]:
+        """What a model within a model is given, of the types of its inputs; Keras also lets axes of 1 come and go."""
+        found = []
+        for ref, x in zip(model.inputs, given):
+            layer = self._input_layer(model, ref)
+            shape, dtype = _declared(layer)
+            if dtype is DType.F32 and x.dtype.is_integer:
+                x = x.mapped(lambda t: self.net.cast(t, to="f32"))
+            if dtype is not x.dtype or isinstance(shape, list) and len(shape) != x.rank:
+                raise layer.refuse(f"is an input {dtype.value}{shape}, and is given {x.form.type}")
+            found.append(x)
+        return [*found, *given[len(found) :]]
+
     def _order(self, model: ModelConfig, made: Mapping[tuple[str, int], Any]) -> list[tuple[str, int]]:
         """The calls that the outputs need, each behind those that it reads."""
         order: dict[tuple[str, int], None] = {}
@@ -236,15 +242,19 @@ class _KerasReader:
         reading = KerasReading(self.net, layer, self, self.weights, args, kwargs)
         if kwargs.pop("training", None) and layer.version == 2:  # Keras 3 overrides it
             raise layer.refuse("is called as in training")
-        masked = any(isinstance(x, HeldTensor) and x.masked for x in _tensors([args, kwargs]))
+        tensors = _tensors([args, kwargs])
+        masked = any(x.masked for x in tensors)
         with self.net.scope(label):
             if is_model(layer):
                 if set(kwargs) - {"mask"} or kwargs.get("mask") is not None:
                     raise layer.refuse(f"is called with {', '.join(map(repr, kwargs))}")
-                found = self._run(model_of(layer), reading.inputs, f"{prefix}{label}/")
+                inner = model_of(layer)
+                found = self._run(inner, self._conformed(inner, reading.inputs), f"{prefix}{label}/")
             elif layer.is_operation:
                 found = _listed(operation(reading))
             else:
+                if any(x.dtype.is_float and x.dtype is not DType.F32 for x in tensors):
+                    raise layer.refuse("is given floats of another type than float32")
                 if masked and layer.type in TRACES_MASKS:
                     raise layer.refuse("reads a sequence with a mask (of Masking, or mask_zero of Embedding)")
                 reader = self._reader(layer)
@@ -268,6 +278,16 @@ class _KerasReader:
             raise UnknownPart(f"layer {layer.name!r} is {kind}{why}")
         layer.check_policy()
         return READERS[layer.type]
+
+
+def _declared(layer: LayerConfig) -> tuple[Any, DType]:
+    """The shape and the type of an input."""
+    shape = layer.option("batch_shape" if layer.options.get("batch_shape") is not None else "batch_input_shape", None)
+    dtype = layer.option("dtype", "float32")
+    dtype = dtype.get("config", {}).get("name") if isinstance(dtype, dict) else dtype
+    if dtype not in DTYPES:
+        raise layer.refuse(f"is an input of type {dtype!r:.60}")
+    return shape, BOOL if dtype == "bool" else DType(DTYPES[dtype])
 
 
 def _tensors(given: Any) -> list[HeldTensor]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pelton.ir.dims import is_known
+from pelton.ir.types import DType
 from pelton.network import Network, NetworkTensor
 
 from .config import LayerConfig, UnknownPart, flattened
@@ -102,10 +103,14 @@ class KerasReading:
             raise self.refuse(f"needs a tensor of {' or '.join(map(str, ranks))} axes, got {list(x.shape)}")
         return x
 
-    def floats(self, ranks: Sequence[int] = ()) -> HeldTensor:
-        """The only tensor that it is called with, as floats."""
+    def floats(self, ranks: Sequence[int] = (), casts: bool = False) -> HeldTensor:
+        """The only tensor that it is called with, of f32. casts: whether the layer makes floats of other types."""
         x = self.input(ranks)
-        return x if x.dtype.is_float else x.mapped(lambda t: self.net.cast(t, to="f32"))
+        if x.dtype is DType.F32:
+            return x
+        if not casts:
+            raise self.refuse(f"needs floats, got {x.form.type}")
+        return x.mapped(lambda t: self.net.cast(t, to="f32"))
 
     def argument(self, name: str, place: int | None = None) -> Any:
         """An argument of the call by its name, or by its place among the others; None where there is none."""

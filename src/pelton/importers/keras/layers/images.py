@@ -69,7 +69,7 @@ def resizing(r: KerasReading) -> HeldTensor:
 def center_crop(r: KerasReading) -> HeldTensor:
     first = r.is_channels_first()
     size = (r.layer.integer("height"), r.layer.integer("width"))
-    x = r.image(r.floats((4,)), first)
+    x = r.image(r.floats((4,), casts=True), first)
     if not is_known(*x.shape[2:]) or any(n < s for n, s in zip(x.shape[2:], size)):
         raise r.refuse(f"crops {list(x.shape[2:])} to {list(size)}, which resizes it")
     starts = tuple((n - s) // 2 for n, s in zip(x.shape[2:], size))

@@ -6,7 +6,7 @@ from functools import reduce
 
 from pelton.network import NetworkTensor
 
-from ..held import HeldTensor, together
+from ..held import HeldTensor, of_one_type, together
 from ..reading import KerasReading, reads
 
 
@@ -15,8 +15,7 @@ def _operands(r: KerasReading) -> tuple[list[NetworkTensor], HeldTensor]:
     given = r.inputs
     if len(given) < 2:
         raise r.refuse("needs two tensors and more")
-    if len({x.dtype for x in given}) > 1:
-        given = [x.mapped(lambda t: r.net.cast(t, to="f32")) if not x.dtype.is_float else x for x in given]
+    given = of_one_type(r, given)
     rank = max(x.rank for x in given)
     return together([x if x.rank == rank else _widened(r, x, rank) for x in given])
 
@@ -52,8 +51,7 @@ def concatenate(r: KerasReading) -> HeldTensor:
     axis = r.axis(r.layer.option("axis", -1), given[0].rank)
     if any(x.rank != given[0].rank for x in given):
         raise r.refuse("joins tensors of several numbers of axes")
-    if len({x.dtype for x in given}) > 1:
-        given = [x.mapped(lambda t: r.net.cast(t, to="f32")) if not x.dtype.is_float else x for x in given]
+    given = of_one_type(r, given)
     if len(given) == 1:
         return given[0]
     tensors, like = together(given)

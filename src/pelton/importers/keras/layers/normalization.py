@@ -98,7 +98,7 @@ def unit_norm(r: KerasReading) -> HeldTensor:
 
 @reads("Rescaling")
 def rescaling(r: KerasReading) -> HeldTensor:
-    x = r.floats()
+    x = r.floats(casts=True)
     scale, offset = (_factor(r, name, default) for name, default in (("scale", 1.0), ("offset", 0.0)))
     if isinstance(scale, float) and isinstance(offset, float):
         return x.mapped(lambda t: t * scale + offset)
@@ -119,7 +119,7 @@ def _moments(layer: LayerConfig) -> list[str]:
 @reads("Normalization", variables=_moments)
 def normalization(r: KerasReading) -> HeldTensor:
     """(x − mean) / √variance, each by the axes that it keeps; the other way round with `invert`."""
-    x, given = r.floats(), r.layer.option("axis", -1)
+    x, given = r.floats(casts=True), r.layer.option("axis", -1)
     axes = () if given is None else _axes(r, given, x.rank)
     kept = [r.known(x.shape[a], "the sizes of its axes") for a in axes]
     shape = [x.shape[a] if a in axes else 1 for a in range(x.rank)]

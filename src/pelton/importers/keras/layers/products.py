@@ -15,7 +15,7 @@ from .convolution import kernel_and_bias
 
 @reads("Dense", variables=kernel_and_bias)
 def dense(r: KerasReading) -> HeldTensor:
-    x, units = r.floats(), r.layer.integer("units")
+    x, units = r.floats(casts=True), r.layer.integer("units")
     r.layer.expect(**NO_QUANTIZATION, lora_rank=None)
     if x.rank < 2:
         raise r.refuse(f"needs a tensor of two axes and more, got {list(x.shape)}")
@@ -31,7 +31,7 @@ def _einsum_variables(layer: LayerConfig) -> list[str]:
 
 @reads("EinsumDense", variables=_einsum_variables)
 def einsum_dense(r: KerasReading) -> HeldTensor:
-    x, equation = r.floats(), r.layer.option("equation")
+    x, equation = r.floats(casts=True), r.layer.option("equation")
     r.layer.ignore("output_shape")
     r.layer.expect(**NO_QUANTIZATION, lora_rank=None)
     kernel = r.weights.array(r.layer, "kernel").astype(np.float32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.types import DType
+
 from ..held import HeldTensor
 from ..layers.images import METHODS, resized
 from .operation import Operation, reads_operation
@@ -28,7 +30,9 @@ def resize(o: Operation) -> HeldTensor:
     first, size = _first(o), o.integers("size", low=1)
     o.expect(antialias=False, crop_to_aspect_ratio=False, pad_to_aspect_ratio=False)
     o.get("fill_mode"), o.get("fill_value")
-    method, x = o.get("interpolation", "bilinear"), o.floats("images")
+    method, x = o.get("interpolation", "bilinear"), o.held("images")
+    if x.dtype is not DType.F32:
+        raise o.refuse(f"resizes {x.form.type}, which is not known")
     if method not in METHODS or x.rank != 4 or len(size) != 2:
         raise o.refuse(f"resizes by {method!r:.30}, which is not known")
     y = resized(o.net, o.reading.image(x, first), size, method)

@@ -11,7 +11,7 @@ from pelton.ir.dims import is_known
 from pelton.ir.types import DType
 
 from ..config import flattened
-from ..held import HeldTensor, together
+from ..held import HeldTensor, of_one_type, together
 from .operation import Operation, reads_operation
 
 
@@ -23,15 +23,9 @@ def _list(o: Operation, name: str) -> list[HeldTensor]:
     return found
 
 
-def _alike(o: Operation, given: list[HeldTensor]) -> list[HeldTensor]:
-    if len({x.dtype for x in given}) == 1:
-        return given
-    return [x if x.dtype is DType.F32 else x.mapped(lambda t: o.net.cast(t, to="f32")) for x in given]
-
-
 @reads_operation("Concatenate", args=("xs",))
 def concatenate(o: Operation) -> HeldTensor:
-    given = _alike(o, _list(o, "xs"))
+    given = of_one_type(o, _list(o, "xs"))
     if any(x.rank != given[0].rank for x in given):
         raise o.refuse("joins tensors of several numbers of axes")
     axis = o.axis("axis", given[0].rank, 0)
@@ -41,7 +35,7 @@ def concatenate(o: Operation) -> HeldTensor:
 
 @reads_operation("Stack", args=("x",))
 def stack(o: Operation) -> HeldTensor:
-    given = _alike(o, _list(o, "x"))
+    given = of_one_type(o, _list(o, "x"))
     return o.of(o.net.stack([x.tensor() for x in given], o.axis("axis", given[0].rank + 1, 0)))
 
 
@@ -237,9 +231,11 @@ def one_hot(o: Operation) -> HeldTensor:
     x, (depth,) = o.held("x"), o.integers("num_classes", low=1)
     o.expect(sparse=False)
     to = o.dtype("dtype") or DType.F32
-    indices = x.tensor() if x.dtype in (DType.I32, DType.I64) else o.net.cast(x.tensor(), to="i32")
-    y = o.net.one_hot(indices, depth, axis=o.axis("axis", x.rank + 1, -1))
-    return o.of(y if to is DType.F32 else o.net.cast(y, to=to))
+    axis = o.axis("axis", x.rank + 1, -1)
+    # numbers below 0 have no place, where one_hot counts them from the end
+    places = np.arange(depth, dtype=np.int32).reshape(-1, *[1] * (x.rank - axis))
+    indices = o.net.unsqueeze(o.net.cast(x.tensor(), to="i32"), axis)
+    return o.of(o.net.cast(o.net.equal(indices, places), to=to))
 
 
 @reads_operation("Tril", "Triu")

@@ -121,14 +121,14 @@ class Operation:
         firm = [*kinds, *(DType.of(v) for v in given if isinstance(v, np.ndarray))]
         floats = [k for k in firm if k.is_float]
         if any(k is not DType.F32 for k in floats) and len(set(floats)) > 1:
-            raise self.refuse(f"has operands of several types, {', '.join(map(str, firm))}")
+            raise self.refuse(f"has operands of several types, {', '.join(k.value for k in firm)}")
         if floats:
             return floats[0]
         if any(a.dtype.kind == "f" for a in arrays):
             return DType.F32
         integers = {k for k in firm if k.is_integer}
         if len(integers) > 1:
-            raise self.refuse(f"has operands of several types, {', '.join(map(str, firm))}")
+            raise self.refuse(f"has operands of several types, {', '.join(k.value for k in firm)}")
         if integers:
             return integers.pop()
         return DType.I32 if any(a.dtype.kind in "iu" for a in arrays) else BOOL

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pelton.ir.types import DType
+
 from ..held import HeldTensor
 from ..layers.products import spelled_out
 from .operation import Operation, reads_operation
 
 REDUCED = {"Mean": "reduce_mean", "Sum": "reduce_sum", "Max": "reduce_max", "Min": "reduce_min", "Prod": "reduce_prod"}
+SUMMED = (DType.F32, DType.I32, DType.I64)  # types whose sums are of the same type
 REDUCED |= {"Amax": "reduce_max", "Amin": "reduce_min", "Logsumexp": "reduce_log_sum_exp"}
 
 
@@ -26,7 +29,14 @@ def reduced(o: Operation) -> HeldTensor:
     x = o.held("x")
     if o.type in ("Mean", "Logsumexp"):
         x = o.floats("x")
+    if o.type in ("Sum", "Prod"):
+        _check_sum(o, x)
     return _reduced(o, x, REDUCED[o.type])
+
+
+def _check_sum(o: Operation, x: HeldTensor) -> None:
+    if x.dtype not in SUMMED:
+        raise o.refuse(f"sums {x.dtype.value}, whose sums are of another type")
 
 
 @reads_operation("Var", "Std")
@@ -68,6 +78,7 @@ def cumulated(o: Operation) -> HeldTensor:
     x = o.held("x")
     if o.get("axis") is None:
         raise o.refuse("has no axis, which is not known")
+    _check_sum(o, x)
     op = o.net.cumsum if o.type == "Cumsum" else o.net.cumprod
     return x.mapped(lambda t: op(t, axis=x.axis(o.axis("axis", x.rank))))
 

@@ -103,6 +103,7 @@ FUNCTIONS: dict[str, tuple[str, dict[str, str]]] = {
 # Arguments that change nothing with these values.
 NEUTRAL: dict[str, Any] = {"conjugate": False, "name": None, "mode": "CONSTANT", "batch_dims": 0, "data_format": "NHWC"}
 NEUTRAL |= {"preserve_aspect_ratio": False, "antialias": False, "output_type": "int32"}
+FRACTIONS = ("Mean", "TrueDivide")  # operations whose results of integers are not those of TensorFlow
 
 
 @reads("TFOpLambda", arguments=True)
@@ -116,6 +117,8 @@ def function(r: KerasReading) -> Any:
     if extra:
         raise r.refuse(f"calls tf.{name} with {', '.join(map(repr, extra))}, which is not known")
     given = {names[k]: v for k, v in call.items() if k in names}
+    if type in FRACTIONS and any(isinstance(v, HeldTensor) and not v.dtype.is_float for v in given.values()):
+        raise r.refuse(f"calls tf.{name} with integers, which is not known")
     if type == "Take" and given.get("axis") is None:
         given["axis"] = 0
     if type == "Argmax" and r.kwargs.get("output_type") != "int32":
