@@ -31,7 +31,7 @@ def results() -> str:
             "",
             "| format | model | off by at most | first import, s |",
             "| --- | --- | ---: | ---: |",
-            *(f"| {r['format']} | {r['model']} | {r['far']:.1e} | {r['seconds']:.0f} |" for r in rows),
+            *(f"| {r['format']} | {r['model']} | {r['far']:.1e} | {r['seconds']:.1f} |" for r in rows),
             "",
         ]
     return "\n".join(lines).rstrip()

@@ -124,7 +124,7 @@ def ravel(o: Operation) -> HeldTensor:
 
 @reads_operation("BroadcastTo")
 def broadcast(o: Operation) -> HeldTensor:
-    """A size of 1 in front stays what the batch is, for Keras has written 1 for it."""
+    """Of known sizes alone, for files have 1 in place of a batch that Keras does not know."""
     x, shape = o.held("x"), o.integers("shape", low=1)
     if not is_known(*x.shape):
         raise o.refuse("spreads a tensor of unknown sizes")
