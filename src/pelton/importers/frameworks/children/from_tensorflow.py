@@ -40,11 +40,19 @@ def of_folder(source, wanted):
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for name, info in sorted(tensors.items()):
             check_type(kind, name, tf.dtypes.as_dtype(info.dtype))
-    outputs = sorted(signature.outputs, key=lambda key: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", key)])
-    if graphs[tags].HasField("object_graph_def"):
+    outputs = sorted(signature.outputs, key=by_number)
+    if not graphs[tags].HasField("object_graph_def"):
+        graph, inputs, results = of_session(source, tags, signature, outputs)
+    else:
         found = frozen_signature(source, graphs[tags], signature, outputs)
-        return found or of_function(tf.saved_model.load(source, tags=list(tags)), chosen, outputs)
-    return of_session(source, tags, signature, outputs)
+        graph, inputs, results = found or of_function(tf.saved_model.load(source, tags=list(tags)), chosen, outputs)
+    # the file has them in no order: that of TensorFlow's maps is another one in each process
+    return graph, dict(sorted(inputs.items(), key=lambda item: by_number(item[1]))), results
+
+
+def by_number(name):
+    """By which names are sorted: output_10 behind output_9."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def of_function(model, signature, outputs):
