@@ -1,6 +1,8 @@
 """Files of Keras that are refused: what is not known in them, and what is damaged."""
 
+import copy
 import json
+import random
 
 import keras_files as made
 import numpy as np
@@ -140,6 +142,49 @@ def test_damaged_files_end_in_words():
         except pelton.ModelError:
             refusals += 1
     assert refusals > 200
+
+
+def places(value):
+    """(a list or dict, an index or key of it) for everything in a description."""
+    keys = [*value] if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
+
+
+def test_descriptions_with_other_things_in_them_end_in_words():
+    rng, odd = random.Random(), [None, -1, 0, 7, 1 << 40, 1.5, "", "x", [], [1], [["x", 0, 0]], {}, True, "float16"]
+    odd += [
+        {"class_name": kind, "config": {"value": [1], "dtype": "int32"}} for kind in ("__tuple__", "__numpy__", "Sum")
+    ]
+    every, sliced = (
+        {"class_name": "__slice__", "config": {"start": a, "stop": b, "step": None}} for a, b in ((None, None), (0, 2))
+    )
+    get = made.layer("GetItem", "g", module="keras.src.ops.numpy")
+    get |= {"config": {"name": "g"}, "inbound_nodes": [{"args": [made.tensors("h"), [every, sliced, 1]], "kwargs": {}}]}
+    stack = made.sequential([made.given("i", 6, 4), made.layer("LSTM", "r", units=3, return_sequences=True)], "stack")
+    stack |= {"name": "stack", "inbound_nodes": [{"args": [made.tensors("x")], "kwargs": {}}]}
+    gru = made.layer("GRU", "e", units=2, return_sequences=True)
+    both = made.layer("Bidirectional", "h", ("stack", 0, 0), layer=gru)
+    normed = made.layer("BatchNormalization", "n", "x", axis=-1)
+    arrays = {
+        f"layers/sequential/layers/lstm/cell/vars/{i}": normal(*s) for i, s in enumerate([(4, 12), (3, 12), (12,)])
+    }
+    for side in ("forward", "backward"):
+        place = f"layers/bidirectional/{side}_layer/cell/vars"
+        arrays |= {f"{place}/{i}": normal(*s) for i, s in enumerate([(3, 6), (2, 6), (2, 6)])}
+    arrays |= {f"layers/batch_normalization/vars/{i}": np.ones(4, "f4") for i in range(4)}
+    good = made.functional([made.given("x", 6, 4), stack, both, get, normed], ["x"], ["g", "n"])
+    assert len(keras.read(made.archive(good, arrays)).outputs) == 2
+    refusals = 0
+    for _ in range(250):
+        config = copy.deepcopy(good)
+        for _ in range(rng.randint(1, 2)):
+            at, key = rng.choice(places(config["config"]))
+            at[key] = rng.choice(odd)
+        try:
+            keras.read(made.archive(config, arrays))
+        except pelton.ModelError:
+            refusals += 1
+    assert refusals > 50
 
 
 def test_archives_are_checked(monkeypatch):

@@ -176,7 +176,7 @@ def plain(given: Any) -> Any:
 def array_of(config: dict[str, Any]) -> np.ndarray:
     """An array that is written as numbers; UnknownPart for other things."""
     dtype = config.get("dtype")
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise UnknownPart(f"a constant is of type {dtype!r:.40}")
     try:
         return np.array(config.get("value"), dtype)

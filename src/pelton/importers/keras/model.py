@@ -187,7 +187,7 @@ def _value(given: Any, depth: int) -> Any:
         return {key: _value(v, depth + 1) for key, v in given.items()}
     if kind == "__keras_tensor__":
         history = config.get("keras_history")
-        if isinstance(history, list) and len(history) == 3 and all(isinstance(n, int) for n in history[1:]):
+        if isinstance(history, list) and [type(part) for part in history] == [str, int, int] and min(history[1:]) >= 0:
             return Ref(*history)
     if kind == "__slice__":
         return slice(*(config.get(key) for key in ("start", "stop", "step")))

@@ -18,7 +18,7 @@ from pelton.plugins import plugin_for
 from pelton.plugins.plugin import attributes_of, weight_shapes
 
 from . import layers, ops  # noqa: F401  (register their readers)
-from .config import DTYPES, OF_TRAINING, LayerConfig, UnknownPart
+from .config import DTYPES, MAX_NUMBER, OF_TRAINING, LayerConfig, UnknownPart
 from .files import Saved
 from .held import HeldTensor
 from .model import DEEPEST, ModelConfig, Ref, is_model, model_of, replaced
@@ -102,7 +102,7 @@ class _KerasReader:
         layer.expect(sparse=False, ragged=False, optional=False, type_spec=None, input_tensor=None)
         shape, kind = _declared(layer)
         layer.check_rest()
-        if not isinstance(shape, list) or not all(d is None or type(d) is int and d >= 0 for d in shape):
+        if not isinstance(shape, list) or not all(d is None or type(d) is int and 0 <= d <= MAX_NUMBER for d in shape):
             raise layer.refuse(f"is an input of unknown shape, {shape!r:.60}")
         name, sizes = layer.name, list[int | Range | None](shape)
         if name in shapes:
@@ -233,7 +233,7 @@ class _KerasReader:
             if isinstance(e, ModelError):
                 raise
             raise layer.refuse(f"cannot be read: {e}") from None
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError) as e:
             raise layer.refuse(f"cannot be read: {type(e).__name__}: {e}") from e
 
     def _applied(
@@ -285,7 +285,7 @@ def _declared(layer: LayerConfig) -> tuple[Any, DType]:
     shape = layer.option("batch_shape" if layer.options.get("batch_shape") is not None else "batch_input_shape", None)
     dtype = layer.option("dtype", "float32")
     dtype = dtype.get("config", {}).get("name") if isinstance(dtype, dict) else dtype
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise layer.refuse(f"is an input of type {dtype!r:.60}")
     return shape, BOOL if dtype == "bool" else DType(DTYPES[dtype])
 

@@ -193,6 +193,8 @@ def picked(o: Operation, x: HeldTensor, key: list[Any]) -> Any:
             raise o.refuse(f"picks elements by {k!r:.60}, which is not known")
     at = key.index(Ellipsis) if Ellipsis in key else len(key)
     given = sum(k is not None and k is not Ellipsis for k in key)
+    if given > x.rank or sum(k is Ellipsis for k in key) > 1:
+        raise o.refuse(f"picks elements of {x.rank} axes by {len(key)} parts")
     wide = [*key[:at], *[slice(None)] * (x.rank - given), *key[at + 1 :]]
     axes = iter(range(x.rank))
     for k in wide:
