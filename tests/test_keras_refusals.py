@@ -146,7 +146,9 @@ def test_damaged_files_end_in_words():
 
 def places(value):
     """(a list or dict, an index or key of it) for everything in a description."""
-    keys = [*value] if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    if not isinstance(value, (dict, list)):
+        return []
+    keys = [*value] if isinstance(value, dict) else range(len(value))
     return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
 
 
