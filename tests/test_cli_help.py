@@ -1,5 +1,6 @@
 """The help in groups, the reference made of it, what -v tells, completion in shells, and colours."""
 
+import argparse
 import re
 import subprocess
 import sys
@@ -68,11 +69,10 @@ def test_the_reference_is_of_this_parser():
     for name, command in commands.items():
         section = page.partition(f"\n### pelton {name}\n")[2].partition("\n### ")[0]
         for action in command._actions:
-            shared = action.dest in reference.EVERYWHERE
-            assert (
-                shared
-                or (action.option_strings or [str(action.metavar or action.dest)])[-1].replace("|", "\\|") in section
-            )
+            listed = action.dest not in reference.EVERYWHERE and action.help is not argparse.SUPPRESS
+            last = (action.option_strings or [str(action.metavar or action.dest)])[-1].replace("|", "\\|")
+            assert not listed or last in section
+    assert argparse.SUPPRESS not in page
 
 
 def test_verbose_tells_what_is_decided_and_more_what_is_refused(capsys, tmp_path, cnn):

@@ -38,7 +38,8 @@ def replaced(page: str) -> str:
 
 def _tables(command: argparse.ArgumentParser) -> Iterator[str]:
     for group in command._action_groups:
-        rows = [_row(a) for a in group._group_actions if a.dest not in EVERYWHERE]
+        shown = (a for a in group._group_actions if a.dest not in EVERYWHERE and a.help is not argparse.SUPPRESS)
+        rows = [_row(a) for a in shown]
         if rows:
             yield from (f"| {group.title} | |", "| --- | --- |", *rows, "")
 

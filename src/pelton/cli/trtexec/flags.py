@@ -121,10 +121,10 @@ BUILD = (
     _does("--noBuilderCache", "", "times of earlier builds are not used, nor kept"),
     _does("--refit", "", "an engine that `pelton refit` can give other weights"),
     _does("--stripWeights", "", "an engine without weights, which `pelton refit` gives them; add --skipInference"),
-    _does("--weightless", "", "the same"),
+    _does("--weightless", "", "the same as --stripWeights"),
     _refused("--stripAllWeights", "", "those that decide what the engine does stay; see --stripWeights"),
     _does("--skipInference", "", "builds (or loads) and stops"),
-    _does("--buildOnly", "", "the same", until=8),
+    _does("--buildOnly", "", "the same as --skipInference", until=8),
 )
 INFERENCE = (
     _does("--shapes", SPEC, "sizes to run with, and without --optShapes those to build for"),
@@ -134,7 +134,7 @@ INFERENCE = (
     _does("--duration", "S", "runs for so many seconds at least; -1: until stopped", duration, 3.0),
     _does("--idleTime", "MS", "sleeps so many milliseconds between two runs", positive, 0.0),
     _does("--infStreams", "N", "so many contexts that run at once (`pelton.AsyncQueue`)", whole(1, 256), 1),
-    _does("--streams", "N", "the same", whole(1, 256)),
+    _does("--streams", "N", "the same as --infStreams", whole(1, 256)),
     _does("--separateProfileRun", "", "always so: profiling never disturbs the runs that are timed"),
     _does("--timeDeserialize", "", "times how long loading the engine takes, and stops"),
 )
