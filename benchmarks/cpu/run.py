@@ -175,6 +175,7 @@ def fitting(shapes: dict[str, str], model: str) -> dict[str, str] | None:
 def table(rows: Sequence[Row], a: argparse.Namespace, threads: int) -> str:
     """What was measured where and when, a line for every model, and what they have in common."""
     unit, lead = ("ms", "best other / Pelton") if a.hint == "latency" else ("runs/s", "Pelton / best other")
+    cpus = count(threads, "thread") if a.hint == "latency" else count(a.threads or default_threads(), "CPU")
     heading = [
         "model",
         f"Pelton {unit}",
@@ -185,7 +186,7 @@ def table(rows: Sequence[Row], a: argparse.Namespace, threads: int) -> str:
     ]
     lines = [
         (
-            f"{describe()['model']}, {count(threads, 'thread')}, FP32, level {a.level}{', strict' if a.strict else ''},"
+            f"{describe()['model']}, {cpus}, FP32, level {a.level}{', strict' if a.strict else ''},"
             f" Pelton {pelton.__version__}, {datetime.date.today().isoformat()}; "
             + ("medians in ms." if a.hint == "latency" else "runs per second (streams × threads of each).")
         ),
