@@ -8,6 +8,7 @@ from onnx_models import model
 import pelton
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import TEMPLATES, Tactic
+from pelton.tune import measure
 from pelton.tune.timing_cache import TimingCache
 from pelton.tune.measure import Stopwatch, weight_traffic
 from pelton.tune.search import best_of, worth
@@ -113,6 +114,31 @@ def test_so_many_bytes_of_weights_pass_between_two_uses_of_the_same_ones():
     again = [b - a for a, b in zip(places, places[1:]) if b < a]
     uses = places.index(places[0], 1)
     assert again and (1 << 20) - 2 * piece < uses * piece <= 1 << 20 and max(places) + piece - min(places) <= 1 << 20
+
+
+def test_small_kernels_end_after_so_many_turns(monkeypatch, tmp_path):
+    """All candidates take 1 µs: only the number of turns ends their race, which the time of kernels would not."""
+    turns, made = [], []
+
+    class Instant:
+        def __init__(self, rows, threads):
+            self.rows = rows
+            made.append(self)
+
+        def profile(self):
+            return [1000] * len(self.rows)
+
+    def race(watch, tasks, programs, loaded, rounds, deadline=None, race=Stopwatch.race):
+        made.clear()
+        found = race(watch, tasks, programs, loaded, rounds, deadline)
+        if len(programs) > 1:
+            turns.append(len(made) / len(programs) / rounds)
+        return found
+
+    monkeypatch.setattr(measure, "NativeProgram", Instant)
+    monkeypatch.setattr(Stopwatch, "race", race)
+    pelton.build(lstm(), level=2, cache_dir=tmp_path)
+    assert turns and max(turns) == 1 + measure.FINAL_TURNS
 
 
 def test_ties_are_broken_in_the_order_of_the_library():

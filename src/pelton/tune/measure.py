@@ -29,8 +29,9 @@ PARTS = 8  # tiles per thread in which it does
 # chosen where packed weights have to be small, and one noisy round made an F(2×2) of 15 ms one of 30: YOLOv2 was 17 %
 # slower.
 DROPS = {2: 2.0, 4: 1.25}
-# Candidates this close after all rounds go on for so many ns more per round: shared cores are seldom undisturbed.
-CLOSE, FINAL_NS = 1.1, 4_000_000
+# Candidates this close after all rounds go on for so many ns more per round, as shared cores are seldom undisturbed,
+# but for no more than so many turns: a kernel of 1 µs has a turn of 300, and 15 small layers took up to 55 s.
+CLOSE, FINAL_NS, FINAL_TURNS = 1.1, 4_000_000, 25
 
 
 def _aligned_bytes(nbytes: int) -> np.ndarray:
@@ -147,7 +148,8 @@ class Stopwatch:
         best = [1 << 62] * len(programs)
         alive = list(range(len(programs)))
         turn = round_ns = final_ns = 0
-        while turn < rounds or (len(alive) > 1 and final_ns < max(rounds * FINAL_NS, 2 * round_ns)):
+        most = rounds * (1 + FINAL_TURNS)
+        while turn < rounds or (len(alive) > 1 and turn < most and final_ns < max(rounds * FINAL_NS, 2 * round_ns)):
             round_ns = 0
             for i in alive:
                 # A few tiles first (in the first turn, all, to touch pages): loads the code and wakes the threads.
