@@ -318,8 +318,8 @@ class _Quantized:
     def _with_inputs(self, node: Node, inputs: list[Value]) -> Node:
         return Node(node.op, tuple(inputs), node.attrs, node.outputs, node.name)
 
-    def _constant(self, array: np.ndarray, name: str) -> Value:
-        array = np.asarray(array)
+    def _constant(self, given: np.ndarray | np.generic, name: str) -> Value:
+        array = np.asarray(given)
         value = Value(TensorType.of(array), self._fresh(name))
         self.constants[value] = array
         return value

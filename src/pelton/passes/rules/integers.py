@@ -106,8 +106,8 @@ def _windows(x: Value, zero, bias: Value | None, conv: dict[str, Any], filters: 
     """bias + Σ (x − zero) · (w + offset) in i32, padding counted as zero; zero: a number or a value of x's type."""
     sums, attrs = -filters.astype(np.int64).sum(tuple(range(1, filters.ndim))), {**conv, "accumulate": I32}
     if isinstance(zero, int):
-        begin = zero * sums + (0 if bias is None else elements(bias).astype(np.int64))
-        y = convolution(x, filters, begin.astype(np.int32), **attrs, pad_value=zero)
+        constants = zero * sums + (0 if bias is None else elements(bias).astype(np.int64))
+        y = convolution(x, filters, constants.astype(np.int32), **attrs, pad_value=zero)
     else:
         begin = mul(_wide(zero), sums.astype(np.int32))
         begin = begin if bias is None or is_filled_with(bias, 0) else add(begin, bias)
