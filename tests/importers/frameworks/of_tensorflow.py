@@ -144,9 +144,20 @@ class Table(tf.Module):
         return {"values": self.table.lookup(keys)}
 
 
+class Counting(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.sum = tf.Variable(0.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, "x")])
+    def __call__(self, x):
+        self.sum.assign_add(tf.reduce_sum(x))
+        return {"y": x + self.sum}
+
+
 def of_signatures(folder):
-    """SavedModels of several signatures, of none, of loops and tables, and one as TensorFlow 1 saves them for its hub:
-    without tags."""
+    """SavedModels of several signatures, of none, of loops, tables and state, and one as TensorFlow 1 saves them for
+    its hub: without tags."""
     path = os.path.join(folder, "several_saved")
     module = Several()
     tf.saved_model.save(module, path, signatures={n: getattr(module, n) for n in ("encode", "decode", "parse")})
@@ -154,6 +165,8 @@ def of_signatures(folder):
     looped, table = Looped(), Table()
     tf.saved_model.save(looped, os.path.join(folder, "loop_saved"), signatures=looped.__call__)
     tf.saved_model.save(table, os.path.join(folder, "table_saved"), signatures=table.__call__)
+    counting = Counting()
+    tf.saved_model.save(counting, os.path.join(folder, "counting_saved"), signatures=counting.__call__)
     for name, inputs, function in (
         ("several_saved#encode", {"x": (8,)}, module.encode),
         ("several_saved#decode", {"z": (4,), "a": (4,)}, module.decode),
