@@ -23,7 +23,7 @@ def made(pattern: str) -> Path:
 
 
 def version() -> str:
-    (found,) = re.findall(r'^__version__ = "(.*)"$', (ROOT / "src/pelton/__init__.py").read_text(), re.M)
+    (found,) = re.findall(r'^VERSION = "(.*)"$', (ROOT / "src/pelton/version.py").read_text(), re.M)
     return found
 
 
