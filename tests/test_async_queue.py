@@ -46,6 +46,43 @@ def test_each_run_gets_its_own_outputs(engine, jobs):
     assert sorted(seen) == list(range(50)) and all(seen.values())
 
 
+@pytest.mark.parametrize("form", ["array", "view", "another library's"])
+def test_inputs_may_change_once_a_run_is_started(engine, form):
+    """As in loops that fill one buffer again and again. Shared ones are read when the run begins."""
+    seen: dict[int, bool] = {}
+    arrays, whole = drawn(50), np.empty((N, 2), np.float32)
+    buffer = whole[:, 0] if form == "view" else whole.reshape(-1)[:N]
+    given = torch_like(buffer) if form == "another library's" else buffer
+    with AsyncQueue(engine, 2, threads=1) as queue:
+        queue.set_callback(lambda run, i: seen.update({i: right(run.result(), arrays[i])}))
+        for i, x in enumerate(arrays):
+            buffer[:] = x
+            queue.start_async({"x": given}, i)
+            buffer[:] = 0
+    assert sorted(seen) == list(range(50)) and all(seen.values())
+    buffer[:] = arrays[0]
+    run = engine.run_async({"x": given})
+    buffer[:] = 0
+    assert right(run.result(), arrays[0])
+    with AsyncQueue(engine, 1) as queue:
+        held = threading.Event()
+        queue.set_callback(lambda run, data: held.wait(60))
+        queue.run_async({"x": given})
+        late = queue.run_async({"x": given}, share_inputs=True)
+        buffer[:] = arrays[1]
+        held.set()
+        assert right(late.result(), arrays[1])
+
+
+def torch_like(array: np.ndarray) -> object:
+    """An array that numpy knows by DLPack alone."""
+
+    class Exported:
+        __dlpack__, __dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+    return Exported()
+
+
 def test_no_more_runs_begin_than_there_are_jobs(engine):
     held, most, running, lock = threading.Event(), 0, 0, threading.Lock()
 

@@ -97,10 +97,10 @@ def _keep_busy(
         now = clock()
         spans.append((began, now))
         if now < end if iterations is None else next(tickets, None) is not None:
-            queue.run_async(feeds, clock())
+            queue.run_async(feeds, clock(), share_inputs=True)
 
     queue.set_callback(again)
     for _ in range(begun):
-        queue.run_async(feeds, clock())
+        queue.run_async(feeds, clock(), share_inputs=True)
     queue.wait_all()
     return timing.of_streams(spans, start, None if iterations else end)

@@ -207,12 +207,13 @@ class Engine:
             return model_outputs(self._run(self._ported(inputs), out), self.forms["outputs"])
         return self._run(inputs, out)
 
-    def run_async(self, inputs: Mapping[str, Any]) -> AsyncRun:
+    def run_async(self, inputs: Mapping[str, Any], *, share_inputs: bool = False) -> AsyncRun:
         """Starts a run and returns at once: `result()` of what it returns waits for the outputs, `await` does so in a
         coroutine. Runs that are started so come one after the other, each with all threads; `pelton.AsyncQueue` runs
         several at once.
 
-        inputs: as for `run`; arrays must not change until the run is over.
+        inputs: as for `run`; arrays in the memory of the CPU are copied, unless share_inputs says that they do not
+        change until the run is over.
         """
         if self._queue is None:
             from .queue import AsyncQueue  # only programs that start runs so need it
@@ -220,7 +221,7 @@ class Engine:
             # of threads that come here at once, one has made the queue of all
             self.__dict__.setdefault("_queue", AsyncQueue(self, 1))
         assert self._queue is not None
-        return self._queue.run_async(inputs)
+        return self._queue.run_async(inputs, share_inputs=share_inputs)
 
     def run_in(self, context: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """As `run`, in a context of this engine, for callers that keep contexts."""

@@ -10,6 +10,9 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Protocol
 
+import numpy as np
+
+from pelton.backends.arrays import borrow
 from pelton.backends.cpu import default_threads
 from pelton.errors import InputError
 from pelton.system.forks import survives_fork
@@ -58,8 +61,8 @@ class AsyncQueue:
         GPU.
     threads: 1 to 256 of each run, on CPUs. Default: the CPUs divided among the jobs, at least one; for one job, as
         `Engine.context`.
-    Arrays that are given must not change until their run is over. Closing waits for all runs, as the end of `with`
-    does. A forked child may go on using a queue, whose earlier runs stay with its parent.
+    Closing waits for all runs, as the end of `with` does. A forked child may go on using a queue, whose earlier runs
+    stay with its parent.
 
     Raises InputError for other numbers, EngineError if the engine does not run on this machine or there is not enough
     memory for so many contexts.
@@ -106,23 +109,30 @@ class AsyncQueue:
         with self._changed:
             return self._pending < self.jobs
 
-    def start_async(self, inputs: Mapping[str, Any], userdata: Any = None) -> AsyncRun:
-        """Waits until a job is free, and starts a run there. inputs: as for `Engine.run`. userdata: for the callback.
+    def start_async(self, inputs: Mapping[str, Any], userdata: Any = None, *, share_inputs: bool = False) -> AsyncRun:
+        """Waits until a job is free, and starts a run there.
+
+        inputs: as for `Engine.run`; arrays in the memory of the CPU are copied, those on a GPU must not change until
+            the run is over.
+        userdata: for the callback.
+        share_inputs: copy none.
 
         Raises InputError if the queue is closed; what is wrong with the inputs, the run and `wait_all` raise.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._pending < self.jobs)
-            return self._submit(inputs, userdata)
+            return self._submit(inputs, userdata, share_inputs)
 
-    def run_async(self, inputs: Mapping[str, Any], userdata: Any = None) -> AsyncRun:
+    def run_async(self, inputs: Mapping[str, Any], userdata: Any = None, *, share_inputs: bool = False) -> AsyncRun:
         """The same without waiting: the run begins when its turn comes. For coroutines, which may not be held up."""
         with self._changed:
-            return self._submit(inputs, userdata)
+            return self._submit(inputs, userdata, share_inputs)
 
-    def _submit(self, inputs: Mapping[str, Any], userdata: Any) -> AsyncRun:
+    def _submit(self, inputs: Mapping[str, Any], userdata: Any, share_inputs: bool) -> AsyncRun:
         if self._closed:
             raise InputError("this queue is closed; make another one")
+        if not share_inputs and isinstance(inputs, Mapping):
+            inputs = {name: _copied(value) for name, value in inputs.items()}
         run = AsyncRun()
         self._pool.submit(self._work, run, inputs, userdata, self._callback)
         self._pending += 1
@@ -176,3 +186,14 @@ class AsyncQueue:
         self.close()
         if error is None:
             self.wait_all()
+
+
+def _copied(value: Any) -> Any:
+    """A copy of an array, or of a list of them, that lies in the memory of the CPU; all else as it is."""
+    if isinstance(value, list):
+        return [_copied(v) for v in value]
+    try:
+        found = value if isinstance(value, np.ndarray) else borrow(value, "an input")
+    except InputError:  # which the run raises
+        return value
+    return value if found is None else found.copy()

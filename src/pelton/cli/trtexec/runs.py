@@ -127,7 +127,7 @@ def measure(
 
         def start() -> None:
             begin = time.perf_counter_ns()
-            queue.start_async(feeds)
+            queue.start_async(feeds, share_inputs=True)
             calls.append((begin, time.perf_counter_ns()))
 
         with AsyncQueue(watch, streams, threads) as queue:
