@@ -67,7 +67,7 @@ def test_a_cpu_that_runs_no_engines(capsys, cpu_of):
 
 
 def test_limits_and_problems_are_told(capsys, monkeypatch):
-    from pelton.backends.cpu import share
+    from pelton.system import share
 
     monkeypatch.setattr(share, "quota", lambda: 1.5)
     monkeypatch.setattr(share, "memory_limit", lambda: 2 * 10**9)

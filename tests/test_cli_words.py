@@ -60,7 +60,7 @@ def test_messages_call_an_engine_by_its_file(tmp_path, engines, caplog, monkeypa
     path = tmp_path / "mine.pelton"
     engine = pelton.load(engines["cnn"])
     engine.save(path)
-    monkeypatch.setattr("pelton.system.memory.installed", lambda: 1)
+    monkeypatch.setattr("pelton.system.share.memory", lambda: 1)
     for loaded, called in ((pelton.load(path), str(path)), (pelton.load(engine.tobytes()), "test")):
         assert loaded.name == "test" and loaded.tobytes() == engine.tobytes()
         with pytest.raises(pelton.EngineError, match=f"engine '{called}' needs .* GB for a context"):

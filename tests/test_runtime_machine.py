@@ -14,11 +14,12 @@ import pytest
 from handmade import chain, compiled, python
 
 from pelton.backends import cpu
-from pelton.backends.cpu.share import memory_limit, quota
+from pelton.backends.cpu.check import check_memory
 from pelton.engine import file
 from pelton.errors import EngineError
 from pelton.runtime import Engine, load
-from pelton.system import memory
+from pelton.system import memory, share
+from pelton.system.share import memory_limit, quota
 from pelton.targets import LEVELS
 
 
@@ -234,3 +235,15 @@ def test_a_context_has_the_weights_in_memory(tmp_path):
     if libc.madvise(ctypes.c_void_p(memory.address(probe) // 4096 * 4096), ctypes.c_size_t(4096), memory.POPULATE_READ):
         pytest.skip("this kernel maps pages one by one")
     assert before < 1 << 20 and resident(path) >= 16_000_000 and context.engine is engine
+
+
+def test_contexts_take_no_more_than_control_groups_allow(monkeypatch):
+    monkeypatch.setattr(share, "memory_limit", lambda: 1000)
+    share.memory.cache_clear()
+    try:
+        assert share.memory() == 1000
+        with pytest.raises(EngineError, match="its control group allows 0.0 GB"):
+            check_memory("net", 600, 300, 2)
+        check_memory("net", 400, 300, 2)
+    finally:
+        share.memory.cache_clear()

@@ -11,7 +11,7 @@ import numpy as np
 from pelton.engine.model import Port, numpy_dtype
 from pelton.errors import EngineError, InputError, near
 
-from pelton.system import memory
+from pelton.system import share
 
 from . import dlpack
 
@@ -156,11 +156,11 @@ def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]
     """Arrays by name for ports of static shapes: floats from a normal distribution; integers, bools and strings are 0
     or 1 (indices that are valid for most tables). InputError if there is not enough memory."""
     # drawn in 64 bits, then converted
-    need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), memory.installed()
+    need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), share.memory()
     if need > have:
         raise InputError(
-            f"inputs of these sizes take {need / 1e9:.1f} GB to make up, this machine has {have / 1e9:.1f} GB; smaller"
-            " ones are needed: " + ", ".join(f"{p.name} {p}" for p in ports)
+            f"inputs of these sizes take {need / 1e9:.1f} GB to make up, this process may use {have / 1e9:.1f} GB;"
+            " smaller ones are needed: " + ", ".join(f"{p.name} {p}" for p in ports)
         )
     rng = np.random.default_rng(seed)
 

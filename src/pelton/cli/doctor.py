@@ -100,7 +100,7 @@ def _cpu() -> dict[str, Any]:
     """See `backends.cpu.describe`; `cores` is what this process may use, `quota` what its control groups allow, None
     for all. target: what a build makes engines for here."""
     from pelton.backends.cpu import describe
-    from pelton.backends.cpu.share import quota
+    from pelton.system.share import quota
 
     known = describe()
     allowed = quota()
@@ -116,7 +116,7 @@ def _cpu() -> dict[str, Any]:
 
 
 def _memory() -> dict[str, Any]:
-    from pelton.backends.cpu.share import memory_limit
+    from pelton.system.share import memory_limit
 
     return {"installed": memory.installed(), "limit": memory_limit()}
 

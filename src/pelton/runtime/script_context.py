@@ -37,7 +37,7 @@ from pelton.engine.program import (
     blocks_in,
 )
 from pelton.errors import EngineError, InputError
-from pelton.system import memory
+from pelton.system import share
 from pelton.system.forks import survives_fork
 
 from .context import ENTERED, Context
@@ -99,7 +99,7 @@ class ScriptContext(Context):
         for context in self.contexts:
             context.remembered = REMEMBERED
         self.threads = max((c.threads for c in self.contexts), default=threads or 1)
-        self._room = memory.installed() // 2
+        self._room = share.memory() // 2
         # while tracing: what has run, with its steps
         self._traced: list[tuple[Action, Sequence[Stamped]]] | None = None
         self._turns = 0  # of all loops of the run

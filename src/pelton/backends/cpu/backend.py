@@ -12,6 +12,7 @@ import numpy as np
 from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
 from pelton.system.memory import address, allocate
+from pelton.system.share import cores, default_threads
 
 from ..arrays import inputs_to_numpy, fit
 from ..device import Backend
@@ -21,7 +22,6 @@ from .code import load_code
 from .machine import describe
 from .prepared import CpuReady
 from .program import MAX_THREADS, check_threads
-from .share import cores, default_threads
 
 PAGE = 4096
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pelton.errors import EngineError, InputError
-from pelton.system import memory
+from pelton.system import memory, share
 from pelton.targets import BUILT, ISAS, LEVELS, fits
 
 from ..device import AGAIN, check_here
@@ -76,10 +76,11 @@ def instead() -> str:
 
 
 def check_memory(name: str, arena: int, scratch: int, threads: int) -> None:
-    """EngineError if one context needs more memory than the machine has. `arena` in bytes, `scratch` per thread."""
-    need, have = arena + scratch * threads, memory.installed()
+    """EngineError if a context needs more memory than this process may use. `arena` in bytes, `scratch` per thread."""
+    need, have = arena + scratch * threads, share.memory()
     if need > have:
+        owner = "its control group allows" if have < memory.installed() else "this machine has"
         raise EngineError(
-            f"engine {name!r} needs {need / 1e9:.1f} GB for a context of {threads} threads, this machine has"
-            f" {have / 1e9:.1f} GB; use fewer threads or a smaller input"
+            f"engine {name!r} needs {need / 1e9:.1f} GB for a context of {threads} threads, {owner} {have / 1e9:.1f}"
+            " GB; use fewer threads or a smaller input"
         )

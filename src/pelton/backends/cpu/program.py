@@ -11,9 +11,9 @@ import numpy as np
 
 from pelton.errors import EngineError, InputError
 from pelton.system.memory import address
+from pelton.system.share import cores
 
 from .binding import library
-from .share import cores
 
 MAX_THREADS = 256
 

@@ -12,7 +12,7 @@ from pelton.engine import sizes
 from pelton.engine.constants import length
 from pelton.system.forks import survives_fork
 from pelton.runtime import Engine
-from pelton.system import memory
+from pelton.system import share
 
 from .engine_cache import AcceptedSizes
 
@@ -29,7 +29,7 @@ class EnginePool:
     """The engines of one session, with a bound on their number and on the bytes of their constants. Thread-safe."""
 
     def __init__(self) -> None:
-        self.max_engines, self.max_bytes = MAX_ENGINES, memory.installed() // MAX_MEMORY_FRACTION
+        self.max_engines, self.max_bytes = MAX_ENGINES, share.memory() // MAX_MEMORY_FRACTION
         self._engines: OrderedDict[int, Engine] = OrderedDict()  # by id, the one used last at the end
         self._built_for: dict[Key, int] = {}
         self._unlock()

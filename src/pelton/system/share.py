@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Iterator
 
+from .memory import installed
 
 PROC, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
 UNLIMITED = 1 << 60  # bytes that version 1 names where nothing is limited are more
@@ -20,6 +22,13 @@ def memory_limit(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[st
     """Bytes that the control groups of this process allow, as `quota`; None where nothing is limited."""
     found = min(map(_allowed_bytes, _groups("memory", proc, root)), default=UNLIMITED)
     return found if found < UNLIMITED else None
+
+
+@functools.cache
+def memory() -> int:
+    """Bytes that this process may use: those of the machine, or what its control groups allowed when it asked first."""
+    limit = memory_limit()
+    return installed() if limit is None else min(limit, installed())
 
 
 def cores() -> float:
