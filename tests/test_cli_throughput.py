@@ -138,6 +138,9 @@ def test_batches(folder, cache, capsys, refused, engines):
         (["--percentiles", "p99"], "0 to 100"),
         (["--batches", "1,,2"], "batch sizes"),
         (["--baseline", "absent.json"], "absent.json cannot be read"),
+        (["--max-slowdown", "1.1"], "give an earlier measurement"),
+        (["--max-slowdown", "0.9"], "a factor from 1 on"),
+        (["--max-slowdown", "much"], "a factor from 1 on"),
     ],
 )
 def test_refused(refused, engines, given, why):
@@ -158,10 +161,18 @@ def test_beside_an_earlier_measurement(engines, capsys, tmp_path, monkeypatch, r
         monkeypatch.setattr(timing, "measure", lambda *_, factor=factor, **__: base * factor)
         found = measured(capsys, engines["cnn"], "--threads", "1", "--baseline", str(before))["baseline"]
         assert found["differs"] == differs and found["ratio"] == pytest.approx(factor, rel=0.01) and not found["unlike"]
-        assert main(["bench", engines["cnn"], "--threads", "1", "--baseline", str(before)]) == 0
-        assert words in capsys.readouterr().out
+        given = ["bench", engines["cnn"], "--threads", "1", "--baseline", str(before)]
+        assert main(given) == 0 and words in capsys.readouterr().out
+        assert main([*given, "--max-slowdown", "1.2"]) == int(factor > 1.2) and capsys.readouterr()
     assert main(["bench", engines["cnn"], "--threads", "2", "--baseline", str(before)]) == 0
     assert "not alike: threads 1, now 2" in capsys.readouterr().out
+    assert "measured with --hint latency, this would be with throughput" in refused(
+        "bench", engines["cnn"], "--streams", "2", "--baseline", str(before)
+    )
+    old = json.loads(before.read_text()) | {"shapes": {"x": [4, 3, 12, 12]}}
+    before.write_text(json.dumps(old))
+    assert main(["bench", engines["cnn"], "--threads", "1", "--baseline", str(before)]) == 0
+    assert "not alike: shapes x=4x3x12x12, now x=1x3x12x12" in capsys.readouterr().out
     for content in ("[]", "{}", "no json", '{"spread": 1, "throughput": "fast", "latency_ms": {"median": 1}}'):
         before.write_text(content)
         assert "before.json" in refused("bench", engines["cnn"], "--baseline", str(before))
@@ -180,16 +191,16 @@ def test_others_have_streams_too(tmp_path):
 
     def runtime(path, feeds, threads, outputs, folder):
         sessions.append(threads)
-        return lambda: time.sleep(0.004 / threads**0.5) or [np.zeros(1)]
+        return lambda: time.sleep(0.02 / threads**0.5) or [np.zeros(1)]
 
     peer.slow = runtime
-    peer.TRIAL, trial = 0.05, peer.TRIAL
+    peer.TRIAL, trial = 0.25, peer.TRIAL
     try:
         run, keep, split = peer.load("slow", "", {}, [[1, 4], [4, 1]], ["y"], tmp_path)
     finally:
         del peer.slow
         peer.TRIAL = trial
     assert split == [4, 1] and sessions == [4, 1, 1, 1, 1, 1, 1, 1, 1]
-    start, end, spans = keep(0.1)
+    start, end, spans = keep(0.4)
     times = timing.of_streams(spans, start, end)
-    assert times.throughput > 1.5 / 0.004 and len(os.listdir(tmp_path)) == len(sessions)
+    assert times.throughput > 1.5 / 0.02 and len(os.listdir(tmp_path)) == len(sessions)

@@ -79,7 +79,8 @@ def test_commands_run(desk, monkeypatch, capsys, page, tmp_path):
     monkeypatch.setattr(peak, "ROUNDS", 5)
     monkeypatch.setenv("XDG_CACHE_HOME", str(desk / "cache"))
     for line in commands(page):
-        program, *args = shlex.split(line)
+        command, _, target = line.partition(" > ")
+        program, *args = shlex.split(command)
         if program == "openssl":
             subprocess.run([program, *args], check=True)
             continue
@@ -91,7 +92,10 @@ def test_commands_run(desk, monkeypatch, capsys, page, tmp_path):
             quickly = [*QUICKLY.get(args[0], []), *(["--level", "0"] if builds else [])]
             absent = "--vs" in args and find_spec(args[-1]) is None
             assert main([args[0], *quickly, *args[1:]]) == int(absent), f"{line}: {capsys.readouterr().err}"
-            assert capsys.readouterr().out or "--output" in line
+            said = capsys.readouterr().out
+            assert said or "--output" in line
+            if target:
+                Path(target).write_text(said)
 
 
 SNIPPETS = [(page.name, block) for page in PAGES for block in blocks(page, "python")]

@@ -9,11 +9,11 @@ from typing import Any
 
 from pelton.errors import InputError
 
-ALIKE = ("machine", "hint", "streams", "threads", "batch", "shapes")  # what has to be equal for times to compare
+ALIKE = ("machine", "streams", "threads", "batch", "shapes")  # what has to be equal for times to compare
 
 
-def read(path: str) -> dict[str, Any]:
-    """What an earlier call measured. Raises InputError for files of other content."""
+def read(path: str, hint: str) -> dict[str, Any]:
+    """What an earlier call measured. Raises InputError for files of other content, and of another hint."""
     try:
         with open(path, encoding="utf-8") as f:
             found = json.load(f)
@@ -26,6 +26,8 @@ def read(path: str) -> dict[str, Any]:
         for n in (latency.get("median"), found.get("throughput"), found.get("spread"))
     ):
         raise InputError(f"{path} is not the output of pelton bench --json for one set of inputs")
+    if (before := found.get("hint", "latency")) != hint:
+        raise InputError(f"{path} was measured with --hint {before}, this would be with {hint}; compare equal ones")
     return found
 
 
@@ -33,7 +35,9 @@ def compare(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
     """The new time by the old one (`ratio`), the larger spread of both (`noise`), whether the one exceeds the other,
     and what makes them measurements of different things."""
     unlike = [
-        f"{name} {old[name]}, now {new[name]}" for name in ALIKE if name in old and old[name] != plain(new.get(name))
+        f"{name} {_words(old[name])}, now {_words(now)}"
+        for name in ALIKE
+        if name in old and old[name] != (now := plain(new.get(name)))
     ]
     ratio, noise = cost(new) / cost(old), max(old["spread"], new["spread"])
     return {
@@ -47,9 +51,21 @@ def compare(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
     }
 
 
+def is_slower(found: Mapping[str, Any], factor: float) -> bool:
+    """Whether a comparison found more than so many times the time, which noise does not explain."""
+    return found["differs"] and found["ratio"] > factor
+
+
 def cost(result: Mapping[str, Any]) -> float:
     """What is compared: the median time of a run, or where runs overlap, the time by their number."""
     return result["latency_ms"]["median"] if result.get("hint", "latency") == "latency" else 1 / result["throughput"]
+
+
+def _words(value: Any) -> str:
+    """A value as it is typed: shapes as NAME=2x3."""
+    if isinstance(value, dict):
+        return ",".join(f"{name}={'x'.join(map(str, sizes))}" for name, sizes in value.items())
+    return str(value)
 
 
 def plain(value: Any) -> Any:

@@ -27,10 +27,10 @@ EXAMPLES = """examples:
   pelton bench resnet50.pelton --plot roofline.svg              the same as a plot
   pelton bench resnet50.onnx --vs onnxruntime,openvino          others in turns with Pelton, each in its own process
   pelton bench resnet50.onnx --vs onnxruntime,openvino,mnn,ncnn --peers-python ~/peers/bin/python
-  pelton bench new.pelton --json > new.json; pelton bench old.pelton --baseline new.json
+  pelton bench old.pelton --json > old.json; pelton bench new.pelton --baseline old.json
 
 The time of a run is what a caller pays: passing inputs, the run, outputs in fresh arrays. The exit status is 1 if a
-runtime of --vs could not be timed, 2 if nothing could."""
+runtime of --vs could not be timed or --max-slowdown is exceeded, 2 if nothing could be timed."""
 ROUNDS = 5
 HINTS = ("latency", "throughput")
 
@@ -105,6 +105,12 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="FILE.json",
         help="an earlier --json: how much faster or slower this is, and whether by more than the noise of both",
     )
+    command.add_argument(
+        "--max-slowdown",
+        type=slowdown,
+        metavar="FACTOR",
+        help="with --baseline: end with status 1 if this is more than so many times slower, and by more than the noise",
+    )
     output.add_json(command)
     arguments.add_threads(command)
     arguments.add_trust(command)
@@ -123,6 +129,17 @@ def percentiles(given: str) -> tuple[float, ...]:
     return found
 
 
+def slowdown(given: str) -> float:
+    """A factor from 1 on."""
+    try:
+        factor = float(given)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a factor from 1 on, such as 1.1, got {given!r}")
+    return factor
+
+
 def batches(given: str) -> tuple[int, ...]:
     """Batch sizes, separated by commas."""
     return tuple(map(arguments.int_in_range(1, 1 << 30, "batch sizes separated by commas"), given.split(",")))
@@ -130,7 +147,7 @@ def batches(given: str) -> tuple[int, ...]:
 
 def main(args: argparse.Namespace) -> int:
     names = check(args)
-    old = baseline.read(args.baseline) if args.baseline else None
+    old = baseline.read(args.baseline, args.hint) if args.baseline else None
     engine, built = load_or_build(args)
     check_engine(args, engine, built, names)
     say: runs.Say = (lambda _: None) if args.json else print
@@ -157,7 +174,8 @@ def main(args: argparse.Namespace) -> int:
             say("\n" + baseline.line(result["baseline"]))
     if args.json:
         output.emit(args, result)
-    return 1 if any(m.failure for m in found) else 0
+    slower = args.max_slowdown is not None and baseline.is_slower(result["baseline"], args.max_slowdown)
+    return 1 if slower or any(m.failure for m in found) else 0
 
 
 def check(args: argparse.Namespace) -> list[str]:
@@ -176,6 +194,8 @@ def check(args: argparse.Namespace) -> list[str]:
     alone.append(("--baseline", args.baseline))
     if args.batches and (given := [flag for flag, value in alone if value]):
         raise InputError(f"--batches goes through several sizes, {given[0]} is for one; leave out one of both")
+    if args.max_slowdown is not None and not args.baseline:
+        raise InputError("--max-slowdown is a limit to what --baseline finds; give an earlier measurement, too")
     if args.plot:
         if not args.plot.lower().endswith(".svg"):
             raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")
