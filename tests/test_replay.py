@@ -14,6 +14,7 @@ from script_models import MODELS
 import pelton
 from pelton.compiler import targets
 from pelton.cli import main
+from pelton.compiler.build import build_detailed
 from pelton.engine import file
 from pelton.importers.onnx import load as importer
 from pelton.ir.dims import Undecided
@@ -170,6 +171,25 @@ def test_the_file_knows_no_names_of_the_model(recorded):
     assert [t["template"] for t in recorded["programs"][0]["templates"]] and recorded["version"] == 1
 
 
+def test_the_number_of_threads_is_recorded(cnn, cache, tmp_path, monkeypatch, caplog):
+    path, here = tmp_path / "t.json", "pelton.compiler.targets.cpu.cpu.default_threads"
+    options = dict(load_tactics=path, cache_dir=cache)
+    monkeypatch.setattr(here, lambda: 1)
+    pelton.build(cnn, level=0, save_tactics=path, cache_dir=cache)
+    first = pelton.build(cnn, **options)
+    monkeypatch.setattr(here, lambda: 2)
+    again = pelton.build(cnn, **options)
+    assert again.meta["threads"] == 1 and file.to_bytes(first.plain) == file.to_bytes(again.plain)
+    assert build_detailed(cnn, Options(**options)).engine.meta["threads"] == 1
+    assert pelton.build(cnn, threads=1, **options).meta["recorded"] and not caplog.messages
+    assert pelton.build(cnn, threads=4, **options).meta["threads"] == 4
+    assert "the number of threads is 4, but the tactics in" in caplog.text and "recorded for 1" in caplog.text
+    old = json.loads(path.read_text())
+    del old["threads"]
+    path.write_text(json.dumps(old))
+    assert pelton.build(cnn, **options).meta["threads"] == 2
+
+
 # --- what is refused
 
 
@@ -189,6 +209,8 @@ def changed(data, *path, to):
         (["version"], 2, "no recorded tactics of version 1"),
         (["target"], 3, "3 is no text"),
         (["target"], "x86_64_v0", "were recorded for x86_64_v0"),
+        (["threads"], 0, "0 is no number of threads"),
+        (["threads"], "2", "'2' is no number of threads"),
         (["programs"], {}, "is no list"),
         (["programs", 0], 3, "no recorded tactics"),
         (["programs", 0], {}, "KeyError: 'chains'"),
@@ -253,7 +275,7 @@ def test_files_that_cannot_be_read_or_written(cnn, cache, tmp_path):
         with pytest.raises(pelton.BuildError, match="cannot be recorded in .*save_tactics="):
             pelton.build(cnn, save_tactics=path, cache_dir=cache)
         with pytest.raises(pelton.BuildError, match="cannot be recorded in .*save_tactics="):
-            replay.write(path, "x86_64_v3", [])
+            replay.write(path, "x86_64_v3", replay.Recorded(1, []))
 
 
 def test_a_build_that_fails_records_nothing(cache, tmp_path):
@@ -286,7 +308,8 @@ def test_by_the_command_line(capsys, tmp_path, cache, monkeypatch):
     assert main([*args, "--level", "0", "--save-tactics", "t.json", "-o", "a.pelton"]) == 0
     assert main([*args, "--level", "0", "--load-tactics", "t.json", "-o", "b.pelton"]) == 0
     assert same(pelton.load("a.pelton"), pelton.load("b.pelton"))
-    assert "guessed, none timed" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "guessed, none timed" in said and "as recorded, none timed" in said
     data = json.loads((tmp_path / "t.json").read_text())
     (tmp_path / "t.json").write_text(json.dumps(changed(data, "programs", 0, "kernels", to=[])))
     assert main([*args, "--load-tactics", "t.json"]) == 2

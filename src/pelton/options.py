@@ -68,7 +68,8 @@ class Options:
         (SmoothQuant, cross-layer equalization). Default: if the data kept aside shows less noise.
     bias_correction: whether "int8" adds to what each layer gives the mean error that its rounding makes in the
         calibration data. Default: if the data kept aside shows less noise.
-    threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: all that the process may use.
+    threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: that of load_tactics,
+        else all that the process may use.
     strict: allow only arithmetic that differs from the model's by the order of sums: no Winograd, no recurrent weights
         in fp16, no fp16 values widened to fp32. Default: False.
     memory: bytes that a run may take, inputs, outputs and constants included; a model that takes more is rejected.
@@ -82,8 +83,8 @@ class Options:
     budget: seconds of timing, after which the best guess is taken. Default: no limit.
     timing_cache: file of measured times, read and written; equal times give equal engines. Default: one in cache_dir.
     save_tactics: file to record decisions in: chains, layouts, the tactic of every region. CPUs only.
-    load_tactics: file of recorded decisions, which are taken again without timing, whatever the level; regions that it
-        lacks are rejected. CPUs only.
+    load_tactics: file of recorded decisions, which are taken again without timing, whatever the level, for as many
+        threads as they were recorded for; regions that it lacks are rejected. CPUs only.
     check: compare every region with its reference; raises BuildError if one is off by more than 0.001. What is rounded
         to integers may be either of the two that it lies between, where f32 cannot tell. CPUs only.
         Default: False.

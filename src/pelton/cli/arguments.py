@@ -219,7 +219,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--load-tactics",
         metavar="FILE",
-        help="decide as recorded here, and time nothing; an error if a region is not recorded",
+        help="decide as recorded here, for as many threads, and time nothing; an error if a region is not recorded",
     )
     group.add_argument(
         "--cache-dir",

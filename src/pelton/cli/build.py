@@ -140,7 +140,8 @@ def table(of: list[tuple[str, str]]) -> str:
 
 def facts(engine: Engine) -> dict[str, Any]:
     """What an engine consists of, as plain data. fused: steps for several layers; tactics: different ones; timed:
-    candidates that were timed; weights: bytes in the model and as packed, and the nanoseconds that packing saves."""
+    candidates that were timed; recorded: whether tactics were loaded; weights: bytes in the model and as packed, and
+    the nanoseconds that packing saves."""
     meta = engine.meta
     kernels = [s for s in engine.steps if not s.host]
     return {
@@ -157,6 +158,7 @@ def facts(engine: Engine) -> dict[str, Any]:
         "weights": {name: (meta.get("weights") or {}).get(name, 0) for name in ("own", "packed", "saved_ns")},
         "checked": [{"kernel": name, "error": error} for name, error in meta.get("checked") or ()],
         "target": dict(engine.plain.target),
+        "recorded": bool(meta.get("recorded")),
         **{name: meta.get(name) for name in ("precision", "level", "threads")},
     }
 
@@ -164,7 +166,7 @@ def facts(engine: Engine) -> dict[str, Any]:
 def described(engine: Engine) -> list[tuple[str, str]]:
     """What an engine consists of, for people: each with its name."""
     of = facts(engine)
-    layers, fused, tactics, timed = of["layers"], of["fused"], of["tactics"], of["timed"]
+    layers, fused = of["layers"], of["fused"]
     copies, hosts = of["copies"], of["host_steps"]
     known = ((engine.meta.get("model") or {}).get("values") or {}).items()
     return [
@@ -172,14 +174,7 @@ def described(engine: Engine) -> list[tuple[str, str]]:
         ("outputs", ports(engine.outputs)),
         *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
         ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
-        (
-            "tactics",
-            (
-                f"{tactics} different, chosen among {timed} timed"
-                if timed
-                else f"{tactics} different, guessed, none timed"
-            ),
-        ),
+        ("tactics", f"{of['tactics']} different, {origin(of)}"),
         (
             "copies",
             (
@@ -203,6 +198,13 @@ def described(engine: Engine) -> list[tuple[str, str]]:
         *([("checked", checked)] if (checked := format_checked(engine.meta.get("checked") or ())) else []),
         ("made for", format_target(engine)),
     ]
+
+
+def origin(of: Mapping[str, Any]) -> str:
+    """Where the tactics of an engine come from."""
+    if of["recorded"]:
+        return "as recorded, none timed"
+    return f"chosen among {of['timed']} timed" if of["timed"] else "guessed, none timed"
 
 
 def best(meta: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ def meta(c: Compilation) -> dict[str, Any]:
         **c.back_end.meta,
         "level": options.level,
         "strict": options.strict,
+        "recorded": options.load_tactics is not None,
         "precision": options.precision,
         "report": {"fired": rules.fired(), "refused": rules.rejected()},
         "fusion_refusals": [f"{n.node}: {n.reason}" for n in c.fused.notes],

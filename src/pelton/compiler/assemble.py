@@ -67,6 +67,7 @@ def assemble(
         **(tuned or {"threads": options.threads}),
         "level": options.level,
         "strict": options.strict,
+        "recorded": options.load_tactics is not None,
         "precision": options.precision,
         "host_steps": [*parts.host, *(name for e in engines for name in e.meta["host_steps"])],
         "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},

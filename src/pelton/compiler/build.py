@@ -47,9 +47,30 @@ def build(
     """The implementation of `pelton.build`, which documents its parameters and errors."""
     if example_inputs is not None or dynamic_shapes is not None:
         model = Traceable(model, example_inputs, dynamic_shapes)
-    options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+    options = with_recorded_threads(
+        (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+    )
     with lineage.following(lineage.Lineage() if options.refittable else None):
         return _build(model, options)
+
+
+def with_recorded_threads(options: Options) -> Options:
+    """The options with the number of threads that their recorded tactics are for, unless they give one themselves,
+    which is warned of where it is another. BuildError for tactics that cannot be read."""
+    if options.load_tactics is None:
+        return options
+    recorded = replay.read(options.load_tactics, describe_target(options)[0].isa).threads
+    if options.threads is None:
+        return options.but(threads=recorded)
+    if recorded not in (None, options.threads):
+        log.warning(
+            "the number of threads is %d, but the tactics in %s were recorded for %d, and others may be faster; leave"
+            " out threads=, or record the tactics again with save_tactics=",
+            options.threads,
+            options.load_tactics,
+            recorded,
+        )
+    return options
 
 
 def _build(model: Any, options: Options) -> Engine:
@@ -68,6 +89,7 @@ def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -
 
 def build_detailed(model: Any, options: Options) -> BuildResult:
     """As `build`, with the tasks that the engine was made from; ModelError for a model that becomes a script."""
+    options = with_recorded_threads(options)
     try:
         imported = _import_model(model, options)
     except OnData as e:
@@ -153,16 +175,17 @@ def _compile(imported: Imported, options: Options, recorded: replay.Decisions | 
     return result
 
 
-def _read_decisions(options: Options, count: int) -> list[replay.Decisions | None]:
+def _read_decisions(options: Options, count: int) -> Sequence[replay.Decisions | None]:
     """The recorded decisions of each of `count` programs; None for each without load_tactics."""
     if options.load_tactics is None:
         return [None] * count
-    return replay.read(options.load_tactics, describe_target(options)[0].isa, count)
+    return replay.read(options.load_tactics, describe_target(options)[0].isa, count).programs
 
 
 def _write_decisions(options: Options, decisions: Sequence[replay.Decisions | None]) -> None:
     if options.save_tactics is not None:
-        replay.write(options.save_tactics, describe_target(options)[0].isa, decisions)
+        target, _ = describe_target(options)
+        replay.write(options.save_tactics, target.isa, replay.Recorded(target.threads, decisions))
 
 
 def _check_labels(graph: Graph, options: Options) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .build import build_program, build_script
+from .build import build_program, build_script, with_recorded_threads
 from .compilation import Compilation
 from .stages import run_stages
 from pelton.errors import InputError, ModelError
@@ -39,7 +39,7 @@ class Fitted:
         self._source = model
         self._found = read(model)
         self._graph = self._found.model.graph
-        self._options = options or Options()
+        self._options = with_recorded_threads(options or Options())
         check_runs_here(self._options.target, "running a model")
         self._stored = {t.name: t for t in self._graph.initializer}
         self._engines: OrderedDict[tuple, tuple[Engine, frozenset[str]]] = OrderedDict()

@@ -79,6 +79,15 @@ class Decisions:
         return only
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """What a replay file holds: the decisions for the programs of a model, None for those that became no engine, and
+    the number of threads that they were taken for, which files did not always have."""
+
+    threads: int | None
+    programs: Sequence[Decisions | None]
+
+
 def _error(region: Region, reason: str) -> BuildError:
     return BuildError(f"{'+'.join(region.layers) or 'a step of no layer'} ({region.title()}) {reason}; {AGAIN}")
 
@@ -95,12 +104,10 @@ def record(fused: Fused, placed: Placed, choices: Mapping[int, Choice]) -> Decis
     return Decisions(tuple(key(r.body) for r in fused.joined), templates, kernels)
 
 
-def write(path: str | Path, isa: str, programs: Sequence[Decisions | None]) -> None:
-    """Writes the decisions for the programs of a model, None for those that became no engine.
-
-    BuildError if the file cannot be written.
-    """
-    data = {"version": VERSION, "target": isa, "programs": [None if p is None else to_json(p) for p in programs]}
+def write(path: str | Path, isa: str, recorded: Recorded) -> None:
+    """Writes decisions for a target. BuildError if the file cannot be written."""
+    programs = [None if p is None else to_json(p) for p in recorded.programs]
+    data = {"version": VERSION, "target": isa, "threads": recorded.threads, "programs": programs}
     try:
         files.write(path, [json.dumps(data, indent=1).encode()])
     except OSError as e:
@@ -109,7 +116,7 @@ def write(path: str | Path, isa: str, programs: Sequence[Decisions | None]) -> N
         ) from e
 
 
-def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions | None]:
+def read(path: str | Path, isa: str, count: int | None = None) -> Recorded:
     """Reads the decisions for `count` programs (None: any number).
 
     BuildError if the file cannot be read, holds something else, or is for another target or number of programs.
@@ -118,10 +125,8 @@ def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions
         data = json.loads(Path(path).read_bytes())
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}")
-        target, programs = (
-            _text(data["target"]),
-            [None if p is None else from_json(p) for p in _list(data["programs"])],
-        )
+        target, threads = _text(data["target"]), _threads(data.get("threads"))
+        programs = [None if p is None else from_json(p) for p in _list(data["programs"])]
     except OSError as e:
         raise BuildError(
             f"the recorded tactics {path} cannot be read: {e.strerror or e}; give another file with load_tactics="
@@ -139,7 +144,7 @@ def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions
             f"the tactics in {path} were recorded for a model that becomes {len(programs)} programs, "
             f"this one becomes {count}; {AGAIN}"
         )
-    return programs
+    return Recorded(threads, programs)
 
 
 def to_json(of: Decisions) -> dict[str, Any]:
@@ -165,6 +170,12 @@ def from_json(data: Any) -> Decisions:
 
 def _region(data: Any) -> str:
     return "\n".join(_texts(data["region"]))
+
+
+def _threads(data: Any) -> int | None:
+    if data is not None and (type(data) is not int or data < 1):
+        raise TypeError(f"{data!r:.60} is no number of threads")
+    return data
 
 
 def _list(data: Any) -> list[Any]:
