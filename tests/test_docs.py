@@ -1,6 +1,8 @@
 """The documents: every command and snippet in them runs, their links lead somewhere, and what they say of the code is
 so."""
 
+import asyncio
+import io
 import os
 import re
 import shlex
@@ -9,6 +11,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +122,28 @@ def test_snippets_run(desk, page, code):
         [sys.executable, "-c", program + code], cwd=desk, capture_output=True, text=True, env=environment
     )
     assert done.returncode == 0, f"{page}: {done.stderr}"
+
+
+@pytest.mark.parametrize("size, status", [(4 * 3 * 32 * 32, 200), (12, 400), (13, 400), (0, 400)])
+def test_servers_answer_400_to_what_is_no_input(desk, monkeypatch, size, status):
+    monkeypatch.chdir(desk)
+    by_thread, by_coroutine = dict[str, Any](), dict[str, Any]()
+    for code in blocks(ROOT / "docs/serving.md", "python"):
+        if "def app(" in code:
+            exec(code, by_coroutine if "async" in code else by_thread)
+    said: list[Any] = []
+    found = by_thread["app"]({"wsgi.input": io.BytesIO(bytes(size))}, lambda status, head: said.append(status))
+    assert said[0].startswith(f"{status} ") and (b"class" in found[0]) == (status == 200)
+
+    async def receive():
+        return {"body": bytes(size)}
+
+    async def send(message):
+        said.append(message)
+
+    with by_coroutine["queue"]:
+        asyncio.run(by_coroutine["app"]({"type": "http"}, receive, send))
+    assert said[1]["status"] == status
 
 
 def write_block(path: Path, language: str, text: str) -> None:
