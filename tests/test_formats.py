@@ -104,6 +104,23 @@ def test_unknown_content_lists_what_is_read(tmp_path):
     assert all(f.name in said for f in FORMATS if f.about.covers) and "UFF" not in said
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 97\n"
+
+
+@pytest.mark.parametrize("called", ["m", "m.onnx", "m.tflite", "m.cfg", "m.prototxt", "m.keras", "m.pt", "m.pelton"])
+def test_pointers_of_git_lfs_and_engines_are_told_whatever_their_names(tmp_path, called):
+    path = tmp_path / called
+    for data, why in ((POINTER, "`git lfs pull` fetches that"), (b"\x93PELTON\n\7\0", "it is an engine already")):
+        path.write_bytes(data)
+        for given, name in ((path, str(path)), (str(path), str(path)), (data, "the given data")):
+            with pytest.raises(FormatError, match=why) as e:
+                pelton.build(given, level=0)
+            assert str(e.value).startswith(f"{name} is no file of a model: ")
+    path.write_bytes(POINTER)
+    with pytest.raises(pelton.EngineError, match="is not a Pelton engine: .* `git lfs pull` fetches that"):
+        pelton.load(path)
+
+
 def test_damaged_files_are_of_the_format_that_their_names_tell(tmp_path):
     for called, name in (("a.onnx", "ONNX"), ("a.ONNX", "ONNX"), ("a.tflite", "TFLite"), ("a.keras", "Keras")):
         path = tmp_path / called

@@ -92,6 +92,12 @@ def test_external_data(tmp_path, entries, expected):
     assert expected in message and "tensor 'w', m.onnx" in message
 
 
+def test_external_data_that_git_lfs_has_left_a_pointer_of(tmp_path):
+    external(tmp_path, location="weights.bin")
+    (tmp_path / "weights.bin").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 48\n")
+    assert "weights.bin is no file of a model: it is a pointer that Git LFS left" in refusal(tmp_path / "m.onnx")
+
+
 def test_external_data_of_a_model_without_a_path(tmp_path):
     m = external(tmp_path, location="weights.bin")
     assert "give the path of the model" in refusal(m)

@@ -16,6 +16,7 @@ import pelton
 from pelton.cli import main
 from pelton.engine import container, file, signature
 from pelton.errors import EngineError, InputError
+from pelton.system import heads
 
 pytest.importorskip("cryptography", reason="signatures need the package cryptography")
 from cryptography.hazmat.primitives import serialization as pem  # noqa: E402
@@ -123,10 +124,10 @@ def test_a_malformed_section_is_refused_by_its_name(keys, damage):
     else:
         entry["size" if damage == "size" else "offset"] -= 64
     text = container.to_json(header, "meta")
-    forged = container.PREAMBLE.pack(container.MAGIC, container.VERSION, 0, len(text), len(data), bytes(32))[:32]
+    forged = container.PREAMBLE.pack(heads.ENGINE, container.VERSION, 0, len(text), len(data), bytes(32))[:32]
     body = bytes(found.body)
     head = -(-(64 + len(text)) // 4096) * 4096
-    forged = container.PREAMBLE.pack(container.MAGIC, container.VERSION, 0, len(text), head + len(body), bytes(32))[:32]
+    forged = container.PREAMBLE.pack(heads.ENGINE, container.VERSION, 0, len(text), head + len(body), bytes(32))[:32]
     import hashlib
 
     whole = forged + hashlib.sha256(forged + text).digest() + text + bytes(head - 64 - len(text)) + body

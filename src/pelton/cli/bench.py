@@ -12,6 +12,7 @@ import numpy as np
 
 import pelton
 from pelton.errors import InputError, near
+from pelton.system import heads
 
 from . import arguments, arrays, baseline, build, layers, output, peers, roofline, runs, text, throughput, timing
 
@@ -315,11 +316,9 @@ def time_peers(
 
 def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
     """The engine in a file, or one built from the model in it: (engine, whether it was built)."""
-    from pelton.engine.container import MAGIC
-
     try:
         with open(args.model, "rb") as f:
-            is_engine = f.read(len(MAGIC)) == MAGIC
+            is_engine = f.read(len(heads.ENGINE)) == heads.ENGINE
     except OSError:  # a folder, or nothing, which importers have words for
         is_engine = False
     options = arguments.build_options(args)

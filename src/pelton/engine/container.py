@@ -22,9 +22,8 @@ from typing import Any, BinaryIO
 
 from pelton.errors import EngineAbsent, EngineError
 from pelton.record import record
-from pelton.system import files
+from pelton.system import files, heads
 
-MAGIC = b"\x93PELTON\n"
 VERSION = 7
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
@@ -33,7 +32,7 @@ SIGNATURES = "signatures"
 MAPPED = ("constants", "refit")  # sections that are not read before they are needed
 SMALL = ("plan", "code", SIGNATURES)  # sections that start anywhere, not on a page
 AGAIN = "copy or build it again"
-BYTES = "these bytes"  # what messages call an engine that came without a file
+BYTES = "the given data"  # what messages call an engine that came without a file
 
 
 # ---- writing ----
@@ -84,7 +83,7 @@ def build_front(header: Mapping[str, Any], places: Mapping[str, tuple[int, int]]
     sections = {name: {"offset": at, "size": size, "sha256": digests[name]} for name, (at, size) in places.items()}
     text = to_json({**header, "sections": sections}, "meta")
     body = round_up(PREAMBLE.size + len(text), PAGE)
-    start = PREAMBLE.pack(MAGIC, VERSION, 0, len(text), body + max(map(sum, places.values())), bytes(32))[:32]
+    start = PREAMBLE.pack(heads.ENGINE, VERSION, 0, len(text), body + max(map(sum, places.values())), bytes(32))[:32]
     return start + hashlib.sha256(start + text).digest() + text + bytes(body - PREAMBLE.size - len(text))
 
 
@@ -165,11 +164,9 @@ class Container:
 
 def open_container(data: memoryview, where: str) -> Container:
     """Checks preamble and header. EngineError where these are no engine file, or one of another format version."""
-    if len(data) < 8 or data[:8] != MAGIC:
-        raise EngineError(
-            f"{where} is not a Pelton engine"
-            + (" (ONNX models are made into one by `pelton build`)" if where.endswith(".onnx") else "")
-        )
+    begin = bytes(data[: heads.LONGEST])
+    if not begin.startswith(heads.ENGINE):
+        raise EngineError(f"{where} is not a Pelton engine{_instead(begin, where)}")
     if len(data) < PREAMBLE.size:
         raise EngineError(f"{where} is truncated: it has only {len(data)} bytes; {AGAIN}")
     start = bytes(data[: PREAMBLE.size])
@@ -195,6 +192,15 @@ def open_container(data: memoryview, where: str) -> Container:
     damaged = f"{where} is damaged: "
     h = as_object(parse_json(header, damaged + "its header"), damaged + "its header")
     return Container(h, data[min(round_up(PREAMBLE.size + header_size, PAGE), len(data)) :], damaged)
+
+
+def _instead(begin: bytes, where: str) -> str:
+    """The end of a message about a file that is no engine: what it is instead, as far as that is known."""
+    if not begin:
+        return ": it is empty"
+    if told := heads.told(begin):
+        return f": {told}"
+    return " (ONNX models are made into one by `pelton build`)" if where.endswith(".onnx") else ""
 
 
 def path_of(where: str) -> str:

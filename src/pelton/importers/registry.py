@@ -82,10 +82,12 @@ def format_of(source: Any) -> Format:
     """Returns the first format that recognizes a model, else the one that its name tells; for what is no file, or an
     empty one, and for bytes and objects, else the first of all, whose `load` says what it expected.
 
-    Raises FormatError for a file or a folder that is there and is of no format, and InputError for a Traceable of what
+    Raises FormatError for a file or a folder that is there and is of no format, for engines and for pointers of Git
+    LFS, and InputError for a Traceable of what
     no format traces and for a second file of a model that has one.
     """
     model = source.model if isinstance(source, ModelFiles) else source
+    signs.refuse_others(model)
     found = next((f for f in FORMATS if f.recognizes(model)), None) or _by_name(model)
     if found is None and isinstance(model, Traceable):
         raise InputError(

@@ -9,6 +9,9 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pelton.errors import FormatError
+from pelton.system import heads
+
 HEAD = 1 << 12  # bytes that tell a format
 ZIP, HDF5 = b"PK\x03\x04", b"\x89HDF\r\n\x1a\n"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protobuf
@@ -40,6 +43,13 @@ def head(source: Any, size: int = HEAD) -> bytes:
             return file.read(size)
     except (OSError, ValueError):
         return b""
+
+
+def refuse_others(source: Any) -> None:
+    """FormatError for files of models, or bytes of them, that are engines or pointers of Git LFS."""
+    if told := heads.told(head(source, heads.LONGEST)):
+        name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given data"
+        raise FormatError(f"{name} is no file of a model: {told}")
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:

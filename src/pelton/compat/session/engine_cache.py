@@ -18,8 +18,7 @@ from typing import Any
 from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
 from pelton.system.cache import Cache, mark_used
-from pelton.system import files
-from pelton.engine.container import MAGIC
+from pelton.system import files, heads
 from pelton.errors import EngineError
 from pelton.options import Options
 from pelton.runtime import Engine, load
@@ -190,11 +189,11 @@ def _own_folder(cache: Cache) -> Path | None:
 def engine_in(model: Path | bytes, device: int = 0) -> Engine | None:
     """The engine in a file or bytes; None where they hold a model. OSError for a file that cannot be read."""
     if isinstance(model, bytes):
-        begin = model[: len(MAGIC)]
+        begin = model[: len(heads.ENGINE)]
     else:
         with open(model, "rb") as f:
-            begin = f.read(len(MAGIC))
-    return load(model, device=device) if begin == MAGIC else None
+            begin = f.read(len(heads.ENGINE))
+    return load(model, device=device) if begin == heads.ENGINE else None
 
 
 def key_of(

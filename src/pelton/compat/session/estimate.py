@@ -72,7 +72,7 @@ def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Opt
     expected, samples = seconds(options.level, count, options.budget, past)
     basis = f"the last {samples} builds on this machine" if samples > 1 else "the last build on this machine"
     log.warning(
-        "building an engine for %s at level %d: this takes about %s, judging by %s; the next session will find it. With"
+        "building an engine for %s at level %d: this takes %s, judging by %s; the next session will find it. With"
         " the config entry pelton.on_miss=fast a first session builds without timing, with =error it does not build",
         name,
         options.level,
@@ -104,4 +104,4 @@ def _past(cache: EngineCache) -> list[Build]:
 def _format_seconds(time: float) -> str:
     if time < 1:
         return "less than a second"
-    return f"{time:.0f} s" if time < 120 else f"{time / 60:.0f} min ({time:.0f} s)"
+    return f"about {time:.0f} s" if time < 120 else f"about {time / 60:.0f} min ({time:.0f} s)"

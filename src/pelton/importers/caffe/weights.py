@@ -11,6 +11,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from pelton.errors import ModelAbsent, ModelError
+from pelton.importers import signs
 
 from .schema import Message, message_class
 
@@ -19,6 +20,7 @@ _RAW = {0: "<f8", 1: "<f4", 2: "<f2"}  # RawType → elements
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file; ModelError where it cannot be read."""
+    signs.refuse_others(path)
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:

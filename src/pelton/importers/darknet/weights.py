@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from pelton.errors import ModelError
+from pelton.importers import signs
 
 from .cfg import Section
 
@@ -40,6 +41,7 @@ class WeightsFile:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
+        signs.refuse_others(self.path)
         try:
             self.bytes = os.path.getsize(self.path)
             with open(self.path, "rb") as file:

@@ -14,6 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from pelton.errors import FormatError, ModelAbsent, ModelError
+from pelton.importers import signs
 from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 
@@ -56,6 +57,7 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
             f" formats`), got {type(source).__name__}"
         )
     path = Path(source)
+    signs.refuse_others(path)
     try:
         if path.is_file() and path.stat().st_size >= 2**31:
             raise ModelError(
@@ -157,6 +159,7 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
         raise ModelError(
             f"{list(tensor.dims)} of {dtype.value} take {needed} bytes, but the model says {length} ({where})"
         )
+    signs.refuse_others(file)
     size = file.stat().st_size
     if offset < 0 or offset + needed > size:
         raise ModelError(
