@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+import pelton
+
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 COMMANDS = ("build", "tune", "run", "bench", "compare", "check", "inspect", "explain", "cache", "doctor", "demo")
@@ -57,6 +59,20 @@ def test_names_that_an_encoding_lacks_are_escaped_and_files_keep_theirs(engines,
         assert done.returncode == 0 and done.stdout.startswith(os.fsencode(tmp_path) + named), done.stderr
     done = ran("inspect", engines["cnn"], PYTHONIOENCODING="ascii:replace")  # what the user asked for stays
     assert done.returncode == 0 and done.stdout.isascii()
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_nothing(engines, cnn, tmp_path, closed):
+    def status(*args: str) -> int:
+        command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "pelton", *args]
+        done = subprocess.run(command, capture_output=True, env=HERE, cwd=tmp_path, timeout=300)
+        assert b"Traceback" not in done.stderr + done.stdout
+        return done.returncode
+
+    assert status("inspect", engines["cnn"]) == status("inspect", engines["cnn"], "--json") == status("--help") == 0
+    assert status("build", cnn, "--level", "0", "-o", "e.pelton", "-q") == 0
+    assert status("build", "none.onnx") == status("inspect", "none", "--json") == status("build") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["e.pelton"] and pelton.load(tmp_path / "e.pelton")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")

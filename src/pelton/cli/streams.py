@@ -1,8 +1,9 @@
-"""Makes standard streams of any encoding printable: characters that an encoding lacks are replaced by ASCII."""
+"""Makes standard streams printable: characters that an encoding lacks become ASCII, and closed streams take all."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,8 +31,13 @@ codecs.register_error(NAME, _replace)
 
 @contextmanager
 def printable() -> Iterator[None]:
-    """A context in which every character can be printed to stdout and stderr."""
+    """A context in which every character can be printed to stdout and stderr. What is printed to one that is closed, as
+    daemons may leave it, is dropped."""
     with ExitStack() as after:
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:
+                after.callback(setattr, sys, name, None)
+                setattr(sys, name, after.enter_context(open(os.devnull, "w")))
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper) and stream.errors in DEFAULTS:
                 after.callback(_restore, stream, stream.errors)
