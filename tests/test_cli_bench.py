@@ -17,6 +17,7 @@ from onnx import helper
 import pelton
 from pelton import progress
 from pelton.cli import arrays, main, peers, text, timing
+from pelton.codegen.c import toolchain
 from pelton.tune import peak
 
 QUICK = ["--seconds", "0.02", "--warmup", "0"]
@@ -84,6 +85,15 @@ def test_the_plot_is_drawn(capsys, tmp_path, engines):
     assert "roofline.svg" in said and "% of peak" not in said and os.listdir(tmp_path) == ["roofline.svg"]
     drawn = [s for s in steps if s.info["flops"]]
     assert len(ElementTree.parse(path).findall(".//{*}circle")) == len(drawn) > 3
+
+
+def test_the_plot_needs_a_compiler_before_anything_is_timed(refused, engines, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    toolchain.zig.cache_clear()
+    toolchain.compiler_id.cache_clear()
+    monkeypatch.setattr("pelton.cli.runs.timed", None)
+    said = refused("bench", engines["cnn"], "--plot", "roofline.svg")
+    assert said == 'error: --plot: without a compiler the peak cannot be measured: pip install "pelton[build]"\n'
 
 
 def test_bench_refuses(refused, engines, cnn):

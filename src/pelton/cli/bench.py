@@ -201,6 +201,7 @@ def check(args: argparse.Namespace) -> list[str]:
         if not args.plot.lower().endswith(".svg"):
             raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")
         arrays.check_target(args.plot)
+        layers.check_roof()
     return names
 
 
@@ -264,8 +265,6 @@ def time_layers(
     """Times every step, and draws the roofline."""
     gpu, context = build.on_gpu(engine), engine.context(split.threads)
     steps, around, roof = layers.measure_beside_roof(engine, context, feeds)
-    if args.plot and roof is None:
-        raise InputError('--plot needs a compiler to measure the machine with: pip install "pelton[build]"')
     # steps were launched one by one while the GPU was busy, which says nothing about a run as one graph
     if gpu:
         around = 1e6 * result["latency_ms"]["median"] - sum(s["ns"] for s in steps)
@@ -276,7 +275,9 @@ def time_layers(
     result |= {"peak_gflops": roof and roof.gflops, "peak_gbytes": roof and roof.gbytes}
     if args.layers:
         say("\n" + layers.table(steps, roof, around, gpu))
-    if args.plot and roof is not None:
+    if args.plot:
+        if roof is None:
+            raise InputError(f"--plot: {layers.NO_PEAK}")
         title = f"{os.path.basename(args.model)}: {text.duration(1e6 * result['latency_ms']['median'])} a run"
         on = f"{result['machine']}, {text.count(context.threads, 'thread')}"
         arrays.replace(args.plot, [roofline.picture(roof, steps, title, on).encode()])

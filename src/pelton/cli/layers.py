@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.errors import BuildError
+from pelton.errors import BuildError, InputError
 
 from . import build, roofline, text
 
@@ -20,6 +20,7 @@ RULE = """A step is bound by memory if its bytes (weights and activations, each 
 operations do at theirs, by compute if it is the other way round, by neither (–) if both take less than a microsecond.
 % of it: the bound as a share of the step's time. Operations are counted for the direct algorithm (Winograd needs
 fewer), and caches are faster than memory: both percentages may pass 100."""
+NO_PEAK = 'without a compiler the peak cannot be measured: pip install "pelton[build]"'
 SLOW = 0.1, 2.0  # from this share of a run on, and this many times the average, a step is shown in colour
 PROFILES = 100  # runs with time stamps, at most
 
@@ -65,6 +66,16 @@ def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
         return roofline.Roof(*peak(engine.plain.target["isa"], threads))
     except (ModuleNotFoundError, BuildError):
         return None
+
+
+def check_roof() -> None:
+    """InputError where there is no compiler to measure the peak of the machine with."""
+    try:
+        from pelton.codegen.c.toolchain import compiler_id
+
+        compiler_id()
+    except (ModuleNotFoundError, BuildError) as e:
+        raise InputError(f"--plot: {NO_PEAK}") from e
 
 
 def measure_beside_roof(
@@ -145,7 +156,7 @@ def table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float
     if gpu:
         return "\n".join(lines)
     if roof is None:
-        lines.append('without a compiler the peak cannot be measured: pip install "pelton[build]"')
+        lines.append(NO_PEAK)
     else:
         lines += textwrap.wrap(
             f"Measured: {roof.gflops:.0f} GFLOP/s in the CPU time of the threads, {roof.gbytes:.1f} GB/s. {RULE}", 150
