@@ -38,7 +38,7 @@ class Use:
 USES = (
     Use("run engines", ("numpy",), 'pip install "pelton"'),
     Use("build engines", ("onnx", "protobuf", "ml_dtypes", "ziglang"), 'pip install "pelton[build]"'),
-    Use("show progress and colours", ("rich", "rich-argparse"), 'pip install "pelton[build]"'),
+    Use("show progress, and help in colours", ("rich", "rich-argparse"), 'pip install "pelton[build]"'),
     Use("complete commands in shells", ("shtab",), 'pip install "pelton[build]"'),
     Use("run engines on NVIDIA GPUs", ("cuda-bindings",), 'pip install "pelton[cuda]"'),
     Use("build engines for NVIDIA GPUs", ("triton",), 'pip install "pelton[build,cuda]"'),

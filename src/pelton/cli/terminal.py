@@ -1,11 +1,12 @@
-"""Colours: where they are shown, help texts and tables that have some, by rich where it is installed."""
+"""Colours: where they are shown, help texts that have some, by rich where it is installed, and lines in one."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
 from typing import TextIO
+
+STYLES = {"bold": 1, "red": 31, "yellow": 33}  # of ECMA-48
 
 
 def colored(stream: TextIO) -> bool:
@@ -29,21 +30,6 @@ def help_formatter() -> type[argparse.HelpFormatter]:
     )
 
 
-def table(rows: Sequence[Sequence[str]], align: str, indent: str, styles: Mapping[int, str], width: int) -> str | None:
-    """A table in colours, one line for each row, cut to `width` columns; None where rich is not installed. See
-    `text.table`."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return None
-    found = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name, side in zip(rows[0], align):  # texts give way to numbers
-        found.add_column(Text(name), justify="left" if side == "l" else "right", no_wrap=side == "r")
-    for i, row in enumerate(rows[1:], 1):
-        found.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row), style=styles.get(i))
-    console = Console(force_terminal=True, width=max(width - len(indent), 20), highlight=False, color_system="standard")
-    with console.capture() as said:
-        console.print(found)
-    return "\n".join(indent + line.rstrip() for line in said.get().rstrip("\n").split("\n"))
+def painted(line: str, style: str) -> str:
+    """A line in one of `STYLES`, or as it is."""
+    return f"\x1b[{STYLES[style]}m{line}\x1b[0m" if style else line

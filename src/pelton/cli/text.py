@@ -13,6 +13,8 @@ from typing import Any
 
 from . import terminal
 
+NARROWEST = 4  # columns that are left of a text
+
 
 def size(count: float) -> str:
     """Bytes: 512 B, 1.1 MB."""
@@ -64,12 +66,28 @@ def table(
     styles: Mapping[int, str] = {},  # noqa: B006
 ) -> str:
     """Rows in columns; `heading`: the first row is one. `align`: one character per column, l or r. styles: number of a
-    row → its colour, as rich names it. Where stdout shows colours, tables with a heading have them, and end with the
-    columns of the terminal."""
-    if heading and terminal.colored(sys.stdout):
-        found = terminal.table(rows, align, indent, styles, shutil.get_terminal_size().columns)
-        if found is not None:
-            return found
+    row → its colour. Tables with a heading have colours where stdout shows them, and end with the terminal."""
+    colored = heading and terminal.colored(sys.stdout)
     widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
-    cells = [[c.ljust(w) if a == "l" else c.rjust(w) for c, w, a in zip(row, widths, align)] for row in rows]
-    return "\n".join((indent + "  ".join(row)).rstrip() for row in cells)
+    if colored or heading and sys.stdout.isatty():
+        widths = _fitted(widths, align, shutil.get_terminal_size().columns - len(indent))
+    lines = ["  ".join(map(_cell, row, widths, align)).rstrip() for row in rows]
+    if colored:
+        lines = [terminal.painted(line, styles.get(i, "")) for i, line in enumerate(lines)]
+        lines[0] = terminal.painted(lines[0], "bold")
+    return "\n".join(indent + line for line in lines)
+
+
+def _fitted(widths: Sequence[int], align: str, room: int) -> list[int]:
+    """The widths of columns that fit, as far as the widest texts can give way; numbers never do."""
+    found, texts = list(widths), [i for i, side in enumerate(align) if side == "l"]
+    while sum(found) + 2 * (len(found) - 1) > room and texts:
+        widest = max(texts, key=found.__getitem__)
+        if found[widest] <= NARROWEST:
+            break
+        found[widest] -= 1
+    return found
+
+
+def _cell(value: str, width: int, side: str) -> str:
+    return shortened(value, width).ljust(width) if side == "l" else value.rjust(width)
