@@ -12,7 +12,7 @@ from models import model
 from onnx import TensorProto, helper
 
 import pelton
-from pelton.cli import arguments, main
+from pelton.cli import GROUPS, arguments, main
 
 LIBRARY = Path(pelton.__file__).parent
 
@@ -97,6 +97,9 @@ def test_a_name_is_listed_once_and_suggested(refused, folder, cnn, cache, open_s
         pelton.build(cnn, shpes={"x": (1, 3, 12, 12)})
 
 
+COMMANDS = {module.__name__.rpartition(".")[2].replace("_", "-") for modules in GROUPS.values() for module in modules}
+
+
 @pytest.mark.parametrize(
     "typed, meant",
     [
@@ -106,6 +109,11 @@ def test_a_name_is_listed_once_and_suggested(refused, folder, cnn, cache, open_s
         (["build", "m.onnx", "--shape", "x=1"], "--shape .did you mean '--shapes'"),
         (["bench", "m.onnx", "--tread=2"], "--tread=2 .did you mean '--threads'"),
         (["build", "m.onnx", "--precision", "pf16"], "did you mean 'fp16'"),
+        (
+            ["-v", "inspect", "e.pelton"],
+            "unrecognized arguments: -v .options come after the command: `pelton inspect -v",
+        ),
+        (["--quiet", "inspect", "e.pelton"], "`pelton inspect --quiet …`"),
         (["--verison"], "did you mean '--version'"),
         (["run", "e.pelton", "--qqqq"], "unrecognized arguments: --qqqq$"),
     ],
@@ -113,7 +121,8 @@ def test_a_name_is_listed_once_and_suggested(refused, folder, cnn, cache, open_s
 def test_what_is_mistyped_gets_a_suggestion(refused, typed, meant):
     said = refused(*typed)
     assert re.search(meant, said, re.M)
-    assert f"see `pelton{' ' + typed[0] if '-' not in typed[0] and typed[0] != 'buid' else ''} --help`" in said
+    command = next((word for word in typed if word in COMMANDS), None)
+    assert f"see `pelton{f' {command}' if command else ''} --help`" in said
 
 
 def test_an_unknown_operator_gets_advice_that_can_be_followed(refused, folder, cache):
@@ -210,6 +219,28 @@ def test_check_asks_whether_inputs_fit_in_memory(capsys, tmp_path):
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", value[:1], value[1:])
     path = tmp_path / "large.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    assert main(["check", str(path), "--memory", "1"]) == 1
-    assert "input 'x'" in capsys.readouterr().out
-    assert main(["check", str(path), "--memory", "100"]) == 0
+    for memory in ("1", "1.5", "512MB", "0.5 GB"):
+        assert main(["check", str(path), "--memory", memory]) == 1
+        assert "input 'x'" in capsys.readouterr().out
+    for memory in ("100", "100GB", "0.1TB"):
+        assert main(["check", str(path), "--memory", memory]) == 0
+
+
+@pytest.mark.parametrize("given", ["0", "0MB", "-1", "two", "", "0.0000000001"])
+def test_memory_is_a_size(refused, cnn, given):
+    assert re.search(f"expected a size .*such as .*MB or 4GB, got '{given}", refused("check", cnn, f"--memory={given}"))
+
+
+def test_output_is_a_file(refused, cnn, engines):
+    for args in (
+        ("build", cnn),
+        ("convert", cnn),
+        ("view", engines["cnn"]),
+        ("refit", engines["cnn"], "--weights", cnn),
+    ):
+        assert "goes to files, not to stdout; a file of the name - is ./-" in refused(*args, "-o", "-")
+
+
+def test_an_input_names_a_file(refused, engines):
+    said = refused("run", engines["cnn"], "--input", "x=")
+    assert said == "error: --input x= names no file; write NAME=FILE, such as x=x.npy\n"

@@ -90,14 +90,16 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Exits with the unrecognized arguments and what may have been meant: an option of a similar name, or one that
-        takes the word as its value (--fp16)."""
+        """Exits with the unrecognized arguments and what may have been meant: an option of a similar name, one that
+        takes the word as its value (--fp16), or one of the command, which stood before it."""
         options = [action for action in self._actions if action.option_strings]
         flags = [flag for action in options for flag in action.option_strings]
         takes = {str(choice): action.option_strings[-1] for action in options for choice in action.choices or ()}
 
         def with_hint(word: str) -> str:
             name = word.partition("=")[0]
+            if name in flags:
+                return f"{word} (options come after the command: `{self.prog} {word} …`)"
             value = name.lstrip("-")
             return word + (f" (did you mean {takes[value]} {value}?)" if value in takes else near(name, flags))
 

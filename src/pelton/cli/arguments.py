@@ -12,6 +12,7 @@ from typing import Any
 
 from pelton.errors import InputError
 from pelton.options import PRECISIONS, Options
+from pelton.system.cache import parse_size
 
 SHAPE_HELP = (
     "sizes of an input, such as x=1x3x224x224; MIN..OPTIMUM..MAX for a dynamic dimension, as in"
@@ -56,6 +57,22 @@ def positive(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return number
+
+
+def size(text: str) -> int:
+    """A number of bytes, such as 500MB."""
+    try:
+        return parse_size(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(f"expected {e}") from None
+
+
+def memory(text: str) -> int:
+    """A number of bytes above zero, such as 512MB; without a unit, of gigabytes."""
+    found = size(f"{text}GB" if text[-1:].isdigit() else text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected a size above 0, such as 512MB or 4GB, got {text!r}")
+    return found
 
 
 def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
@@ -250,9 +267,10 @@ def stem(model: str) -> str:
 def add_memory(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--memory",
-        type=int_in_range(1, 1 << 20, "gigabytes"),
-        metavar="GB",
-        help="reject a model whose runs take more, weights included (default: what this machine has)",
+        type=memory,
+        metavar="SIZE",
+        help="reject a model whose runs take more, such as 512MB, weights included (default: what this machine has);"
+        " without a unit, gigabytes",
     )
 
 
@@ -278,7 +296,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "cache_dir": args.cache_dir,
         "threads": args.threads,
         "max_iterations": args.max_iterations,
-        "memory": args.memory and args.memory * 10**9,
+        "memory": args.memory,
         "target": args.target,
         "precision": args.precision,
         "calibration": _calibration(args),

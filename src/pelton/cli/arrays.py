@@ -32,6 +32,8 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
     pictures: dict[str, list[str]] = {}
     for pair in pairs:
         name, path = _split(pair, names)
+        if not path:
+            raise InputError(f"--input {pair} names no file; write NAME=FILE, such as {name}={name}.npy")
         if name is None:
             arrays.update(_load_all(path, names))
         elif preprocessing.is_picture(path):
@@ -197,6 +199,8 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
 def check_target(path: str) -> None:
     """Raises InputError unless a file can be written at a path: its folder exists and is writable, and nothing but a
     file would be replaced."""
+    if path == "-":
+        raise InputError("what is written goes to files, not to stdout; a file of the name - is ./-")
     reason = files.rejection(path)
     if reason is not None:
         raise InputError(f"{path} cannot be written: {reason}")

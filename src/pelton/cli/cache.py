@@ -44,7 +44,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--limit",
-        type=size,
+        type=arguments.size,
         metavar="SIZE",
         help="prune: leave no more than this, such as 500MB (default: the limit of builds)",
     )
@@ -59,14 +59,6 @@ def add(commands) -> argparse.ArgumentParser:
     )
     output.add_json(command)
     return command
-
-
-def size(given: str) -> int:
-    """A number of bytes as the command line has it."""
-    try:
-        return cache.parse_size(given)
-    except ValueError as e:
-        raise argparse.ArgumentTypeError(f"expected {e}") from None
 
 
 def main(args: argparse.Namespace) -> None:

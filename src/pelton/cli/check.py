@@ -51,8 +51,7 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> int:
     with Needs("checking models"):
         from pelton.diagnose.support import diagnose
-    memory = args.memory and args.memory * 10**9
-    given = {"target": args.target, "precision": args.precision, "memory": memory}
+    given = {"target": args.target, "precision": args.precision, "memory": args.memory}
     given = {name: value for name, value in given.items() if value is not None}
     outputs = tuple(args.outputs) or None
     found = diagnose(arguments.model_files(args), arguments.shapes(args) or None, outputs, strict=args.strict, **given)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pelton.errors import InputError, Needs
 
-from . import arguments, output, text
+from . import arguments, arrays, output, text
 
 EXAMPLES = """examples:
   pelton convert yolov3.cfg --weights yolov3.weights             writes yolov3.onnx
@@ -46,7 +46,9 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     with Needs("converting models"):
         from pelton import exporters, importers
-    path = Path(args.output or arguments.stem(args.model) + ".onnx")
+    target = args.output or arguments.stem(args.model) + ".onnx"
+    arrays.check_target(target)
+    path = Path(target)
     if path.exists() and os.path.exists(args.model) and os.path.samefile(path, args.model):
         raise InputError(f"{path} is the model itself; name another file with -o")
     found = importers.load(arguments.model_files(args), arguments.shapes(args) or None, tuple(args.outputs) or None)
