@@ -165,7 +165,7 @@ def test_explain(answer, cnn, script, cache):
 
 
 def test_of_the_machine(answer, tmp_path, monkeypatch):
-    from pelton.importers.frameworks import environments
+    from pelton.system import environments
 
     monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path))
     (tmp_path / "objects").mkdir()

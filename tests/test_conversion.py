@@ -15,7 +15,8 @@ import pytest
 import pelton
 import pelton.importers
 from pelton.cli import main
-from pelton.importers.frameworks import conversion, environments
+from pelton.importers.frameworks import conversion
+from pelton.system import environments
 from pelton.importers.keras import archive as archives
 from pelton.system import temporary
 

@@ -9,7 +9,7 @@ import pytest
 
 import pelton
 from pelton.cli import main
-from pelton.importers.frameworks import environments
+from pelton.system import environments
 
 
 def wheel(folder, name="peltontoy", version="1.0", needs=()):

@@ -32,6 +32,10 @@ def alone(program: str) -> str:
     return done.stdout
 
 
+def test_environments_are_listed_without_the_compiler():
+    assert "tensorflow" in alone("from pelton.cli import main\nassert main(['import-env']) == 0")
+
+
 def test_all_names_are_there_without_the_compiler():
     assert (
         alone(

@@ -15,7 +15,8 @@ import pytest
 
 import pelton
 from pelton.importers import load
-from pelton.importers.frameworks import conversion, environments
+from pelton.importers.frameworks import conversion
+from pelton.system import environments
 from pelton.ir.imported import OnData
 from pelton.system import cache
 

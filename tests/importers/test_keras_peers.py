@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton.importers import keras
-from pelton.importers.frameworks import environments
+from pelton.system import environments
 from pelton.importers.network import imported
 from pelton.importers.onnx.load import load
 from pelton.ir.dims import is_known

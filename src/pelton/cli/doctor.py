@@ -12,9 +12,9 @@ from importlib import metadata
 from typing import Any
 
 from pelton import __version__
-from pelton.errors import Error, Needs
+from pelton.errors import Error
 from pelton.options import Options
-from pelton.system import cache, memory
+from pelton.system import cache, environments, memory
 from pelton.targets import BUILT, LEVELS, best
 
 from . import output, text
@@ -149,13 +149,8 @@ def _use(use: Use) -> dict[str, Any]:
 
 def _frameworks() -> dict[str, str | None]:
     """The interpreters of environments that convert models of frameworks, by name: None where `pelton import-env` has
-    not made one. Empty where nothing can be built."""
-    try:
-        with Needs("converting models"):
-            from pelton.importers.frameworks.environments import ENVIRONMENTS, made
-    except Error:
-        return {}
-    found = {name: made(name) for name in ENVIRONMENTS}
+    not made one."""
+    found = {name: environments.made(name) for name in environments.ENVIRONMENTS}
     return {name: None if interpreter is None else interpreter.path for name, interpreter in found.items()}
 
 

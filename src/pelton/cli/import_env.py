@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from pelton import progress
-from pelton.errors import InputError, Needs
+from pelton.errors import InputError
+from pelton.system import environments
 
 from . import output, text
 
@@ -36,15 +37,13 @@ def add(commands) -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> None:
-    with Needs("importing models"):
-        from pelton.importers.frameworks import environments
     if args.name is None:
         if args.remove:
             raise InputError(f"--remove needs the name of an environment: {', '.join(environments.ENVIRONMENTS)}")
         if args.json:
-            output.emit(args, {"environments": {n: facts(environments, n) for n in environments.ENVIRONMENTS}})
+            output.emit(args, {"environments": {n: facts(n) for n in environments.ENVIRONMENTS}})
             return
-        rows = [(n, state(environments, n), " ".join(e.requirements)) for n, e in environments.ENVIRONMENTS.items()]
+        rows = [(n, state(n), " ".join(e.requirements)) for n, e in environments.ENVIRONMENTS.items()]
         print(text.table([("framework", "Python", "packages"), *rows], "lll"))
         return
     if args.remove:
@@ -68,7 +67,7 @@ def main(args: argparse.Namespace) -> None:
     print(found.path)
 
 
-def facts(environments, name: str) -> dict[str, Any]:
+def facts(name: str) -> dict[str, Any]:
     """The Python that converts models of a framework, None where there is none; whether it is the one that runs this;
     and what pip is asked for."""
     found = environments.find(name)
@@ -79,7 +78,7 @@ def facts(environments, name: str) -> dict[str, Any]:
     }
 
 
-def state(environments, name: str) -> str:
+def state(name: str) -> str:
     """Where the Python is that converts models of a framework."""
     found = environments.find(name)
     if found is None:

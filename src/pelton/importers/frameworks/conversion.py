@@ -16,9 +16,9 @@ from pelton.errors import InputError, ModelAbsent, ModelError
 from pelton.importers.onnx.file import Source, parse
 from pelton.options import Options
 from pelton.system import cache
+from pelton.system.environments import Interpreter, find, running
 from pelton.system.temporary import temporary_folder
 
-from .environments import Interpreter, find, running
 
 log = logging.getLogger("pelton.importers")
 

@@ -11,12 +11,12 @@ from pelton.errors import ModelError
 from pelton.importers import onnx, signs
 from pelton.importers.frameworks import is_of, refusal
 from pelton.importers.frameworks.conversion import convert
-from pelton.importers.frameworks.environments import find
 from pelton.importers.imported import Shape
 from pelton.importers.network import examined, imported
 from pelton.importers.onnx.file import Source
 from pelton.importers.registry import About, Format, register
 from pelton.network import Network
+from pelton.system.environments import find
 
 from .archive import allows_code, check_archive
 from .config import LayerConfig, UnknownPart
