@@ -112,14 +112,25 @@ def test_bash_completes_commands_options_choices_and_files(capsys, tmp_path):
     assert main(["completion", "bash"]) == 0
     (tmp_path / "some.onnx").touch()
     lines = [capsys.readouterr().out, f"cd '{tmp_path}'"]
-    typed = ("pelton comp", "pelton build so", "pelton build --calibrator m", "pelton cache cl", "pelton run so --ou")
+    typed: tuple[str, ...] = (
+        "pelton comp",
+        "pelton build so",
+        "pelton build --calibrator m",
+        "pelton cache cl",
+        "pelton run so --ou",
+    )
+    typed += (
+        "pelton import-env ja",
+        "pelton bench m --vs open",
+        "pelton build m --level 3",
+        "pelton build m --target cu",
+    )
     for words in typed:
         lines.append(f"COMP_WORDS=({words}) COMP_CWORD={len(words.split()) - 1} COMPREPLY=()")
         lines.append('_shtab_pelton; echo "${COMPREPLY[*]}"')
     done = subprocess.run(["bash", "--norc"], input="\n".join(lines), capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["compare completion", "some.onnx", "minmax mse", "clear", "--output"], (
-        done.stderr
-    )
+    found = ["compare completion", "some.onnx", "minmax mse", "clear", "--output", "jax", "openvino", "3", "cuda"]
+    assert done.stdout.splitlines() == found, done.stderr
 
 
 def test_completion_without_shtab_says_how_to_get_it(refused, monkeypatch):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 
 from pelton.errors import InputError, Needs
+from pelton.system.environments import ENVIRONMENTS
+
+from . import peers
 
 EXAMPLES = """examples:
   pelton completion bash > ~/.local/share/bash-completion/completions/pelton
@@ -13,6 +16,14 @@ EXAMPLES = """examples:
   pelton completion tcsh > ~/.pelton.csh            with `source ~/.pelton.csh` in ~/.tcshrc
 
 Write it again after an update of Pelton. Arguments that are files or folders complete as such."""
+
+# what shells suggest for arguments that also take other words, or say more of wrong ones than argparse would
+SUGGESTED = {
+    "--level": tuple(map(str, range(6))),
+    "--target": ("cpu", "cuda"),  # shells take what is behind a colon for another word
+    "--vs": peers.PEERS,
+    "|".join(ENVIRONMENTS): tuple(ENVIRONMENTS),
+}
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -33,7 +44,10 @@ def main(args: argparse.Namespace) -> None:
         import shtab
     for command in _parsers(args.parser):
         for action in command._actions:
-            if _takes_files(action):
+            name = action.option_strings[-1] if action.option_strings else action.metavar
+            if name in SUGGESTED:
+                action.choices = SUGGESTED[name]
+            elif _takes_files(action):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(args.parser, args.shell))
 
