@@ -2,8 +2,9 @@
 
     python -m benchmarks.sizes [--page docs/install.md]
 
-Each extra is installed into a folder of its own, with nothing there before, and its files are added up. `torch` is left
-out: which build of it is taken, and so its size, depends on where it comes from.
+Each extra is installed into a folder of its own, with nothing there before, and its files are added up, without .pyc
+files, which depend on the Python and are made again. `torch` is left out: which build of it is taken, and so its size,
+depends on where it comes from.
 """
 
 from __future__ import annotations
