@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,7 +74,7 @@ def assemble(
         "layouts": [x for e in engines for x in e.meta["layouts"]],
         "chains": [c for e in engines for c in e.meta["chains"]],
         "checked": [c for e in engines for c in e.meta["checked"]],
-        "model": {k: v for k, v in asdict(parts.info).items() if k not in ("path", "files")},
+        "model": parts.info.record(),
         "image": options.image,
         "labels": list(options.labels) if options.labels else None,
     }
