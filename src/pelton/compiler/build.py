@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pelton.logs import Logger
 from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.importers import Traceable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pelton.options import BuildOptions
     from typing_extensions import Unpack
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 
 def build(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import math
 import os
 import re
@@ -15,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import files
+from pelton.logs import Logger
 from pelton.errors import InputError
 
 if TYPE_CHECKING:
     from pelton.options import Options
 
-log = logging.getLogger("pelton.cache")
+log = Logger("pelton.cache")
 
 # folder → suffixes of the files in it; no other files are ever touched
 PARTS = {

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import logging
 import mmap
 import os
 import time
@@ -15,6 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pelton.logs import Logger
 from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
 from pelton.system.cache import Cache, mark_used
@@ -26,7 +26,7 @@ from pelton.runtime import Engine, load
 
 from .signature import Signature, from_json
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 # options that change no engine, or that the key has elsewhere
 NOT_IN_KEY = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import statistics
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pelton.logs import Logger
 from pelton.options import Options
 
 from .engine_cache import EngineCache
@@ -21,7 +21,7 @@ from .model import count_layers
 if TYPE_CHECKING:
     import onnx
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 MAX_REMEMBERED = 32  # builds
 MAX_SAMPLES = 7  # of them, the latest at a level, make the estimate

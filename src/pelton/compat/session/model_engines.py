@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton import progress
 from pelton.engine import sizes
 from pelton.errors import BuildError, Cancelled, ModelAbsent, ModelError
@@ -29,7 +29,7 @@ from .providers import ProviderChoice
 from .settings import SessionOptions
 from .signature import Signature, of_engine
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 
 class ModelEngines:
