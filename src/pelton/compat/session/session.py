@@ -19,6 +19,7 @@ from pelton.errors import InputError
 from pelton.logs import at_level
 from pelton.runtime import Engine
 from pelton.runtime.forms import map_arrays
+from pelton.runtime.in_process import InProcess
 
 from .devices import OrtMemoryInfo
 from .model_engines import ModelEngines, shapes_of
@@ -29,7 +30,7 @@ from .signature import ModelMetadata, NodeArg, check_feed_names
 from .values import IOBinding, OrtValue
 
 
-class InferenceSession:
+class InferenceSession(InProcess):
     """onnxruntime.InferenceSession for a model in a file or in bytes.
 
     A model whose sizes are all known is built here; one with dynamic dimensions at its first run, tuned for the sizes
