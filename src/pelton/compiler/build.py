@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.logs import Logger
 from pelton.engine.model import EnginePlan
+from pelton.environment import warn_of_unknown
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.importers import Traceable
 from pelton.ir import lineage
@@ -48,6 +49,7 @@ def build(
     if example_inputs is not None or dynamic_shapes is not None:
         model = Traceable(model, example_inputs, dynamic_shapes)
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+    warn_of_unknown()
     with lineage.following(lineage.Lineage() if options.refittable else None):
         return _build(model, options)
 

@@ -46,6 +46,11 @@ class EngineCache:
         self.device = device  # the number of the GPU, for engines that run on one
         self._cache, self.folder = cache, _own_folder(cache)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether engines can be stored."""
+        return self.folder is not None and self._cache.problem() is None
+
     def engine(self, key: str) -> Engine | None:
         """The engine of a key; None where there is none, or one that is damaged or of another version."""
         path = self._path(key, ".pelton")
