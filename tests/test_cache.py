@@ -212,6 +212,13 @@ def test_builds_keep_to_the_limit(small, tmp_path, monkeypatch):
         pelton.Options(cache_limit=-1)
 
 
+def test_a_build_that_finds_everything_keeps_to_the_limit_too(small, tmp_path):
+    pelton.build(small, level=0, threads=1, cache_dir=tmp_path)
+    assert left(tmp_path)
+    pelton.build(small, level=0, threads=1, cache_dir=tmp_path, cache_limit=0)
+    assert not left(tmp_path)
+
+
 def test_sessions_keep_to_the_limit(small, tmp_path, caplog, monkeypatch):
     monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path))
     options = pelton.SessionOptions()

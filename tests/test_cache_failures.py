@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pelton
+from pelton.cli import main
 from pelton.system.cache import Cache
 from test_cache import HERE, W, X, small  # noqa: F401  (fixtures)
 
@@ -122,6 +123,41 @@ def test_a_full_disk_is_told_once_and_leaves_nothing(small, tmp_path):
     assert done.returncode == 0 and done.stdout == "True [2, 48]\n", done.stderr
     assert done.stderr.count("cannot be used (File too large)") == 1 and len(warnings(done)) == 1, done.stderr
     assert not [e for e in Cache(tmp_path).entries() if e.size]
+
+
+@pytest.mark.parametrize("made", ["a file", "no place for a folder"])
+def test_a_cache_that_cannot_be_used_is_shown_so(tmp_path, monkeypatch, capsys, made):
+    (tmp_path / "file").write_text("x")
+    home = str(tmp_path / "file") if made == "a file" else "/proc/nope"
+    monkeypatch.setenv("PELTON_CACHE_DIR", home)
+    why = "File exists" if made == "a file" else "No such file or directory"
+    said = f"the cache {home} cannot be used ({why})"
+    for command in (["cache", "info"], ["doctor"]):
+        assert main(command) == 0
+        shown = capsys.readouterr().out
+        assert said in shown and "PELTON_CACHE_DIR" in shown and "of at most" not in shown
+        assert main([*command, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found if command[0] == "cache" else found["cache"])["problem"].startswith(said)
+
+
+def test_a_cache_that_can_be_used_is_left_as_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "a" / "b"))
+    assert main(["cache", "info"]) == 0 and "nothing yet" in capsys.readouterr().out
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_session_promises_no_engine_that_is_not_kept(small, tmp_path, foreign):
+    """As on a root that is read-only: the folder is there, and nothing can be put into it."""
+    (tmp_path / "kept" / "sessions").mkdir(parents=True)
+    (tmp_path / "kept" / "sessions").chmod(0o500)
+    (tmp_path / "kept").chmod(0o500)
+    session = f"import pelton\npelton.InferenceSession({small!r})"
+    for home, promised in ((tmp_path / "kept", False), (foreign, False), (tmp_path / "cache", True)):
+        done = without_privileges(session, PELTON_CACHE_DIR=str(home), PELTON_LEVEL="0")
+        assert done.returncode == 0 and "building an engine" in done.stderr, done.stderr
+        assert ("the next session will find it" in done.stderr) is promised, done.stderr
+        assert ("it is not kept for the next session" in done.stderr) is not promised
 
 
 def test_damaged_times_are_taken_anew(small, tmp_path, caplog):

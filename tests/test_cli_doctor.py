@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pelton
+from pelton import environment
 from pelton.backends.cpu import machine
 from pelton.cli import doctor, main
+from pelton.compat.session import config
+
+from models import small_cnn
 
 
 def said(capsys, *given: str, status: int = 0) -> str:
@@ -75,6 +81,34 @@ def test_limits_and_problems_are_told(capsys, monkeypatch):
     text = said(capsys)
     assert "limited by the control group to 1.5" in text and "limited to 2.00 GB" in text
     assert "cache: PELTON_CACHE_LIMIT should be a size" in text and "PELTON_CACHE_LIMIT  much" in text
+
+
+def test_variables_that_nothing_reads(capsys, monkeypatch, caplog):
+    """They are shown, and a build or a session warns of them once; tests have some of their own."""
+    monkeypatch.setattr(environment, "_told", set())
+    monkeypatch.setenv("PELTON_LEVL", "0")
+    monkeypatch.setenv("PELTON_TEST_X", "0")
+    monkeypatch.setenv("PELTON_LEVEL", "0")
+    assert json.loads(said(capsys, "--json"))["unknown"] == ["PELTON_LEVL"]
+    shown = said(capsys)
+    assert (
+        "0: there is no such variable (did you mean 'PELTON_LEVEL'?)\n" in shown and shown.count("no such variab") == 1
+    )
+    warning = "there is no environment variable PELTON_LEVL (did you mean 'PELTON_LEVEL'?): it has no effect"
+    assert not caplog.text
+    model = small_cnn()
+    for use in (lambda: pelton.build(model, level=0), lambda: pelton.InferenceSession(model.SerializeToString())):
+        environment._told.clear()
+        caplog.clear()
+        use(), use()
+        assert caplog.text.count(warning) == 1
+
+
+def test_variables_are_those_of_sessions_and_of_the_table():
+    page = (Path(__file__).parents[1] / "docs" / "options.md").read_text()
+    of_sessions = {f"PELTON_{name.upper()}" for name in (*config.READERS, *config.RENAMED.values())}
+    assert of_sessions <= {*environment.VARIABLES}
+    assert {*re.findall(r"`(PELTON_\w+)`", page)} == {*environment.VARIABLES} - {"PELTON_USUAL"}
 
 
 @pytest.mark.parametrize("given", [["x"], ["--fix"]])

@@ -11,6 +11,7 @@ import pytest
 import pelton
 from pelton.cli import main
 from pelton.errors import InputError
+from pelton.ir.imported import Metadata
 from pelton.network import Network
 
 from models import small_cnn
@@ -35,6 +36,7 @@ def test_engines_carry_version_model_options_machine_and_metadata(model, tmp_pat
         assert found["model"] == {
             "source": "files",
             "files": [{"file": model.name, "bytes": model.stat().st_size, "sha256": sha(model)}],
+            "metadata": {**vars(Metadata()), "graph": onnx.load(model).graph.name},
         }
         assert found["options"] == {"level": 0, "precision": "fp32", "strict": True, "target": "cpu", "threads": 1}
         assert found["metadata"] == {"team": "vision", "Ä": ""}
@@ -64,6 +66,7 @@ def test_external_data_belongs_to_the_model(model, tmp_path):
 def test_models_in_memory_have_the_hash_of_their_bytes_or_say_what_they_were(model):
     data = model.read_bytes()
     found = pelton.build(data, level=0).provenance["model"]
+    assert found.pop("metadata")["graph"] == onnx.load(model).graph.name
     assert found == {"source": "bytes", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     found = pelton.build(onnx.load(model), level=0).provenance["model"]
     assert found["sha256"] is None and "ModelProto in memory" in found["source"]
@@ -118,11 +121,24 @@ def test_metadata_that_no_engine_should_carry_is_refused(model, given, says):
 
 def test_damaged_records_are_shown_as_far_as_they_go(model, tmp_path):
     engine = pelton.build(model, level=0)
-    for record in ("text", None, [1], {"pelton": 3, "model": [], "options": "x", "metadata": [None]}):
+    odd_metadata = {"pelton": "x", "model": {"metadata": {"producer": 3, "version": "x", "custom": [1]}}}
+    for record in ("text", None, [1], {"pelton": 3, "model": [], "options": "x", "metadata": [None]}, odd_metadata):
         odd = pelton.Engine(replace(engine.plain, meta={**engine.meta, "provenance": record}))
         odd.save(tmp_path / "odd.pelton")
         assert "machine" in pelton.load(tmp_path / "odd.pelton").provenance
+        assert pelton.InferenceSession(tmp_path / "odd.pelton").get_modelmeta().custom_metadata_map == {}
         assert main(["inspect", str(tmp_path / "odd.pelton")]) == 0
+
+
+def test_what_the_model_says_of_itself_is_shown(model, tmp_path, capsys):
+    proto = onnx.load(model)
+    proto.producer_name, proto.producer_version, proto.doc_string = "trainer", "2.1", "two\nlines"
+    onnx.helper.set_model_props(proto, {"characters": "abc" * 100})
+    pelton.build(proto, level=0).save(tmp_path / "e.pelton")
+    assert main(["inspect", str(tmp_path / "e.pelton")]) == 0
+    shown = capsys.readouterr().out
+    assert "producer: trainer\n" in shown and "producer version: 2.1\n" in shown and "description: two lines\n" in shown
+    assert f"custom characters: {'abc' * 66}a…\n" in shown and "domain:" not in shown
 
 
 def test_on_the_command_line(model, tmp_path, capsys):

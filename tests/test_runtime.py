@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import re
 import sys
@@ -14,6 +15,7 @@ import pytest
 from handmade import chain, compiled, engine, expected, python
 
 import pelton
+from pelton import AsyncQueue, InferenceSession
 from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError, InputError
 from pelton.runtime import Engine, load
@@ -89,6 +91,14 @@ def test_saved_and_loaded(net, x, tmp_path):
         pickle.loads(pickle.dumps(net)),
     ):
         assert equal(again.run({"x": x}), expected(x)) and again.tobytes() == net.tobytes()
+
+
+def test_what_belongs_to_a_process_is_not_pickled(net):
+    with AsyncQueue(net, 1) as queue:
+        for found in (net.context(), queue, InferenceSession(net.tobytes())):
+            for leave in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match=f"^{type(found).__name__} .* load the engine in the worker"):
+                    leave(found)
 
 
 def test_threads_give_the_same_bits(net):

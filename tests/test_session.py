@@ -3,7 +3,6 @@ afterwards."""
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -27,8 +26,7 @@ W = RNG.standard_normal((4, 3)).astype(np.float32)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PELTON_LEVEL", "0")
-    yield tmp_path / "cache"
-    logging.getLogger("pelton").setLevel(logging.NOTSET)  # sessions may set it, for the whole process
+    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import logging
 import re
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper, numpy_helper
+from script_models import nonzero_gather
 from test_session import close, network
 
 import pelton
@@ -148,6 +150,45 @@ def test_who_sees_the_progress_of_a_build(monkeypatch, terminal, severity, entry
 
 
 # --- engine files as models
+
+
+def described(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, which says all of itself that ONNX has words for."""
+    model.producer_name, model.producer_version, model.domain, model.model_version = "me", "1.2", "dom", 7
+    model.doc_string, model.graph.doc_string = "doc", "of the graph"
+    helper.set_model_props(model, {"k": "v", "characters": "a\nb\né"})
+    return model
+
+
+@pytest.mark.parametrize("make", [network, lambda: nonzero_gather()[0]])
+def test_an_engine_file_keeps_the_metadata_of_its_model(tmp_path, make):
+    """A script over engines, too; texts that the build was given come to those of the model."""
+    model, path = described(make()), tmp_path / "net.pelton"
+    of_model = ort.InferenceSession(model.SerializeToString()).get_modelmeta()
+    assert of_model == ort.ModelMetadata(
+        "me", model.graph.name, "dom", "doc", "of the graph", 7, {"k": "v", "characters": "a\nb\né"}
+    )
+    pelton.build(model, level=0).save(path)
+    assert ort.InferenceSession(path).get_modelmeta() == of_model
+    pelton.build(model, level=0, metadata={"team": "vision", "k": "w"}).save(path)
+    found = ort.InferenceSession(path).get_modelmeta()
+    assert found.custom_metadata_map == {"k": "w", "characters": "a\nb\né", "team": "vision"}
+    pelton.build(relu(), level=0).save(path)  # a network has no more than a name
+    assert ort.InferenceSession(path).get_modelmeta() == ort.ModelMetadata("", "small")
+
+
+def relu() -> pelton.Network:
+    net = pelton.Network("small")
+    net.output(net.relu(net.input("x", (3, 5))), "y")
+    return net
+
+
+def test_metadata_that_is_no_text(tmp_path):
+    """Bytes that are not UTF-8 are replaced, by a session of the model as by its engine."""
+    data = described(network(2)).SerializeToString().replace(b"dom", b"d\xffm")
+    pelton.build(data, level=0).save(tmp_path / "net.pelton")
+    for source in (data, tmp_path / "net.pelton"):
+        assert ort.InferenceSession(source).get_modelmeta().domain == "d\ufffdm"
 
 
 def test_an_engine_file_is_a_model(tmp_path, x, builds):

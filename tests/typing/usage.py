@@ -84,5 +84,6 @@ def drawn() -> Engine:
 def as_onnxruntime(x: np.ndarray[Any, Any]) -> Any:
     options = pelton.SessionOptions()
     options.intra_op_num_threads = 2
+    options.intra_op_nums_threads = 2  # error: "SessionOptions" has no attribute "intra_op_nums_threads"
     session = pelton.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
     return session.run([session.get_outputs()[0].name], {session.get_inputs()[0].name: x})

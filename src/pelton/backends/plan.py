@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
 from pelton.engine.constants import DeferredConstants
@@ -18,7 +18,7 @@ from pelton.system.memory import aligned, populate
 
 from .host import HostStep
 
-log = logging.getLogger("pelton.runtime")
+log = Logger("pelton.runtime")
 LARGEST_TABLE = 1 << 20  # bytes; larger ones are weights in integers
 
 

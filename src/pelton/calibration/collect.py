@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.compiler.compile import compile_graph
 from pelton.errors import Cancelled, InputError, near
 from pelton.ir.graph import Graph, Value, remove_dead_nodes
@@ -23,7 +23,7 @@ from .histogram import ValueRange
 from .sources import find_algorithm, find_table, open_source
 from .table import CalibrationTable, scale_of, some_names
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 
 # Of batches, one that is kept aside, and the bytes of all of these at most.

@@ -3,7 +3,6 @@ calibrator."""
 
 from __future__ import annotations
 
-import logging
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton import preprocessing
 from pelton.backends.arrays import to_numpy
 from pelton.errors import InputAbsent, InputError
@@ -24,7 +24,7 @@ from .calibrators import DataCalibrator, IInt8Calibrator, algorithm_of
 from .pointers import read_memory
 from .table import MAGIC, CalibrationTable
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 EXPECTED = (
     "calibration takes a dict of arrays, the path of an .npz file, of a folder of pictures or of a calibration table,"

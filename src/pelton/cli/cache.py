@@ -17,8 +17,8 @@ EXAMPLES = """examples:
   pelton cache prune --unused 30        removes what has not been used for 30 days
   pelton cache clear                    removes everything
 
-The cache directory is ~/.cache/pelton, or PELTON_CACHE_DIR. Builds and sessions keep it below PELTON_CACHE_LIMIT
-(default 4GB) by themselves. What was removed is built again when it is needed; programs that use an engine are not
+The cache directory is ~/.cache/pelton, or PELTON_CACHE_DIR. Builds, those of sessions too, leave no more than
+PELTON_CACHE_LIMIT (default 4GB). What was removed is built again when it is needed; programs that use an engine are not
 disturbed. Environments of `pelton import-env` stay; it removes them itself."""
 WHAT = {
     "objects": "compiled kernels",
@@ -103,12 +103,14 @@ def total(entries: list[cache.Entry]) -> dict[str, int]:
 
 
 def facts(found: cache.Cache) -> dict:
-    """The directory, its limit, and for each part files, bytes and when one was last used (seconds since 1970)."""
+    """The directory, its limit, why it cannot be used if it cannot, and for each part files, bytes and when one was
+    last used (seconds since 1970)."""
     entries = found.entries()
     of = {part: [e for e in entries if e.part == part] for part in cache.PARTS}
     return {
         "directory": str(found.home),
         "limit": found.limit,
+        "problem": found.problem(),
         **total(entries),
         "parts": {part: {**total(es), "used": max((e.used for e in es), default=None)} for part, es in of.items()},
     }
@@ -123,7 +125,8 @@ def format_facts(found: cache.Cache) -> str:
         if of["files"]
     ]
     head = f"{found.home}: {text.size(known['bytes'])} of at most {text.size(found.limit)}"
-    return "\n".join([head, text.table(rows, "lrrl", indent="  ", heading=False)] if rows else [f"{head}, nothing yet"])
+    said = [head, text.table(rows, "lrrl", indent="  ", heading=False)] if rows else [f"{head}, nothing yet"]
+    return "\n".join(said if known["problem"] is None else [*(said if rows else ()), known["problem"]])
 
 
 def ago(when: float) -> str:

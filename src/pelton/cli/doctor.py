@@ -12,7 +12,8 @@ from importlib import metadata
 from typing import Any
 
 from pelton import __version__
-from pelton.errors import Error
+from pelton import environment
+from pelton.errors import Error, near
 from pelton.options import Options
 from pelton.system import cache, environments, memory
 from pelton.targets import BUILT, LEVELS, best
@@ -70,8 +71,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def facts() -> dict[str, Any]:
-    """Versions, the CPU, memory in bytes, GPUs, uses with their packages and what is missing, caches, and the variables
-    that Pelton reads."""
+    """Versions, the CPU, memory in bytes, GPUs, uses with their packages and what is missing, caches, the variables
+    that Pelton reads, and those of such names that it does not."""
     return {
         "pelton": __version__,
         "python": platform.python_version(),
@@ -84,7 +85,10 @@ def facts() -> dict[str, Any]:
         "uses": [_use(use) for use in USES],
         "frameworks": _frameworks(),
         "cache": _or_problem(_cache),
-        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith("PELTON_")},
+        "environment": {
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(environment.PREFIX)
+        },
+        "unknown": environment.unknown(),
     }
 
 
@@ -156,12 +160,9 @@ def _frameworks() -> dict[str, str | None]:
 
 def _cache() -> dict[str, Any]:
     found = cache.open_cache(Options())
-    entries = found.entries() if found.home is not None and found.home.is_dir() else []
-    return {
-        "directory": None if found.home is None else str(found.home),
-        "limit": found.limit,
-        "bytes": sum(e.size for e in entries),
-    }
+    if (problem := found.problem()) is not None:
+        return {"problem": problem}
+    return {"directory": str(found.home), "limit": found.limit, "bytes": sum(e.size for e in found.entries())}
 
 
 def format_facts(found: Mapping[str, Any]) -> str:
@@ -187,7 +188,12 @@ def format_facts(found: Mapping[str, Any]) -> str:
     ]
     if "directory" in kept:
         rows.append(("cache", f"{kept['directory']}: {text.size(kept['bytes'])} of at most {text.size(kept['limit'])}"))
-    rows += [(name, value) for name, value in found["environment"].items()]
+    rows += [
+        (name, f"{value}: there is no such variable{near(name, environment.VARIABLES)}")
+        if name in found["unknown"]
+        else (name, value)
+        for name, value in found["environment"].items()
+    ]
     width = max(len(name) for name, _ in rows)
     said = [f"{name.ljust(width)}  {value}".rstrip() for name, value in rows]
     uses = [

@@ -124,11 +124,21 @@ def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
             lines.append(("model", f"{entry.get('file')}, {_hash_in_words(entry)}"))
     if isinstance(model, dict) and model.get("source") != "files":
         lines.append(("model", f"{model.get('source')}, {_hash_in_words(model)}"))
+    lines += _model_metadata(model.get("metadata") if isinstance(model, dict) else None)
     own = of.get("metadata")
     lines += [
         ("metadata", f"{k}: {text.shortened(str(v), 200)}") for k, v in (own.items() if isinstance(own, dict) else ())
     ]
     return [(name if not i or lines[i - 1][0] != name else "", what) for i, (name, what) in enumerate(lines)]
+
+
+def _model_metadata(of: Any) -> list[tuple[str, str]]:
+    """What the model says of itself, as far as it says something."""
+    found = dict(of) if isinstance(of, dict) else {}
+    custom = found.pop("custom", None)
+    said = [(name.replace("_", " "), value) for name, value in found.items() if value]
+    said += [(f"custom {name}", value) for name, value in (custom.items() if isinstance(custom, dict) else ())]
+    return [("model says", f"{name}: {text.shortened(' '.join(str(value).split()), 200)}") for name, value in said]
 
 
 def _refusals(reasons: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from pelton.codegen.template import Target
@@ -38,7 +37,7 @@ def meta(c: Compilation) -> dict[str, Any]:
         "host_steps": host_steps(c.lowered.scheduled),
         "half": half_weights.report(c.lowered.placed, c.lowered.choices, c.target, options.precision_of or {}),
         "weights": _weights([choice.packing for choice in c.lowered.choices.values()]),
-        "model": {k: v for k, v in asdict(c.imported.info).items() if k not in ("path", "files")},
+        "model": c.imported.info.record(),
         "forms": c.imported.forms,
         "checked": [],
         "image": options.image,

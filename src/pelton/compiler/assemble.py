@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.engine.constants import DeferredConstants, bytes_of
 from pelton.engine.model import Buffer, DynamicDimension, EnginePlan, Port
 from pelton.engine.program import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pelton.partition.partition import UnbuiltScript
     from pelton.options import Options
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 STORED = ("constant", "table", "text")  # the kinds of buffers that are stored in the constants
 
 
@@ -75,7 +75,7 @@ def assemble(
         "layouts": [x for e in engines for x in e.meta["layouts"]],
         "chains": [c for e in engines for c in e.meta["chains"]],
         "checked": [c for e in engines for c in e.meta["checked"]],
-        "model": {k: v for k, v in asdict(parts.info).items() if k not in ("path", "files")},
+        "model": parts.info.record(),
         "image": options.image,
         "labels": list(options.labels) if options.labels else None,
     }

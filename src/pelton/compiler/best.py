@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.ir.imported import Imported
 from pelton.options import Options
 from pelton.runtime import Engine
@@ -17,7 +17,7 @@ from .compile import BuildResult, compile_graph
 from .int8 import compare_times, compile_int8, random_feed, without_int8
 from .targets import target_kind
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 
 def compile_best(imported: Imported, options: Options) -> BuildResult:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pelton.logs import Logger
 from pelton.engine.model import EnginePlan
+from pelton.environment import warn_of_unknown
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.importers import Traceable
 from pelton.ir import lineage
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pelton.options import BuildOptions
     from typing_extensions import Unpack
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 
 def build(
@@ -50,6 +51,7 @@ def build(
     options = with_recorded_threads(
         (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     )
+    warn_of_unknown()
     with lineage.following(lineage.Lineage() if options.refittable else None):
         return _build(model, options)
 

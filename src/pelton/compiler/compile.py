@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pelton.logs import Logger
 from pelton.ir.imported import Imported
 from pelton.options import Options
 from pelton.plan.lower import ScheduledTask
@@ -19,7 +19,7 @@ from .stages import run_stages, start
 from .targets import back_end, progress_reporter
 
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 
+from pelton.logs import Logger
 from pelton.plan.region import Region
 
 from .compilation import Compilation
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 
 def tell(stage: str, before: Compilation, after: Compilation) -> None:

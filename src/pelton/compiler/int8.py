@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import logging
 import math
 import statistics
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.engine import sizes
 from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
@@ -33,7 +33,7 @@ from .stages import run_stages, start
 from .switches import noises, together
 from .targets import describe_target, progress_reporter, target_kind
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 REFINEMENTS = ("weight_equalization", "bias_correction")  # options
 ROUNDS, SECONDS = 5, 0.2  # of a race, and of each engine in a round

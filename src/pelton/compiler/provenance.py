@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,12 @@ def describe(model: Any, info: Info, options: Options) -> dict[str, Any]:
     """The record of a build, as JSON can hold it: {"pelton", "model", "options", "metadata"}.
 
     "model" has a list of "files", each with its base name, bytes and SHA-256 (of folders, those of all files in them);
-    for a model in memory the SHA-256 of its bytes, or, where it had none, None and what it was ("source").
+    for a model in memory the SHA-256 of its bytes, or, where it had none, None and what it was ("source"); and what the
+    model says of itself ("metadata").
     """
     return {
         "pelton": VERSION,
-        "model": _model(model, info),
+        "model": {**_model(model, info), "metadata": asdict(info.metadata)},
         "options": _options(options),
         "metadata": dict(sorted((options.metadata or {}).items())),
     }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 
 from pelton.errors import ModelError
 from pelton.importers.imported import parse_shape
 from pelton.importers.onnx import load as importer
-from pelton.importers.onnx.file import Source, read
+from pelton.importers.onnx.file import Source, metadata_of, read
 from pelton.importers.onnx.names import all_nodes, subgraphs
 from pelton.ir.dims import symbols
 from pelton.ir.imported import OnData, OnSizes
@@ -34,6 +35,11 @@ def load_model(model: Path | bytes, sizes: Mapping[str, int]) -> Source:
             if d.dim_param in sizes:
                 d.dim_value = sizes[d.dim_param]
     return source
+
+
+def metadata(model: onnx.ModelProto) -> dict[str, Any]:
+    """What a model says of itself, as engines record it."""
+    return asdict(metadata_of(model))
 
 
 def external_files(model: onnx.ModelProto) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
+from pelton.logs import Logger
 from pelton import importers, preprocessing
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import Target
@@ -27,7 +27,7 @@ from . import about, decisions, half_weights, targets
 from .compilation import Compilation, Lowered
 from .plugin_kernels import declare_kernels
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 MAX_REGION_NODES = 128  # compilers take disproportionately long for longer kernels
 

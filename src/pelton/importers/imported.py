@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Sequence
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.errors import InputError
 from pelton.ir.dims import UNBOUNDED
 from pelton.ir.imported import OnData, OnSizes
@@ -14,7 +14,7 @@ from pelton.ir.size_constraints import Range
 
 __all__ = ["MAX_UNROLLED", "MAX_UNROLLED_NODES", "OnData", "OnSizes", "Range", "Shape", "parse_shape"]
 
-log = logging.getLogger("pelton.importers")
+log = Logger("pelton.importers")
 
 MAX_UNROLLED = 256  # iterations of a loop with a known count that are unrolled
 MAX_UNROLLED_NODES = 5_000  # of the unrolled iterations, nested loops included

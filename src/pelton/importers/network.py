@@ -13,7 +13,7 @@ from pelton.ir import dims
 from pelton.ir.dims import Size
 from pelton.ir.dims_text import substituted
 from pelton.ir.graph import Graph, Value, symbols, with_types_resized
-from pelton.ir.imported import Examined, Imported, ImportedNode, Info
+from pelton.ir.imported import Examined, Imported, ImportedNode, Info, Metadata
 from pelton.ir.types import TensorType
 from pelton.network import Network
 
@@ -71,7 +71,7 @@ def imported(
     found = {v.name for v in graph.outputs}
     info = Info(
         path,
-        producer,
+        Metadata(producer, graph=graph.name),
         symbols=sizes,
         values=described,
         warnings=tuple(net.warnings),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pelton.errors import ModelError
@@ -25,11 +25,25 @@ class OnSizes(ModelError):
 
 
 @dataclass(frozen=True)
+class Metadata:
+    """What a model says of itself: "" and 0 where it does not."""
+
+    producer: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    description: str = ""
+    version: int = 0
+    graph: str = ""
+    graph_description: str = ""
+    custom: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Info:
     """What is worth knowing about a model besides its graph."""
 
     path: str = ""  # "" for a model that came as bytes or as an object
-    producer: str = ""
+    metadata: Metadata = Metadata()
     ir_version: int = 0
     opsets: Mapping[str, int] = field(default_factory=dict)  # domain ("" is ai.onnx) → version
     # dynamic dimensions: minimum, optimum, maximum (None: any)
@@ -55,6 +69,16 @@ class Info:
     def label(self) -> str:
         """The name of the model's file; "" where it came without one."""
         return os.path.basename(self.path)
+
+    @property
+    def producer(self) -> str:
+        """What made the model, with its version."""
+        return f"{self.metadata.producer} {self.metadata.producer_version}".strip()
+
+    def record(self) -> dict[str, Any]:
+        """What engines keep of it as JSON, besides their provenance."""
+        kept = {k: v for k, v in asdict(self).items() if k not in ("path", "files", "metadata")}
+        return {**kept, "producer": self.producer}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,10 +14,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pelton.logs import Logger
+
 from .about import VERSION
 from .missing import MissingModule
 
-log = logging.getLogger("pelton.onnxruntime")
+log = Logger("pelton.onnxruntime")
 
 NAME = "onnxruntime"
 HOME = "pelton.onnxruntime"

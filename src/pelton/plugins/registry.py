@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import logging
 from importlib import metadata
 from typing import Any, TypeVar
 
+from pelton.logs import Logger
 from pelton.errors import InputError
 from pelton.ir.op import FAMILIES, REGISTRY, Op
 from pelton import ops  # noqa: F401  (declares what is built in)
@@ -17,7 +17,7 @@ GROUP = "pelton.plugins"
 FORMATS = ("onnx", "caffe", "darknet", "keras", "tflite", "torch")
 P = TypeVar("P", bound=type[Plugin])
 
-log = logging.getLogger("pelton.plugins")
+log = Logger("pelton.plugins")
 
 _BY_OP: dict[str, type[Plugin]] = {}
 _BY_FORMAT: dict[tuple[str, Any], Op] = {}

@@ -18,6 +18,8 @@ from pelton.engine.model import Port, Step
 from pelton.errors import InputError
 from pelton.system.forks import survives_fork
 
+from .in_process import InProcess
+
 REMEMBERED = 32  # shapes that a context keeps ready
 ENTERED = (
     "this context is in the middle of a run of the same thread, which called it again (in a step of Python, a finalizer"
@@ -36,7 +38,7 @@ class Owner(Protocol):
     def allocate(self, threads: int | None) -> Workspace: ...
 
 
-class Context:
+class Context(InProcess):
     """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run concurrently.
 
     With dynamic dimensions, memory and steps are laid out when a shape first runs, and kept for the 32 shapes that were

@@ -103,8 +103,8 @@ class Engine:
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the engine comes from, as JSON can hold it (docs/provenance.md): "pelton" (the version that built it),
-        "model" (its files with their SHA-256), "options", "metadata" (that of the user), "machine" (what it was built
-        for). Engines of older versions say "machine" alone."""
+        "model" (its files with their SHA-256, and its own "metadata"), "options", "metadata" (that of the user),
+        "machine" (what it was built for). Engines of older versions say "machine" alone."""
         recorded = self.meta.get("provenance")
         made_for = machine(self.plain.target, self.meta)
         return {**(recorded if isinstance(recorded, dict) else {}), "machine": made_for}

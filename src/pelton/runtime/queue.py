@@ -19,6 +19,7 @@ from pelton.system.forks import survives_fork
 from pelton.targets import is_gpu
 
 from .context import Context
+from .in_process import InProcess
 
 ON_GPU = 2  # jobs, of which one copies while the other computes
 MOST = 256
@@ -45,7 +46,7 @@ class AsyncRun(Future[dict[str, Any]]):
 Callback = Callable[[AsyncRun, Any], object]
 
 
-class AsyncQueue:
+class AsyncQueue(InProcess):
     """Runs an engine on several inputs at once, each in a context of its own; what waits begins in the order in which
     it was started. For OpenVINO's AsyncInferQueue and for servers.
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.backends.arrays import (
     PortCheck,
     inputs_to_numpy,
@@ -44,7 +45,7 @@ from .context import ENTERED, Context
 from .engine import Engine
 from .script_values import StackedRows, address_range, as_output, size_operand, write_output
 
-log = logging.getLogger("pelton.runtime")
+log = Logger("pelton.runtime")
 REMEMBERED = 1024  # shapes that an engine in a loop keeps ready
 Call = Callable[..., Sequence[Any]]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import math
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import files
+from pelton.logs import Logger
 from pelton.errors import InputError
 
 if TYPE_CHECKING:
     from pelton.options import Options
 
-log = logging.getLogger("pelton.cache")
+log = Logger("pelton.cache")
 
 # folder → suffixes of the files in it; no other files are ever touched
 PARTS = {
@@ -106,24 +107,41 @@ class Cache:
         """Warns, once per directory, that it cannot be used."""
         if self.home is not None and self.home not in _told:
             _told.add(self.home)
-            log.warning(
-                "the cache %s cannot be used (%s): what is built now is built again the next time; give another"
-                " directory with PELTON_CACHE_DIR",
-                self.home,
-                getattr(e, "strerror", None) or e,
-            )
+            log.warning("%s", self._unusable(e))
+
+    def _unusable(self, e: Exception) -> str:
+        return (
+            f"the cache {self.home} cannot be used ({getattr(e, 'strerror', None) or e}): what is built now is built"
+            " again the next time; give another directory with PELTON_CACHE_DIR"
+        )
+
+    def problem(self) -> str | None:
+        """Why nothing can be stored, which is tried out, and what to do; None where it can."""
+        if self.home is None:
+            return "there is no cache directory, as this user has no home; name one with PELTON_CACHE_DIR"
+        absent = [p for p in (self.home, *self.home.parents) if not os.path.exists(p)]
+        try:
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=self.home):
+                return None
+        except OSError as e:
+            return self._unusable(e)
+        finally:
+            for p in absent:  # again, unless another process uses it by now
+                with contextlib.suppress(OSError):
+                    p.rmdir()
 
     def added(self, size: int) -> None:
         """Counts bytes that were added, for the next `settle`."""
         self._added.append(size)
 
     def settle(self) -> None:
-        """Evicts entries above the limit, if some were added since the last call.
+        """Evicts entries above the limit.
 
         The directory is only scanned if the bytes that all processes added require it.
         """
         added, self._added = sum(self._added), []
-        if self.home is None or not added:
+        if self.home is None:
             return
         try:
             if self._grown(added):
@@ -135,11 +153,12 @@ class Cache:
         """Whether the directory may exceed its limit, or was not scanned for a day."""
         assert self.home is not None
         ledger = self.home / LEDGER
-        with open(ledger, "ab") as f:
-            f.write(b"%d\n" % added)
+        if added:
+            with open(ledger, "ab") as f:
+                f.write(b"%d\n" % added)
         try:
             looked, *sizes = map(int, ledger.read_bytes().split())
-        except ValueError:
+        except (FileNotFoundError, ValueError):
             return True
         return sum(sizes) > self.limit or not 0 <= time.time() - looked <= DAY
 

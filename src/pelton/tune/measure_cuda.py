@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.backends.cuda.clock import Clock, TimedCandidate
 from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, launches, zeros
 from pelton.engine.cubin import Cubin
@@ -24,7 +24,7 @@ from pelton.plan.workspace import KernelWorkspace
 from pelton.targets import fitting
 
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 POOL = 128 << 20  # bytes of weights, at least
 PIECE = 4 << 20  # bytes of numbers that the pool repeats

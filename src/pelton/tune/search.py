@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
+from pelton.logs import Logger
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
@@ -22,7 +22,7 @@ from . import packed_weights
 from .timing_cache import TimingCache
 from .candidates import candidates
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}  # level → rounds of timing
 MAX_TACTICS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}  # level → tactics of each family of a template

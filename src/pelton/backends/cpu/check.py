@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.errors import EngineError, InputError
 from pelton.system import memory, share
 from pelton.targets import BUILT, ISAS, LEVELS, fits
@@ -15,7 +15,7 @@ from pelton.targets import BUILT, ISAS, LEVELS, fits
 from ..device import AGAIN, check_here
 from .machine import describe
 
-log = logging.getLogger("pelton.runtime")
+log = Logger("pelton.runtime")
 
 
 def check_machine(name: str, target: Mapping[str, Any]) -> None:

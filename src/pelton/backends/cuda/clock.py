@@ -3,18 +3,18 @@ constants cold and all else warm."""
 
 from __future__ import annotations
 
-import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.errors import EngineError
 
 from .device import Device, Launch, Memory, KernelHangs
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 SPAN_NS = 200_000  # of a replay: much more than it takes to start one
 FIRST_TURNS, MAX_TURNS = 8, 50  # in a graph: of the first, which says how many it takes; at most

@@ -3,17 +3,17 @@ symbol."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
+from pelton.logs import Logger
 from pelton.engine.library import LIBRARIES
 from pelton.errors import EngineError
 
 from . import cublaslt, cudnn
 
-log = logging.getLogger("pelton.runtime")
+log = Logger("pelton.runtime")
 
 _MODULES: dict[str, Any] = {"cublaslt": cublaslt, "cudnn": cudnn}
 _CLASSES: dict[str, Any] = {"cublaslt": cublaslt.CublasLtLibrary, "cudnn": cudnn.CudnnLibrary}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.engine.cubin import Cubin
 from pelton.engine.library import LIBRARIES, aligned, spoken, work
 from pelton.engine.model import Step
@@ -16,7 +16,7 @@ from ..plan import Plan
 from .device import TRAILING, Device, Function
 from .machine import chosen
 
-log = logging.getLogger("pelton.runtime")
+log = Logger("pelton.runtime")
 
 
 class CudaLoaded:

@@ -3,7 +3,6 @@ that agree in place."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
 from pelton.engine.library import LIBRARIES, aligned, of_version, work
@@ -29,7 +29,7 @@ from .loaded import CudaLoaded, with_kernel
 from .prepared import CudaPrepared, up
 from .workspace import CudaWorkspace
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 ROUNDS = 9  # replays of each kernel
 MARGIN = 0.98  # another kernel must take this part of the time of the one in place

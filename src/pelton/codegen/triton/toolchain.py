@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import linecache
-import logging
 import re
 import subprocess
 import tempfile
@@ -18,6 +17,7 @@ from functools import cache, partial
 from importlib import metadata
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.engine.cubin import Cubin, TensorMap
 from pelton.system.cache import Cache
 from pelton.system.temporary import temporary_folder
@@ -301,7 +301,7 @@ def _resources(image: bytes) -> tuple[int | None, int | None]:
                 check=True,
             ).stdout
         except (OSError, subprocess.CalledProcessError) as e:
-            logging.getLogger("pelton.build").warning("registers and spills are not known: %s", e)
+            Logger("pelton.build").warning("registers and spills are not known: %s", e)
             return None, None
     registers, stack = (re.search(rf"{word}:(\d+)", said) for word in ("REG", "STACK"))
     return int(registers[1]) if registers else None, int(stack[1]) if stack else None

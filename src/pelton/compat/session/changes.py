@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton.errors import ModelError
 
 if TYPE_CHECKING:
     import onnx
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 
 @dataclass

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import logging
 import mmap
 import os
 import time
@@ -15,6 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pelton.logs import Logger
 from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
 from pelton.system.cache import Cache, mark_used
@@ -25,7 +25,7 @@ from pelton.runtime import Engine, load
 
 from .signature import Signature, from_json
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 # options that change no engine, or that the key has elsewhere
 NOT_IN_KEY = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit"}
@@ -44,6 +44,11 @@ class EngineCache:
     def __init__(self, cache: Cache, device: int = 0):
         self.device = device  # the number of the GPU, for engines that run on one
         self._cache, self.folder = cache, _own_folder(cache)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether engines can be stored."""
+        return self.folder is not None and self._cache.problem() is None
 
     def engine(self, key: str) -> Engine | None:
         """The engine of a key; None where there is none, or one that is damaged or of another version."""

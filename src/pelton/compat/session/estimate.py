@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import statistics
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pelton.logs import Logger
 from pelton.options import Options
 
 from .engine_cache import EngineCache
@@ -21,7 +21,7 @@ from .model import count_layers
 if TYPE_CHECKING:
     import onnx
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 MAX_REMEMBERED = 32  # builds
 MAX_SAMPLES = 7  # of them, the latest at a level, make the estimate
@@ -64,20 +64,22 @@ def seconds(level: int, count: int, budget: float | None, past: list[Build]) -> 
 def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Options) -> Iterator[None]:
     """Around a build: warns how long it will take, and remembers how long it took. Builds for GPUs are not estimated,
     as their time depends on libraries and caches of others."""
+    later = "the next session will find it" if cache.keeps else "it is not kept for the next session"
     if not options.on_cpu:
-        log.warning("building an engine for %s of %s; the next session will find it", options.target, name)
+        log.warning("building an engine for %s of %s; %s", options.target, name, later)
         yield
         return
     past, count = _past(cache), count_layers(model)
     expected, samples = seconds(options.level, count, options.budget, past)
     basis = f"the last {samples} builds on this machine" if samples > 1 else "the last build on this machine"
     log.warning(
-        "building an engine for %s at level %d: this takes %s, judging by %s; the next session will find it. With"
+        "building an engine for %s at level %d: this takes %s, judging by %s; %s. With"
         " the config entry pelton.on_miss=fast a first session builds without timing, with =error it does not build",
         name,
         options.level,
         _format_seconds(expected),
         basis if samples else "builds on another machine",
+        later,
     )
     begin = time.monotonic()
     yield

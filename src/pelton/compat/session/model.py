@@ -14,7 +14,7 @@ from pelton.options import Options
 from pelton.backends.cpu.check import check_runs_here
 
 from .changes import Changes
-from .signature import NAMES, ModelMetadata, NodeArg, Signature
+from .signature import NAMES, NodeArg, Signature, metadata_from_json
 
 if TYPE_CHECKING:
     import onnx
@@ -63,15 +63,7 @@ def read_signature(source: Source, options: Options) -> Signature:
     compiler = _compiler()
     model, graph = source.model, source.model.graph
     stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-    metadata = ModelMetadata(
-        model.producer_name,
-        graph.name,
-        model.domain,
-        model.doc_string,
-        graph.doc_string,
-        model.model_version,
-        {p.key: p.value for p in model.metadata_props},
-    )
+    metadata = metadata_from_json(compiler.metadata(model))
     inferred: dict[str, NodeArg] = {}
     constant = set(options.values or ())  # inputs whose values the options give
     # where an input has no rank, nothing is known before a run

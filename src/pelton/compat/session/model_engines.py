@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -12,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from pelton.logs import Logger
 from pelton import progress
 from pelton.engine import sizes
+from pelton.environment import warn_of_unknown
 from pelton.errors import BuildError, Cancelled, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine
@@ -29,7 +30,7 @@ from .providers import ProviderChoice
 from .settings import SessionOptions
 from .signature import Signature, of_engine
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 
 class ModelEngines:
@@ -39,6 +40,7 @@ class ModelEngines:
     """
 
     def __init__(self, model: Path | bytes, settings: SessionOptions, choice: ProviderChoice):
+        warn_of_unknown()
         self._model, self._settings, self._device = model, settings, choice.device
         self._config = settings.read(os.environ, choice)
         self._options = self._config.options

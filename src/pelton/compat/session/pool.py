@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.engine import sizes
 from pelton.engine.constants import length
 from pelton.system.forks import survives_fork
@@ -16,7 +16,7 @@ from pelton.system import share
 
 from .engine_cache import AcceptedSizes
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 Shapes = Mapping[str, tuple[int, ...]]
 Key = tuple[tuple[str, tuple[int, ...]], ...]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.errors import EngineError, InputError
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 # Providers of ONNX Runtime that Pelton lacks: asking for one is no mistake, as scripts list several and get the first

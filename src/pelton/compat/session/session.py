@@ -16,8 +16,10 @@ from pelton.backends.arrays import fit
 from pelton.engine import sizes
 from pelton.engine.model import numpy_dtype
 from pelton.errors import InputError
+from pelton.logs import at_level
 from pelton.runtime import Engine
 from pelton.runtime.forms import map_arrays
+from pelton.runtime.in_process import InProcess
 
 from .devices import OrtMemoryInfo
 from .model_engines import ModelEngines, shapes_of
@@ -28,7 +30,7 @@ from .signature import ModelMetadata, NodeArg, check_feed_names
 from .values import IOBinding, OrtValue
 
 
-class InferenceSession:
+class InferenceSession(InProcess):
     """onnxruntime.InferenceSession for a model in a file or in bytes.
 
     A model whose sizes are all known is built here; one with dynamic dimensions at its first run, tuned for the sizes
@@ -51,11 +53,13 @@ class InferenceSession:
             raise TypeError(f"a session needs the path of a model or its bytes, got {type(path_or_bytes).__name__}")
         self._model = Path(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else bytes(path_or_bytes)
         self._settings = sess_options or SessionOptions()
-        self._settings.apply_logging()
-        self._profile = Profile(self._settings.profile_file_prefix) if self._settings.enable_profiling else None
-        if providers is None and self._settings.has_providers():
-            providers = self._settings.providers
-        self._initialize(choose(providers, provider_options))
+        self._log_level = self._settings.log_level
+        with at_level(self._log_level):
+            self._settings.check()
+            self._profile = Profile(self._settings.profile_file_prefix) if self._settings.enable_profiling else None
+            if providers is None and self._settings.has_providers():
+                providers = self._settings.providers
+            self._initialize(choose(providers, provider_options))
 
     def _initialize(self, choice: ProviderChoice) -> None:
         """Sets what depends on where the model runs."""
@@ -103,7 +107,8 @@ class InferenceSession:
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
         """Sets up the session again, for these providers."""
-        self._initialize(choose(providers, provider_options, strictly=True))
+        with at_level(self._log_level):
+            self._initialize(choose(providers, provider_options, strictly=True))
 
     def disable_fallback(self) -> None:
         """Nothing to do: there is one provider."""
@@ -149,7 +154,8 @@ class InferenceSession:
                 " entry pelton.timing_cache"
             )
         if results:
-            log.warning("tuning results of ONNX Runtime's kernels mean nothing here")
+            with at_level(self._log_level):
+                log.warning("tuning results of ONNX Runtime's kernels mean nothing here")
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Accepted and without effect."""
@@ -250,6 +256,12 @@ class InferenceSession:
         return arrays
 
     def _run(self, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        if self._log_level is None:
+            return self._run_logged(fed, out)
+        with at_level(self._log_level):
+            return self._run_logged(fed, out)
+
+    def _run_logged(self, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         engine = self._engine
         if engine is not None:
             try:

@@ -6,9 +6,10 @@ import enum
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import Field, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from pelton.logs import Logger
 from pelton import __version__
 from pelton.errors import Error, InputError
 
@@ -18,7 +19,7 @@ from .config import SessionConfig
 from .providers import ProviderChoice
 from .values import OrtValue
 
-log = logging.getLogger("pelton.session")
+log = Logger("pelton.session")
 
 SEVERITIES = {0: logging.DEBUG, 1: logging.INFO, 2: logging.WARNING, 3: logging.ERROR, 4: logging.CRITICAL}
 
@@ -49,8 +50,38 @@ class ExecutionMode(enum.IntEnum):
     ORT_PARALLEL = 1
 
 
+class _Typed:
+    """A dataclass whose fields take values of the types of their defaults; TypeError for others, as with ONNX
+    Runtime."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    if not TYPE_CHECKING:  # type checkers would take any name
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            known = self.__dataclass_fields__.get(name)
+            super().__setattr__(name, value if known is None else _fit(name, known.default, value))
+
+
+def _fit(name: str, default: Any, value: Any) -> Any:
+    """The value of an option, in the type of its default."""
+    if isinstance(default, enum.IntEnum):
+        kind = type(default).__name__
+        fits, expected = isinstance(value, type(default)), f"of {kind}, such as {kind}.{default.name}"
+    elif isinstance(default, bool):
+        fits, expected = hasattr(type(value), "__bool__"), "True or False"
+    elif isinstance(default, int):
+        fits, expected = hasattr(type(value), "__index__"), "a whole number"
+    else:
+        fits, expected = isinstance(value, str) or not isinstance(default, str), "a text"
+    if not fits:
+        raise TypeError(f"{name} is {expected}, got {value!r:.100}")
+    return type(default)(value) if isinstance(default, int) else value
+
+
 @dataclass(slots=True, eq=False)
-class SessionOptions:
+class SessionOptions(_Typed):
     """The options of ONNX Runtime's class of that name. `intra_op_num_threads`, free dimensions, replaced initializers,
     `enable_profiling` and the config entries of `config.READERS` (`pelton.level`, …) have an effect; all others are
     accepted, with a warning for those whose effect users may rely on."""
@@ -154,8 +185,8 @@ class SessionOptions:
             more = {"target": choice.target, "threads": None}
             if choice.precision:
                 more["precision"] = choice.precision
-        elif self.intra_op_num_threads:
-            more = {"threads": int(self.intra_op_num_threads)}
+        elif self.intra_op_num_threads > 0:  # others mean the default
+            more = {"threads": self.intra_op_num_threads}
         return config.read(self._entries, environment, **more)
 
     @property
@@ -163,10 +194,15 @@ class SessionOptions:
         """The sizes given by name."""
         return self._sizes
 
-    def apply_logging(self) -> None:
-        """Sets the level of logging, and warns of options without effect that users may rely on."""
-        if self.log_severity_level in SEVERITIES:
-            set_default_logger_severity(self.log_severity_level)
+    @property
+    def log_level(self) -> int | None:
+        """The level from which a session logs, in numbers of `logging`; None for that of the process."""
+        return SEVERITIES.get(self.log_severity_level)
+
+    def check(self) -> None:
+        """InputError for a severity that there is not; warns of options without effect that users may rely on."""
+        if self.log_severity_level != -1:
+            check_severity(self.log_severity_level, "log_severity_level is")
         if self.optimized_model_filepath:
             log.warning(
                 "optimized_model_filepath has no effect, nothing is written to %s: `pelton build` makes engine files",
@@ -175,7 +211,7 @@ class SessionOptions:
 
 
 @dataclass(slots=True, eq=False)
-class RunOptions:
+class RunOptions(_Typed):
     """`terminate` is checked when a run begins; all other options are accepted and without effect."""
 
     log_severity_level: int = -1
@@ -229,10 +265,14 @@ def get_build_info() -> str:
     return f"Pelton Build Info: version={__version__}, interface=ONNX Runtime's"
 
 
+def check_severity(severity: int, what: str) -> None:
+    if severity not in SEVERITIES:
+        raise InputError(f"{what} a number from 0 (verbose) to 4 (fatal), got {severity!r}")
+
+
 def set_default_logger_severity(severity: int) -> None:
     """Sets the level of Pelton's loggers in this process: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
-    if severity not in SEVERITIES:
-        raise InputError(f"a log severity is a number from 0 (verbose) to 4 (fatal), got {severity!r}")
+    check_severity(severity, "a log severity is")
     logging.getLogger("pelton").setLevel(SEVERITIES[severity])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pelton.engine.model import Port
@@ -140,6 +140,25 @@ class ModelMetadata:
     custom_metadata_map: dict[str, str] = field(default_factory=dict)
 
 
+def metadata_from_json(data: Any) -> ModelMetadata:
+    """The metadata in JSON of `ir.imported.Metadata`, or as much of it as an engine file has."""
+    found = data if isinstance(data, Mapping) else {}
+    version, custom = found.get("version"), found.get("custom")
+
+    def text(key: str) -> str:
+        return str(found.get(key) or "")
+
+    return ModelMetadata(
+        text("producer"),
+        text("graph"),
+        text("domain"),
+        text("description"),
+        text("graph_description"),
+        version if isinstance(version, int) else 0,
+        {k: str(v) for k, v in custom.items()} if isinstance(custom, Mapping) else {},
+    )
+
+
 @dataclass(frozen=True)
 class Signature:
     """The interface of a model."""
@@ -180,7 +199,6 @@ def from_json(data: Any) -> Signature:
 def of_engine(engine: Engine) -> Signature:
     """The signature of a prebuilt engine, from its ports and the sequences, optionals and maps that they stand for."""
     forms = engine.meta.get("forms") or {}
-    info = engine.meta.get("model") or {}
 
     def args(ports: Sequence[Port], forms: Mapping[str, Any]) -> tuple[NodeArg, ...]:
         by_name, inside = {p.name: p for p in ports}, dict[str, NodeArg]()
@@ -202,8 +220,18 @@ def of_engine(engine: Engine) -> Signature:
         args(engine.inputs, forms.get("inputs") or {}),
         args(engine.outputs, forms.get("outputs") or {}),
         (),
-        ModelMetadata(str(info.get("producer", "")), engine.name),
+        _metadata(engine),
     )
+
+
+def _metadata(engine: Engine) -> ModelMetadata:
+    """What the model of an engine said of itself, with the texts that its build was given."""
+    record = engine.provenance
+    model, own = record.get("model"), record.get("metadata")
+    said = model.get("metadata") if isinstance(model, Mapping) else None
+    found = metadata_from_json({"graph": engine.name} if said is None else said)
+    texts = {k: str(v) for k, v in own.items()} if isinstance(own, Mapping) else {}
+    return replace(found, custom_metadata_map={**found.custom_metadata_map, **texts})
 
 
 def check_feed_names(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,13 +10,14 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext, tracing
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pelton.logs import Logger
 from pelton.errors import Cancelled, InputError
 from pelton.options import Options
 
 from .compiled import CompiledGraph
 from .frozen import Unsupported, freeze
 
-log = logging.getLogger("pelton.torch")
+log = Logger("pelton.torch")
 
 
 def compile_graph(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 import threading
 from collections import Counter, deque
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pelton.logs import Logger
 from pelton import build
 from pelton.compat.session.engine_cache import EngineCache, key_of
 from pelton.errors import InputError
@@ -21,7 +21,7 @@ from pelton.system.cache import open_cache
 from .agreement import check_agreement
 from .frozen import Argument, Fixed, Frozen, Result, Size, Unsupported, digest, hints, module_of
 
-log = logging.getLogger("pelton.torch")
+log = Logger("pelton.torch")
 
 MAX_REBUILDS = 4  # of an engine whose parameters change; after these, the graph runs eagerly with them
 MAX_MODULES = 256  # sets of parameters that a graph is called with, each with an engine of its own

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from pelton.logs import Logger
 from pelton.codegen.template import Target
 from pelton.engine.model import EnginePlan
 from pelton.errors import BuildError, Cancelled
@@ -20,7 +20,7 @@ from pelton.system.cache import Cache, mark_used
 from pelton.tune import search
 from pelton.tune.timing_cache import TimingCache
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 Choices = Mapping[int, search.Choice]
 

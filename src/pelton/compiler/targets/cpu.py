@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
 from pelton.codegen.c.toolchain import ClangCompiler, compiler_id
@@ -29,7 +29,7 @@ from .backend import BackEnd, Choices, create_timing, open_timing_cache, progres
 
 HALVES: Mapping[str, DType] = {"fp16": F16, "bf16": BF16}  # by precision
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 
 class CpuBackEnd:

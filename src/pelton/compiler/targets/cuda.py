@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pelton.logs import Logger
 from pelton.backends import cpu
 from pelton.codegen.template import Kernel, Packed, Target
 from pelton.engine.library import LIBRARIES
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pelton.backends.cuda.device import Device
     from pelton.codegen.triton.toolchain import CompiledCubin
 
-log = logging.getLogger("pelton.build")
+log = Logger("pelton.build")
 
 FLOAT8 = 89  # the first architecture that multiplies floats of a byte
 COMMON = (80, 90)  # architectures to build for where there is no GPU

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import signal
 import stat
@@ -12,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.errors import InputError, ModelAbsent, ModelError
 from pelton.importers.onnx.file import Source, parse
 from pelton.options import Options
@@ -20,7 +20,7 @@ from pelton.system.environments import Interpreter, find, running
 from pelton.system.temporary import temporary_folder
 
 
-log = logging.getLogger("pelton.importers")
+log = Logger("pelton.importers")
 
 CHILDREN = Path(__file__).parent / "children"
 PART = "imports"  # of the cache

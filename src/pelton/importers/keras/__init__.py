@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pelton.logs import Logger
 from pelton.errors import ModelError
 from pelton.importers import onnx, signs
 from pelton.importers.frameworks import is_of, refusal
@@ -28,7 +28,7 @@ from .weights import snake_case
 __all__ = ["READERS", "LayerConfig", "KerasReading", "UnknownPart", "read", "reads", "snake_case"]
 
 NAME, PACKAGES = "Keras", ("keras", "tf_keras")
-log = logging.getLogger("pelton.importers")
+log = Logger("pelton.importers")
 
 
 def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:

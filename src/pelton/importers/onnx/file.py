@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from pelton.errors import FormatError, ModelAbsent, ModelError
 from pelton.importers import signs
+from pelton.ir.imported import Metadata
 from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 
@@ -108,6 +109,25 @@ def parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
     if not model.HasField("graph") or not model.ir_version:
         raise FormatError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
     return model
+
+
+def metadata_of(model: onnx.ModelProto) -> Metadata:
+    """What a model says of itself."""
+
+    def text(value: str | bytes) -> str:
+        # protobuf hands out as bytes what is not UTF-8
+        return value if isinstance(value, str) else value.decode(errors="replace")
+
+    return Metadata(
+        text(model.producer_name),
+        text(model.producer_version),
+        text(model.domain),
+        text(model.doc_string),
+        model.model_version,
+        text(model.graph.name),
+        text(model.graph.doc_string),
+        {text(p.key): text(p.value) for p in model.metadata_props},
+    )
 
 
 def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:

@@ -21,7 +21,7 @@ from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, constrain
 from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
 
 from . import microsoft, ops  # noqa: F401  (readers)
-from .file import Source, read
+from .file import Source, metadata_of, read
 from .inputs import Inputs, check_names, default_optimum
 from .ports import Given, Sizes, split_inputs
 from .program import Program
@@ -97,7 +97,7 @@ def import_model(
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < UNBOUNDED else None) for s in symbols(graph)}
     info = Info(
         str(found.path or ""),
-        f"{found.model.producer_name} {found.model.producer_version}".strip(),
+        metadata_of(found.model),
         found.model.ir_version,
         opsets_of(program),
         sizes,

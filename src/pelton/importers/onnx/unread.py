@@ -25,7 +25,7 @@ from pelton.ir.unread import Branches, HostCall, Interface, Known, Repeated, Sca
 from pelton.ops.foreign import DTYPES
 
 from . import host_steps, names
-from .file import Source, read
+from .file import Source, metadata_of, read
 from .inputs import Inputs
 from .load import check_outputs, convert_opset, given_inputs, opsets_of
 from .node import attribute, schema_of
@@ -210,7 +210,7 @@ class OnnxModel:
         }
         info = Info(
             str(found.path or ""),
-            f"{found.model.producer_name} {found.model.producer_version}".strip(),
+            metadata_of(found.model),
             found.model.ir_version,
             scope.opsets,
             sizes,

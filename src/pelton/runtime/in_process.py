@@ -1,0 +1,17 @@
+"""What cannot leave the process that made it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+class InProcess:
+    """Objects with memory and threads of this process; TypeError where they are pickled or copied."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} objects cannot be pickled or copied: they have memory and threads of this process;"
+            " load the engine in the worker, from its file, and make one there"
+        )
