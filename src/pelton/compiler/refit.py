@@ -194,6 +194,9 @@ class _Replay(CpuBackEnd):
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         return choices, b""
 
+    def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
+        return plain
+
 
 def plan_of(program: RefitProgram, build: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> EnginePlan:
     """The plan of a build with these weights and the recorded decisions, without code. Raises what builds do."""

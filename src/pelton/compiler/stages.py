@@ -199,7 +199,7 @@ def _link(c: Compilation) -> Compilation:
         file=info.label,
     )
     memory_limits.check_engine(plain, c.options.memory)
-    return replace(c, plain=c.back_end.drop_wrong_kernels(plain))
+    return replace(c, plain=c.back_end.check_kernels(plain, c.lowered.placed, c.lowered.choices))
 
 
 def _region_rejection(c: Compilation) -> Rejection:
