@@ -82,8 +82,10 @@ class PluginKernel:
             why = self._ask("takes", inputs, outputs)
             if why is not None and not isinstance(why, str):
                 raise InputError(f"`takes` should give the reason why it cannot, as a text, or None, got {why!r:.99}")
+            why = why and f"its `takes` says: {why}"
         else:
-            why = None if all(t.dtype is F32 for t in (*inputs, *outputs)) else "not f32"
+            others = dict.fromkeys(t.dtype.value for t in (*inputs, *outputs) if t.dtype is not F32)
+            why = f"its kernel is for f32 alone (takes= is missing), got {', '.join(others)}" if others else None
         return why or (None if self.choices(inputs, outputs) else "there is no tactic for these types")
 
     def count(self, function: str, inputs: Types, outputs: Types, tactic: Mapping[str, int]) -> Size:

@@ -25,6 +25,7 @@ class PluginTemplate(Template):
     """Base of templates of one kernel of a plugin."""
 
     without_tail = True
+    known_sizes = "its kernel is for known sizes (dynamic=True is missing)"
     suffix = ""
 
     def __init__(self, op: Op, kernel: PluginKernel, number: int):
