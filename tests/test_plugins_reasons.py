@@ -1,5 +1,8 @@
 """What users are told of kernels of plugins: whether one is taken, and why not."""
 
+import subprocess
+import sys
+
 import onnx
 import pytest
 from onnx import helper
@@ -8,7 +11,7 @@ from plugin_examples import row_sums, single
 import pelton
 from pelton.diagnose.explain import explain
 from pelton.diagnose.support import diagnose
-from pelton.plugins import CKernel
+from pelton.plugins import CKernel, TritonKernel
 
 pytestmark = pytest.mark.usefixtures("own_plugins")
 
@@ -68,3 +71,13 @@ def test_check_knows_the_kernels_of_plugins():
     model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets)
     (operator,) = diagnose(model).operators
     assert (operator.operator, operator.native, operator.host, operator.on_host) == ("RowSums", 1, 0, ())
+
+
+def test_the_help_that_the_page_names_is_there():
+    script = "import pelton; help(pelton.plugins.CKernel); help(pelton.plugins.TritonKernel)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for of in (CKernel, TritonKernel):
+        head = done.stdout.partition(f"Help on class {of.__name__} ")[2].partition("Methods defined here")[0]
+        missing = [field for field in ("source:", "takes(", "strided:", "dynamic:") if f" |  {field}" not in head]
+        assert not missing, head
