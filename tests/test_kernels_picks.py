@@ -11,6 +11,7 @@ from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import TEMPLATES
 from pelton.ops import get
 from pelton.plan.placed import Task
+from pelton.tune.canaries import Guard
 from pelton.tune.measure import CpuBench
 
 
@@ -205,7 +206,7 @@ def test_trees_are_timed_with_their_own_nodes(tmp_path):
     lay = laid(template, region, case, 0)
     kernel = template.emit(region, lay, next(iter(template.tactics(region, lay, TARGET))), TARGET)
     with ClangCompiler(TARGET.isa, Cache(tmp_path)) as compiler:
-        bench = CpuBench(compiler, 1, 1 << 16)
+        bench = CpuBench(compiler, 1, 1 << 16, Guard(compiler, Cache(tmp_path)))
         with bench.ready({kernel.symbol: kernel.source}, lambda done: None) as loaded:
             (ns,) = bench.race([Task(region, lay)], [[kernel]], loaded, 2)
     assert ns > 0

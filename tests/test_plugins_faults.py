@@ -37,9 +37,9 @@ def faulty(line, **how):
 
 
 @pytest.mark.parametrize("line, reason", FAULTS)
-@pytest.mark.parametrize("how", [dict(level=0, check=True), dict(level=1)], ids=["checked", "timed"])
+@pytest.mark.parametrize("how", [dict(level=0), dict(level=1)], ids=["guessed", "timed"])
 def test_faults_of_kernels_are_found(line, reason, how, monkeypatch, tmp_path):
-    """In checked builds, and before a kernel is timed."""
+    """Before a kernel is timed, and where none is."""
     monkeypatch.setattr(canaries, "LIMIT_S", 1)
     with pytest.raises(pelton.BuildError, match=rf"kernel of plugin row_sums .*{reason}.*layer 'row_sums'"):
         pelton.build(faulty(line), cache_dir=tmp_path, **how)

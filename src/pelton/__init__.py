@@ -12,6 +12,7 @@ from .version import VERSION as __version__
 
 if TYPE_CHECKING:
     from .engine.model import DynamicDimension, Port
+    from . import plugins as plugins
     from .network import Network, NetworkTensor
     from .options import BuildOptions, Options
     from .plugins import Plugin, register
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 # Imported on first use: a program that runs engines never imports the compiler.
+_MODULES = ("plugins",)
 _HOMES = {
     "Plugin": "plugins",
     "register": "plugins",
@@ -149,14 +151,15 @@ def build(
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'pelton' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     from importlib import import_module
 
-    value = getattr(import_module(f"pelton.{_HOMES[name]}"), name)
+    module = import_module(f"pelton.{_HOMES.get(name, name)}")
+    value = getattr(module, name) if name in _HOMES else module
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

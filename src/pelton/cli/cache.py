@@ -24,6 +24,7 @@ WHAT = {
     "objects": "compiled kernels",
     "cubins": "compiled kernels of GPUs",
     "times": "times of kernels",
+    "guarded": "kernels of plugins that ran between canaries",
     "sessions": "engines of sessions",
     "imports": "models converted to ONNX",
 }

@@ -132,6 +132,7 @@ class Template:
     anchors: tuple[str, ...] = ()  # ops; a region has one node of one of them as its only anchor
     without_tail = False  # whether regions may have no pointwise nodes and no slices behind the anchor
     dynamic = False  # whether sizes may be dynamic
+    known_sizes = "needs sizes that do not vary"  # the reason where they may not
     timed_only = False  # whether it is taken only where it was timed, with a version of its library that is present
     inexact = False  # whether arithmetic differs from the direct form (Winograd), which `strict` rules out
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from pelton.codegen.template import Target
 from pelton.ir.dims import is_known
-from pelton.ir.graph import Value
 from pelton.passes.pipeline import PIPELINE
 from pelton.plan.lower import ScheduledTask
-from pelton.plan.placed import Task
-from pelton.plan.region import Region
+from pelton.plan.placed import Placed, Task
+from pelton.plan.region import Region, cut
+from pelton.tune.candidates import why_no_kernel
 from pelton.tune.search import Choice
 from pelton.tune.packed_weights import Packing
 
@@ -50,12 +50,12 @@ def host_steps(chosen: Sequence[ScheduledTask]) -> list[str]:
     return [str(c.info["name"]) for c in chosen if c.kernel is None]
 
 
-def schedule(
-    task: Task, choice: Choice | None, wave: int, target: Target, copies: Mapping[Value, str]
-) -> ScheduledTask:
-    """A task with its kernels, or a host step if it has none. copies: what copies write → their reason, which their
-    steps record."""
-    reasons = [copies[v] for v in task.writes if v in copies]
+def schedule(task: Task, choice: Choice | None, wave: int, target: Target, placed: Placed) -> ScheduledTask:
+    """A task with its kernels, or a host step if it has none. Steps record why a copy is made, and why kernels for the
+    op of a host step do not take it."""
+    reasons = [placed.copies[v] for v in task.writes if v in placed.copies]
+    if choice is None and (why_not := why_no_kernel(cut(placed.graph, (task.node,), (task.node,)), target.isa)):
+        reasons.append(why_not)
     why = {"reason": "; ".join(reasons)} if reasons else {}
     if choice is None:
         op, name = task.node.op.name, task.node.name

@@ -21,7 +21,6 @@ from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
-from pelton.tune.canaries import check_plugins
 from pelton.backends.arrays import check_names, random_inputs
 from pelton.backends.host import view
 from pelton.backends.device import Ready
@@ -218,7 +217,6 @@ def check_accuracy(
                 )
 
     _, sized = resolve_sizes(engine, placed, chosen, inputs)
-    check_plugins(engine.plain.code, sized, seed)
     run_stepwise(engine, sized, inputs, see)
     return found
 

@@ -13,7 +13,6 @@ from pelton.plan.placed import Placed
 from pelton.runtime import Engine
 from pelton.tune import replay
 
-from . import about
 from .accuracy import check_accuracy
 from .stages import run_stages, start
 from .targets import back_end, progress_reporter
@@ -49,8 +48,10 @@ def compile_graph(
     weights = sum(a.nbytes for a in c.graph.constants.values())
     with back_end(options, weights) as found:
         c = run_stages(replace(c, back_end=found, target=found.target), "lower")
-    for name in about.host_steps(c.lowered.scheduled):
-        log.warning("%s runs as a host step by its reference: no kernel takes it", name)
+    for step in c.lowered.scheduled:
+        if step.kernel is None:
+            why = f"; {step.info['reason']}" if "reason" in step.info else ""
+            log.warning("%s runs as a host step by its reference: no kernel takes it%s", step.info["name"], why)
     c = run_stages(c, "link")
     engine = Engine(c.plain)
     if options.check:

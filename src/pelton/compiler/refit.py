@@ -36,7 +36,6 @@ from pelton.system.memory import allocate
 from pelton.tune import replay
 from pelton.version import VERSION
 
-from .plugin_kernels import declare_kernels
 from .refit_program import RefitProgram
 from .stages import run_stages, start
 from .targets.backend import Choices
@@ -194,10 +193,12 @@ class _Replay(CpuBackEnd):
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         return choices, b""
 
+    def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
+        return plain
+
 
 def plan_of(program: RefitProgram, build: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> EnginePlan:
     """The plan of a build with these weights and the recorded decisions, without code. Raises what builds do."""
-    declare_kernels()
     options, target, known = Options(**build["options"]), _target_from_json(build["target"]), Lineage()
     graph = program.graph(weights, known)
     with lineage.following(known):

@@ -80,7 +80,6 @@ def _import_options(options: Options) -> dict[str, Any]:
 
 
 def _import(c: Compilation) -> Compilation:
-    declare_kernels()
     imported = importers.load(_source(c.model, c.options), **_import_options(c.options))
     if c.options.detections not in (None, False):
         imported = importers.select_detections(imported, c.options.detections)
@@ -104,6 +103,7 @@ def _optimize(c: Compilation) -> Compilation:
 
 
 def _precision(c: Compilation) -> Compilation:
+    declare_kernels()
     c = replace(c, target=c.target or targets.describe_target(c.options)[0])
     takes_node = _node_predicate(c)
 
@@ -178,7 +178,7 @@ def _lower(c: Compilation) -> Compilation:
     choices, code = c.back_end.generate_code(placed, choices)
     waves = lower.waves(placed)
     scheduled = [
-        about.schedule(task, choices.get(i), waves[i], c.target, placed.copies) for i, task in enumerate(placed.tasks)
+        about.schedule(task, choices.get(i), waves[i], c.target, placed) for i, task in enumerate(placed.tasks)
     ]
     scheduled = c.back_end.schedule(scheduled)
     return replace(c, lowered=Lowered(placed, choices, scheduled, launches, code))
@@ -199,7 +199,7 @@ def _link(c: Compilation) -> Compilation:
         file=info.label,
     )
     memory_limits.check_engine(plain, c.options.memory)
-    return replace(c, plain=c.back_end.drop_wrong_kernels(plain))
+    return replace(c, plain=c.back_end.check_kernels(plain, c.lowered.placed, c.lowered.choices))
 
 
 def _region_rejection(c: Compilation) -> Rejection:

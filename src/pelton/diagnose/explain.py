@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,17 +20,17 @@ from pelton.partition import partition
 from pelton.ir.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.codegen.template import templates
+from pelton.codegen.template import Template, templates
 from pelton.options import Options
 from pelton.passes.rewriting.report import Report
 from pelton.passes.rewriting.rule import RULES
 from pelton.plan.fuse import Fused
 from pelton.plan.placed import Placed, Task
-from pelton.plan.region import Region
+from pelton.plan.region import Region, cut
 from pelton.runtime import Engine
 from pelton.backends.arrays import random_inputs
 from pelton.backends.cpu.check import check_runs_here
-from pelton.tune.candidates import candidates
+from pelton.tune.candidates import candidates, template_rejection
 
 ALL = 1 << 20  # tactics per template: every one
 
@@ -62,13 +62,15 @@ class Explanation:
         fired, refused = self.report.fired(), self.report.rejected()
         known_templates = templates(self.isa)
         if name in known_templates:
+            template = known_templates[name]
             regions = [t.what for t in self.placed.tasks if isinstance(t.what, Region)]
-            reasons = {region_name(r): known_templates[name].rejection(r) for r in regions}
+            reasons = {region_name(r): template_rejection(template, r) for r in regions}
+            left = {region_name(r): template_rejection(template, r) for r in self._left(template, regions)}
             return RuleOutcome(
                 name,
-                type(known_templates[name]).__doc__ or "",
+                type(template).__doc__ or "",
                 tuple(r for r, why in reasons.items() if why is None),
-                {r: why for r, why in reasons.items() if why is not None},
+                {r: why for r, why in {**reasons, **left}.items() if why is not None},
             )
         known = {*RULES, *fired, *refused}
         if name not in known:
@@ -80,6 +82,13 @@ class Explanation:
         return RuleOutcome(
             name, RULES[name].doc if name in RULES else "", tuple(fired.get(name, ())), refused.get(name, {})
         )
+
+    def _left(self, template: Template, regions: Sequence[Region]) -> Iterator[Region]:
+        """The nodes that a template is for and no region has: they became others, or are host steps."""
+        graph, whole = self.stages["precision"], {(a.op, a.name) for r in regions for a in r.anchors}
+        for n in graph.nodes:
+            if n.op.name in template.anchors and (n.op, n.name) not in whole:
+                yield cut(graph, (n,), (n,))
 
     def json(self) -> dict[str, Any]:
         """What `pelton explain --json` prints of a program: how it was read, what passes did and rejected, its regions

@@ -129,7 +129,7 @@ class Described:
         }
         reason = _text(info.get("reason"))
         if kind == "host":
-            reason = "; ".join(filter(None, (reason, NO_KERNEL if part is not None else "a step between engines")))
+            reason = "; ".join(filter(None, (NO_KERNEL if part is not None else "a step between engines", reason)))
         elif kind == "copy":
             reason = reason or MOVES_DATA
         found["reason"] = reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,10 +31,12 @@ class PluginKernel:
     tiles(inputs, outputs, **tactic): the number of tiles, which are independent of each other: threads share them.
     tactics: the choices of the kernel's own numbers, as {"ROWS": 4}, the best guess first; or a function of (inputs,
         outputs) that gives them. All are timed.
-    takes(inputs, outputs): the reason why it cannot compute these types, or None. Default: f32 alone.
-    strided: whether it reads and writes any strides; otherwise operands are dense in the order of their axes, and
-        copied where they are not.
-    dynamic: whether sizes may be known only at run time: macros then read them from `a`, which has to be in scope.
+    takes(inputs, outputs): the reason why it cannot compute operands of these types and shapes, as a text, or None
+        where it can. Without it, the kernel is for f32 alone.
+    strided: whether it reads and writes operands of any strides, as X_S0, X_S1, … say. Without it, operands are dense
+        in the order of their axes, and copied first where they are not.
+    dynamic: whether sizes may be known only at run time: X_0 and its like are then macros that read them from `a`,
+        which has to be in scope, and not constants. Without it, the kernel is for operands of known sizes alone.
     """
 
     source: str | Path
@@ -42,6 +45,11 @@ class PluginKernel:
     takes: Callable[[Types, Types], str | None] | None = None
     strided: bool = False
     dynamic: bool = False
+
+    def __init_subclass__(cls) -> None:
+        """Says in each class what the fields are, as `help` shows no text of a base."""
+        own, common = (inspect.cleandoc(c.__doc__ or "") for c in (cls, PluginKernel))
+        cls.__doc__ = "\n\n".join((own, common.partition("\n\n")[2]))
 
     def text(self) -> str:
         """The source; InputError where it cannot be read, or lacks a block or the function."""
@@ -82,8 +90,10 @@ class PluginKernel:
             why = self._ask("takes", inputs, outputs)
             if why is not None and not isinstance(why, str):
                 raise InputError(f"`takes` should give the reason why it cannot, as a text, or None, got {why!r:.99}")
+            why = why and f"its `takes` says: {why}"
         else:
-            why = None if all(t.dtype is F32 for t in (*inputs, *outputs)) else "not f32"
+            others = dict.fromkeys(t.dtype.value for t in (*inputs, *outputs) if t.dtype is not F32)
+            why = f"its kernel is for f32 alone (takes= is missing), got {', '.join(others)}" if others else None
         return why or (None if self.choices(inputs, outputs) else "there is no tactic for these types")
 
     def count(self, function: str, inputs: Types, outputs: Types, tactic: Mapping[str, int]) -> Size:

@@ -28,6 +28,7 @@ PARTS = {
     "objects": (".o",),
     "cubins": (".cubin",),
     "times": (".json",),
+    "guarded": (".ok",),
     "sessions": (".pelton", ".json", ".lock"),
     "imports": (".onnx",),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import hashlib
 import mmap
 import os
 import resource
@@ -12,16 +13,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pelton.backends.cpu import LoadedCode, load_code
+from pelton.backends.cpu import LoadedCode
 from pelton.codegen.c.templates.plugin import operand_names
+from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
 from pelton.plan.layout import Strides, first_element, span
-from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Task
 from pelton.plan.region import Region
+from pelton.system.cache import Cache
 
+VERSION = 1  # of what is checked here: with another one, all kernels are checked again
 CANARY = 1 << 20  # bytes on each side of an operand
 LIMIT_S = 120  # of CPU time, for all tiles
 MARK, OTHER_MARK = 0xA5, 0xFF  # the second one makes NaNs
@@ -75,19 +78,29 @@ class GuardedOperand(Guarded):
             self.before = self.bytes.copy()
 
 
-def is_of_plugin(task: Task) -> bool:
-    """Whether a task is a region of a plugin's node."""
-    what = task.what
-    return isinstance(what, Region) and what.anchor is not None and what.anchor.op.instance is not None
+class Guard:
+    """Checks each kernel of a plugin once, as `check_kernel`: what passed stands in the cache."""
 
+    def __init__(self, compiler: ClangCompiler, kept: Cache):
+        self._compiler, self._kept = compiler, kept
+        self._passed: set[str] = set()
 
-def check_plugins(code: bytes, chosen: Sequence[ScheduledTask], seed: int = 0) -> None:
-    """Checks the kernels of plugins in the machine code of an engine, as `check_kernel`."""
-    tasks = [(c.task, c.kernel) for c in chosen if is_of_plugin(c.task) and isinstance(c.kernel, Kernel)]
-    if tasks:
-        with load_code(code) as loaded:
-            for task, kernel in tasks:
-                check_kernel(loaded, kernel, task, seed)
+    def check(self, loaded: LoadedCode, kernel: Kernel, task: Task) -> None:
+        """BuildError for a kernel, of known sizes, that does harm."""
+        name = f"{self._key(kernel, task)}.ok"
+        if name not in self._passed and self._kept.read("guarded", name) is None:
+            check_kernel(loaded, kernel, task)
+            self._kept.store("guarded", name, b"")
+        self._passed.add(name)
+
+    def _key(self, kernel: Kernel, task: Task) -> str:
+        """The hash of all that a check depends on: the code, how it is run, its operands, and the constants' bytes."""
+        values = [x for x in kernel.operands if isinstance(x, Value)]
+        how = (kernel.tiles, kernel.dims, kernel.scratch, [(str(v.type), task.layouts[v]) for v in values])
+        key = hashlib.sha256(f"{VERSION} {self._compiler.key(kernel.source)} {how}".encode())
+        for array in task.region.body.constants.values():
+            key.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return key.hexdigest()
 
 
 def check_kernel(loaded: LoadedCode, kernel: Kernel, task: Task, seed: int = 0) -> None:

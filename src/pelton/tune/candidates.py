@@ -33,12 +33,23 @@ def rejection(region: Region, strict: bool = False, isa: str = "") -> str | None
 
 def template_rejection(t: Template, region: Region) -> str | None:
     """None if a template can compute a region, else the reason."""
-    if not t.dynamic and symbols(region.body):
-        return "needs sizes that do not vary"
+    varying = [] if t.dynamic else [s.name for s in symbols(region.body)]
+    if varying:
+        return f"{t.known_sizes}, and {', '.join(varying)} {'is' if len(varying) == 1 else 'are'} dynamic"
     try:
         return t.rejection(region)
     except Undecided as e:
         return str(e)
+
+
+def why_no_kernel(region: Region, isa: str = "") -> str:
+    """Why no template takes the node that is a region's anchor: the reasons of those for its op; none without one."""
+    assert region.anchor is not None
+    named: dict[str, list[str]] = {}
+    for t in templates(isa).values():
+        if region.anchor.op.name in t.anchors and (why := template_rejection(t, region)) is not None:
+            named.setdefault(why, []).append(t.name)
+    return "; ".join(f"{', '.join(names)}: {why}" for why, names in named.items())
 
 
 def accepting_templates(region: Region, strict: bool = False, isa: str = "") -> tuple[Template, ...]:

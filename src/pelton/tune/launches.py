@@ -18,7 +18,8 @@ from pelton.plan.region import Region
 
 from . import packed_weights
 from .candidates import candidates
-from .search import Choice, Timing, digest
+from .search import Choice, Timing
+from .tasks import digest
 
 MARGIN = 0.97  # one launch must take this much less time than those of the parts
 MAX_CHAIN = 6  # regions of a chain: all runs of at most so many are tried

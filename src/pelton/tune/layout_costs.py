@@ -13,7 +13,8 @@ from pelton.plan.region import Region
 from pelton.plan.layout_search import NEVER
 
 from .candidates import candidates
-from .search import Found, Timing, best_of, digest
+from .search import Found, Timing, best_of
+from .tasks import digest
 
 
 def copied(task: Task) -> float:

@@ -17,7 +17,8 @@ from pelton.plan.layout import first_element, span
 from pelton.plan.placed import Task
 from pelton.plan.workspace import KernelWorkspace
 
-from .canaries import check_kernel, is_of_plugin
+from .canaries import Guard
+from .tasks import is_of_plugin
 
 LINE = 64
 START = 2  # tiles for each thread before the clock starts
@@ -180,8 +181,8 @@ class Stopwatch:
 class CpuBench:
     """See `search.Bench`: kernels in C, timed by a `Stopwatch`."""
 
-    def __init__(self, compiler: ClangCompiler, threads: int, weight_traffic: int):
-        self.compiler, self.threads, self.weight_traffic = compiler, threads, weight_traffic
+    def __init__(self, compiler: ClangCompiler, threads: int, weight_traffic: int, guard: Guard):
+        self.compiler, self.threads, self.weight_traffic, self.guard = compiler, threads, weight_traffic, guard
         self._watch: Stopwatch | None = None
 
     @contextmanager
@@ -204,6 +205,6 @@ class CpuBench:
         """See `search.Bench.race`. A kernel of a plugin first runs between canaries: it may do anything."""
         if len(tasks) == 1 and is_of_plugin(tasks[0]):
             for (kernel,) in programs:
-                check_kernel(loaded, kernel, tasks[0])
+                self.guard.check(loaded, kernel, tasks[0])
         self._watch = self._watch or Stopwatch(self.threads, self.weight_traffic)
         return self._watch.race(tasks, programs, loaded, rounds, deadline)

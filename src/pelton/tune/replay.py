@@ -22,7 +22,8 @@ from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
 
 from .chains import rejoin
-from .search import Choice, Found, layout_texts, optimum_texts
+from .search import Choice, Found
+from .tasks import layout_texts, optimum_texts
 
 VERSION = 1
 AGAIN = "build without load_tactics=, or record the tactics again with save_tactics="

@@ -21,6 +21,7 @@ from pelton.plan.region import Region
 from . import packed_weights
 from .timing_cache import TimingCache
 from .candidates import candidates
+from .tasks import at_optimum, digest
 
 log = Logger("pelton.build")
 
@@ -67,30 +68,6 @@ class Choice:
         if left[0][1] is not self.kernel:
             log.warning("%s instead of %s: %s", left[0][0].name, self.tactic.name, failed[self.kernel.symbol])
         return replace(self, tactic=left[0][0], kernel=left[0][1], alternatives=tuple(left[1:]))
-
-
-def task_key(task: Task) -> str:
-    """Text of the region and the layouts of its operands; tasks of equal keys share times."""
-    return "\n".join([task.region.key, ";".join(layout_texts(task)), *optimum_texts(task)])
-
-
-def layout_texts(task: Task) -> tuple[str, ...]:
-    """The layouts of a task's inputs, constants and outputs: strides, and whether they are zero-padded."""
-    body, layouts = task.region.body, task.layouts
-    return tuple(
-        ",".join(map(str, layouts[v])) + (" zero-padded" if v in layouts.zero_padded else "")
-        for v in (*body.inputs, *body.constants, *body.outputs)
-    )
-
-
-def optimum_texts(task: Task) -> tuple[str, ...]:
-    """The optima of the dynamic dimensions that a task is tuned for."""
-    return tuple(f"{name}={size}" for name, size in task.region.optimum_sizes(task.layouts).items())
-
-
-def digest(task: Task) -> str:
-    """The key of a task in the timing cache."""
-    return hashlib.sha256(task_key(task).encode()).hexdigest()[:32]
 
 
 def _digest_among(task: Task, pool: Found, found: Mapping[str, Found]) -> str:
@@ -326,11 +303,6 @@ class Timing:
         self.measure(tasks, {d: first_few(f) for d, f in found.items()}, "tune", alone)
         self.measure(tasks, {d: near_best(f, self.cache.get(d)) for d, f in found.items()}, "refine", alone)
 
-    def at_optimum(self, task: Task, kernels: list[Kernel]) -> tuple[Task, list[Kernel]]:
-        """A task and its kernels at the optimum of dynamic dimensions."""
-        sizes, to = task.region.optimum_sizes(task.layouts), dict[Value, Value]()
-        return (task.sized(sizes, to), [k.sized(sizes, to) for k in kernels]) if sizes else (task, kernels)
-
     def is_over(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
@@ -373,7 +345,7 @@ class Timing:
                 if self.is_over():
                     self._warn_once(stage, len(kernels) - done, len(kernels))
                     break
-                task, timed = self.at_optimum(tasks[d], [k for _, k in ks])
+                task, timed = at_optimum(tasks[d], [k for _, k in ks])
                 times = self.bench.race((task,), [(k,) for k in timed], loaded, self.rounds, self.deadline)
                 self._put(d, [n for n, _ in ks], times)
         self.progress(timing, len(kernels), len(kernels))

@@ -20,6 +20,8 @@ from pelton.errors import BuildError
 from pelton.targets import ISAS
 from pelton.codegen.template import SOURCES
 
+from .includes import with_included
+
 FLAGS = (
     "-std=c23",
     "-O3",
@@ -129,11 +131,12 @@ class ClangCompiler:
             self._run([*self._command(), "-S", "-o", os.path.join(d, "k.s"), os.path.join(d, "k.c")], "compiling")
             return Path(d, "k.s").read_text("utf-8")
 
-    def _key(self, text: str) -> str:
-        return hashlib.sha256((self._salt + "\n" + text).encode()).hexdigest()
+    def key(self, text: str) -> str:
+        """The hash of all that the object code of a source depends on."""
+        return hashlib.sha256((self._salt + "\n" + with_included(text)).encode()).hexdigest()
 
     def _known(self, text: str) -> bytes | None:
-        key = self._key(text)
+        key = self.key(text)
         if key not in self._memory and self._cache is not None:
             data = self._cache.read("objects", f"{key[:2]}/{key}.o")
             if data is None:
@@ -150,7 +153,7 @@ class ClangCompiler:
             self._run([*self._command(), "-c", "-o", obj, src], f"compiling kernel {symbol} ({title})")
             code = Path(obj).read_bytes()
         self.compiled += 1
-        key = self._key(text)
+        key = self.key(text)
         self._memory[key] = code
         if self._cache is not None:
             self._cache.store("objects", f"{key[:2]}/{key}.o", code)

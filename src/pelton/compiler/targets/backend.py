@@ -66,8 +66,9 @@ class BackEnd(Protocol):
     def schedule(self, tasks: Sequence[ScheduledTask]) -> list[ScheduledTask]:
         """Decides which tasks run beside each other, of those that may."""
 
-    def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
-        """Drops kernels whose results differ from those of their alternatives."""
+    def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
+        """The engine without kernels whose results differ from those of their alternatives; BuildError for a kernel of
+        a plugin that does harm."""
 
 
 def progress_reporter(options: Options) -> Callable[[str, int, int], None]:

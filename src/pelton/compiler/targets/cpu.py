@@ -8,6 +8,7 @@ from typing import Any
 
 from pelton.logs import Logger
 from pelton.backends import cpu
+from pelton.backends.cpu import load_code
 from pelton.backends.cpu.machine import target as runs_on
 from pelton.codegen.c.toolchain import ClangCompiler, compiler_id
 from pelton.codegen.template import Target
@@ -22,8 +23,10 @@ from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.system.cache import Cache
 from pelton.targets import ISAS, best
 from pelton.tune import search
-from pelton.tune.timing_cache import template_hash
+from pelton.tune.canaries import Guard
 from pelton.tune.measure import CpuBench, weight_traffic
+from pelton.tune.tasks import at_optimum, is_of_plugin
+from pelton.tune.timing_cache import template_hash
 
 from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
 
@@ -37,11 +40,18 @@ class CpuBackEnd:
 
     alternatives = 0
 
-    def __init__(self, options: Options, target: Target, compiler: ClangCompiler, timing: search.Timing | None):
+    def __init__(
+        self,
+        options: Options,
+        target: Target,
+        compiler: ClangCompiler,
+        timing: search.Timing | None,
+        guard: Guard,
+    ):
         self.target, self.timing = target, timing
         self.runs_on: Mapping[str, Any] = runs_on(target.isa)
         self.meta: Mapping[str, Any] = {"threads": target.threads}
-        self._compiler, self._tell = compiler, progress_reporter(options)
+        self._compiler, self._guard, self._tell = compiler, guard, progress_reporter(options)
 
     def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
         # a launch is a claim of tiles here, which takes next to nothing
@@ -56,8 +66,24 @@ class CpuBackEnd:
     def schedule(self, tasks: Sequence[ScheduledTask]) -> list[ScheduledTask]:
         return brief.serialized(tasks)
 
-    def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
-        return plain  # it has no others
+    def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
+        """Runs the kernels of plugins between canaries, also those that were not timed; where this CPU cannot, a
+        warning says so."""
+        own = [(placed.tasks[i], c.kernel) for i, c in choices.items() if is_of_plugin(placed.tasks[i])]
+        lacking = lacks(self.target.isa)
+        if own and lacking:
+            log.warning(
+                "kernels of plugins were not run between canaries, which find writes out of bounds (%s): the engine"
+                " needs %s; build it once on such a CPU, too",
+                ", ".join(dict.fromkeys(task.region.title() for task, _ in own)),
+                lacking,
+            )
+        elif own:
+            with load_code(plain.code) as loaded:
+                for task, kernel in own:
+                    sized, (known,) = at_optimum(task, [kernel])
+                    self._guard.check(loaded, known, sized)
+        return plain
 
 
 def check_requirements(options: Options) -> None:
@@ -92,9 +118,10 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
         ClangCompiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler,
         open_timing_cache(options, _key(machine, target, between, options), kept) as times,
     ):
-        bench = CpuBench(compiler, target.threads, between)
+        guard = Guard(compiler, kept)
+        bench = CpuBench(compiler, target.threads, between, guard)
         timing = create_timing(options, target, bench, times) if times_any and not lacking else None
-        yield CpuBackEnd(options, target, compiler, timing)
+        yield CpuBackEnd(options, target, compiler, timing, guard)
 
 
 def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:

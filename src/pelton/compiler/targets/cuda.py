@@ -118,7 +118,7 @@ class GpuCompilation:
     def schedule(self, tasks: Sequence[ScheduledTask]) -> list[ScheduledTask]:
         return list(tasks)  # a stream has one order
 
-    def drop_wrong_kernels(self, plain: EnginePlan) -> EnginePlan:
+    def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
         from pelton.backends.cuda.device import KernelHangs  # only engines for GPUs need it
         from pelton.backends.cuda.tune import drop_wrong_kernels
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from pelton.codegen.c.emit import constants, kernel, memory_type, number
-from pelton.codegen.template import Kernel, Tactic, Target, Template, add_source
+from pelton.codegen.c.includes import with_included
+from pelton.codegen.template import GPU_TEMPLATES, TEMPLATES, Kernel, Tactic, Target, Template, add_source
 from pelton.errors import BuildError, InputError
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
@@ -24,12 +25,13 @@ class PluginTemplate(Template):
     """Base of templates of one kernel of a plugin."""
 
     without_tail = True
+    known_sizes = "its kernel is for known sizes (dynamic=True is missing)"
     suffix = ""
 
     def __init__(self, op: Op, kernel: PluginKernel, number: int):
         self.name = f"{op.name}_{number}" if number else op.name
         self.anchors, self.dynamic = (op.name,), kernel.dynamic
-        self.kernel, self.file = kernel, f"plugin:{self.name}{self.suffix}"
+        self.kernel, self.file, self.text = kernel, f"plugin:{self.name}{self.suffix}", kernel.text()
 
     def node_rejection(self, region: Region) -> str | None:
         node = region.anchor
@@ -58,7 +60,7 @@ class CPluginTemplate(PluginTemplate):
 
     def __init__(self, op: Op, kernel: PluginKernel, number: int):
         super().__init__(op, kernel, number)
-        add_source(self.file, kernel.text())
+        add_source(self.file, self.text)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
@@ -91,6 +93,17 @@ def declare_templates(
     for i, k in enumerate(kernels):
         found = made(op, k, i)
         registry[found.name] = found
+
+
+def own_sources(node: Node | None) -> list[str]:
+    """The sources of the kernels of the plugin that a node is of, with what they include; none for other nodes."""
+    if node is None or node.op.instance is None:
+        return []
+    return [
+        with_included(t.text)
+        for t in (*TEMPLATES.values(), *GPU_TEMPLATES.values())
+        if isinstance(t, PluginTemplate) and node.op.name in t.anchors
+    ]
 
 
 def operand_names(node: Node) -> list[str]:

@@ -23,7 +23,7 @@ class TritonPluginTemplate(PluginTemplate):
 
     def __init__(self, op: Op, kernel: PluginKernel, number: int):
         super().__init__(op, kernel, number)
-        add_source(self.file, kernel.text())
+        add_source(self.file, self.text)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         for tactic in super().tactics(region, layouts, target):

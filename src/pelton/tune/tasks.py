@@ -1,0 +1,51 @@
+"""Tasks as the tuner knows them: the key of their times, and the same at the sizes that they are tuned for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from pelton.codegen.c.templates.plugin import own_sources
+from pelton.codegen.template import Kernel
+from pelton.ir.graph import Value
+from pelton.plan.placed import Task
+from pelton.plan.region import Region
+
+
+def task_key(task: Task) -> str:
+    """Text of the region, the layouts of its operands and the sources of a plugin's kernels; tasks of equal keys share
+    times."""
+    return "\n".join(
+        [task.region.key, ";".join(layout_texts(task)), *optimum_texts(task), *own_sources(task.region.anchor)]
+    )
+
+
+def layout_texts(task: Task) -> tuple[str, ...]:
+    """The layouts of a task's inputs, constants and outputs: strides, and whether they are zero-padded."""
+    body, layouts = task.region.body, task.layouts
+    return tuple(
+        ",".join(map(str, layouts[v])) + (" zero-padded" if v in layouts.zero_padded else "")
+        for v in (*body.inputs, *body.constants, *body.outputs)
+    )
+
+
+def optimum_texts(task: Task) -> tuple[str, ...]:
+    """The optima of the dynamic dimensions that a task is tuned for."""
+    return tuple(f"{name}={size}" for name, size in task.region.optimum_sizes(task.layouts).items())
+
+
+def digest(task: Task) -> str:
+    """The key of a task in the timing cache."""
+    return hashlib.sha256(task_key(task).encode()).hexdigest()[:32]
+
+
+def at_optimum(task: Task, kernels: Sequence[Kernel]) -> tuple[Task, Sequence[Kernel]]:
+    """A task and its kernels at the optimum of dynamic dimensions."""
+    sizes, to = task.region.optimum_sizes(task.layouts), dict[Value, Value]()
+    return (task.sized(sizes, to), [k.sized(sizes, to) for k in kernels]) if sizes else (task, kernels)
+
+
+def is_of_plugin(task: Task) -> bool:
+    """Whether a task is a region of a plugin's node."""
+    what = task.what
+    return isinstance(what, Region) and what.anchor is not None and what.anchor.op.instance is not None
