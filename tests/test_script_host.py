@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto as T
@@ -117,3 +118,26 @@ def test_an_input_that_decides_what_runs_is_named(sizes, advice, tmp_path, caplo
 def test_no_input_is_named_where_data_decides(tmp_path, caplog):
     builder(tmp_path)(MODELS["branches_of_two_shapes"]()[0])
     assert "decides what runs" not in caplog.text
+
+
+def test_bench_says_on_what_sizes_it_ran(tmp_path, capsys):
+    path = str(tmp_path / "e.pelton")
+    builder(tmp_path)(two_rates(["n", 3])).save(path)
+    assert main(["bench", path, "--seconds", "0.01", "--warmup", "0"]) == 0
+    assert "run for x 1x3, rate scalar (--shapes takes others)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["bench", "trace"])
+def test_errors_of_random_inputs_name_sizes_and_options(command, saved, tmp_path, capsys):
+    path, (_, every) = saved("shapes_as_inputs"), MODELS["shapes_as_inputs"]()
+    short = ["-o", str(tmp_path / "t.json")] if command == "trace" else ["--seconds=0.01"]
+    assert main([command, path, *short]) == 2
+    assert capsys.readouterr().err.endswith(
+        "; this was a run on random inputs (whole numbers are 0 or 1) x 1, shape 2, end 1, wide 3: --shapes gives other"
+        " sizes, --input gives arrays of yours\n"
+    )
+    np.savez(tmp_path / "good.npz", **every[0])
+    assert main([command, path, *short, "--input", str(tmp_path / "good.npz")]) == 0
+    np.savez(tmp_path / "bad.npz", **{**every[0], "shape": every[0]["shape"] * 0 + 1})
+    assert main([command, path, *short, "--input", str(tmp_path / "bad.npz")]) == 2
+    assert "random" not in capsys.readouterr().err

@@ -165,7 +165,7 @@ def main(args: argparse.Namespace) -> int:
         print(
             f"{args.engine} beside {args.model} in float64, on "
             + (f"{text.count(len(feeds), 'sample')} of " if args.data else "")
-            + ", ".join(f"{n} {'x'.join(map(str, np.shape(a)))}" for n, a in feeds[0].items())
+            + arrays.sizes_in_words(feeds[0])
             + ("" if seed is None else f", seed {seed}")
         )
         print("\n".join(lines(found, args.top)))

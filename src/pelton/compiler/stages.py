@@ -83,8 +83,8 @@ def _advise(scripted: partition.UnbuiltScript, reason: OnData) -> tuple[str, ...
     given = ", ".join(f"{name!r}: ..." for name in reason.values)
     dynamic = "" if all(map(is_known, sizes.values())) else " and numbers for all unspecified sizes with shapes="
     return (
-        f"the value of {' and '.join(reason.values)} decides what runs: values={{{given}}}{dynamic} may give one engine,"
-        f" which is faster than a script ({scripted.info.label or scripted.name})",
+        f"the value of {' and '.join(reason.values)} decides what runs: values={{{given}}}{dynamic} may give one"
+        f" engine, which is faster than a script ({scripted.info.label or scripted.name})",
     )
 
 
