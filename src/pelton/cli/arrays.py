@@ -17,7 +17,7 @@ import numpy as np
 
 from pelton import preprocessing
 from pelton.system import files
-from pelton.errors import EngineError, InputError, near
+from pelton.errors import EngineError, Error, InputError, near
 
 from . import text
 
@@ -171,11 +171,14 @@ def sizes_in_words(arrays: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def sizes_in_errors(engine: Engine, feeds: Mapping[str, Any], drawn: bool) -> Iterator[None]:
-    """Around runs on these inputs: where they were drawn, errors say their sizes and the options that give others."""
+def sizes_in_errors(
+    engine: Engine, feeds: Mapping[str, Any], drawn: bool, of: tuple[type[Error], ...] = (EngineError, InputError)
+) -> Iterator[None]:
+    """Around runs on these inputs: where they were drawn, errors (those `of` these kinds) say their sizes and the
+    options that give others."""
     try:
         yield
-    except (EngineError, InputError) as e:
+    except of as e:
         if not drawn:
             raise
         raise type(e)(
