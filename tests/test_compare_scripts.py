@@ -62,6 +62,16 @@ def test_a_script_from_the_command_line(build, tmp_path, capsys):
     assert found["steps"] == [] and [o["name"] for o in found["outputs"]] == ["tokens", "all", "length"]
 
 
+def test_values_that_the_engine_has_are_asked_for(build):
+    m, every = MODELS["greedy_decoder"]()
+    known = {"most": np.array(3)}
+    engine = build(m, values=known, shapes={"start": (1, 2)})
+    feeds = {"start": every[0]["start"]}
+    with pytest.raises(pelton.InputError, match=r"the model start: i64, most: i64; .*with values for inputs"):
+        compare(m, engine, feeds)
+    assert compare(m, engine, feeds, values=known).ok
+
+
 @pytest.mark.parametrize("script", [False, True])
 def test_a_model_of_another_file_is_compared_with_a_warning(script, build, tmp_path, capsys):
     m = MODELS["branches_of_two_shapes"]()[0] if script else _product("x")

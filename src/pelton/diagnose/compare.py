@@ -16,7 +16,7 @@ from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start
 from pelton.errors import Cancelled, InputError
 from pelton.ir import folding
-from pelton.ir.imported import Imported, Info
+from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value
 from pelton.options import Options
@@ -334,6 +334,9 @@ def _imported(
     options = Options(shapes=shapes, values=values)
     try:
         imported = run_stages(Compilation(options, model), "import").imported
+    except OnData:  # an input decides what runs, whose value the engine has
+        _check_inputs(engine, importers.unread(model, values=values).interface({}).inputs)
+        raise
     except InputError:  # of another model: its own inputs say it better than sizes that do not fit these
         whole = run_stages(Compilation(options.but(shapes=None, optimum={}), model), "import").imported
         _check_inputs(engine, whole.graph.inputs)
