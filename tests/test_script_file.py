@@ -132,3 +132,10 @@ def test_what_two_engines_read_is_kept_once(build, tmp_path):
         assert len({e.constants.ctypes.data for e in again.engines}) == 1
         for x in (np.ones((3, 128), np.float32), -np.ones((2, 128), np.float32)):
             same(again.run({"x": x}), m, {"x": x})
+
+
+def test_metadata_is_that_of_all_engines(engines):
+    engine = engines("counted_best")
+    assert engine.meta["fusion_refusals"]
+    for name in ("copies", "fusion_refusals", "half"):
+        assert engine.meta[name] == [entry for part in engine.parts for entry in part.meta[name]]

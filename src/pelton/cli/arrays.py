@@ -8,7 +8,8 @@ import os
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ import numpy as np
 
 from pelton import preprocessing
 from pelton.system import files
-from pelton.errors import InputError, near
+from pelton.errors import EngineError, Error, InputError, near
+
+from . import text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -164,6 +167,29 @@ def draw_inputs(
     return random_inputs([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
 
 
+def sizes_in_words(arrays: Mapping[str, Any]) -> str:
+    """The sizes of arrays, for people: "x 1x3x224x224, rate scalar"."""
+    return ", ".join(f"{name} {text.sizes(np.shape(a))}" for name, a in arrays.items())
+
+
+@contextmanager
+def sizes_in_errors(
+    engine: Engine, feeds: Mapping[str, Any], drawn: bool, of: tuple[type[Error], ...] = (EngineError, InputError)
+) -> Iterator[None]:
+    """Around runs on these inputs: where they were drawn, errors (those `of` these kinds) say their sizes and the
+    options that give others."""
+    try:
+        yield
+    except of as e:
+        if not drawn:
+            raise
+        raise type(e)(
+            f"{e}; this was a run on random inputs (whole numbers are 0 or 1) {sizes_in_words(feeds)}: "
+            + ("--shapes gives other sizes, " if engine.symbols else "")
+            + "--input gives arrays of yours"
+        ) from e
+
+
 def resolve_shapes(engine: Engine, given: Mapping[str, str] = MappingProxyType({})) -> dict[str, tuple[int, ...]]:
     """Input → shape, with sizes as on the command line where they are given, else the optimum. Raises InputError for
     sizes that the engine does not accept."""
@@ -174,7 +200,7 @@ def resolve_shapes(engine: Engine, given: Mapping[str, str] = MappingProxyType({
     for p in engine.inputs:
         if requested.get(p.name, shapes[p.name]) != shapes[p.name]:
             raise InputError(
-                f"--shapes gives input {p.name} {given[p.name]}, expected {'x'.join(map(str, shapes[p.name]))} ({p})"
+                f"--shapes gives input {p.name} {given[p.name]}, expected {text.sizes(shapes[p.name])} ({p})"
             )
     return shapes
 
@@ -183,14 +209,14 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
     """Input → shape of those given on the command line. Raises InputError for unknown inputs and other ranks."""
     found: dict[str, tuple[int, ...]] = {}
     ports = {p.name: p for p in engine.inputs}
-    for name, text in given.items():
+    for name, said in given.items():
         if name not in ports:
             raise InputError(f"the engine has no input {name!r}{near(name, ports)}; it has {', '.join(ports)}")
-        sizes = text.split("x")
+        sizes = said.split("x")
         if len(sizes) != len(ports[name].shape) or not all(s.isdecimal() and len(s) < 19 for s in sizes):
             raise InputError(
                 f"input {name} is {ports[name]}; --shapes gives it sizes such as"
-                f" {'x'.join(map(str, engine.shapes()[name]))}, got {text!r}"
+                f" {text.sizes(engine.shapes()[name])}, got {said!r}"
             )
         found[name] = tuple(map(int, sizes))
     return found

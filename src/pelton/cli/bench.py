@@ -165,7 +165,8 @@ def main(args: argparse.Namespace) -> int:
             feeds = arrays.load_inputs(engine, args.input)
         else:
             feeds = arrays.draw_inputs(engine, {} if built else arguments.shapes(args))
-        split = time_runs(args, engine, feeds, result, say)
+        with arrays.sizes_in_errors(engine, feeds, drawn=not args.input):
+            split = time_runs(args, engine, feeds, result, say)
         if args.layers or args.plot:
             time_layers(args, engine, feeds, split, result, say)
         if names:
@@ -246,8 +247,7 @@ def time_runs(
     on = context.machine if build.on_gpu(engine) else how
     say(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, {on}")
     if engine.symbols:
-        shapes = ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in feeds.items())
-        say(f"run for {shapes} (--shapes takes others)")
+        say(f"run for {arrays.sizes_in_words(feeds)} (--shapes takes others)")
     say("\n".join(times.lines(args.percentiles)))
     if tried:
         say("tried: " + ", ".join(f"{t.split} {t.rate:.1f}" for t in tried) + " runs per second")

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ EXAMPLES = """examples:
 
 An engine is built for this kind of machine and this number of threads. It contains machine code: run only engines you
 trust."""
+
+SHOWN = 6  # names or kinds of host steps
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -112,7 +115,7 @@ def main(args: argparse.Namespace) -> None:
         output.emit(args, {"file": target, "bytes": size, "seconds": took, **facts(engine)})
     elif not args.quiet:
         print(f"{target}: {text.size(size)}, built in {took:.1f} s")
-        print(summary(engine))
+        print(summary(engine, every=args.verbose > 0))
 
 
 def build_engine(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str | None = None) -> Engine:
@@ -129,9 +132,9 @@ def build_engine(model: str | bytes, options: dict[str, Any], *, quiet: bool, ru
         return pelton.build(model, **options, progress=tell)
 
 
-def summary(engine: Engine) -> str:
-    """What an engine consists of, as a table."""
-    return table(described(engine))
+def summary(engine: Engine, every: bool = False) -> str:
+    """What an engine consists of, as a table; `every`: with all host steps."""
+    return table(described(engine, every))
 
 
 def table(of: list[tuple[str, str]]) -> str:
@@ -163,11 +166,10 @@ def facts(engine: Engine) -> dict[str, Any]:
     }
 
 
-def described(engine: Engine) -> list[tuple[str, str]]:
-    """What an engine consists of, for people: each with its name."""
+def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
+    """What an engine consists of, for people: each with its name; `every`: with all host steps."""
     of = facts(engine)
-    layers, fused = of["layers"], of["fused"]
-    copies, hosts = of["copies"], of["host_steps"]
+    layers, fused, copies = of["layers"], of["fused"], of["copies"]
     known = ((engine.meta.get("model") or {}).get("values") or {}).items()
     return [
         ("inputs", ports(engine.inputs)),
@@ -183,14 +185,7 @@ def described(engine: Engine) -> list[tuple[str, str]]:
                 else "none because of layouts"
             ),
         ),
-        (
-            "host steps",
-            (
-                f"{len(hosts)} without a kernel, run by their reference: {', '.join(hosts)}"
-                if hosts
-                else "none: every layer has a kernel"
-            ),
-        ),
+        ("host steps", host_steps(engine, of["host_steps"], every)),
         *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
         *([("best", best(engine.meta))] if engine.meta.get("best") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
@@ -205,6 +200,21 @@ def origin(of: Mapping[str, Any]) -> str:
     if of["recorded"]:
         return "as recorded, none timed"
     return f"chosen among {of['timed']} timed" if of["timed"] else "guessed, none timed"
+
+
+def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
+    """How many steps have no kernel, and which: by name if they are few or `every`, else how many of each kind."""
+    if not names:
+        return "none: every layer has a kernel"
+    what = ", ".join(names)
+    if len(names) > SHOWN and not every:
+        ops = {s.info["name"]: s.info["op"] for part in engine.parts for s in part.steps if s.host}
+        # a script names those between its engines by their operators: "onnx::Shape (node 'a')"
+        kinds = Counter(ops.get(name) or name.partition(" (")[0] for name in names).most_common()
+        rest = sum(n for _, n in kinds[SHOWN:])
+        what = ", ".join(f"{n} {kind}" for kind, n in kinds[:SHOWN])
+        what += (f" and {text.count(rest, 'other')}" if rest else "") + "; -v lists all"
+    return f"{len(names)} without a kernel, run by their reference: {what}"
 
 
 def best(meta: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pelton import progress
-from pelton.errors import InputError, Needs
+from pelton.errors import EngineError, InputError, Needs
 
 from . import arguments, arrays, output, peers, text
 
@@ -147,6 +147,8 @@ def main(args: argparse.Namespace) -> int:
     values = arguments.parse_pairs(args.values, "--values", "axes=1,2") or None
     with ExitStack() as stack:
         others = start_others(stack, args, engine, feeds[0])
+        # InputError is for a model that does not fit the engine
+        stack.enter_context(arrays.sizes_in_errors(engine, feeds[0], seed is not None, of=(EngineError,)))
         tell = stack.enter_context(progress.show_progress(not args.quiet))
         found = compare(
             arguments.model_files(args),
@@ -165,10 +167,12 @@ def main(args: argparse.Namespace) -> int:
         print(
             f"{args.engine} beside {args.model} in float64, on "
             + (f"{text.count(len(feeds), 'sample')} of " if args.data else "")
-            + ", ".join(f"{n} {'x'.join(map(str, np.shape(a)))}" for n, a in feeds[0].items())
+            + arrays.sizes_in_words(feeds[0])
             + ("" if seed is None else f", seed {seed}")
         )
         print("\n".join(lines(found, args.top)))
+        if engine.parts != (engine,):
+            print(f"steps are not compared: the engine is a script over {text.count(len(engine.parts), 'engine')}")
     return 0 if found.ok else 1
 
 

@@ -301,7 +301,7 @@ def why_not(found: Explanation, name: str) -> list[str]:
 
 def error_header(model: str, found: Errors) -> list[str]:
     return [
-        f"{model}: run on " + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in found.inputs.items()),
+        f"{model}: run on {arrays.sizes_in_words(found.inputs)}",
         (
             "largest differences from float64, relative to the largest value of a step: its own, on the inputs that"
             " it had, and all so far"

@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> None:
     print(
         build.table(
             [
-                *build.described(engine),
+                *build.described(engine, every=args.verbose > 0),
                 *_provenance(engine.provenance),
                 ("signed by", _signers(signed_by, args.trust)),
                 (

@@ -53,6 +53,11 @@ def count(n: int, noun: str, nouns: str = "") -> str:
     return f"{n} {noun if n == 1 else nouns or noun + 's'}"
 
 
+def sizes(shape: Iterable[int]) -> str:
+    """A shape as options take it: 1x3x224x224."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
 def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 

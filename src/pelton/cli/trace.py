@@ -75,7 +75,8 @@ def main(args: argparse.Namespace) -> None:
     else:
         feeds = arrays.draw_inputs(engine, arguments.shapes(args))
     context = engine.context(threads=args.threads)
-    timing.measure(lambda: context.run(feeds), 0, args.warmup, minimum=1)
+    with arrays.sizes_in_errors(engine, feeds, drawn=not args.input):
+        timing.measure(lambda: context.run(feeds), 0, args.warmup, minimum=1)
     events, ns = trace(engine, context, feeds, args.runs)
     arrays.replace(target, [document(events, engine, args.engine, context).encode()])
     steps, median = sum(e["cat"] == "step" for e in events.events), float(np.median(ns))

@@ -74,6 +74,8 @@ def assemble(
         "copies": [c for e in engines for c in e.meta["copies"]],
         "layouts": [x for e in engines for x in e.meta["layouts"]],
         "chains": [c for e in engines for c in e.meta["chains"]],
+        "half": [layer for e in engines for layer in e.meta["half"]],
+        "fusion_refusals": [n for e in engines for n in e.meta["fusion_refusals"]],
         "checked": [c for e in engines for c in e.meta["checked"]],
         "model": parts.info.record(),
         "image": options.image,

@@ -113,8 +113,10 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
             f"{reason}: it is a script over several engines, which cannot be refitted; leave out refit= and"
             " strip_weights="
         )
-    scripted = read_script(model, options)
+    scripted = read_script(model, options, reason)
     log.info("%s; it is built as a script over %d engines", reason, len(scripted.programs))
+    for text in scripted.info.warnings:
+        log.warning("%s", text)
     engines: list[EnginePlan | Undecided] = []
     decisions: list[replay.Decisions | None] = []
     recorded_decisions = _read_decisions(options, len(scripted.programs))

@@ -53,6 +53,22 @@ def describe(model: Any, info: Info, options: Options) -> dict[str, Any]:
     }
 
 
+def is_of_another(model: Any, info: Info, recorded: Any) -> bool:
+    """Whether the "model" that a build recorded has other files than this one; False where a hash is not known."""
+    ours, theirs = _hashes(_model(model, info)), _hashes(recorded)
+    return None not in ours | theirs and ours != theirs
+
+
+def _hashes(of: Any) -> set[Any]:
+    """The SHA-256 of all that a model was read from; {None} for what says nothing."""
+    if not isinstance(of, dict):
+        return {None}
+    files = of.get("files", [])
+    entries = [e for e in files if isinstance(e, dict)] if isinstance(files, list) else []
+    found = {e.get("sha256") for e in entries} | ({of["sha256"]} if "sha256" in of else set())
+    return found or {None}
+
+
 def _model(model: Any, info: Info) -> dict[str, Any]:
     while isinstance(model, (ModelFiles, Traceable)):
         model = model.model

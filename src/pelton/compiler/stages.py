@@ -12,7 +12,8 @@ from pelton import importers, preprocessing
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import Target
 from pelton.errors import InputError
-from pelton.ir.imported import Imported
+from pelton.ir.dims import is_known
+from pelton.ir.imported import Imported, OnData
 from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
 from pelton.options import Options
@@ -29,6 +30,7 @@ from .plugin_kernels import declare_kernels
 
 log = Logger("pelton.build")
 
+MAX_DECIDING = 64  # elements of an input whose value may be given when an engine is built
 MAX_REGION_NODES = 128  # compilers take disproportionately long for longer kernels
 
 Rejection = Callable[[region.Region], str | None]  # why no template takes a region; None if one does
@@ -65,9 +67,25 @@ def run_stages(c: Compilation, to: str) -> Compilation:
     return c
 
 
-def read_script(model: Any, options: Options) -> partition.UnbuiltScript:
-    """Reads a model as a script over several programs, in place of the stage "import" that raised OnData."""
-    return partition.partition_model(importers.unread(_source(model, options), **_import_options(options)))
+def read_script(model: Any, options: Options, reason: OnData) -> partition.UnbuiltScript:
+    """Reads a model as a script over several programs, in place of the stage "import" that raised the reason."""
+    scripted = partition.partition_model(importers.unread(_source(model, options), **_import_options(options)))
+    advice = _advise(scripted, reason) if options.optimum is None else ()
+    return replace(scripted, info=replace(scripted.info, warnings=(*scripted.info.warnings, *advice)))
+
+
+def _advise(scripted: partition.UnbuiltScript, reason: OnData) -> tuple[str, ...]:
+    """What may make one engine of a model that became a script because small inputs decide what runs."""
+    sizes = {v.name: v.type.size for v in scripted.inputs}
+    small = {name for name, size in sizes.items() if is_known(size) and size <= MAX_DECIDING}
+    if not reason.values or not small.issuperset(reason.values):
+        return ()
+    given = ", ".join(f"{name!r}: ..." for name in reason.values)
+    dynamic = "" if all(map(is_known, sizes.values())) else " and numbers for all unspecified sizes with shapes="
+    return (
+        f"the value of {' and '.join(reason.values)} decides what runs: values={{{given}}}{dynamic} may give one"
+        f" engine, which is faster than a script ({scripted.info.label or scripted.name})",
+    )
 
 
 def _source(model: Any, options: Options) -> Any:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pelton import html
+from pelton import html, importers
+from pelton.compiler import provenance
 from pelton.compiler.accuracy import ExactValues, copy_outputs
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start
 from pelton.errors import Cancelled, InputError
-from pelton.ir.imported import Imported
+from pelton.ir import folding
+from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph
+from pelton.ir.graph import Value
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.targets import is_gpu
@@ -24,6 +27,8 @@ from pelton.backends.device import Ready
 
 from .differences import Difference, Tally, check_shapes
 from .scales import scales
+
+log = logging.getLogger("pelton.compare")
 
 # of the largest value of an output, by the engine's precision
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2, "int8": 1e-1}
@@ -34,6 +39,7 @@ MARGIN = 6.0
 
 Arrays = Mapping[str, np.ndarray]
 Runner = Callable[[Arrays], Arrays]  # inputs by name → outputs by name
+OURS, MODEL = "the engine", "the model"  # who gives outputs, beside other runtimes
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,8 @@ def compare(
     others: Mapping[str, Runner] | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
 ) -> Comparison:
-    """Runs an engine, step by step, beside its model in float64 (seconds to minutes for each sample).
+    """Runs an engine, step by step, beside its model in float64 (seconds to minutes for each sample). Of scripts over
+    several engines outputs alone are compared, and every value of the model is rounded to its type.
 
     inputs: arrays by name, or one such mapping for each sample, all of the same sizes (default: random ones from
     `seed`, of the optimum sizes). tolerance: relative to the largest value of an output (default: by precision, see
@@ -143,76 +150,142 @@ def compare(
     for `pelton.build`. others: functions that run the model elsewhere, to be compared with it as well. Raises
     InputError if model, engine and inputs do not fit each other, ModelError if the model cannot be read.
     """
-    if engine.parts != (engine,):
-        raise InputError(
-            f"engine {engine.label!r} is a script over several engines, which are not compared step by step"
-        )
     if inputs is None:
         inputs = random_inputs([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
     samples = [inputs] if isinstance(inputs, Mapping) else list(inputs)
     if not samples:
         raise InputError("there are no samples to compare on")
     _check_sizes(samples)
-    imported = _imported(model, engine, samples[0], values)
-    target = "cuda" if is_gpu(engine.plain.target) else "cpu"
-    options = Options(strict=bool(engine.meta.get("strict")), target=target)
-    graph = run_stages(start(imported, options), "optimize").graph
-    quantized = any(n.op.stepwise for n in imported.graph.nodes)
-    watched = _Watched(engine, graph, len(samples), progress)
-    runners: dict[str, Runner] = dict(others or {})
-    exact_outputs = {v.name: v for v in imported.graph.outputs}
-    known_scales = scales(imported.graph)
-
-    def tallies() -> dict[str, Tally]:
-        return {name: Tally(name, v.type.dtype, known_scales.get(v)) for name, v in exact_outputs.items()}
-
-    ours, rounded, found = tallies(), tallies(), {name: tallies() for name in runners}
+    kind = _Watched if engine.parts == (engine,) else _Whole
+    watched, found = kind(model, engine, samples, values, progress), _Tallies()
     for number, sample in enumerate(samples):
-        results = watched.run(number, sample)
-        expected = evaluate(imported.graph, sample, round=False)
-        given: list[tuple[dict[str, Tally], str, Arrays]] = [(ours, "the engine", results)]
-        if quantized:
-            given.append((rounded, "the model", evaluate(imported.graph, sample)))
-        given += [(found[name], name, run(sample)) for name, run in runners.items()]
-        for into, who, arrays in given:
-            for name, tally in into.items():
-                got = np.asarray(arrays[name])
-                check_shapes(who, name, got, expected[name])
-                tally.add(got, expected[name])
+        run = watched.run(number, sample)
+        found.add(OURS, run.results, run)
+        if run.rounded is not None:
+            found.add(MODEL, run.rounded, run)
+        for name, runner in (others or {}).items():
+            found.add(name, runner(sample), run)
     precision = str(engine.meta.get("precision", "fp32"))
     if tolerance is None:
         tolerance = TOLERANCE.get(precision, TOLERANCE["fp32"])
     return Comparison(
-        _outputs(ours),
+        found.outputs(OURS),
         watched.steps(),
         watched.unknown,
         tolerance,
         precision,
         len(samples),
         steps,
-        _outputs(rounded) if quantized else (),
-        {name: _outputs(t) for name, t in found.items()},
+        found.outputs(MODEL),
+        {name: found.outputs(name) for name in others or {}},
     )
 
 
-def _outputs(tallies: Mapping[str, Tally]) -> tuple[OutputDifference, ...]:
-    return tuple(OutputDifference(**vars(t.difference()), agreement=t.agreement) for t in tallies.values())
+class _Run(NamedTuple):
+    """A run of an engine, and the outputs of the model for the same inputs: `expected`, and `rounded`, with every value
+    rounded to its type, where that makes a difference. `outputs` has their types, `scales` those of quantized ones."""
+
+    results: Mapping[str, Any]
+    expected: Arrays
+    rounded: Arrays | None
+    outputs: Sequence[Value]
+    scales: Mapping[Value, np.ndarray]
+
+
+class _Tallies:
+    """The differences of outputs over all samples, of each who gives some."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, Tally]] = {}
+
+    def add(self, who: str, results: Mapping[str, Any], run: _Run) -> None:
+        new = {v.name: Tally(v.name, v.type.dtype, run.scales.get(v)) for v in run.outputs}
+        for name, tally in self.found.setdefault(who, new).items():
+            if name not in results:
+                raise InputError(f"{who} gives no output {name!r}, which the model has for these inputs")
+            got = np.asarray(results[name])
+            check_shapes(who, name, got, run.expected[name])
+            tally.add(got, run.expected[name])
+
+    def outputs(self, who: str) -> tuple[OutputDifference, ...]:
+        tallies = self.found.get(who, {}).values()
+        return tuple(OutputDifference(**vars(t.difference()), agreement=t.agreement) for t in tallies)
+
+
+class _Whole:
+    """A script over engines, beside its model evaluated with the inputs as constants, every value rounded to its type:
+    no straight line of steps says what it does."""
+
+    unknown = 0
+
+    def __init__(
+        self,
+        model: Any,
+        engine: Engine,
+        samples: Sequence[Arrays],
+        values: Mapping[str, Any] | None,
+        progress: Callable[[str, int, int], Any] | None,
+    ):
+        self.model, self.engine, self.values, self.progress = model, engine, values or {}, progress
+        self.total = len(samples)
+        self.options = Options(outputs=tuple(p.name for p in engine.outputs))
+        given = importers.unread(model, values=values).interface({})
+        _check_inputs(engine, given.inputs)
+        _warn_of_another(model, given.info, engine)
+        self.context = engine.context(engine.meta.get("threads"))
+
+    def run(self, number: int, inputs: Arrays) -> _Run:
+        """Runs one sample."""
+        results = dict[str, Any]()
+        for name, given in self.context.run(inputs).items():
+            is_list = isinstance(given, list)
+            results |= {f"{name}[{i}]": a for i, a in enumerate(given)} if is_list else {name: given}
+        with folding.of_everything():
+            options = self.options.but(values={**self.values, **inputs})
+            graph = run_stages(Compilation(options, self.model), "import").imported.graph
+        if self.progress is not None and self.progress("check", number + 1, self.total) is False:
+            raise Cancelled(f"cancelled in sample {number + 1} of {self.total}")
+        return _Run(results, evaluate(graph, {}, round=False), None, graph.outputs, scales(graph))
+
+    def steps(self) -> tuple[StepDifference, ...]:
+        """None: what runs differs from run to run."""
+        return ()
 
 
 class _Watched:
     """An engine that runs step by step, and the differences of what its steps write, over all samples."""
 
-    def __init__(self, engine: Engine, graph: Graph, samples: int, progress: Callable[[str, int, int], Any] | None):
-        self.engine, self.graph, self.progress = engine, graph, progress
-        self.total, self.unknown = samples * len(engine.steps), 0
-        self.known = {v.name: v for n in graph.nodes for v in n.outputs}
-        self.scales = scales(graph)
+    def __init__(
+        self,
+        model: Any,
+        engine: Engine,
+        samples: Sequence[Arrays],
+        values: Mapping[str, Any] | None,
+        progress: Callable[[str, int, int], Any] | None,
+    ):
+        imported = _imported(model, engine, samples[0], values)
+        _warn_of_another(model, imported.info, engine)
+        self.model = imported.graph
+        self.quantized = any(n.op.stepwise for n in self.model.nodes)
+        target = "cuda" if is_gpu(engine.plain.target) else "cpu"
+        options = Options(strict=bool(engine.meta.get("strict")), target=target)
+        self.engine, self.graph = engine, run_stages(start(imported, options), "optimize").graph
+        self.progress, self.total, self.unknown = progress, len(samples) * len(engine.steps), 0
+        self.known = {v.name: v for n in self.graph.nodes for v in n.outputs}
+        self.scales = scales(self.graph)
         self.taken = [self.known[name] for s in engine.steps for name in s.info["writes"] if name in self.known]
         self.tallies: dict[tuple[int, str], Tally] = {}
         self.context = engine.context(engine.meta.get("threads"))
 
-    def run(self, number: int, inputs: Arrays) -> dict[str, Any]:
-        """Runs one sample and returns its outputs."""
+    def run(self, number: int, inputs: Arrays) -> _Run:
+        """Runs one sample."""
+        results = self._run(number, inputs)
+        expected = evaluate(self.model, inputs, round=False)
+        rounded = evaluate(self.model, inputs) if self.quantized else None
+        return _Run(results, expected, rounded, self.model.outputs, scales(self.model))
+
+    def _run(self, number: int, inputs: Arrays) -> dict[str, Any]:
+        """Runs one sample step by step, and returns its outputs."""
         exact = ExactValues(self.graph, inputs, self.taken)
         self.unknown = 0
 
@@ -259,16 +332,38 @@ def _imported(
     names = [p.name for p in engine.outputs]
     shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
     options = Options(shapes=shapes, values=values)
-    imported = run_stages(Compilation(options, model), "import").imported
+    try:
+        imported = run_stages(Compilation(options, model), "import").imported
+    except OnData:  # an input decides what runs, whose value the engine has
+        _check_inputs(engine, importers.unread(model, values=values).interface({}).inputs)
+        raise
+    except InputError:  # of another model: its own inputs say it better than sizes that do not fit these
+        whole = run_stages(Compilation(options.but(shapes=None, optimum={}), model), "import").imported
+        _check_inputs(engine, whole.graph.inputs)
+        raise
     if [v.name for v in imported.graph.outputs] != names:
         imported = run_stages(Compilation(options.but(outputs=tuple(names)), model), "import").imported
-    takes, has = {v.name: v.type.dtype.value for v in imported.graph.inputs}, {p.name: p.dtype for p in engine.inputs}
+    _check_inputs(engine, imported.graph.inputs)
+    return imported
+
+
+def _check_inputs(engine: Engine, inputs: Sequence[Value]) -> None:
+    """InputError unless these inputs of a model are those of the engine."""
+    takes, has = {v.name: v.type.dtype.value for v in inputs}, {p.name: p.dtype for p in engine.inputs}
     if takes != has:
         raise InputError(
             f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was built from another"
             " model, or with values for inputs, which have to be given here, too (--values)"
         )
-    return imported
+
+
+def _warn_of_another(model: Any, info: Info, engine: Engine) -> None:
+    if provenance.is_of_another(model, info, engine.provenance.get("model")):
+        log.warning(
+            "engine %r was built from another file than %s: their SHA-256 differ, and what is off may be the model",
+            engine.label,
+            info.label or "the given model",
+        )
 
 
 def _listed(inputs: Mapping[str, str]) -> str:

@@ -199,7 +199,7 @@ def explain(model, *, options: Options | None = None, **given) -> Explanation | 
     try:
         imported = run_stages(Compilation(options, model), "import").imported
     except OnData as e:
-        scripted = read_script(model, options)
+        scripted = read_script(model, options, e)
         return ScriptExplanation(
             str(e), scripted, tuple(explain_program(program, options) for program in scripted.programs)
         )

@@ -94,7 +94,7 @@ def diagnose(
     found = seen.found
     if isinstance(found, OnData):
         try:
-            script = read_script(seen.source, options)
+            script = read_script(seen.source, options, found)
             return _coverage(seen.name, script.imported_nodes, script.programs, script.info, options, scripted=True)
         except ModelError as e:
             found = e

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,23 @@ from .op import Op
 from .types import TensorType
 
 WORK = 1 << 28  # operations by reference that computing one node may take
+
+_all: ContextVar[bool] = ContextVar("all", default=False)
+
+
+@contextmanager
+def of_everything() -> Iterator[None]:
+    """Within it every node of constants is computed, whatever that takes: a model of which all inputs are constants
+    becomes its results, also where the data decides what runs."""
+    token = _all.set(True)
+    try:
+        yield
+    finally:
+        _all.reset(token)
+
+
+def folds_everything() -> bool:
+    return _all.get()
 
 
 def is_worth_folding(

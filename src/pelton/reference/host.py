@@ -71,7 +71,7 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
             f"a host step of this engine cannot be read: {e}; it is damaged or made by another version, build it again"
         ) from None
     if node.op.kind == "foreign":
-        _prepare(node)
+        _prepare(_where(node), evaluator, node.attrs["model"])
     if node.op.instance is not None:
         return PluginStep(node)
 
@@ -184,16 +184,20 @@ def _step_errors(name: str) -> Iterator[None]:
         raise EngineError(f"step {name!r} failed on the host: {type(e).__name__}: {e}") from e
 
 
-def _prepare(node: Node) -> None:
-    """Checks before the first run that the onnx package is installed and knows the node."""
+def check_call(name: str, call: str, text: str) -> None:
+    """Checks before the first run of what `function` gives that the package that it needs is installed."""
+    if call in _MODELS:
+        _prepare(repr(name), evaluator if call == "onnx" else unpacked, text)
+
+
+def _prepare(where: str, needed: Callable[[str], object], model: str) -> None:
+    """Checks before the first run that the onnx package is installed and has what is needed of it for a model."""
     try:
-        evaluator(node.attrs["model"])
+        needed(model)
     except EngineError as e:
-        raise EngineError(f"{e} (step {_where(node)})") from None
+        raise EngineError(f"{e} (step {where})") from None
     except Exception as e:
-        raise EngineError(
-            f"step {_where(node)} cannot run on the onnx package installed here: {type(e).__name__}: {e}"
-        ) from e
+        raise EngineError(f"step {where} cannot run on the onnx package installed here: {type(e).__name__}: {e}") from e
 
 
 def _type(array: np.ndarray) -> TensorType | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -31,7 +32,11 @@ from .context import Context
 from .engine import Engine
 from .script_context import RUNNERS, Call, PlannedAction, ScriptContext, between, step_of
 
+log = logging.getLogger("pelton.runtime")
+SHOWN = 6  # names of steps in the warning at load
 NATIVE: dict[str, Call] = {"non_max_suppression": non_max_suppression}  # instead of the functions of `ops.data`
+# what steps call that no operator of the model waits for
+GLUE = ("list", "none", "rows", "refused")
 
 
 class ScriptEngine(Engine):
@@ -60,7 +65,18 @@ class ScriptEngine(Engine):
         self.warned = set[int]()  # engines that did not take the sizes of a run, which has been logged
         self.lent = {id(a) for a in self.arrays.values()}  # results that are one of them are copied
         self._prepare(plain.main)
-        self._between = [step_of(a) for a in between(plain.main)]
+        actions = between(plain.main)
+        self._between = [step_of(a) for a in actions]
+        self.hosted = [a for a in actions if isinstance(a, HostAction) and a.call not in (*GLUE, *NATIVE)]
+        if self.hosted:
+            names = [a.name for a in self.hosted]
+            log.warning(
+                "engine %r runs %d of its %d steps on the host, by their reference: %s",
+                self.label,
+                len(names),
+                len(self.steps),
+                ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""),
+            )
         self._contexts = deque()
 
     def _prepare(self, block: Block) -> None:
@@ -105,9 +121,11 @@ class ScriptEngine(Engine):
         return (*(s for e in self.engines for s in e.steps), *self._between)
 
     def start(self, device: int = 0) -> Engine:
-        """Starts all engines."""
+        """Starts all engines. EngineError if a package that steps between them need is not installed."""
         if not self._started:
             backend(self.script.target).check(self.label, self.script.target)
+            for action in self.hosted:
+                _check(action)
             for engine in self.engines:
                 engine.start(device)
             self._started = True
@@ -136,6 +154,12 @@ class ScriptEngine(Engine):
 
     def tobytes(self) -> bytes:
         return program_file.to_bytes(self.script)
+
+
+def _check(action: HostAction) -> None:
+    from pelton import reference  # `_function` has imported it
+
+    reference.check_call(action.name, action.call, action.text)
 
 
 def _function(action: HostAction) -> Call:
