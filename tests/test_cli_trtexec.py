@@ -1,16 +1,21 @@
 """pelton trtexec: what scripts for trtexec parse, in what it prints and writes, and how it ends."""
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from models import model
+from onnx import helper
 from script_models import MODELS
 
 import pelton
 from pelton.cli import main
 from pelton.cli.trtexec import flags
+from pelton.cli.trtexec.runs import TimedEngine
 
 PAGE = Path(__file__).parents[1] / "docs" / "trtexec.md"
 QUICK = ("--duration=0", "--warmUp=0", "--iterations=23")
@@ -128,6 +133,37 @@ def test_warm_up_and_idle_time(trtexec, engines):
     assert 1 <= warmups <= 6 and "Timing trace has 3 queries over " in said
 
 
+@pytest.mark.parametrize("streams", [1, 2])
+def test_an_interrupt_ends_an_endless_duration(trtexec, engines, monkeypatch, streams):
+    """With the summary. The profile then takes as many runs."""
+    before, count = signal.getsignal(signal.SIGINT), 0
+
+    class Interrupted(TimedEngine):
+        def run_in(self, context, inputs):
+            nonlocal count
+            count += 1
+            if count == 40:
+                signal.raise_signal(signal.SIGINT) if streams == 1 else os.kill(os.getpid(), signal.SIGINT)
+            return super().run_in(context, inputs)
+
+    monkeypatch.setattr("pelton.cli.trtexec.runs.TimedEngine", Interrupted)
+    given = (f"--loadEngine={engines['cnn']}", "--duration=-1", "--warmUp=0", f"--infStreams={streams}")
+    said, _ = trtexec(*given, "--exportProfile=p.json")
+    runs = int(re.search(r"Timing trace has (\d+) queries", said)[1])
+    assert runs >= 39 and "=== Performance summary ===" in said and loaded("p.json")[0] == {"count": runs}
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_interrupts_end_it_as_failed(engines, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pelton.cli.trtexec.infer", interrupted)
+    assert main(["trtexec", f"--loadEngine={engines['cnn']}", *QUICK]) == 130
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].startswith("&&&& FAILED TensorRT.trtexec [") and err.endswith("interrupted\n")
+
+
 # --- inputs and outputs
 
 
@@ -150,6 +186,23 @@ def test_outputs_are_those_of_the_inputs(trtexec, engines, tmp_path):
     assert "a.bin has 31 bytes, expected 32" in trtexec(*given, "--loadInputs=a:a.bin", status=1)[1]
     assert "no input is called 'c'" in trtexec(*given, "--loadInputs=c:a.bin", status=1)[1]
     assert "a.dat cannot be read: No such file" in trtexec(*given, "--loadInputs=a:a.dat", status=1)[1]
+
+
+def test_files_of_arrays_say_sizes_unless_flags_do(trtexec, pair, kernel_cache, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
+    for name in "ab":
+        np.save(f"{name}.npy", np.ones((5, 4), np.float32))
+    np.save("wide.npy", np.ones((5, 9), np.float32))
+    trtexec(f"--onnx={pair}", "--builderOptimizationLevel=0", "--skipInference", "--saveEngine=e")
+    given = ("--loadEngine=e", *QUICK, "--loadInputs=a:a.npy,b:b.npy", "--dumpOutput")
+    for more in ((), ("--optShapes=a:3x4,b:3x4",), ("--shapes=a:5x4",)):
+        said, err = trtexec(*given, *more)
+        assert "Input binding for b with dimensions 5x4 is created." in said and "sum: (5x4)" in said
+        assert "input: b. It is run with those of its file: 5x4" in said and "Dynamic" not in err
+        assert ("input: a. It is run with those" in said) == ("--shapes=a:5x4" not in more)
+    why = "a.npy has float32 5x4, expected 2x4 for input a (f32[N, 4])"
+    assert why in trtexec(*given, "--shapes=a:2x4,b:2x4", status=1)[1]
+    assert "wide.npy has float32 5x9, expected 5x4" in trtexec(*given[:-2], "--loadInputs=a:wide.npy", status=1)[1]
 
 
 def test_json_has_no_infinities():
@@ -180,6 +233,25 @@ def test_profile(trtexec, engines):
     assert "=== Performance summary ===" in said  # profiling is a run of its own
 
 
+def test_names_of_steps_join_profiles_and_layers(trtexec, tmp_path, kernel_cache, monkeypatch):
+    """Two nodes of one name, and one that is called as the second would be."""
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
+    nodes = [helper.make_node("Softmax", [a], [b], name=n) for a, b, n in (("x", "p", "s (2)"), ("p", "q", "s"))]
+    nodes += [helper.make_node("Softmax", [a], [b], name="s") for a, b in (("q", "r"), ("r", "y"))]
+    Path("m.onnx").write_bytes(model(nodes, {"x": (2, 9)}, {"y": (2, 9)}, {}).SerializeToString())
+    given = (
+        "--onnx=m.onnx",
+        "--builderOptimizationLevel=0",
+        *QUICK,
+        "--exportProfile=p.json",
+        "--exportLayerInfo=l.json",
+    )
+    for verbosity in ("detailed", "layer_names_only"):
+        trtexec(*given, f"--profilingVerbosity={verbosity}")
+        layers = [x["Name"] if verbosity == "detailed" else x for x in loaded("l.json")["Layers"]]
+        assert layers == ["s (2)", "s", "s (3)", "s (4)"] == [s["name"] for s in loaded("p.json")[1:]]
+
+
 @pytest.mark.parametrize("name", ["cnn", "pair"])
 def test_layers(trtexec, engines, name):
     engine, given = pelton.load(engines[name]), (f"--loadEngine={engines[name]}", "--skipInference")
@@ -205,8 +277,8 @@ def test_layers(trtexec, engines, name):
 def test_a_script(trtexec, kernel_cache, monkeypatch):
     """Steps whose times include those of others are in no sum."""
     monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
-    model, every = MODELS["greedy_decoder"]()
-    Path("m.onnx").write_bytes(model.SerializeToString())
+    decoder, every = MODELS["greedy_decoder"]()
+    Path("m.onnx").write_bytes(decoder.SerializeToString())
     for name, array in every[0].items():
         array.tofile(f"{name}.bin")
     sizes = ",".join(f"{name}:{'x'.join(map(str, a.shape))}" for name, a in every[0].items())

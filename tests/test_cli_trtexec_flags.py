@@ -3,9 +3,12 @@
 import argparse
 import logging
 import re
+from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from models import model
 from quantized_models import qdq_cnn
 
 import pelton
@@ -34,7 +37,7 @@ def trtexec(capsys, tmp_path, monkeypatch):
 def parsed(*given: str) -> argparse.Namespace:
     command = argparse.ArgumentParser()
     flags.add(command)
-    command.set_defaults(given=(), target=None)
+    command.set_defaults(given=(), target=None, image=None)
     return command.parse_args(given)
 
 
@@ -93,12 +96,23 @@ def test_what_would_change_results_is_refused(trtexec, f):
         (["--onnx=x", "--minShapes=x:2", "--optShapes=x:1"], "in ascending order"),
         (["--onnx=x", "--precisionConstraints=prefers"], "did you mean 'prefer'?"),
         (["--onnx=x", "--profilingVerbosity=all"], "layer_names_only, detailed or none"),
+        (["--onnx=x", "--infStreams=0"], "--infStreams=0: expected a whole number from 1 to 256, got"),
+        (["--onnx=x", "--timingCacheFile=nowhere/y"], "nowhere/y cannot be written: there is no folder"),
+        (["--onnx=x", "--trust=y.pub"], "--trust is for engines"),
     ],
 )
 def test_how_wrong_flags_end(trtexec, given, why):
     status, out, err = trtexec(*given)
     assert status == 1 and why in err and "&&&& FAILED TensorRT.trtexec" in out and "Traceback" not in err
     assert len(re.findall(r"^\[\S+\] \[E\] ", err, re.M)) == 1
+
+
+@pytest.mark.parametrize("wrong", ["--loadEngine=none.pelton", "--iterations=x", "--what", "--image"])
+def test_the_banner_is_the_command_as_typed(trtexec, wrong):
+    status, out, err = trtexec("--target=cpu", "--verbose", "--avgRuns", "5", "--layerPrecisions=*:fp16", wrong)
+    command = f"pelton trtexec --target=cpu --verbose --avgRuns 5 '--layerPrecisions=*:fp16' {wrong}"
+    banners = [line.partition(" # ")[2] for line in out.splitlines() if line.startswith("&&&&")]
+    assert status == 1 and banners == [command, command]
 
 
 def test_help_teaches_with_examples(trtexec):
@@ -152,7 +166,7 @@ def test_sizes_to_run_with(trtexec, pair, kernel_cache, monkeypatch):
     status, out, err = trtexec("--loadEngine=e", *QUICK)
     assert status == 0 and err.count("no shapes were provided. It is run with: 3x4") == 2
     status, out, err = trtexec("--loadEngine=e", *QUICK, "--shapes=a:11x4,b:11x4")
-    assert status == 1 and "1 to 9" in err
+    assert status == 1 and "1 to 9, given 11; build the engine for another range by --minShapes, --optShapes and" in err
 
 
 # --- precision
@@ -193,6 +207,43 @@ def test_tf32_is_for_gpus_unless_it_is_off(cnn):
         assert options.build_options(args, Log(False, True), cnn)["precision"] == precision
 
 
+def test_pictures_to_calibrate_with(trtexec, cnn, kernel_cache, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    Path("pictures").mkdir()
+    for i in range(12):
+        pixels = np.random.default_rng(i).integers(0, 256, (12, 12, 3), np.uint8)
+        image.fromarray(pixels).save(f"pictures/{i}.png")
+    given = (f"--onnx={cnn}", "--int8", "--calib=pictures", "--builderOptimizationLevel=0", "--skipInference")
+    status, _, err = trtexec(*given)
+    assert status == 1 and "needs the option --image, which says" in err
+    status, _, err = trtexec(*given, "--image=12x12 rgb", "--saveEngine=e")
+    assert status == 0 and pelton.load("e").meta["int8"] and pelton.load("e").meta["image"].startswith("12x12")
+
+
+def test_times_are_not_kept_without_a_cache(trtexec, cnn, kernel_cache, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
+    given = (f"--onnx={cnn}", "--builderOptimizationLevel=0", "--skipInference", "--timingCacheFile=t.json")
+    status, out, err = trtexec(*given, "--noBuilderCache")
+    assert status == 0 and "--timingCacheFile is ignored" in err and "timingCacheFile: \n" in out
+
+
+def test_precisions_of_layers_are_obeyed_or_an_error(trtexec, kernel_cache, monkeypatch):
+    """No kernel reads the weights of 5 × 3 in halves."""
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(kernel_cache))
+    nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="head")]
+    weights = {"w": np.ones((5, 3), np.float32)}
+    Path("m.onnx").write_bytes(model(nodes, {"x": (1, 5)}, {"y": (1, 3)}, weights).SerializeToString())
+    given = ("--onnx=m.onnx", "--fp16", "--builderOptimizationLevel=0", "--skipInference", "--saveEngine=e")
+    status, _, err = trtexec(*given, "--layerPrecisions=*:fp16", "--precisionConstraints=obey")
+    assert status == 1 and "[E] --layerPrecisions is not possible for head, which stays in f32: no kernel" in err
+    assert not Path("e").exists()
+    status, _, err = trtexec(*given, "--layerPrecisions=*:fp16", "--precisionConstraints=prefer")
+    assert status == 0 and "[W] --layerPrecisions is not possible for head" in err
+    status, _, err = trtexec(*given, "--layerPrecisions=*:fp32", "--precisionConstraints=obey")
+    assert status == 0 and "--layerPrecisions" not in err
+
+
 def test_precisions_of_layers(cnn, capsys):
     given = ("--layerPrecisions=*conv:fp32,'head':fp16", "--fp16")
     assert built_with(cnn, *given, "--precisionConstraints=obey")["precision_of"] == {"*conv": "fp32", "head": "fp16"}
@@ -200,6 +251,8 @@ def test_precisions_of_layers(cnn, capsys):
     assert 'no effect when --precisionConstraints is "none"' in capsys.readouterr().err
     with pytest.raises(pelton.InputError, match="head:int8 is not possible: layers of this build are in fp32 or fp16"):
         built_with(cnn, "--fp16", "--layerPrecisions=head:int8", "--precisionConstraints=obey")
+    with pytest.raises(pelton.InputError, match="layers of this build are in fp32$"):
+        built_with(cnn, "--layerPrecisions=head:fp16", "--precisionConstraints=obey")
     prefer = built_with(cnn, "--fp16", "--layerPrecisions=a:int8,b:fp32", "--precisionConstraints=prefer")
     assert prefer["precision_of"] == {"b": "fp32"} and "a:int8 is not possible" in capsys.readouterr().err
 

@@ -110,6 +110,7 @@ class CommandParser(Parser):
     """The parser of all commands, which its help lists in groups."""
 
     groups: Mapping[str, Sequence[str]] = {}  # title → names of commands
+    words: Sequence[str] = ()  # the command line as it was given
 
     def format_help(self) -> str:
         commands = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
@@ -198,6 +199,7 @@ def _run(argv: Sequence[str] | None) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of one command; SystemExit for --help, --version and wrong usage."""
     pelton = parser()
+    pelton.words = argv
     try:
         args, unknown = pelton.parse_known_args(argv)
         if unknown:

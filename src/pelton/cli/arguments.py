@@ -20,7 +20,7 @@ SHAPE_HELP = (
 )
 
 
-def int_in_range(minimum: int, maximum: int, what: str) -> Callable[[str], int]:
+def int_in_range(minimum: int, maximum: int, what: str = "") -> Callable[[str], int]:
     """A parser of integers in a range."""
 
     def read(text: str) -> int:
@@ -30,7 +30,7 @@ def int_in_range(minimum: int, maximum: int, what: str) -> Callable[[str], int]:
             number = minimum - 1
         if not minimum <= number <= maximum:
             raise argparse.ArgumentTypeError(
-                f"expected {what}: a whole number from {minimum} to {maximum}, got {text!r}"
+                f"expected {what and f'{what}: '}a whole number from {minimum} to {maximum}, got {text!r}"
             )
         return number
 
@@ -110,7 +110,17 @@ def add_threads(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_trust(command: argparse.ArgumentParser) -> None:
+def add_sizes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--shapes",
+        action="append",
+        default=[],
+        metavar="NAME=SIZES",
+        help="sizes of inputs, for engines with dynamic dimensions (default: those that they are tuned for)",
+    )
+
+
+def add_trust(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--trust",
         action="append",

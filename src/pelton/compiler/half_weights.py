@@ -16,6 +16,8 @@ from pelton.plan.region import Region
 from pelton.tune.candidates import template_rejection
 from pelton.tune.search import Choice, Found
 
+UNREAD = "no kernel for these sizes reads it in halves"
+
 
 def override(placed: Placed, options: Options) -> Callable[[Task, Found], Found]:
     """A filter of candidates by `precision_of`: layers in fp32 round no weights, others round theirs wherever a kernel
@@ -58,7 +60,7 @@ def report(
         asked = _asked(region, precision_of)
         if asked is not None:
             can = asked == "fp32" or stored != "f32"
-            reason = "as asked for" if can else "no kernel for these sizes reads it in halves"
+            reason = "as asked for" if can else UNREAD
         elif stored != "f32":
             reason = "exact" if choice.template.is_exact(choice.tactic) else "faster"
         elif "half" in times:

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,9 +20,9 @@ from pelton.errors import Error, InputError
 from pelton.options import Options
 from pelton.system.temporary import temporary_folder
 
-from .. import arrays, build
+from .. import arguments, arrays, build
 from . import flags
-from .options import Sizes, build_options, check_formats
+from .options import Sizes, build_options, check_formats, check_obeyed
 from .reports import Log, as_json, layer_lines, layers
 from .runs import infer, time_loading
 
@@ -42,6 +43,7 @@ ENGINE, MODEL = "--loadEngine", "--onnx"
 OPTIONS = {
     "shapes": "--shapes",
     "calibration": "--calib",
+    "image": "--image",
     "timing_cache": "--timingCacheFile",
     "level": "--builderOptimizationLevel",
     "precision_of": "--layerPrecisions",
@@ -56,14 +58,18 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     flags.add(command)
-    command.add_argument_group("of Pelton").add_argument(
-        "--target", metavar="WHAT", help="as for `pelton build`: cpu (default), cuda, cuda:sm_90, …"
+    own = command.add_argument_group("of Pelton")
+    own.add_argument("--target", metavar="WHAT", help="as for `pelton build`: cpu (default), cuda, cuda:sm_90, …")
+    own.add_argument(
+        "--image", metavar="HOW", help="as for `pelton build`: how pictures are prepared, those of --calib, too"
     )
+    arguments.add_trust(own)
 
     def error(message: str) -> NoReturn:
-        _report("RUNNING")
+        words = command.get_default("parser").words[1:]
+        _report("RUNNING", words)
         Log(False, False).error(message.replace("unrecognized arguments:", "Unknown option:"))
-        _report("FAILED")
+        _report("FAILED", words)
         raise SystemExit(FAILED)
 
     command.set_defaults(given=(), explain=command.print_help)
@@ -73,8 +79,7 @@ def add(commands) -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> int:
     log = Log(bool(args.verbose), args.quiet)
-    words = [flag.name + (f"={value}" if value else "") for flag, value in args.given]
-    words += [f"--target={args.target}"] if args.target else []
+    words = args.parser.words[1:]
     _report("RUNNING", words)
     try:
         with ExitStack() as after:
@@ -88,6 +93,9 @@ def main(args: argparse.Namespace) -> int:
         log.error(as_flags(str(e)))
         _report("FAILED", words)
         return FAILED
+    except KeyboardInterrupt:
+        _report("FAILED", words)
+        raise
     _report("PASSED", words)
     return 0
 
@@ -118,11 +126,13 @@ def as_flags(message: str) -> str:
     """A message of the library with its options as the flags that stand for them."""
     names = "|".join(OPTIONS)
     message = re.sub(rf"\b({names})=(?![\w(])|^({names})(?= names | is )", lambda m: OPTIONS[m[1] or m[2]], message)
-    return message.replace("a range like 1..8..32 with --shapes", "a range by --minShapes, --optShapes and --maxShapes")
+    # --shapes has no ranges
+    ranges = r"(\branges?\b)(?: like 1\.\.8\.\.32)?((?: that decide it)?),? with --shapes"
+    return re.sub(ranges, r"\1\2 by --minShapes, --optShapes and --maxShapes", message)
 
 
 def _report(result: str, words: Sequence[str] = ()) -> None:
-    command = " ".join(["pelton trtexec", *words])
+    command = " ".join(["pelton trtexec", *map(shlex.quote, words)])
     print(f"&&&& {result} TensorRT.trtexec [Pelton v{__version__}] # {command}", flush=True)
 
 
@@ -143,9 +153,15 @@ def _run(args: argparse.Namespace, log: Log, after: ExitStack) -> None:
         log.warning(f"{MODEL} is ignored: the engine is loaded")
     if not built and args.saveEngine:
         raise InputError(f"--saveEngine and {ENGINE} exclude each other: an engine that is loaded is saved already")
+    if built and args.trust:
+        raise InputError(f"--trust is for engines, {ENGINE}, which may be signed, and {model} is a model; leave it out")
+    if args.noBuilderCache and args.timingCacheFile:
+        log.warning("--timingCacheFile is ignored: --noBuilderCache keeps no times")
+        args.timingCacheFile = None
     if args.profilingVerbosity not in (None, "layer_names_only", "detailed", "none", "default", "verbose"):
         raise InputError(f"--profilingVerbosity is layer_names_only, detailed or none, got {args.profilingVerbosity!r}")
-    for path in (args.saveEngine, args.exportTimes, args.exportOutput, args.exportProfile, args.exportLayerInfo):
+    exported = (args.exportTimes, args.exportOutput, args.exportProfile, args.exportLayerInfo)
+    for path in (args.saveEngine, args.timingCacheFile, *exported):
         if path is not None:
             arrays.check_target(path)
     shapes = Sizes(args, log)
@@ -183,6 +199,7 @@ def _run(args: argparse.Namespace, log: Log, after: ExitStack) -> None:
 def _build(args: argparse.Namespace, log: Log, model: str, options: dict[str, Any], runs: str | None) -> Engine:
     start = time.monotonic()
     engine = build.build_engine(model, options, quiet=args.quiet, runs=runs)
+    check_obeyed(args, log, engine)
     log.info(f"Engine built in {time.monotonic() - start:g} sec.")
     if args.saveEngine:
         engine.save(args.saveEngine)
@@ -195,7 +212,7 @@ def _load(args: argparse.Namespace, log: Log, stops: bool) -> Engine:
     import pelton
 
     start = time.monotonic()
-    engine = pelton.load(args.loadEngine, device=None if stops else args.device or 0)
+    engine = pelton.load(args.loadEngine, device=None if stops else args.device or 0, trust=args.trust)
     log.info(f"Engine loaded in {time.monotonic() - start:g} sec.")
     log.info(f"Loaded engine with size: {os.path.getsize(args.loadEngine) / 2**20:g} MiB")
     _say_device(args, log, engine)

@@ -13,6 +13,7 @@ DOES: Literal["does"] = "does"  # as trtexec does it, or as the text says
 IGNORED: Literal["ignored"] = "ignored"  # accepted with a warning: it changes no result
 REFUSED: Literal["refused"] = "refused"  # an error: results would be others
 PERCENTILES = (90.0, 95.0, 99.0)
+ENDLESS = 1e9  # seconds, 30 years: what --duration=-1 means
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Flag:
 
 
 def whole(minimum: int, maximum: int = 1 << 30) -> Callable[[str], int]:
-    return arguments.int_in_range(minimum, maximum, "a number")
+    return arguments.int_in_range(minimum, maximum)
 
 
 def positive(text: str) -> float:
@@ -62,8 +63,8 @@ def positive(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds; -1 means until it is stopped, which a measurement of 30 years is."""
-    return 1e9 if text == "-1" else positive(text)
+    """Seconds; -1 means until it is stopped."""
+    return ENDLESS if text == "-1" else positive(text)
 
 
 def percentiles(text: str) -> tuple[float, ...]:
@@ -111,8 +112,12 @@ BUILD = (
     _does("--best", "", "precision best: the fastest that there is, int8 only with --calib"),
     _does("--noTF32", "", "for GPUs: fp32 as it is; without it their precision is tf32. CPUs have no TF32"),
     _does("--stronglyTyped", "", "no precision flag counts; types come from the model"),
-    _does("--calib", "FILE", "calibration table, of TensorRT or Pelton, or samples (.npz, a folder of pictures)"),
-    _does("--precisionConstraints", "none|prefer|obey", "whether --layerPrecisions counts, and must be possible"),
+    _does("--calib", "FILE", "calibration table, of TensorRT or Pelton, or samples (.npz, or pictures with --image)"),
+    _does(
+        "--precisionConstraints",
+        "none|prefer|obey",
+        "of --layerPrecisions: not read, a warning or an error where not possible",
+    ),
     _does("--layerPrecisions", SPEC, "layers to leave in fp32 (`head*:fp32`) or in the precision of the build"),
     _does("--inputIOFormats", SPEC, "checked: types of inputs are those of the model, their layout is chw"),
     _does("--outputIOFormats", SPEC, "checked in the same way"),
@@ -128,10 +133,10 @@ BUILD = (
 )
 INFERENCE = (
     _does("--shapes", SPEC, "sizes to run with, and without --optShapes those to build for"),
-    _does("--loadInputs", SPEC, "`x:file,…`: raw bytes as for trtexec, or an .npy file; otherwise random inputs"),
+    _does("--loadInputs", SPEC, "`x:file,…`: raw bytes, or an .npy file, of sizes of its own without --shapes"),
     _does("--iterations", "N", "runs at least so many times", whole(0), 10),
     _does("--warmUp", "MS", "milliseconds of runs that do not count", positive, 200.0),
-    _does("--duration", "S", "runs for so many seconds at least; -1: until stopped", duration, 3.0),
+    _does("--duration", "S", "runs for so many seconds at least; -1: until Ctrl-C", duration, 3.0),
     _does("--idleTime", "MS", "sleeps so many milliseconds between two runs", positive, 0.0),
     _does("--infStreams", "N", "so many contexts that run at once (`pelton.AsyncQueue`)", whole(1, 256), 1),
     _does("--streams", "N", "the same as --infStreams", whole(1, 256)),

@@ -7,6 +7,7 @@ import fnmatch
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pelton.errors import InputError, Needs, near
@@ -39,9 +40,10 @@ class Sizes:
             if first and not given[k]:
                 log.warning(f"{first} is being broadcasted to {k}")
 
-    def run(self, names: Sequence[str]) -> Shapes:
-        """Input → sizes to run with, of an engine with these inputs."""
-        return spread(self.best, names) | spread(self.shapes, names)
+    def run(self, names: Sequence[str], files: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Shapes:
+        """Input → sizes to run with, of an engine with these inputs. files: those of arrays in files, which count where
+        --shapes gives none."""
+        return spread(self.best, names) | dict(files) | spread(self.shapes, names)
 
     def options(self, model: str) -> dict[str, Any]:
         """The option `shapes` of a build."""
@@ -125,6 +127,8 @@ def build_options(args: argparse.Namespace, log: Log, model: str) -> dict[str, A
         found["strip_weights"] = True
     if args.timingCacheFile:
         found["timing_cache"] = args.timingCacheFile
+    if args.image is not None:
+        found["image"] = args.image
     found |= precision(args, log, model)
     return found | layer_precisions(args, log, found.get("precision", "fp32"))
 
@@ -172,13 +176,28 @@ def layer_precisions(args: argparse.Namespace, log: Log, chosen: str) -> dict[st
     for name, kind in list(asked.items()):
         if kind not in possible:
             why = (
-                f"--layerPrecisions={name}:{kind} is not possible: layers of this build are in {' or '.join(possible)}"
+                f"--layerPrecisions={name}:{kind} is not possible: layers of this build are in"
+                f" {' or '.join(dict.fromkeys(possible))}"
             )
             if how == "obey":
                 raise InputError(why)
             log.warning(why)
             del asked[name]
     return {"precision_of": asked} if asked and chosen not in ("fp32", "tf32") else {}
+
+
+def check_obeyed(args: argparse.Namespace, log: Log, engine: Engine) -> None:
+    """InputError where no kernel could read the weights of a layer in the type of --layerPrecisions, and that has to be
+    obeyed; otherwise a warning."""
+    from pelton.compiler.half_weights import UNREAD
+
+    rows = [row for part in engine.parts for row in part.meta.get("half") or ()]
+    for row in rows:
+        if row["reason"] == UNREAD:
+            why = f"--layerPrecisions is not possible for {row['layer']}, which stays in {row['weights']}: {UNREAD}"
+            if args.precisionConstraints == "obey":
+                raise InputError(f"{why}; leave the layer out, or give --precisionConstraints=prefer")
+            log.warning(why)
 
 
 def check_formats(args: argparse.Namespace, engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -187,6 +188,17 @@ def resolved(engine: Engine) -> Iterator[tuple[EnginePlan | None, Step]]:
     return (found[i] for i in apart(engine))
 
 
+def names(engine: Engine) -> list[str]:
+    """The names of the same steps, each once, by which tools join profiles and layers: what comes again has a number
+    behind it, as in `copy (2)`."""
+    found = dict[str, None]()
+    for i in apart(engine):
+        name = engine.steps[i].name
+        numbered = itertools.chain([name], (f"{name} ({n})" for n in itertools.count(2)))
+        found[next(each for each in numbered if each not in found)] = None
+    return list(found)
+
+
 class StepTimes:
     """Milliseconds of each step in each run. times: float64[runs, steps]."""
 
@@ -256,10 +268,11 @@ def layers(engine: Engine, verbosity: str) -> dict[str, list[Any]]:
     """What --exportLayerInfo writes: steps and ports, by their names or in detail."""
     known: dict[int, Tensors] = {}
     found: list[Any] = []
-    for plan, step in resolved(engine) if verbosity != "none" else ():
+    steps = zip(resolved(engine), names(engine)) if verbosity != "none" else ()
+    for (plan, step), name in steps:
         tensors = known.setdefault(id(plan), Tensors(plan)) if plan is not None else None
         detail = {
-            "Name": step.name,
+            "Name": name,
             "LayerType": step.info.get("op", ""),
             "Inputs": tensors.read_by(step) if tensors else [],
             "Outputs": tensors.written_by(step) if tensors else [],
@@ -267,7 +280,7 @@ def layers(engine: Engine, verbosity: str) -> dict[str, list[Any]]:
             "StreamId": 0,
             "Metadata": "\x1e".join(f"[ONNX Layer: {layer}]" for layer in step.info.get("layers") or ()),
         }
-        found.append(detail if verbosity == "detailed" else step.name)
+        found.append(detail if verbosity == "detailed" else name)
     return {"Layers": found, "Bindings": [p.name for p in (*engine.inputs, *engine.outputs)]}
 
 

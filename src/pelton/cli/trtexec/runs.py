@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pelton.engine.sizes import solve
 from pelton.errors import InputError, near
 
 from .. import arrays, timing
 from . import reports
-from .options import Sizes, read_pairs, written
+from .flags import ENDLESS
+from .options import Shapes, Sizes, read_pairs, spread, written
 from .reports import Log, Runs, StepTimes
 
 if TYPE_CHECKING:
@@ -44,7 +49,7 @@ def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Sizes) -> N
     if args.exportOutput:
         arrays.replace(args.exportOutput, [reports.as_json(reports.outputs_json(found))])
     if args.dumpProfile or args.exportProfile:
-        profile = measure_steps(args, engine, feeds)
+        profile = measure_steps(args, engine, feeds, len(runs.spans))
         if args.dumpProfile:
             profile.report(log)
         if args.exportProfile:
@@ -54,34 +59,51 @@ def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Sizes) -> N
 def inputs(args: argparse.Namespace, log: Log, engine: Engine, given: Sizes) -> dict[str, np.ndarray]:
     """The arrays to run on: of files, or random."""
     names = [p.name for p in engine.inputs]
-    sizes = given.run(names)
-    drawn = arrays.draw_inputs(engine, {name: written(s) for name, s in sizes.items() if s})
     files = dict(read_pairs("--loadInputs", args.loadInputs, "x:x.bin,y:y.npy"))
     for name in files:
         if name not in names:
             raise InputError(
                 f"--loadInputs: no input is called {name!r}{near(name, names)}; there are {', '.join(names)}"
             )
+    loaded = {name: arrays.load(path) for name, path in files.items() if path.lower().endswith(".npy")}
+    sizes_of_files = fitted(engine, given, loaded)
+    sizes = given.run(names) | sizes_of_files
+    drawn = arrays.draw_inputs(engine, {name: written(s) for name, s in sizes.items() if s})
     for port in engine.inputs:
-        shape = drawn[port.name].shape
-        if port.name not in sizes and any(isinstance(size, str) for size in port.shape):
+        name, shape, is_dynamic = port.name, drawn[port.name].shape, any(isinstance(d, str) for d in port.shape)
+        if is_dynamic and name in sizes_of_files:
+            log.info(f"No shapes were provided for input: {name}. It is run with those of its file: {written(shape)}")
+        elif is_dynamic and name not in sizes:
             log.warning(
-                f"Dynamic dimensions required for input: {port.name}, but no shapes were provided. It is run with:"
+                f"Dynamic dimensions required for input: {name}, but no shapes were provided. It is run with:"
                 f" {written(shape)}"
             )
-        if port.name in files:
-            log.info(f"Using values loaded from {files[port.name]} for input {port.name}")
-            drawn[port.name] = read_values(files[port.name], drawn[port.name])
+        if name in files:
+            log.info(f"Using values loaded from {files[name]} for input {name}")
+            values = loaded.get(name)
+            drawn[name] = read_raw(files[name], drawn[name]) if values is None else values
         else:
-            log.info(f"Using random values for input {port.name}")
-        log.info(f"Input binding for {port.name} with dimensions {written(shape)} is created.")
+            log.info(f"Using random values for input {name}")
+        if drawn[name].shape != shape:
+            raise InputError(
+                f"{files[name]} has {drawn[name].dtype} {written(drawn[name].shape)}, expected {written(shape)} for"
+                f" input {name} ({port})"
+            )
+        log.info(f"Input binding for {name} with dimensions {written(shape)} is created.")
     return drawn
 
 
-def read_values(path: str, like: np.ndarray) -> np.ndarray:
-    """The array in an .npy file, or in one of raw bytes, of the type and shape of another."""
-    if path.lower().endswith(".npy"):
-        return arrays.load(path)
+def fitted(engine: Engine, given: Sizes, loaded: Mapping[str, np.ndarray]) -> Shapes:
+    """Input → sizes that it has in the engine for the arrays of files, where --shapes gives it none."""
+    ranks = {p.name: len(p.shape) for p in engine.inputs}
+    wanted = given.run(list(ranks), {name: a.shape for name, a in loaded.items()})
+    of_rank = {name: sizes for name, sizes in wanted.items() if len(sizes) == ranks.get(name)}
+    found = engine.shapes(solve(engine.plain, engine.shapes() | of_rank))
+    return {name: found[name] for name in loaded if name not in spread(given.shapes, list(ranks))}
+
+
+def read_raw(path: str, like: np.ndarray) -> np.ndarray:
+    """The array in a file of raw bytes, of the type and shape of another."""
     if like.dtype.hasobject:
         raise InputError(f"{path}: strings have no raw form; give an .npy file")
     try:
@@ -138,23 +160,45 @@ def measure(
     return Runs(ms[-counted:], len(ms) - counted, args.warmUp), watch.outputs
 
 
-def measure_steps(args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray]) -> StepTimes:
-    """Runs again, step by step."""
+def measure_steps(args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray], runs: int) -> StepTimes:
+    """Runs again, step by step. runs: how many came before, which are enough where the flags name no end."""
     context, found = engine.context(thread_count(args)), list[list[int]]()
+    if args.duration == ENDLESS:
+        args = argparse.Namespace(**vars(args) | {"duration": 0, "iterations": runs})
     counted = _repeat(args, lambda: found.append([ns for _, ns in context.profile(feeds)]))
-    steps = reports.apart(engine)
-    return StepTimes([engine.steps[i].name for i in steps], np.array(found[-counted:])[:, steps] / 1e6)
+    return StepTimes(reports.names(engine), np.array(found[-counted:])[:, reports.apart(engine)] / 1e6)
 
 
 def _repeat(args: argparse.Namespace, run: Callable[[], object]) -> int:
-    """Warms up and runs as the flags say; the number of runs that count."""
+    """Warms up and runs as the flags say; the number of runs that count. Ctrl-C ends an endless duration, after a run
+    that counts."""
 
     def run_and_rest() -> None:
         run()
         if args.idleTime:
             time.sleep(args.idleTime / 1e3)
 
-    return len(timing.measure(run_and_rest, args.duration, args.warmUp / 1e3, max(args.iterations, 1)))
+    with _stopped_by_interrupt() if args.duration == ENDLESS else nullcontext(Event()) as stopped:
+        end = time.perf_counter() + args.warmUp / 1e3
+        run_and_rest()
+        while time.perf_counter() < end and not stopped.is_set():
+            run_and_rest()
+        counted, end = 0, time.perf_counter() + args.duration
+        while not counted or not stopped.is_set() and (counted < args.iterations or time.perf_counter() < end):
+            run_and_rest()
+            counted += 1
+    return counted
+
+
+@contextmanager
+def _stopped_by_interrupt() -> Iterator[Event]:
+    """An event that Ctrl-C sets, where it would raise KeyboardInterrupt."""
+    stopped = Event()
+    before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def thread_count(args: argparse.Namespace) -> int | None:
@@ -167,7 +211,9 @@ def time_loading(args: argparse.Namespace, log: Log, engine: Engine) -> None:
 
     source = args.loadEngine or engine.tobytes()
     log.info("Begin deserialization engine timing...")
-    ms = timing.measure(lambda: pelton.load(source, device=args.device or 0), 0, 0, DESERIALIZED) / 1e6
+    ms = (
+        timing.measure(lambda: pelton.load(source, device=args.device or 0, trust=args.trust), 0, 0, DESERIALIZED) / 1e6
+    )
     log.info(
         f"Total deserialization time = {ms.sum():g} milliseconds in {len(ms)} iterations, average time = {ms.mean():g}"
         f" milliseconds, first time = {ms[0]:g} milliseconds."
