@@ -215,6 +215,9 @@ def test_without_the_package_the_error_says_what_to_install(signed, keys, monkey
     assert pelton.load(signed, device=None).name
 
 
+TRTEXEC = ("--duration=0", "--warmUp=0", "--iterations=1")
+
+
 def test_on_the_command_line(tmp_path, keys, monkeypatch, capsys):
     def run(*words):
         status, said = main(list(map(str, words))), capsys.readouterr()
@@ -237,3 +240,22 @@ def test_on_the_command_line(tmp_path, keys, monkeypatch, capsys):
     assert sorted(found) == sorted(map(fingerprint, keys[:2]))
     assert run("bench", "both.pelton", "--trust", "other.pub", "--seconds", 0.01, "--warmup", 0)[0] == 0
     assert run("bench", "m.onnx", "--trust", "key.pub")[0] == 2
+    for words, refuses in ((("view",), 2), (("trace", "--runs", 1, "--warmup", 0), 2), (("trtexec", *TRTEXEC), 1)):
+        command, *more = words
+        engine = (lambda name: f"--loadEngine={name}") if command == "trtexec" else str
+        assert run(command, engine("both.pelton"), "--trust", "other.pub", *more)[0] == 0
+        status, _, says = run(command, engine("m.pelton"), "--trust", "other.pub", *more)
+        assert status == refuses and fingerprint(keys[0]) in says
+    assert run("view", "both.pelton", "m.pelton", "--trust", "other.pub")[0] == 2
+    assert run("trtexec", "--onnx=m.onnx", "--trust=key.pub")[0] == 1
+
+
+def test_refitting_says_that_a_signature_is_gone(tmp_path, keys, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(small_cnn(), "m.onnx")
+    (tmp_path / "key.pem").write_bytes(private_pem(keys[0]))
+    assert main("build m.onnx --level 0 -q --refit --sign key.pem".split()) == 0
+    for more, signed in (("-o same.pelton --sign key.pem", True), ("", False)):
+        assert main(["refit", "m.pelton", "--weights", "m.onnx", *more.split()]) == 0
+        assert ("m.pelton is not signed" in capsys.readouterr().err) == (not signed)
+    assert main(["refit", "m.pelton", "--weights", "m.onnx"]) == 0 and "signed" not in capsys.readouterr().err

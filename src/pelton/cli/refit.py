@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from . import arrays, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
+
+log = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
   pelton build model.onnx --refit                                         an engine that can be refitted
@@ -62,7 +65,10 @@ def main(args: argparse.Namespace) -> None:
         _arrays(args.weights) if args.weights.lower().endswith(".npz") else _weights_of_model(args.weights, engine)
     )
     engine.refit(weights)
+    was_signed = bool(signature.signers(args.engine))
     engine.save(target, sign=args.sign)
+    if was_signed and not args.sign:
+        log.warning("%s is not signed, the engine with its old weights was: --sign KEY signs it", target)
     size, given = os.path.getsize(target), len(weights.keys() & engine.refittable.keys())
     output.emit(args, {"file": target, "bytes": size, "weights": given, "refittable": len(engine.refittable)})
     if not args.quiet:

@@ -58,9 +58,10 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="NAME=FILE",
         help="what to run on, as for `pelton run` (default: random)",
     )
-    command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
+    arguments.add_sizes(command)
     arguments.add_threads(command)
     output.add_json(command)
+    arguments.add_trust(command)
     return command
 
 
@@ -69,7 +70,7 @@ def main(args: argparse.Namespace) -> None:
 
     target = args.output or arguments.stem(args.engine) + ".trace.json"
     arrays.check_target(target)
-    engine = pelton.load(args.engine)
+    engine = pelton.load(args.engine, trust=args.trust)
     if args.input:
         feeds = arrays.load_inputs(engine, args.input)
     else:

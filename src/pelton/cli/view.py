@@ -43,15 +43,10 @@ def add(commands) -> argparse.ArgumentParser:
         "--time", action="store_true", help="time every step here and now, and measure the machine's peak"
     )
     command.add_argument("--open", action="store_true", help="open the page in a browser")
-    command.add_argument(
-        "--shapes",
-        action="append",
-        default=[],
-        metavar="NAME=SIZES",
-        help="sizes of inputs, for engines with dynamic dimensions (default: those that they are tuned for)",
-    )
+    arguments.add_sizes(command)
     arguments.add_threads(command)
     output.add_json(command)
+    arguments.add_trust(command)
     return command
 
 
@@ -80,7 +75,7 @@ def write(args: argparse.Namespace, paths: list[str], target: str) -> None:
     roof: Roof | None = None
     for path in paths:
         # what is not run is shown on any machine
-        engine = pelton.load(path) if args.time else pelton.load(path, device=None)
+        engine = pelton.load(path, device=0 if args.time else None, trust=args.trust)
         described, peak = describe(engine, args)
         found.append(described)
         roof = peak if roof is None or peak is None else roof.best(peak)
