@@ -1,11 +1,13 @@
 """Chains of regions: which are found, when they become one kernel, and that values with other readers end them."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import pelton
+from pelton.cli import main
 from pelton.compiler import targets
 from models import inverted_residuals, small_cnn
 from pelton.importers.onnx import load as importer
@@ -76,6 +78,27 @@ def test_chains_that_fit_the_cache_stay_apart(graphs):
     clock = Clock(1)
     fused = join(graphs[0], clock, Target())
     assert fused.chains == () and not clock.asked and max(anchors(fused)) == 1
+
+
+def test_chains_that_are_apart_without_times_say_why(graphs):
+    """Those that a clock decides about, and those that fit the cache; none of one kernel."""
+    for target, decided, reason in (
+        (replace(SMALL, l2=80 << 10), 3, "timing decides whether they are one kernel"),
+        (Target(), 0, "not one kernel, as all between them fits the L2 cache"),
+    ):
+        fused = join(graphs[0], target=target)
+        found = [why for _, _, why in chains.apart(fused, target, False)]
+        assert len(found) + sum(n > 1 for n in anchors(fused)) == 4
+        assert sum("timing decides" in why for why in found) == decided and any(reason in why for why in found)
+        assert {why[:13] for why in found} <= {"a chain of 2 ", "a chain of 3 "}
+
+
+def test_explain_tells_chains_apart(graphs, capsys, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(inverted_residuals().SerializeToString())
+    assert main(["explain", str(tmp_path / "m.onnx"), "--why-not", "strips"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"not at sum.wide.*\+sum.dw.*\+sum.c.*: a chain of 3 convolutions; ", said) and ".py" not in said
+    assert not re.search(r"sum.dw.*: no chain of two or three", said)
 
 
 def test_a_value_with_another_reader_ends_a_chain(graphs):

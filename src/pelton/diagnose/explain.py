@@ -20,7 +20,7 @@ from pelton.partition import partition
 from pelton.ir.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.codegen.template import Template, templates
+from pelton.codegen.template import Target, Template, templates
 from pelton.options import Options
 from pelton.passes.rewriting.report import Report
 from pelton.passes.rewriting.rule import RULES
@@ -30,6 +30,7 @@ from pelton.plan.region import Region, cut
 from pelton.runtime import Engine
 from pelton.backends.arrays import random_inputs
 from pelton.backends.cpu.check import check_runs_here
+from pelton.tune import chains
 from pelton.tune.candidates import candidates, template_rejection
 
 ALL = 1 << 20  # tactics per template: every one
@@ -47,24 +48,25 @@ class Explanation:
     placed: Placed
     layouts: Sequence[Mapping[str, Any]]
     tactics: tuple[Mapping[str, tuple[str, ...]], ...]
-    isa: str
+    target: Target
+    strict: bool
 
     def stage(self, name: str) -> Graph:
         """The program after a stage or pass. Raises InputError if there is none of that name, or it has no program."""
-        if name not in self.stages:
+        if spelled(name) not in self.stages:
             why = f"the stage {name!r} changes no program" if name in NUMBER else f"there is no stage {name!r}"
             raise InputError(f"{why}; the stages are {', '.join(self.stages)}")
-        return self.stages[name]
+        return self.stages[spelled(name)]
 
     def why_not(self, name: str) -> RuleOutcome:
         """Where a rule, pass or kernel template applied, and where it was rejected and why. Raises InputError if there
         is none of that name."""
         fired, refused = self.report.fired(), self.report.rejected()
-        known_templates = templates(self.isa)
+        known_templates = templates(self.target.isa)
         if name in known_templates:
             template = known_templates[name]
+            reasons = self._rejections(template)
             regions = [t.what for t in self.placed.tasks if isinstance(t.what, Region)]
-            reasons = {region_name(r): template_rejection(template, r) for r in regions}
             left = {region_name(r): template_rejection(template, r) for r in self._left(template, regions)}
             return RuleOutcome(
                 name,
@@ -89,6 +91,19 @@ class Explanation:
         for n in graph.nodes:
             if n.op.name in template.anchors and (n.op, n.name) not in whole:
                 yield cut(graph, (n,), (n,))
+
+    def _rejections(self, template: Template) -> dict[str, str | None]:
+        """For each region, or chain of regions that the template takes as one, why it is not one of the template's."""
+        reasons: dict[str, str | None] = {}
+        of_chain: dict[Region, tuple[str, str]] = {}
+        for chain, whole, reason in chains.apart(self.fused, self.target, self.strict):
+            if template_rejection(template, whole) is None:
+                of_chain |= dict.fromkeys(chain, (region_name(whole), reason))
+        for task in self.placed.tasks:
+            if isinstance(region := task.what, Region):
+                name, why = of_chain.get(region) or (region_name(region), template_rejection(template, region))
+                reasons[name] = why
+        return reasons
 
     def json(self) -> dict[str, Any]:
         """What `pelton explain --json` prints of a program: how it was read, what passes did and rejected, its regions
@@ -211,7 +226,7 @@ def explain_program(imported: Imported, options: Options) -> Explanation:
     stages = {"import": imported.graph}
 
     def see(name: str, graph: Graph) -> None:
-        stages.pop(name := name.replace(" ", "-"), None)  # a stage is later than its pass of the same name
+        stages.pop(name := spelled(name), None)  # a stage is later than its pass of the same name
         stages[name] = graph
 
     c = run_stages(replace(start(imported, options), observe=see), "place")
@@ -224,7 +239,7 @@ def explain_program(imported: Imported, options: Options) -> Explanation:
         return found
 
     found = tuple(map(tactics, c.placed.tasks))
-    return Explanation(imported, stages, c.report, c.fused, c.placed, c.layouts, found, c.target.isa)
+    return Explanation(imported, stages, c.report, c.fused, c.placed, c.layouts, found, c.target, options.strict)
 
 
 def errors(
@@ -265,6 +280,11 @@ def errors(
         for p, v in zip(engine.outputs, graph.outputs)
     }
     return Errors(engine, inputs, tuple(found), outputs)
+
+
+def spelled(stage: str) -> str:
+    """The name of a stage or pass as one word."""
+    return stage.replace(" ", "-")
 
 
 def region_name(region: Region) -> str:

@@ -123,6 +123,20 @@ def find_chains(fused: Fused, target: Target, strict: bool) -> list[Chain]:
     return _disjoint(fused, target, strict, lambda runs: runs[-1] if max_bytes_between(runs[-1]) > target.l2 else None)
 
 
+def apart(fused: Fused, target: Target, strict: bool) -> Iterator[tuple[Chain, Region, str]]:
+    """Chains that a template takes as one region, and that are several without timing: each with that region and the
+    reason."""
+    timed = find_chains(fused, target, strict)
+    taken = {r for run in timed for r in run}
+    small = [run for run in _disjoint(fused, target, strict, lambda runs: runs[-1]) if taken.isdisjoint(run)]
+    for runs, reason in (
+        (timed, "timing decides whether they are one kernel (`pelton build -vv`)"),
+        (small, "not one kernel, as all between them fits the L2 cache of a core"),
+    ):
+        for run in runs:
+            yield run, join_regions(fused.graph, run), f"a chain of {len(run)} convolutions; {reason}"
+
+
 def _disjoint(
     fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[Chain]], Chain | None]
 ) -> list[Chain]:

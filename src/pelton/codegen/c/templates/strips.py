@@ -64,7 +64,7 @@ def _kind(node: Node) -> str:
 
 @template
 class Strips(Template):
-    """A chain of convolutions as one kernel; timing decides which chains are (`tune/chains.py`).
+    """A chain of convolutions as one kernel; timing decides which chains are.
 
     Against separate kernels, which write intermediates to L3 and read them back (MobileNetV2, 2 threads, interleaved):
     expand, filter and project 1.1 to 1.5 times as fast down to images of 28 × 28, 0.9 to 1.0 times at 14 × 14 and
