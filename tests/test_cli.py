@@ -347,7 +347,12 @@ def test_explain_why_not(capsys, cnn, refused):
     assert main(["explain", cnn, "--why-not", "gelu_erf" if "gelu_erf" in _rules() else sorted(_rules())[0]]) == 0
     assert "applied 0×" in capsys.readouterr().out
     assert "did you mean" in refused("explain", cnn, "--why-not", "depthwize")
-    assert "the stages are import" in refused("explain", cnn, "--graph", "nowhere")
+    assert "no stage 'no where'; the stages are import" in refused("explain", cnn, "--graph", "no where")
+    shown = []
+    for name in ("sibling convolutions", "sibling-convolutions"):  # as `explain` lists passes, and as one word
+        assert main(["explain", cnn, "--graph", name]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
     assert "there is no file" in refused("explain", "missing.onnx")
 
 

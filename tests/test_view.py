@@ -347,3 +347,24 @@ def test_libraries_come_with_licences_and_from_no_particular_host():
             and json.loads(lock)["packages"][f"node_modules/{name}"]["version"] == version
         )
     assert re.search(r'"pelton\.explorer" = \["bundle/\*"\]', (ROOT / "pyproject.toml").read_text())
+
+
+def test_layers_are_counted_once_everywhere(capsys, tmp_path, cache):
+    """Siblings that become one, whose names the program joins, and then cuts apart."""
+    nodes = [helper.make_node("Conv", ["x", f"w{i}"], [f"c{i}"], name=f"conv{i}") for i in "ab"]
+    nodes += [helper.make_node("Relu", [f"c{i}"], [f"r{i}"], name=f"relu{i}") for i in "ab"]
+    nodes += [helper.make_node("Conv", [f"r{i}", f"v{i}"], [f"y{i}"], name=f"last{i}", pads=[1] * 4) for i in "ab"]
+    rng = np.random.default_rng()
+    held = {f"w{i}": rng.standard_normal((8, 3, 1, 1), np.float32) for i in "ab"}
+    held |= {f"v{i}": rng.standard_normal((5, 8, 3, 3), np.float32) for i in "ab"}
+    outputs = {f"y{i}": (1, 5, 9, 9) for i in "ab"}
+    (tmp_path / "m.onnx").write_bytes(model(nodes, {"x": (1, 3, 9, 9)}, outputs, held).SerializeToString())
+    assert main(["explain", str(tmp_path / "m.onnx")]) == 0
+    names = re.findall(r"\[([^\[\]]*\+[^\[\]]*)\]$", capsys.readouterr().out, re.M)
+    assert "conva+convb+relua+relub" in names
+    engine = str(tmp_path / "m.pelton")
+    assert main(["build", str(tmp_path / "m.onnx"), "-o", engine, "--level", "0", "--json", *cache]) == 0
+    assert json.loads(capsys.readouterr().out)["layers"] == 6
+    steps = pelton.load(engine).steps
+    assert len({layer for s in steps for layer in layers_of(s)}) == 6  # what the page of `pelton view` counts
+    assert all(list(s.info["layers"]) == layers_of(s) for s in steps)

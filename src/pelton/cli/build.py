@@ -151,7 +151,7 @@ def facts(engine: Engine) -> dict[str, Any]:
         "name": engine.name,
         "inputs": [dataclasses.asdict(p) for p in engine.inputs],
         "outputs": [dataclasses.asdict(p) for p in engine.outputs],
-        "layers": sum(len(s.info.get("layers") or ()) for s in engine.steps),
+        "layers": len({layer for s in engine.steps for layer in s.info.get("layers") or () if layer}),
         "steps": len(engine.steps),
         "fused": sum(len(s.info.get("layers") or ()) > 1 for s in kernels),
         "tactics": len({s.info.get("tactic") for s in kernels}),

@@ -59,7 +59,7 @@ def schedule(task: Task, choice: Choice | None, wave: int, target: Target, place
     why = {"reason": "; ".join(reasons)} if reasons else {}
     if choice is None:
         op, name = task.node.op.name, task.node.name
-        said = {"name": name or op, "op": op, "tactic": "host", "layers": [name], **why}
+        said = {"name": name or op, "op": op, "tactic": "host", "layers": name.split("+"), **why}
         return ScheduledTask(task, None, wave, said)
     info = {**_info(task, choice, target), **why}
     return ScheduledTask(task, choice.kernel, wave, info, tuple((t.name, k) for t, k in choice.alternatives))

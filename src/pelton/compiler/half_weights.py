@@ -96,6 +96,5 @@ def _asked(region: Region, given: Mapping[str, str]) -> str | None:
 
 
 def _matches(pattern: str, region: Region) -> bool:
-    """Whether a pattern names a layer: merged ones are joined by +."""
-    names = [n for layer in region.layers for n in (layer, *layer.split("+"))]
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+    """Whether a pattern names a layer, or all of a region as `report` does."""
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (*region.layers, "+".join(region.layers)))

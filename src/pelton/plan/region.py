@@ -39,8 +39,8 @@ class Region:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The model's node names that this region came from."""
-        return tuple(dict.fromkeys(n.name for n in self.body.nodes if n.name))
+        """The names of the model's nodes that this region came from; of merged ones (joined by "+"), each."""
+        return tuple(dict.fromkeys(part for n in self.body.nodes for part in n.name.split("+") if part))
 
     @property
     def tail(self) -> tuple[Node, ...]:
