@@ -147,8 +147,11 @@ def test_a_named_timing_cache_that_cannot_be_written_is_an_error(cnn, tmp_path, 
     blocked.write_text("x")
     with pytest.raises(pelton.Error, match="timing cache"):
         pelton.build(cnn, level=1, timing_cache=blocked / "times.json", cache_dir=cache)
-    with pytest.raises(pelton.Error, match="no timing cache"):
-        pelton.build(cnn, level=1, timing_cache=blocked, cache_dir=cache)
+    for text in ("x", "[]", "3", '{"version": 1, "times": [1]}'):
+        blocked.write_text(text)
+        with pytest.raises(pelton.BuildError) as e:
+            pelton.build(cnn, level=1, timing_cache=blocked, cache_dir=cache)
+        assert str(e.value) == f"{blocked} is no timing cache of version 1; give another file with timing_cache="
 
 
 def test_a_timing_cache_is_merged_with_what_others_wrote(tmp_path):

@@ -132,9 +132,8 @@ def read(path: str | Path, isa: str, count: int | None = None) -> Recorded:
         raise BuildError(
             f"the recorded tactics {path} cannot be read: {e.strerror or e}; give another file with load_tactics="
         ) from e
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
-        reason = f"{type(e).__name__}: {e}"
-        raise BuildError(f"{path} holds no recorded tactics of version {VERSION} ({reason}); {AGAIN}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BuildError(f"{path} holds no recorded tactics of version {VERSION}; {AGAIN}") from None
     if target != isa:
         raise BuildError(
             f"the tactics in {path} were recorded for {target}, this build is for {isa}; "

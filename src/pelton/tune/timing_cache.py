@@ -68,8 +68,8 @@ def _read(path: Path) -> dict:
         return times
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise BuildError(f"{path} is no timing cache of this version ({e}); delete it or give another file") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BuildError(f"{path} is no timing cache of version {VERSION}") from None
 
 
 def template_hash(isa: str) -> str:

@@ -122,14 +122,14 @@ def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
 
 @contextmanager
 def named(options: Options) -> Iterator[None]:
-    """Turns an OSError into a BuildError that names the user's timing cache."""
+    """Says of errors of the user's timing cache what to do, as BuildErrors."""
+    advice = "give another file with timing_cache="
     try:
         yield
+    except BuildError as e:
+        raise BuildError(f"{e}; {advice}") from None
     except OSError as e:
-        raise BuildError(
-            f"the timing cache {options.timing_cache} cannot be used: {e.strerror or e}; give another file with"
-            " --timing-cache"
-        ) from e
+        raise BuildError(f"the timing cache {options.timing_cache} cannot be used: {e.strerror or e}; {advice}") from e
 
 
 def create_timing(options: Options, target: Target, bench: search.Bench, times: TimingCache) -> search.Timing:
