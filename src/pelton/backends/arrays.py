@@ -265,6 +265,16 @@ def refuse_mapping(ports: Sequence[Port], given: Any) -> NoReturn:
     )
 
 
+def check_shapes(ports: Sequence[Port], given: Any) -> None:
+    """InputError for shapes that are not a mapping from the names of all inputs."""
+    if not isinstance(given, Mapping):
+        example = ports[0].name if ports else "x"
+        raise InputError(
+            f"shapes need a mapping from input names to sizes, like {{{example!r}: (1, 3)}}, given {_kind(given)}"
+        )
+    check_names("input", ports, given, all_of_them=True)
+
+
 def _kind(value: Any) -> str:
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

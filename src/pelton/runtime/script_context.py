@@ -180,6 +180,11 @@ class ScriptContext(Context):
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Does nothing: the shapes of the engines' inputs depend on the data."""
 
+    def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        raise InputError(
+            "a script learns the shapes of its outputs from the data; run it, and read those of the results"
+        )
+
     def watch(self, inputs: Mapping[str, Any], see: Callable[..., None]) -> dict[str, np.ndarray]:
         raise InputError("a script has no memory of its own to watch; watch the runs of its engines")
 
