@@ -13,6 +13,7 @@ from pelton.logs import Logger
 from pelton.backends.arrays import (
     PortCheck,
     inputs_to_numpy,
+    check_indices,
     check_no_overlap,
     check_names,
     check_out,
@@ -208,6 +209,7 @@ class ScriptContext(Context):
                 or not (array.flags.c_contiguous and array.flags.aligned)
             ):
                 array = fit(port, array)
+            check_indices(port, array)
             names[name] = array
         if out:
             places = (to_numpy(out.get(p.name), f"out[{p.name!r}]") for p in script.outputs)
