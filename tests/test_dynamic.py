@@ -276,6 +276,20 @@ def test_a_context_prepares_for_shapes(built):
         pelton.Engine(chain(8)).context().prepare({"x": (9,)})  # sizes that are known are looked at, too
 
 
+def test_a_context_tells_the_shapes_of_its_outputs(built):
+    context = built(text.parse(LINES)).context()
+    shapes = {"x": (2, 7, 12), "z": [7, 12]}
+    assert context.output_shapes(shapes) == {
+        name: array.shape for name, array in context.run(drawn({"x": (2, 7, 12), "z": (7, 12)})).items()
+    }
+    with pytest.raises(InputError, match="may have 1 to 32"):
+        context.output_shapes({"x": (40, 7, 12), "z": (7, 12)})
+    for given in (((2, 7, 12), (7, 12)), [[2, 7, 12], [7, 12]], None):
+        for asked in (context.output_shapes, context.prepare):
+            with pytest.raises(InputError, match=rf"like \{{'x': \(1, 3\)\}}, given {type(given).__name__}"):
+                asked(given)
+
+
 def test_slices_that_begin_behind_the_end_of_short_inputs():
     """What they take is nothing; where it would lie, an axis after the other, is no place in the buffer."""
     m = onnx.parser.parse_model(

@@ -175,9 +175,69 @@ def test_what_cannot_be_read_for_any_size_is_left_to_scripts():
     assert found.info.symbols == {"a": (1, 4, 8), "c": (1, 1, None)} and len(found.programs) == 2 and not found.host
 
 
-def test_ranges_that_were_asked_for_are_not_given_up():
-    with pytest.raises(ModelError, match=r"needs windows that fit|whether h - 2 >= 1 depends.*node 'node'"):
-        load(conv(), {"x0": "1x3x1..8..32x8"})
+def embedding(words: int = 9, positions: int = 64) -> onnx.ModelProto:
+    """Words and their positions, each from a table."""
+    nodes = [
+        node("Shape", "ids", "s"),
+        node("Gather", "s one", "n"),
+        node("Range", "zero n one", "at"),
+        node("Gather", "words ids", "w"),
+        node("Gather", "positions at", "p", name="places"),
+        node("Add", "w p", "y"),
+    ]
+    tables = {"words": np.ones((words, 4), np.float32), "positions": np.ones((positions, 4), np.float32)}
+    return model(nodes, {"ids": "i64[b, n]"}, ["y"], {"zero": np.int64(0), "one": np.int64(1), **tables})
+
+
+@pytest.mark.parametrize("asked", ["65..80..90", "1..16..65"], ids=["none of it is possible", "some of it is"])
+def test_a_range_beyond_a_table_of_positions_is_refused(asked, tmp_path):
+    m = embedding()
+    assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
+    assert load(m, {"ids": "1..2..4x1..16..64"}).info.symbols == {"b": (1, 2, 4), "n": (1, 16, 64)}
+    reason = rf"indices below n have to fit an axis of 64, so ids\[1\] \(n\) has to be 1 to 64.*{asked} \(node 'places'"
+    with pytest.raises(ModelError, match=reason):  # and becomes no script, whose steps would fail one by one
+        pelton.build(m, shapes={"ids": f"1..2..4x{asked}"}, level=0, cache_dir=tmp_path)
+
+
+def test_positions_of_a_fused_embedding_bound_ranges():
+    tables = {"words": np.ones((9, 4), np.float32), "places": np.ones((64, 4), np.float32)}
+    norm = {"scale": np.ones(4, np.float32), "bias": np.zeros(4, np.float32)}
+    fused = node("EmbedLayerNormalization", "ids _ words places _ scale bias", "y mask", domain="com.microsoft")
+    m = model([fused], {"ids": "i32[b, n]"}, ["y"], {**tables, **norm}, domains={"com.microsoft": 1})
+    assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
+    with pytest.raises(ModelError, match=r"ids\[1\] \(n\) has to be 1 to 64, but shapes= asks for 1..16..65"):
+        load(m, {"ids": "1..2..4x1..16..65"})
+
+
+def test_ranges_that_do_not_fit_a_table_together_are_refused():
+    nodes = [
+        node("Concat", "x y", "xy", axis=0),
+        node("Shape", "xy", "s"),
+        node("Squeeze", "s", "n"),
+        node("Range", "zero n one", "at"),
+        node("Gather", "table at", "z"),
+    ]
+    held = {"zero": np.int64(0), "one": np.int64(1), "table": np.ones((64, 4), np.float32)}
+    m = model(nodes, {"x": "f32[past]", "y": "f32[new]"}, ["z"], held)
+    assert set(load(m, {"x": "1..2..32", "y": "1..2..32"}).info.symbols) == {"past", "new"}
+    reason = r"below new \+ past have to fit an axis of 64, but shapes= asks for 1..2..33 for y.*and 1..2..32 for x"
+    with pytest.raises(ModelError, match=reason) as refused:
+        load(m, {"x": "1..2..32", "y": "1..2..33"})
+    assert not isinstance(refused.value, OnData)
+
+
+@pytest.mark.parametrize("index, minimum", [(5, 6), (-7, 7)])
+def test_a_range_without_an_index_that_is_read_is_refused(index, minimum):
+    m = model([node("Gather", "x at", "y")], {"x": "f32[n]"}, ["y"], {"at": np.array([0, index])})
+    assert load(m).info.symbols == {"n": (minimum, minimum, None)}
+    with pytest.raises(ModelError, match=rf"x\[0\] \(n\) has to be {minimum} or more, but shapes= asks for 4..8..9"):
+        load(m, {"x": "4..8..9"})
+
+
+def test_ranges_that_were_asked_for_are_not_given_up(tmp_path):
+    reason = r"needs windows that fit.*so x0\[2\] \(h\) has to be 3 or more, but shapes= asks for 1..8..32 "
+    with pytest.raises(ModelError, match=reason):
+        pelton.build(conv(), shapes={"x0": "1x3x1..8..32x8"}, level=0, cache_dir=tmp_path)
     assert load(conv(), {"x0": "1x3x3..8..32x8"}).info.symbols == {"h": (3, 8, 32)}
 
 

@@ -72,6 +72,8 @@ def test_inputs_and_outputs_name_dynamic_dimensions(engines):
         engine.run({"x": floats(3, 5)})
     with pytest.raises(InputError, match="missing"):
         engine.run({})
+    with pytest.raises(InputError, match="from the data"):
+        engine.context().output_shapes({"x": (5, 4)})
 
 
 def test_outputs_into_arrays_of_the_caller(engines):

@@ -136,6 +136,17 @@ def fit(port: Port, given: Any) -> np.ndarray:
     return np.array(given, dtype=dtype, order="C", copy=True, subok=False)
 
 
+def check_indices(port: Port, given: np.ndarray) -> None:
+    """InputError for an index that its table does not have."""
+    allowed = port.indices
+    if allowed is not None and given.size and not allowed.low <= given.min() <= given.max() <= allowed.high:
+        place = np.argwhere((given < allowed.low) | (given > allowed.high))[0].tolist()
+        raise InputError(
+            f"input {port.name!r} has {given[tuple(place)]} at {place}, but layer {allowed.layer!r} takes indices from"
+            f" {allowed.low} to {allowed.high}"
+        )
+
+
 def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
     """Strings as an array of objects of type str: numpy's string arrays are copied, arrays of objects are checked."""
     if given.dtype.kind == "S":
@@ -167,8 +178,10 @@ def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]
     def draw(port: Port) -> np.ndarray:
         if port.dtype == "string":
             return rng.integers(0, 2, port.shape).astype(str)
-        whole = port.numpy_dtype.kind in "iub"
-        return (rng.integers(0, 2, port.shape) if whole else rng.standard_normal(port.shape)).astype(port.numpy_dtype)
+        whole, below = port.numpy_dtype.kind in "iub", 2 if port.indices is None else min(2, port.indices.high + 1)
+        return (rng.integers(0, below, port.shape) if whole else rng.standard_normal(port.shape)).astype(
+            port.numpy_dtype
+        )
 
     return {p.name: draw(p) for p in ports}
 
@@ -263,6 +276,16 @@ def refuse_mapping(ports: Sequence[Port], given: Any) -> NoReturn:
         f"run needs a mapping from input names to arrays, like {{{example!r}: array}}, given {_kind(given)}; "
         "arrays in order go to engine(array, …)"
     )
+
+
+def check_shapes(ports: Sequence[Port], given: Any) -> None:
+    """InputError for shapes that are not a mapping from the names of all inputs."""
+    if not isinstance(given, Mapping):
+        example = ports[0].name if ports else "x"
+        raise InputError(
+            f"shapes need a mapping from input names to sizes, like {{{example!r}: (1, 3)}}, given {_kind(given)}"
+        )
+    check_names("input", ports, given, all_of_them=True)
 
 
 def _kind(value: Any) -> str:

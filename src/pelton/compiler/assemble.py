@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.logs import Logger
 from pelton.engine.constants import DeferredConstants, bytes_of
-from pelton.engine.model import Buffer, DynamicDimension, EnginePlan, Port
+from pelton.engine.model import Buffer, DynamicDimension, EnginePlan, IndexRange, Port
 from pelton.engine.program import (
     Action,
     Block,
@@ -49,11 +49,13 @@ def assemble(
     """
     engines = [e for e in built if isinstance(e, EnginePlan)]
     main = _renumber(parts.main, built)
+    indices = _indices_of_inputs(main, engines)
+    engines = [replace(e, inputs=tuple(replace(p, indices=None) for p in e.inputs)) for e in engines]
     trees: dict[str, Any] = {}
 
     def port(v: Value) -> Port:
         trees.update({str(d): tree(d) for d in v.type.shape if isinstance(d, Dim)})
-        return Port(v.name, v.type.dtype.value, tuple(map(_number, v.type.shape)))
+        return Port(v.name, v.type.dtype.value, tuple(map(_number, v.type.shape)), indices=indices.get(v.name))
 
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
@@ -96,6 +98,18 @@ def assemble(
         options.max_iterations,
         parts.info.label,
     )
+
+
+def _indices_of_inputs(main: Block, engines: Sequence[EnginePlan]) -> dict[str, IndexRange]:
+    """The bounds of names that are indices of tables in engines which run whatever the data is."""
+    found: dict[str, IndexRange] = {}
+    for action in main.steps:
+        if isinstance(action, RunAction):
+            for port, feed in zip(engines[action.engine].inputs, action.feeds):
+                if port.indices is not None and feed.source == "array":
+                    known = found.get(feed.name, port.indices)
+                    found[feed.name] = min(known, port.indices, key=lambda bounds: bounds.high)
+    return found
 
 
 def _number(size: Size) -> Any:

@@ -26,6 +26,7 @@ from pelton.tune import candidates, chains, layout_costs, replay, search
 
 from . import about, decisions, half_weights, targets
 from .compilation import Compilation, Lowered
+from .index_ranges import index_ranges
 from .plugin_kernels import declare_kernels
 
 log = Logger("pelton.build")
@@ -216,6 +217,8 @@ def _link(c: Compilation) -> Compilation:
         output_names=[v.name for v in graph.outputs],
         file=info.label,
     )
+    indices = index_ranges(graph)
+    plain = replace(plain, inputs=tuple(replace(p, indices=indices.get(p.name)) for p in plain.inputs))
     memory_limits.check_engine(plain, c.options.memory)
     return replace(c, plain=c.back_end.check_kernels(plain, c.lowered.placed, c.lowered.choices))
 

@@ -36,7 +36,7 @@ from .container import (
     to_json,
     write_file,
 )
-from .model import Buffer, DynamicDimension, EnginePlan, Number, Port, Slice, Step, Tensor
+from .model import Buffer, DynamicDimension, EnginePlan, IndexRange, Number, Port, Slice, Step, Tensor
 from .validate import validate
 
 if TYPE_CHECKING:
@@ -181,7 +181,8 @@ def _hash_of_tables(buffers: tuple[Buffer, ...], constants: memoryview) -> str:
 
 
 def port_to_json(p: Port) -> dict[str, Any]:
-    return {"name": p.name, "dtype": p.dtype, "shape": p.shape, "dims": p.dims}
+    indices = {"indices": [p.indices.low, p.indices.high, p.indices.layer]} if p.indices is not None else {}
+    return {"name": p.name, "dtype": p.dtype, "shape": p.shape, "dims": p.dims, **indices}
 
 
 def _tensor_to_json(t: Tensor) -> list[Any]:
@@ -329,7 +330,12 @@ def as_port(p: Mapping[str, Any]) -> Port:
         as_text(p["dtype"]),
         as_numbers(p["shape"]),
         tuple(None if d is None else as_text(d) for d in p["dims"]),
+        _indices(*p["indices"]) if "indices" in p else None,
     )
+
+
+def _indices(low: Any, high: Any, layer: Any) -> IndexRange:
+    return IndexRange(low, high, as_text(layer))
 
 
 def _tensor(t: list[Any]) -> Tensor:

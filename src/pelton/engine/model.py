@@ -86,15 +86,25 @@ class DynamicDimension:
 
 
 @record(frozen=True)
+class IndexRange:
+    """The least and the greatest index that a layer takes; negative ones count from the end."""
+
+    low: int
+    high: int
+    layer: str
+
+
+@record(frozen=True)
 class Port:
     """An input or output: what arrays the engine takes or gives. A size is a text where a run decides it: the name of a
     symbol, or an expression such as "2*batch". `dims` are the names the model has for its dimensions, None where there
-    is none."""
+    is none. `indices`: the bounds of an input of i32 or i64 whose elements choose from a table; runs refuse others."""
 
     name: str
     dtype: str
     shape: tuple[Number, ...]
     dims: tuple[str | None, ...] = ()
+    indices: IndexRange | None = None
 
     @property
     def numpy_dtype(self) -> np.dtype:

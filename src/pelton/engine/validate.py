@@ -128,6 +128,10 @@ def _port(port: Port, refuse: Refusal, kind: str) -> None:
     _tensor_size(port.dtype, port.shape, refuse, f"{kind} {port.name!r}")
     if port.dims and len(port.dims) != len(port.shape):
         refuse(f"{kind} {port.name!r} has {len(port.shape)} sizes and {len(port.dims)} names for them")
+    if port.indices is not None:
+        _number(port.indices.high, MAX_BYTES, refuse, f"the greatest index of {kind} {port.name!r}")
+        if kind != "input" or port.dtype not in ("i32", "i64") or port.indices.low != -port.indices.high - 1:
+            refuse(f"{kind} {port.name!r} of {port.dtype} has indices from {port.indices.low!r}")
 
 
 def _buffers(engine: EnginePlan, refuse: Refusal) -> dict[int, int]:

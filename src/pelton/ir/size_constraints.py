@@ -27,6 +27,10 @@ class Range(NamedTuple):
     optimum: int
     maximum: int = UNBOUNDED
 
+    def text(self) -> str:
+        """The bounds as messages write them."""
+        return f"{self.minimum} to {self.maximum}" if self.maximum < UNBOUNDED else f"{self.minimum} or more"
+
     def __str__(self) -> str:
         return f"{self.minimum}..{self.optimum}..{self.maximum if self.maximum < UNBOUNDED else ''}"
 
@@ -96,6 +100,13 @@ def constrain(
         if stuck
         else {}
     )
+
+
+def admissible(q: Undecided) -> dict[str, Range]:
+    """The bounds of the sizes, whatever they are now, within which what the question needs holds; empty where one alone
+    does not decide it."""
+    difference = substituted(q.difference, {x.name: dims.symbol(x.name) for x in dims.symbols(q.difference)})
+    return _narrowed(difference, [*dims.symbols(difference)], _not_below, ())
 
 
 def _answered(

@@ -30,6 +30,14 @@ def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason:
             raise Undecided(f"{reason} ({e})", e.difference, e.relation) from None
 
 
+def expect_at_least(size: Size, minimum: int, reason: str) -> None:
+    """Raises ValueError if a size is below a minimum; a dynamic dimension must not be in any run."""
+    try:
+        expect(size >= minimum, reason)
+    except Undecided:
+        raise Undecided(reason, size - minimum, ">=") from None
+
+
 def _declared_attrs(fn: Callable) -> dict[str, Any]:
     return {
         p.name: REQUIRED if p.default is p.empty else p.default

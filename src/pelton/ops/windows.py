@@ -7,7 +7,7 @@ import numpy as np
 from pelton.ir.dims import minimum
 from pelton.ir.types import TensorType
 
-from .op import TermLike, expect
+from .op import TermLike, expect, expect_at_least
 from .shape import pad, reshape, transpose
 
 Ints = tuple[int, ...]
@@ -40,10 +40,11 @@ def window_sizes(
         count = (-(-room // strides[i]) if ceil_mode else room // strides[i]) + 1
         if ceil_mode:
             count = minimum(count, -(-(n + pads[i]) // strides[i]))
-        expect(
-            count >= 1,
-            f"needs windows that fit: {dilations[i] * (kernel[i] - 1) + 1} is more than "
-            f"{n} + {pads[i]} + {pads[i + len(space)]} along spatial axis {i}",
+        expect_at_least(
+            count,
+            1,
+            f"needs windows that fit: {n} + {pads[i]} + {pads[i + len(space)]} has to be "
+            f"{dilations[i] * (kernel[i] - 1) + 1} or more along spatial axis {i}",
         )
         sizes.append(count)
     return tuple(sizes)

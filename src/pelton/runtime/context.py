@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from pelton.backends.arrays import named_inputs, check_names, check_shape, refuse_mapping
+from pelton.backends.arrays import named_inputs, check_names, check_shape, check_shapes, refuse_mapping
 from pelton.backends.device import Ready, Stamped, Streamed, Streaming, Workspace
 from pelton.engine import sizes
 from pelton.engine.model import EnginePlan
@@ -164,13 +164,9 @@ class Context(InProcess):
             finally:
                 self._busy = False
 
-    def output_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
-        """The shapes of all outputs for inputs of these shapes, both in order. InputError for those that do not fit."""
-        with self._alone():
-            resolved = self._of(shapes).resolved
-            for port, shape in zip(resolved.inputs, shapes):
-                check_shape(port, shape, f"input {port.name!r} needs {port}")
-            return [port.shape for port in resolved.outputs]
+    def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        """The shapes of all outputs for inputs of these shapes, both by name. Raises as `prepare` does."""
+        return {port.name: port.shape for port in self._prepared(shapes).resolved.outputs}
 
     def run_at(self, shapes: tuple[tuple[int, ...], ...], addresses: Sequence[int]) -> bool:
         """Runs on memory at these addresses: dense arrays of the types of the ports, inputs and then outputs, that
@@ -226,7 +222,11 @@ class Context(InProcess):
 
         Raises InputError for names, ranks or sizes that the engine does not take, EngineError if memory is short.
         """
-        check_names("input", self.engine.inputs, shapes, all_of_them=True)
+        self._prepared(shapes)
+
+    def _prepared(self, shapes: Mapping[str, Sequence[int]]) -> Ready:
+        """The plan for inputs of these shapes, by name."""
+        check_shapes(self.engine.inputs, shapes)
         with self._alone():
             empty = {}
             for port in self.engine.inputs:
@@ -234,8 +234,10 @@ class Context(InProcess):
                     empty[port.name] = np.broadcast_to(np.zeros((), port.numpy_dtype), shapes[port.name])
                 except (TypeError, ValueError) as e:
                     raise InputError(f"input {port.name!r} can have no shape {shapes[port.name]!r}: {e}") from None
-            for port in self._for(empty).resolved.inputs:
+            found = self._for(empty)
+            for port in found.resolved.inputs:
                 check_shape(port, empty[port.name].shape, f"input {port.name!r} needs {port}")
+            return found
 
     def warmup(self) -> None:
         """Runs once on zeros of the optimum shapes.

@@ -13,6 +13,7 @@ from pelton.logs import Logger
 from pelton.backends.arrays import (
     PortCheck,
     inputs_to_numpy,
+    check_indices,
     check_no_overlap,
     check_names,
     check_out,
@@ -180,6 +181,11 @@ class ScriptContext(Context):
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Does nothing: the shapes of the engines' inputs depend on the data."""
 
+    def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        raise InputError(
+            "a script learns the shapes of its outputs from the data; run it, and read those of the results"
+        )
+
     def watch(self, inputs: Mapping[str, Any], see: Callable[..., None]) -> dict[str, np.ndarray]:
         raise InputError("a script has no memory of its own to watch; watch the runs of its engines")
 
@@ -203,6 +209,7 @@ class ScriptContext(Context):
                 or not (array.flags.c_contiguous and array.flags.aligned)
             ):
                 array = fit(port, array)
+            check_indices(port, array)
             names[name] = array
         if out:
             places = (to_numpy(out.get(p.name), f"out[{p.name!r}]") for p in script.outputs)

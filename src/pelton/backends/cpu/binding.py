@@ -32,7 +32,7 @@ _SIGNATURES = {
 }
 _WITH_THE_LOCK = {  # these use Python objects
     "pelton_python": (None, [c_void_p]),
-    "pelton_bind": (c_int64, [py_object, c_int64, c_int64, c_void_p]),
+    "pelton_bind": (c_int64, [py_object, c_int64, c_int64, c_void_p, c_void_p, c_int64]),
     "pelton_call": (py_object, [py_object, c_void_p, c_ssize_t]),
 }
 Stamps = c_int64  # the type of time stamps and times

@@ -10,6 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from pelton.engine.model import Port
+
 from .binding import library_with_the_lock
 
 PortForm = tuple[str, np.dtype, tuple[int, ...]]
@@ -48,6 +50,10 @@ class _Port(ctypes.Structure):
     ]
 
 
+class _Indices(ctypes.Structure):
+    _fields_ = [("input", c_int64), ("low", c_int64), ("high", c_int64)]
+
+
 class _Callable(ctypes.Structure):
     _fields_ = [
         ("ports", ctypes.POINTER(_Port)),
@@ -55,6 +61,8 @@ class _Callable(ctypes.Structure):
         ("program", c_void_p),
         ("inputs", c_int64),
         ("count", c_int64),
+        ("indices", ctypes.POINTER(_Indices)),
+        ("indexing", c_int64),
     ]
 
 
@@ -64,17 +72,24 @@ class _Method(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p)]
 
 
-def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array) -> int:
+def index_table(inputs: Sequence[Port]) -> ctypes.Array:
+    """The bounds of those inputs that have indices, as `bind` and `callable_of` take them."""
+    found = [_Indices(i, p.indices.low, p.indices.high) for i, p in enumerate(inputs) if p.indices is not None]
+    return (_Indices * len(found))(*found)
+
+
+def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array, indices: ctypes.Array) -> int:
     """Writes the addresses of the arrays into `ports`. Returns the index of the first array that is not contiguous and
-    aligned or, from `inputs` on, not writable; the number of arrays if there is none."""
-    return _library().pelton_bind(arrays, inputs, len(arrays), ports)
+    aligned, has elements out of bounds or, from `inputs` on, is not writable; the number of arrays if there is none."""
+    return _library().pelton_bind(arrays, inputs, len(arrays), ports, indices, len(indices))
 
 
 def callable_of(
-    program: int, ports: ctypes.Array, forms: Sequence[PortForm], inputs: int
+    program: int, ports: ctypes.Array, forms: Sequence[PortForm], inputs: int, indices: ctypes.Array
 ) -> Callable[[dict], dict[str, np.ndarray] | None] | None:
     """A function that runs a native program on a dictionary of input arrays by name and returns one of new output
-    arrays. It returns None, without a run, if an array is missing or does not fit its port without a copy.
+    arrays. It returns None, without a run, if an array is missing or does not fit its port without a copy, or has an
+    index out of bounds.
 
     forms: name, type and shape of every port, the `inputs` inputs first. The caller keeps program and `ports` alive.
     Returns None for types that numpy's C interface does not distinguish.
@@ -92,7 +107,7 @@ def callable_of(
             dtype.itemsize,
         )
         at.shape = (c_ssize_t * len(shape))(*shape)
-    what = _Callable(described, ctypes.addressof(ports), program, inputs, len(forms))
+    what = _Callable(described, ctypes.addressof(ports), program, inputs, len(forms), indices, len(indices))
     method = _call()  # threads that call this at the same time may each have their own
     return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, forms, given), None)
 

@@ -17,11 +17,11 @@ from pelton.engine.shape_plan import ResolvedPlan
 from pelton.engine.validate import validate
 from pelton.system.memory import address
 
-from ..arrays import check_no_overlap, check_out, fit, port_checks, out_array, refuse_out
+from ..arrays import check_indices, check_no_overlap, check_out, fit, port_checks, out_array, refuse_out
 from ..device import Stamped
 from ..host import HostStep
 from ..plan import Plan
-from .ports import bind, callable_of
+from .ports import bind, callable_of, index_table
 from .program import NativeProgram
 
 
@@ -56,9 +56,10 @@ class CpuReady:
         self.natives = [p.native for p in self.parts if isinstance(p, NativeProgram)] if not self.host else None
         self.inputs, self.outputs = map(port_checks, (resolved.inputs, resolved.outputs))
         asked = [look[1:] for look in self.inputs + self.outputs]
+        self.indices = index_table(resolved.inputs)
         # the fast path, if all steps are one native program
         self.call = (
-            callable_of(self.natives[0][1], self.ports, asked, len(self.inputs))
+            callable_of(self.natives[0][1], self.ports, asked, len(self.inputs), self.indices)
             if self.natives and len(self.natives) == 1
             else None
         )
@@ -215,10 +216,11 @@ class CpuReady:
                     array = out_array(port, array)
             bound.append(array)
         count = len(self.inputs)
-        while (unfit := bind(bound, count, self.ports)) < len(bound):
+        while (unfit := bind(bound, count, self.ports, self.indices)) < len(bound):
             if unfit >= count:
                 refuse_out(self.outputs[unfit - count][0], bound[unfit])
             bound[unfit] = fit(self.inputs[unfit][0], bound[unfit])
+            check_indices(self.inputs[unfit][0], bound[unfit])
         if out:
             check_no_overlap(
                 self.plan.plain.inputs,

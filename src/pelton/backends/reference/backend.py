@@ -16,7 +16,7 @@ from pelton.engine.shape_plan import ResolvedPlan
 from pelton.engine.validate import validate
 from pelton.errors import EngineError, InputError
 
-from ..arrays import inputs_to_numpy, check_no_overlap, check_out, fit, out_array, refuse_out
+from ..arrays import inputs_to_numpy, check_indices, check_no_overlap, check_out, fit, out_array, refuse_out
 from ..device import Backend, Stamped, check_here
 from ..plan import Plan
 
@@ -68,6 +68,8 @@ class ReferenceReady:
         ports, given_outputs = self.plan.plain, {} if out is None else out
         check_out(ports.outputs, given_outputs)
         given = [fit(p, inputs[p.name]) for p in self.resolved.inputs]
+        for port, array in zip(self.resolved.inputs, given):
+            check_indices(port, array)
         places = [
             out_array(p, given_outputs[p.name]) if p.name in given_outputs else _unwritten(p.shape, p.numpy_dtype)
             for p in self.resolved.outputs

@@ -87,7 +87,7 @@ class Bound:
         return dict(zip(self._names, [t.detach() for t in inputs]))
 
     def _outputs_for(self, context: Context, inputs: Sequence[torch.Tensor], shapes: tuple) -> list[tuple[int, ...]]:
-        found = context.output_shapes(tuple(tuple(t.shape) for t in inputs))
+        found = list(context.output_shapes({name: tuple(t.shape) for name, t in zip(self._names, inputs)}).values())
         if len(self._outputs) >= MAX_SHAPES:
             self._outputs.clear()
         self._outputs[shapes] = found

@@ -42,6 +42,7 @@ class Inputs:
         self.values: list[Value] = []
         self.defaulted: list[str] = []  # axes of unspecified sizes: "image[0] (batch)"
         self.unspecified: dict[str, str] = {}  # symbol of an unspecified dynamic dimension → its first axis
+        self.requested: dict[str, str] = {}  # symbol of a range that the caller gave → its first axis
         self._settled, self._optimum = settled, optimum
         self._symbols: dict[str, str] = {}  # key of a size → the name of its symbol
         self._named: dict[str, Size] = {}  # symbol → its size
@@ -53,6 +54,7 @@ class Inputs:
         names = self._names(program, declared, given.shapes)
         axes = self._axes(program, declared, given.shapes, names)
         program.unspecified, program.known_sizes = self.unspecified, self.observed
+        program.requested = self.requested
         for part in given.parts:
             try:
                 if part.problem:
@@ -244,16 +246,11 @@ class Inputs:
         """Returns a number, a symbol, or a multiple of a symbol."""
         if isinstance(requested, int):
             return requested
-        symbol = self._symbols[key]
+        symbol, label = self._symbols[key], f"{name}[{axis}]" + (f" ({key})" if named else "")
         if requested is not None:
-            self._named[symbol] = dims.symbol(symbol, *requested)
+            self._named[symbol], self.requested[symbol] = dims.symbol(symbol, *requested), label
             return self._named[symbol]
-        return self._dynamic_size(
-            symbol,
-            f"{name}[{axis}]" + (f" ({key})" if named else ""),
-            Range(1, default_optimum(axis)),
-            self._optima.get(key),
-        )
+        return self._dynamic_size(symbol, label, Range(1, default_optimum(axis)), self._optima.get(key))
 
     def _dynamic_size(self, symbol: str, label: str, range: Range, optimum: int | None) -> Size:
         """Makes the size of an unspecified dimension, under the constraints found so far."""

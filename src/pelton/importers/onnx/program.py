@@ -15,7 +15,7 @@ from pelton.ir.dims import Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Value
 from pelton.ir.imported import ImportedNode
-from pelton.ir.size_constraints import UndecidedNode
+from pelton.ir.size_constraints import Range, UndecidedNode, admissible
 from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
@@ -58,6 +58,7 @@ class Program:
         self.inputs: set[Value] = set()  # values that are whole inputs of the model
         self.deciding_inputs: dict[str, None] = {}  # ordered set: inputs whose values readers needed
         self.unspecified: Mapping[str, str] = {}  # symbol of an unspecified dimension → its first axis
+        self.requested: Mapping[str, str] = {}  # symbol of a range that the caller gave → its first axis
         self.unanswered: Collection[str] = ()  # nodes whose questions about sizes stay undecided
         self.known_sizes: Collection[str] = ()  # symbols whose optimum is the size that a run has
         self.dimensions: dict[str, Size] = {}  # the model's names of dimensions → sizes
@@ -98,6 +99,23 @@ class Program:
         self.undecided.append(
             UndecidedNode(self.where(node, scope), tuple(used), question if isinstance(question, Undecided) else None)
         )
+
+    def refusal_of_ranges(self, question: BaseException | None) -> str:
+        """Why the ranges that the caller gave are refused, where these leave open what has to hold; "" elsewhere."""
+        if not isinstance(question, Undecided) or question.relation != ">=":
+            return ""
+        asked = dims.symbols(question.difference)
+        given = {
+            self.requested[x.name]: Range(x.minimum, x.optimum, x.maximum) for x in asked if x.name in self.requested
+        }
+        if not asked or len(given) < len(asked):
+            return ""
+        possible = [bounds.text() for bounds in admissible(question).values()]
+        if len(given) == len(possible) == 1:
+            ((label, bounds),) = given.items()
+            return f"{question}, so {label} has to be {possible[0]}, but shapes= asks for {bounds}"
+        ranges = " and ".join(f"{bounds} for {label}" for label, bounds in given.items())
+        return f"{question}, but shapes= asks for {ranges}"
 
     def mark(self) -> ProgramMark:
         """Returns the current position, for `rewind`."""

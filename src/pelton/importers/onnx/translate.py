@@ -145,19 +145,27 @@ class Translator:
             return broken
         try:
             return translate()
-        except ModelError as e:
-            self.program.note_undecided(node, scope, e.__cause__)
-            self.program.problem(str(e), isinstance(e, OnData) or isinstance(e.__cause__, Undecided))
         except Reported:
             pass
-        except Undecided as e:
-            self.program.note_undecided(node, scope, e)
-            self.program.problem(f"{node.op_type}: {e}; {ADVICE} ({self.program.where(node, scope)})", True)
+        except (ModelError, Undecided) as e:
+            self._note_refusal(node, scope, e)
         except _RAISED as e:  # attributes that conform to the schema, but contradict each other
             self.program.note_undecided(node, scope)
             text = f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.program.where(node, scope)})"
             self.program.problem(text, bool(self.program.undecided[-1].symbols))  # they may fit other sizes
         return broken
+
+    def _note_refusal(self, node: onnx.NodeProto, scope: Scope, refusal: ModelError | Undecided) -> None:
+        """Records why a node could not be read: for certain if ranges that the caller gave are the reason, else as a
+        problem that other sizes, or the data, may solve."""
+        question = refusal if isinstance(refusal, Undecided) else refusal.__cause__
+        where, operator = self.program.where(node, scope), f"{node.op_type}: " if refusal is question else ""
+        if reason := self.program.refusal_of_ranges(question):
+            self.program.problems.append(f"{operator}{reason} ({where})")
+            return
+        self.program.note_undecided(node, scope, question)
+        text = f"{operator}{refusal}; {ADVICE} ({where})" if refusal is question else str(refusal)
+        self.program.problem(text, isinstance(refusal, OnData) or isinstance(question, Undecided))
 
     def _reader(
         self, node: onnx.NodeProto, scope: Scope, bindings: tuple[Binding, ...]

@@ -45,12 +45,19 @@ typedef struct {
     int rank, kind, itemsize;
 } port;
 
+/* The bounds of an input whose elements, of 4 or 8 bytes, are indices. */
+typedef struct {
+    int64_t input, low, high;
+} index_row;
+
 /* A program with its ports, inputs first. */
 typedef struct {
     const port *ports;
     char **addresses;
     program *program;
     idx inputs, count;
+    const index_row *indices;
+    idx indexing;
 } callable;
 
 /* Sets the functions of Python; before any other call here. */
@@ -58,9 +65,29 @@ EXPORT void pelton_python(const void *api) {
     memcpy(&python, api, sizeof python);
 }
 
+/* Whether all elements of an array are within their bounds. */
+static bool is_within(const index_row *row, const char *data, const intptr_t *shape, int rank, int itemsize) {
+    const int64_t *wide = (const int64_t *)data;
+    const int32_t *narrow = (const int32_t *)data;
+    uint64_t low = (uint64_t)row->low, range = (uint64_t)row->high - low;
+    idx n = 1;
+    for (int i = 0; i < rank; i++)
+        n *= shape[i];
+    bool outside = false;
+    if (itemsize == 8)
+        for (idx i = 0; i < n; i++)
+            outside |= (uint64_t)wide[i] - low > range;
+    else
+        for (idx i = 0; i < n; i++)
+            outside |= (uint64_t)narrow[i] - low > range;
+    return !outside;
+}
+
 /* Stores the addresses of a list of n arrays in `addresses`. Returns the index of the first one that is not contiguous
- * and aligned or, from `inputs` on, not writeable; n if there is none. The caller holds the interpreter's lock. */
-EXPORT idx pelton_bind(void *list, idx inputs, idx n, char **addresses) {
+ * and aligned, has elements out of bounds or, from `inputs` on, is not writeable; n if there is none. The caller holds
+ * the interpreter's lock. */
+EXPORT idx pelton_bind(void *list, idx inputs, idx n, char **addresses, const index_row *indices, idx indexing) {
+    const index_row *row = indices, *end = indices + indexing;
     for (idx i = 0; i < n; i++) {
         void *capsule = python.attribute(python.item(list, i), python.interface);
         if (!capsule)
@@ -68,6 +95,8 @@ EXPORT idx pelton_bind(void *list, idx inputs, idx n, char **addresses) {
         const array_interface *a = python.pointer(capsule, NULL);
         int needed = CONTIGUOUS | ALIGNED | (i < inputs ? 0 : WRITEABLE);
         bool fits = a && a->two == 2 && (a->flags & needed) == needed;
+        if (fits && row < end && row->input == i)
+            fits = is_within(row++, a->data, a->shape, a->rank, a->itemsize);
         if (fits)
             addresses[i] = a->data;
         python.release(capsule);
@@ -96,10 +125,10 @@ static char *address_of(void *object, const port *p) {
 }
 
 /* Runs a program on the arrays of a dictionary, by name. Returns a dictionary of its outputs, in new arrays; None,
- * without a run, where an array is missing, unexpected, or not as its port takes it, which the caller then handles. The
- * interpreter's lock is released for the run; references to the arrays are held meanwhile, for the dictionary may
- * change. A Python function (METH_FASTCALL): `self` is a tuple of the callable's address and of the objects that it
- * needs, `given` has the dictionary. */
+ * without a run, where an array is missing, unexpected, not as its port takes it, or has an index out of bounds, which
+ * the caller then handles. The interpreter's lock is released for the run; references to the arrays are held meanwhile,
+ * for the dictionary may change. A Python function (METH_FASTCALL): `self` is a tuple of the callable's address and of
+ * the objects that it needs, `given` has the dictionary. */
 EXPORT void *pelton_call(void *self, void *const *given, intptr_t count) {
     const callable *c = python.address(python.part(self, 0));
     void *held[MAX_INPUTS];
@@ -112,6 +141,10 @@ EXPORT void *pelton_call(void *self, void *const *given, intptr_t count) {
         fits = array && (c->addresses[n] = address_of(array, c->ports + n));
         if (fits)
             python.keep(held[n++] = array);
+    }
+    for (const index_row *row = c->indices; fits && row < c->indices + c->indexing; row++) {
+        const port *p = c->ports + row->input;
+        fits = is_within(row, c->addresses[row->input], p->shape, p->rank, p->itemsize);
     }
     for (const port *p = c->ports + c->inputs; fits && p < c->ports + c->count; p++) {
         void *array = python.made(python.empty, p->arguments);

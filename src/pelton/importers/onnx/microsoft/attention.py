@@ -13,6 +13,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64
 
 from pelton.importers.onnx.ops.attention import causal_mask, split_heads, merge_heads, repeat_heads
+from pelton.importers.onnx.ops.index import take
 from pelton.importers.onnx.ops.norm import FUSED_EPSILON, layer_norm
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
@@ -298,9 +299,7 @@ def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     ids, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
     batch, rows = ids.type.shape
     row_positions = n.reshape(n.count(rows), (1, rows)) if positions is None else positions
-    total = n.emit(
-        "add", n.emit("gather", n.input(2), ids, axis=0), n.emit("gather", n.input(3), row_positions, axis=0)
-    )
+    total = n.emit("add", n.emit("gather", n.input(2), ids, axis=0), take(n, n.input(3), row_positions))
     if segments is not None:
         total = n.emit("add", total, n.emit("gather", n.input(4), segments, axis=0))
     shown = None

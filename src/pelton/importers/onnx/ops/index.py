@@ -25,9 +25,14 @@ def gather(n: Reading) -> Binding:
         return n.reshape(
             n.slice(x, axis, start, start + 1), (*x.type.shape[:axis], *indices.type.shape, *x.type.shape[axis + 1 :])
         )
-    end = _upper_bound_of(n, indices)
+    return take(n, x, indices, axis)
+
+
+def take(n: Reading, x: Value, indices: Value, axis: int = 0) -> Value:
+    """Gathers by indices that, where they count up to a size, have to fit the axis."""
+    size, end = x.type.shape[axis] if x.type.rank else 0, _upper_bound_of(n, indices)
     if end is not None and not is_known(end) and dims.bounds(size - end)[0] < 0:
-        raise Undecided(f"whether indices below {end} fit an axis of {size}", size - end, ">=")
+        raise Undecided(f"indices below {end} have to fit an axis of {size}", size - end, ">=")
     return n.emit("gather", x, indices, axis=axis)
 
 
@@ -49,13 +54,17 @@ def _count_from_front(n: Reading, indices: Value, size: Size) -> Value:
     array = n.known(indices)
     if array is None or not indices.type.dtype.is_integer:
         return indices
-    if array.size and not -size <= array.min() <= array.max() < size:
-        raise n.refuse(f"{n.op} needs indices between {-size} and {size - 1}, got {array.min()} to {array.max()}")
-    return (
-        indices
-        if not array.size or array.min() >= 0 or not is_known(size)
-        else n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
-    )
+    if not array.size:
+        return indices
+    low, high = int(array.min()), int(array.max())
+    room = size - max(high + 1, -low)
+    if dims.bounds(room)[1] < 0:
+        raise n.refuse(f"{n.op} needs indices between {-size} and {size - 1}, got {low} to {high}")
+    if dims.bounds(room)[0] < 0:
+        raise Undecided(f"indices from {low} to {high} have to fit an axis of {size}", room, ">=")
+    if low >= 0 or not is_known(size):
+        return indices
+    return n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
 
 
 @reads("GatherElements")

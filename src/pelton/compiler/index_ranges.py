@@ -1,0 +1,47 @@
+"""Which inputs of a program are indices of tables whose lengths are known, so that a run can check them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pelton.engine.model import IndexRange
+from pelton.ir.dims import is_known
+from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.types import I32, I64
+from pelton.ops.words import cast, concat, expand, gather, gather_elements, gather_nd, reshape, transpose
+
+
+def index_ranges(graph: Graph) -> dict[str, IndexRange]:
+    """The inputs all of whose integers are indices, by name, with those that their shortest table takes."""
+    makers = {v: node for node in graph.nodes for v in node.outputs}
+    found: dict[str, IndexRange] = {}
+    tables = sorted(((length, i) for i, node in enumerate(graph.nodes) if (length := _length(node))), reverse=True)
+    for length, i in tables:
+        node = graph.nodes[i]
+        for v in _origins(node.inputs[1], makers):
+            if v in graph.inputs and v.type.dtype in (I32, I64):
+                found[v.name] = IndexRange(-length, length - 1, node.name)
+    return found
+
+
+def _length(node: Node) -> int:
+    """How many elements the indices of a gather choose from; 0 where that is not one known number."""
+    if node.op in (gather, gather_elements):
+        size = node.inputs[0].type.shape[node.attrs["axis"]]
+    elif node.op is gather_nd and node.inputs[1].type.shape[-1] == 1:
+        size = node.inputs[0].type.shape[node.attrs["batch_dims"]]
+    else:
+        return 0
+    return size if is_known(size) else 0
+
+
+def _origins(v: Value, makers: Mapping[Value, Node]) -> Iterator[Value]:
+    """The values that a value has all integers of."""
+    maker = makers.get(v)
+    if maker is None:
+        yield v
+    elif maker.op in (reshape, transpose, expand, cast):
+        yield from _origins(maker.inputs[0], makers)
+    elif maker.op is concat:
+        for part in maker.inputs:
+            yield from _origins(part, makers)
