@@ -91,7 +91,10 @@ class _Int8Build:
         result = self._integers(reference)
         if result is not reference and (self.options.level or not self.runs_here):
             feed = held_out[0] if held_out else {}
+            tell = progress_reporter(self.options)
+            tell("race", 0, 1)
             ratio, how = compare_times(result.engine, reference.engine, feed, self.runs_here)
+            tell("race", 1, 1)
             if ratio >= 1:
                 for choice in self._in_int8():
                     choice.set_back(f"the engine as a whole took {ratio:.2f} of the time of {self._rest}{how}")
@@ -260,7 +263,9 @@ class _Int8Build:
         accuracy."""
         found: list[tuple[Accuracy, Refined]] = []
         equalize, correct = self.options.weight_equalization, self.options.bias_correction
-        for equalized, corrected in forms(equalize, correct, len(first)):
+        tried = forms(equalize, correct, len(first))
+        for i, (equalized, corrected) in enumerate(tried):
+            progress_reporter(self.options)("accuracy", i, len(tried) + 1)
             if equalized and not self.equalized and found:
                 continue
             program = Refined(self.graph, self.equalized if equalized else ())
