@@ -137,7 +137,7 @@ def test_what_differs_is_what_was_timed(cnn, cache, tmp_path):
     first = pelton.build(cnn, save_tactics=tmp_path / "t.json", **common)
     again, other = (pelton.build(cnn, load_tactics=tmp_path / "t.json", **common) for _ in range(2))
     assert again.tobytes() == other.tobytes() != first.tobytes()
-    timed = dict(first.meta, layouts=[], weights={**first.meta["weights"], "saved_ns": 0})
+    timed = dict(first.meta, recorded=True, layouts=[], weights={**first.meta["weights"], "saved_ns": 0})
     assert again.meta == timed and same(first, again)
 
 
