@@ -100,6 +100,39 @@ def test_inputs_of_several_kinds():
         assert np.array_equal([f["b"] for f in found], b) and np.array_equal([f["x"][0] for f in found], x)
 
 
+@pytest.mark.parametrize(
+    "graph, data, samples, alike",
+    [
+        (FIXED, {"x": X}, 11, False),  # the last batch filled up
+        (OPEN, {"x": X}, 11, False),
+        (OPEN, {"x": X[[3] * 9]}, 9, True),
+        (OPEN, {"x": X[[3] * 8 + [4]]}, 9, False),
+        (PAIR, [{"a": X[0], "b": X[0, :1]}] * 3, 3, True),  # of first axes that are none of samples
+        (PAIR, [{"a": X[0], "b": X[i, :1]} for i in range(3)], 3, False),
+        (FIXED, [X[[0] * 4], X[[1] * 4]], 8, False),
+    ],
+)
+def test_samples_are_counted_and_compared(graph, data, samples, alike):
+    batches = CalibrationBatches(open_source(data, graph, None), graph)
+    list(batches)
+    assert (batches.samples, batches.alike) == (samples, alike)
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (X[:1], "the calibration data has 1 sample, which says little"),
+        (np.tile(X, (9, 1, 1)), "the calibration data has 99 samples, which says little"),
+        (np.tile(X[:1], (120, 1, 1)), "the calibration data has 120 samples that are all the same, which says little"),
+        (np.tile(X, (10, 1, 1)), ""),
+    ],
+)
+def test_samples_that_cannot_tell_are_a_warning(data, said, options, caplog):
+    graph = program({"x": ("n", 2, 3)}, shapes={"x": "1..4..8x2x3"})
+    calibrate(graph, {"x": data}, names=["x"], options=options)
+    assert said in caplog.text and bool(said) == bool(caplog.text)
+
+
 def test_files(tmp_path):
     np.savez(tmp_path / "named.npz", x=X)
     np.savez(tmp_path / "one.npz", X)

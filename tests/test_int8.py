@@ -11,7 +11,7 @@ from models import small_cnn
 
 import pelton
 from pelton.cli import main
-from pelton.compiler import accuracy_bound, int8
+from pelton.compiler import accuracy_bound, int8, race
 from pelton.compiler.accuracy_bound import AccuracyBound, outputs_of_scores
 from pelton.ir.text import parse
 from pelton.metrics import sqnr
@@ -28,6 +28,7 @@ def data(source):
     return {port.name: np.random.default_rng().standard_normal((12, *port.shape[1:])).astype(np.float32)}
 
 
+LAYERS = 7  # of the network that can be in INT8
 PLAIN = {"weight_equalization": False, "bias_correction": False}
 
 
@@ -79,6 +80,79 @@ def test_the_most_harmful_layers_go_back_first(source, data):
     assert counts[:2] == [0, len(layers)] and counts[-1] == len(layers) - len(back) == 2
     without = build(source, data, precision_of={layer["layer"]: "fp32" for layer in back}, max_drop=1)
     assert without.meta["int8"]["accuracy"]["sqnr_db"] > build(source, data).meta["int8"]["accuracy"]["sqnr_db"]
+
+
+def slower(monkeypatch, count: int) -> None:
+    """Makes the first layers slower in integers by the clock."""
+
+    def choose(choices, *engines):
+        for choice in choices[:count]:
+            choice.set_back("slower in integers")
+        return True
+
+    monkeypatch.setattr(int8, "choose_by_time", choose)
+
+
+def all_or_nothing(engine: pelton.Engine) -> float:
+    """A metric that is worse the fewer layers are in integers, down to one: it takes all of them or none."""
+    return float(in_integers(engine) in (0, LAYERS))
+
+
+def test_what_is_given_out_is_judged_and_layers_go_back_until_it_holds(source, data, monkeypatch, caplog):
+    """Layers that went back because of their times change what the others cost."""
+    whole = build(source, data, metric=all_or_nothing, max_drop=0)
+    assert in_integers(whole) == len(whole.meta["int8"]["layers"]) == LAYERS
+    slower(monkeypatch, 1)
+    for precision, rest in (("int8", "fp32"), ("best", "fp16")):
+        caplog.clear()
+        engine = build(source, data, metric=all_or_nothing, max_drop=0, precision=precision)
+        assert not in_integers(engine) and not engine.meta["int8"]["accuracy"]
+        assert {layer["precision"] for layer in engine.meta["int8"]["layers"]} == {rest}
+        assert "no layer stays in INT8: the accuracy would drop by more than max_drop 0" in caplog.text
+    assert engine.meta["precision"] == "fp16"
+
+
+def test_an_engine_that_holds_is_judged_once(source, data, monkeypatch):
+    """A metric that holds: one call for each build, of what is reported."""
+    seen = []
+    slower(monkeypatch, 1)
+    engine = build(source, data, metric=lambda engine: float(seen.append(in_integers(engine)) or 0), max_drop=0)
+    assert (
+        seen == [0, LAYERS, LAYERS - 1]
+        and in_integers(engine) == LAYERS - 1
+        and engine.meta["int8"]["accuracy"]["drop"] == 0
+    )
+
+
+def test_quick_builds_that_promise_too_much_do_not_go_on(source, data, monkeypatch):
+    """Where the bound holds for quick builds alone, twice as many layers go back each time."""
+    real, judged = int8._Int8Build._is_accurate, []
+
+    def judge(self, bound, engine, changed):
+        judged.append(in_integers(engine))
+        return real(self, bound, engine, changed) and False
+
+    monkeypatch.setattr(int8._Int8Build, "_is_accurate", judge)
+    assert not in_integers(build(source, data)) and judged == [LAYERS, LAYERS - 1, LAYERS - 3]
+
+
+def test_layers_that_were_asked_for_stay_but_not_in_the_best_engine(source, data, caplog):
+    harmed = {"metric": lambda engine: -in_integers(engine), "max_drop": 0, "precision_of": {"*": "int8"}}
+    assert in_integers(build(source, data, **harmed)) == LAYERS
+    assert "layers that precision_of wants in INT8 cost more of the accuracy than max_drop 0 allows" in caplog.text
+    best = build(source, data, precision="best", **harmed)
+    assert not in_integers(best) and best.meta["precision"] == "fp16"
+
+
+@pytest.mark.parametrize("integers, precision", [(True, "int8"), (False, "fp32")])
+def test_halves_that_break_the_bound_are_not_in_the_best(source, data, caplog, integers, precision):
+    def metric(engine: pelton.Engine) -> float:
+        return float(engine.meta["precision"] == "fp32" and (integers or not in_integers(engine)))
+
+    engine = build(source, data, precision="best", metric=metric, max_drop=0)
+    assert engine.meta["precision"] == precision and engine.meta["int8"]["rest"] == "fp32"
+    assert bool(in_integers(engine)) == integers
+    assert "FP16 costs 1 of the accuracy, more than max_drop 0 allows: FP32 is taken" in caplog.text
 
 
 def test_precision_of_layers(source, data):
@@ -149,7 +223,7 @@ def test_steps_that_were_not_timed_decide_nothing():
 
 
 def test_an_engine_that_is_slower_as_a_whole_is_not_taken(source, data, monkeypatch):
-    monkeypatch.setattr(int8, "race", lambda *a: 1.25)
+    monkeypatch.setattr(race, "race", lambda *a: 1.25)
     engine = build(source, data, level=1)
     assert not any("int8" in step.info["tactic"] for step in engine.steps)
     assert all(layer["precision"] == "fp32" for layer in engine.meta["int8"]["layers"])

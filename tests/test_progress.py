@@ -9,6 +9,7 @@ import pytest
 
 import pelton
 from pelton import progress
+from pelton.compiler import int8
 from pelton.progress import Position, course
 
 
@@ -63,6 +64,23 @@ def test_a_build_goes_from_nothing_to_all(cnn, tmp_path, level, timed):
     assert seen == sorted(seen) and seen[-1] >= 0.95
     steps = np.diff([*seen, 1.0])
     assert steps.max() < 0.5, "the bar leaps"
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_calibrated_build_has_a_share_for_each_of_its_engines(cnn, tmp_path, monkeypatch, level):
+    events, walks = [], course(level, calibrated=True)
+    monkeypatch.setattr(int8, "choose_by_time", lambda *a: False)
+    monkeypatch.setattr(int8, "compare_times", lambda *a: (0.5, ""))
+    (port,) = pelton.build(cnn, level=0, cache_dir=tmp_path).inputs
+    data = {port.name: np.random.default_rng(0).random((40, *port.shape[1:]), np.float32)}
+    more = {"calibration": data, "max_drop": 1.0, "cache_dir": tmp_path, "progress": lambda *e: events.append(e)}
+    pelton.build(cnn, precision="int8", level=level, **more)
+    assert {stage for stage, *_ in events} - {"done"} <= {name for name, _ in walks}
+    seen = walk(Position(walks), *events)
+    assert seen == sorted(seen) and seen[-1] >= 0.95 and np.diff([*seen, 1.0]).max() < 0.5
+    at = {stage: [seen[i] for i, e in enumerate(events) if e[0] == stage] for stage in ("accuracy", "link", "race")}
+    assert len(at["accuracy"]) == 5 and at["accuracy"][0] < 0.5 and len({*at["accuracy"]}) > 2
+    assert len({*at["link"]}) == len(at["link"]) >= 3 and len(at["race"]) == 2 * bool(level)
 
 
 def test_lines_in_a_log_estimate_what_is_left(monkeypatch, capsys):

@@ -131,6 +131,16 @@ def test_an_engine_of_recorded_tactics_is_the_same(case, cache, tmp_path, small,
     assert len(again.meta["chains"]) == joined and (case != "chains" or joined == 3)
 
 
+def test_what_differs_is_what_was_timed(cnn, cache, tmp_path):
+    """As docs/tuning.md says it: a file of its own beside the recording, the same file for each replay."""
+    common = {"level": 1, "threads": 1, "cache_dir": cache}
+    first = pelton.build(cnn, save_tactics=tmp_path / "t.json", **common)
+    again, other = (pelton.build(cnn, load_tactics=tmp_path / "t.json", **common) for _ in range(2))
+    assert again.tobytes() == other.tobytes() != first.tobytes()
+    timed = dict(first.meta, recorded=True, layouts=[], weights={**first.meta["weights"], "saved_ns": 0})
+    assert again.meta == timed and same(first, again)
+
+
 def test_what_runs_by_reference_is_recorded_as_nothing(cache, tmp_path, monkeypatch, no_clock):
     """A program of a script that becomes no engine, because of a size that nobody knows."""
     real, path, source = building.compile_graph, tmp_path / "t.json", MODELS["detector"]()[0]

@@ -20,6 +20,7 @@ STAGES = {
     "compile": "compiling kernels",
     "tune": "timing kernels",
     "refine": "timing the best ones' kin",
+    "race": "comparing whole engines",
     "check": "checking kernels",
     "link": "linking",
 }
@@ -35,12 +36,23 @@ TIMED: Course = (
     ("refine", 0.22),
     ("link", 0.03),
 )
+# Of a build with calibration, as that of the same networks went: how long its parts take beside one timed build. The
+# engine without integers is built first, then the one with, which has some kernels in common, and that again where
+# layers went back. Without timing, all of their kernels are there when they are built.
+TO_CALIBRATE, CALIBRATE, ACCURACY, RACE = 0.5, 0.1, 0.6, 0.2
+TIMED_BUILDS, UNTIMED_BUILDS = (1.0, 0.6, 0.3), (0.05, 0.05)
 INTERVAL = 5.0  # seconds between two plain lines of one stage
 
 
-def course(level: int) -> Course:
-    """The stages of a build at a level of effort."""
-    return TIMED if level else UNTIMED
+def course(level: int, calibrated: bool = False) -> Course:
+    """The stages of a build at a level of effort; calibrated: with data for INT8, which takes several engines."""
+    if not calibrated:
+        return TIMED if level else UNTIMED
+    stages, builds = (TIMED, TIMED_BUILDS) if level else (UNTIMED, UNTIMED_BUILDS)
+    found = [(name, share * TO_CALIBRATE) for name, share in UNTIMED]
+    found += [("calibrate", CALIBRATE), ("accuracy", ACCURACY)]
+    found += [(name, share * whole) for whole in builds for name, share in stages if name != "import"]
+    return [*found, ("race", RACE)] if level else found
 
 
 def is_notebook() -> bool:

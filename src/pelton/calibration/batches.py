@@ -28,15 +28,18 @@ class CalibrationBatches:
     items, into batches of the input's size, or of the optimum where that is dynamic. A last batch that is too small is
     filled up with samples before it, which count twice.
 
-    total: the number of batches if known, else 0. Iterating raises InputError, naming the batch, for arrays that do not
-    fit, for NaN and infinite values, for inputs with different numbers of samples, and if there is nothing at all.
+    total: the number of batches if known, else 0. samples: how many there were so far; a batch whose inputs differ in
+    the length of the first axis is one. alike: whether all of these are equal. Iterating raises InputError, naming the
+    batch, for arrays that do not fit, for NaN and infinite values, for inputs with different numbers of samples, and if
+    there is nothing at all.
     """
 
     def __init__(self, source: CalibrationSource, graph: Graph):
         self.source, self.graph, self.total = source, graph, 0
         self.ports = [Port(v.name, v.type.dtype.value, v.type.shape) for v in graph.inputs]
+        self.samples, self.alike = 0, True
         self._stream = self._cut()
-        self._done = 0
+        self._first: Feed = {}  # the first sample
 
     def __iter__(self) -> Iterator[Feed]:
         return self
@@ -45,10 +48,13 @@ class CalibrationBatches:
         try:
             feed = next(self._stream)
         except StopIteration:
-            if not self._done:
+            if not self.samples:
                 raise InputError("the calibration data is empty; expected at least one batch of inputs") from None
             raise
-        self._done += 1
+        rows = _rows(feed)
+        self._first = self._first or {name: a[:1].copy() for name, a in rows.items()}
+        self.samples += len(next(iter(rows.values())))
+        self.alike = self.alike and all(_repeats(a, self._first[name]) for name, a in rows.items())
         return feed
 
     def _cut(self) -> Iterator[Feed]:
@@ -103,6 +109,8 @@ class CalibrationBatches:
                     f" {few[0].unit}; give at least one whole batch"
                 )
             feed = {c.name: c.filled_up() for c in cutters}
+            if _rows(feed) is feed:
+                self.samples -= varying[0].unit - len(varying[0].pending)  # those of the batch before
         yield feed
 
     def _arrays(self, item: Mapping[str, Any], where: str) -> Feed:
@@ -218,6 +226,17 @@ class _Cutter:
         if self.constant:
             return self.pending
         return np.concatenate((self._last, self.pending))[-self.unit :]
+
+
+def _rows(feed: Feed) -> Feed:
+    """The samples of a batch along the first axes."""
+    lengths = {a.shape[:1] for a in feed.values()}
+    return feed if len(lengths) == 1 and () not in lengths else {name: a[None] for name, a in feed.items()}
+
+
+def _repeats(array: np.ndarray, row: np.ndarray) -> bool:
+    """Whether an array is this row, over and over."""
+    return array.shape[1:] == row.shape[1:] and bool((array == row).all())
 
 
 def _check_type(array: np.ndarray, value: Value, what: str) -> None:

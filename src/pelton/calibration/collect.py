@@ -26,6 +26,7 @@ from .table import CalibrationTable, scale_of, some_names
 log = Logger("pelton.build")
 
 
+ENOUGH = 100  # samples, with fewer of which there is a warning
 # Of batches, one that is kept aside, and the bytes of all of these at most.
 EVERY, HELD_OUT = 5, 256 << 20
 # The first batches, which are kept to refine what is calibrated: how many, and their bytes, at most.
@@ -56,9 +57,9 @@ def calibrate(
     returned, not in what a calibrator caches.
 
     Tensors that are 0 or constant in all of the data, or infinite or NaN anywhere, have no scale; the table's `notes`
-    say so. Raises InputError for names and data that do not fit, where no tensor has a scale, and for tables that
-    cannot be read or are of another model; Cancelled if progress returns False; Undecided if the graph needs sizes that
-    only a run knows.
+    say so. Fewer samples than `ENOUGH`, or none but equal ones, are a warning. Raises InputError for names and data
+    that do not fit, where no tensor has a scale, and for tables that cannot be read or are of another model; Cancelled
+    if progress returns False; Undecided if the graph needs sizes that only a run knows.
     """
     values = _find(graph, names)
     if (table := find_table(data)) is not None:
@@ -80,6 +81,7 @@ def calibrate(
     seen = {v.name: algorithm.observer() for v in values}
     engine = _engine(graph, values, options)
     _observe(engine, feeds, batches, seen, options)
+    _warn_of_samples(batches)
     table = _table(seen, algorithm)
     if isinstance(data, IInt8Calibrator):
         data.write_calibration_cache(table.of(own).to_bytes())
@@ -166,6 +168,20 @@ def _observe(
         shapes = now
         for name, found in seen.items():
             found.add(feed[name] if name in feed else results[name])
+
+
+def _warn_of_samples(batches: CalibrationBatches) -> None:
+    """Warns of samples by which ranges and accuracy cannot be told."""
+    if batches.samples > 1 and batches.alike:
+        given = f"has {batches.samples} samples that are all the same"
+    elif batches.samples < ENOUGH:
+        given = f"has {'1 sample' if batches.samples == 1 else f'{batches.samples} samples'}"
+    else:
+        return
+    log.warning(
+        "the calibration data %s, which says little of ranges and accuracy; give some hundred like those of real runs",
+        given,
+    )
 
 
 def _table(seen: Mapping[str, ValueRange], algorithm: Algorithm) -> CalibrationTable:

@@ -127,7 +127,7 @@ def build_engine(model: str | bytes, options: dict[str, Any], *, quiet: bool, ru
         from pelton.backends.cpu.check import check_runs_here
 
         check_runs_here(options.get("target", Options.target), runs)
-    stages = progress.course(options.get("level", Options.level))
+    stages = progress.course(options.get("level", Options.level), options.get("calibration") is not None)
     with progress.show_progress(not quiet, stages) as tell, Needs("building engines"):
         return pelton.build(model, **options, progress=tell)
 

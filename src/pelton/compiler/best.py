@@ -14,7 +14,8 @@ from pelton.options import Options
 from pelton.runtime import Engine
 
 from .compile import BuildResult, compile_graph
-from .int8 import compare_times, compile_int8, random_feed, without_int8
+from .int8 import compile_int8, without_int8
+from .race import compare_times, random_feed
 from .targets import target_kind
 
 log = Logger("pelton.build")
@@ -37,10 +38,11 @@ def compile_best(imported: Imported, options: Options) -> BuildResult:
         result = halves or compile_graph(imported, without_int8(options, rest))
         return _with_meta(result, precision=rest, best=why)
     result = compile_int8(imported, options, rest)
-    layers = result.engine.meta["int8"]["layers"]
+    found = result.engine.meta["int8"]
+    layers = found["layers"]
     count = sum(layer["precision"] == "int8" for layer in layers)
     why = {**why, "int8": f"{count} of {len(layers)} layers"}
-    return _with_meta(result, precision="int8" if count else rest, best=why)
+    return _with_meta(result, precision="int8" if count else found["rest"], best=why)
 
 
 def _faster(imported: Imported, options: Options) -> tuple[str, Mapping[str, str], BuildResult]:

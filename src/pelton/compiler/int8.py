@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
-import statistics
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,18 +13,19 @@ from pelton.logs import Logger
 from pelton.engine import sizes
 from pelton.engine.model import EnginePlan
 from pelton.errors import InputError
-from pelton.ir.classes import Classes
 from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported
 from pelton.ir.types import DType
 from pelton.metrics import decibels
 from pelton.options import Options
-from pelton.passes.precision.calibrated import SWITCHES, Layer, layers, mean_errors, quantize_layers, scaled_values
+from pelton.passes.precision.calibrated import SWITCHES, layers, mean_errors, quantize_layers, scaled_values
 from pelton.passes.precision.equalize import Equalized, with_equalized
 from pelton.runtime import Engine
 
 from .accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
 from .compile import BuildResult, compile_graph
+from .layer_precision import LayerPrecision, choose_by_time, override
+from .race import compare_times
 from .refinement import Refined, find_equalized, forms, mean_outputs
 from .stages import run_stages, start
 from .switches import noises, together
@@ -36,32 +34,6 @@ from .targets import describe_target, progress_reporter, target_kind
 log = Logger("pelton.build")
 
 REFINEMENTS = ("weight_equalization", "bias_correction")  # options
-ROUNDS, SECONDS = 5, 0.2  # of a race, and of each engine in a round
-
-
-@dataclass
-class LayerPrecision:
-    """What became of a layer: "int8" or "fp32", why, and the microseconds of its steps in either, where known."""
-
-    layer: Layer
-    precision: str = "int8"
-    reason: str = "not slower in integers"
-    times: Mapping[str, float] = field(default_factory=dict)
-    fixed: bool = False  # by the caller
-
-    def set_back(self, reason: str) -> None:
-        """Leaves the layer in FP32."""
-        self.precision, self.reason = "fp32", reason
-
-    def describe(self, rest: str) -> dict[str, Any]:
-        """As plain data, for the metadata of an engine. rest: the precision of layers that are not in INT8."""
-        return {
-            "layer": self.layer.name,
-            "precision": self.precision if self.precision == "int8" else rest,
-            "reason": self.reason,
-            "macs": self.layer.macs,
-            "us": {"int8" if k == "int8" else rest: round(v, 1) for k, v in self.times.items()},
-        }
 
 
 def compile_int8(imported: Imported, options: Options, rest: str = "fp32") -> BuildResult:
@@ -115,30 +87,71 @@ class _Int8Build:
             raise InputError(f"{refined[0]} needs inputs to calibrate with, the calibration is a table; leave it out")
         elif self._in_int8():
             log.warning("the accuracy of INT8 was not checked: the calibration table has no inputs to run")
-        tell, count = progress_reporter(self.options), 2 if self._in_int8() else 1
-        tell("program", 0, count)
-        reference = self._compile_reference(self.plain)
-        tell("program", count - 1, count)
-        result = self._compile(self.plain) if self._in_int8() else reference
-        if choose_by_time(self.choices, reference.engine, result.engine):
-            result = self._compile(self.plain) if self._in_int8() else reference
+        reference = self._reference()
+        result = self._integers(reference)
         if result is not reference and (self.options.level or not self.runs_here):
             feed = held_out[0] if held_out else {}
+            tell = progress_reporter(self.options)
+            tell("race", 0, 1)
             ratio, how = compare_times(result.engine, reference.engine, feed, self.runs_here)
+            tell("race", 1, 1)
             if ratio >= 1:
                 for choice in self._in_int8():
                     choice.set_back(f"the engine as a whole took {ratio:.2f} of the time of {self._rest}{how}")
                 result = reference
-        if result is not reference and self.runs_here and self.bound is not None:
-            self.accuracy = self.bound.measure(result.engine)
-            if not self.bound.holds(self.accuracy):
-                log.warning("INT8 costs %g of the accuracy, more than max_drop", self.accuracy.drop)
         for choice in self.choices:
             in_what = choice.precision if choice.precision == "int8" else self.plain.precision
             log.info("int8: %s in %s: %s", choice.layer.name, in_what, choice.reason)
         plain = result.engine.plain
         meta = {**plain.meta, "precision": "int8", "int8": self._describe(len(held_out), plain)}
         return replace(result, engine=Engine(replace(plain, meta=meta)))
+
+    def _reference(self) -> BuildResult:
+        """The engine without integers. Halves that break the bound by themselves give way to FP32, for all layers."""
+        result = self._compile_reference(self.plain)
+        if self.plain.precision == "fp32" or self.bound is None or not self.runs_here:
+            return result
+        if self.bound.holds(accuracy := self.bound.measure(result.engine)):
+            return result
+        log.warning(
+            "%s costs %g of the accuracy, more than max_drop %g allows: FP32 is taken",
+            self._rest,
+            accuracy.drop,
+            self.bound.max_drop,
+        )
+        self.plain = self.plain.but(precision="fp32")
+        return self._compile_reference(self.plain)
+
+    def _integers(self, reference: BuildResult) -> BuildResult:
+        """The engine with layers in integers that are not slower so, and accurate enough together; the reference if
+        there are none."""
+        result = self._compile_chosen(reference)
+        changed = choose_by_time(self.choices, reference.engine, result.engine)
+        if changed:
+            result = self._compile_chosen(reference)
+        if (bound := self.bound) is None:
+            return result
+        least = 1  # doubled, as quick builds may go on to promise what the engine does not keep
+        while result is not reference and not self._is_accurate(bound, result.engine, changed):
+            if not (changed := self._set_back(bound, least)):
+                log.warning(
+                    "layers that precision_of wants in INT8 cost more of the accuracy than max_drop %g allows; leave"
+                    " them out, or give a larger max_drop",
+                    bound.max_drop,
+                )
+                break
+            least *= 2
+            result = self._compile_chosen(reference)
+        return result
+
+    def _is_accurate(self, bound: AccuracyBound, engine: Engine, changed: bool) -> bool:
+        """Whether the bound holds for an engine, or where that does not run here, for a quick build of the same layers,
+        made if they have changed since the last one."""
+        if self.runs_here:
+            self.accuracy = bound.measure(engine)
+        elif changed:
+            return self._holds(bound)
+        return self.accuracy is not None and bound.holds(self.accuracy)
 
     @property
     def _rest(self) -> str:
@@ -165,6 +178,10 @@ class _Int8Build:
         """The program with these layers in integers, by default all that are to be."""
         quantized = self._quantized(self._in_int8() if choices is None else choices, program)
         return compile_graph(replace(self.imported, graph=quantized), options)
+
+    def _compile_chosen(self, reference: BuildResult) -> BuildResult:
+        """The engine with the layers in integers that are to be; the reference if there are none."""
+        return self._compile(self.plain) if self._in_int8() else reference
 
     def _compile_reference(self, options: Options) -> BuildResult:
         return compile_graph(replace(self.imported, graph=self.graph), options, done="optimize")
@@ -214,27 +231,41 @@ class _Int8Build:
         if self._in_int8():
             self.accuracy = self._refine(bound, first)
         if self.accuracy is not None and not bound.holds(self.accuracy):
-            order = self._rank(bound)
-            fails, holds = 0, 1  # numbers of layers that are set back
-            while holds < len(order) and not self._holds(bound, order[:holds]):
-                fails, holds = holds, min(2 * holds, len(order))
-            while holds - fails > 1:
-                middle = (fails + holds) // 2
-                if self._holds(bound, order[:middle]):
-                    holds = middle
-                else:
-                    fails = middle
-            self._holds(bound, order[:holds])  # the accuracy of these, not of the last that were tried
-            for noise, choice in order[:holds]:
-                choice.set_back(f"too much of the accuracy: alone, it makes noise of {noise:.1e} of the outputs")
+            self._set_back(bound)
         tell("accuracy", 1, 1)
+
+    def _set_back(self, bound: AccuracyBound, least: int = 1) -> bool:
+        """Sets as few layers back to FP32 as the bound asks for, but at least so many, the most harmful first; whether
+        there were any that may go back."""
+        order = self._rank(bound)
+        fails, holds = least - 1, least  # numbers of layers that are set back
+        while holds < len(order) and not self._holds(bound, order[:holds]):
+            fails, holds = holds, min(2 * holds, len(order))
+        while holds - fails > 1:
+            middle = (fails + holds) // 2
+            if self._holds(bound, order[:middle]):
+                holds = middle
+            else:
+                fails = middle
+        self._holds(bound, order[:holds])  # the accuracy of these, not of the last that were tried
+        for noise, choice in order[:holds]:
+            choice.set_back(f"too much of the accuracy: alone, it makes noise of {noise:.1e} of the outputs")
+        if not self._in_int8():
+            log.warning(
+                "no layer stays in INT8: the accuracy would drop by more than max_drop %g; the engine is one of %s",
+                bound.max_drop,
+                self._rest,
+            )
+        return bool(order)
 
     def _refine(self, bound: AccuracyBound, first: Sequence[Feed]) -> Accuracy:
         """Takes the form of the program whose outputs have the least noise, of those that the options allow; its
         accuracy."""
         found: list[tuple[Accuracy, Refined]] = []
         equalize, correct = self.options.weight_equalization, self.options.bias_correction
-        for equalized, corrected in forms(equalize, correct, len(first)):
+        tried = forms(equalize, correct, len(first))
+        for i, (equalized, corrected) in enumerate(tried):
+            progress_reporter(self.options)("accuracy", i, len(tried) + 1)
             if equalized and not self.equalized and found:
                 continue
             program = Refined(self.graph, self.equalized if equalized else ())
@@ -263,13 +294,16 @@ class _Int8Build:
         return bound.holds(self.accuracy)
 
     def _rank(self, bound: AccuracyBound) -> list[tuple[float, LayerPrecision]]:
-        """Noise power by signal power of the outputs with one layer alone in integers, the largest first."""
+        """Noise power by signal power of the outputs with one layer alone in integers, the largest first. Layers that
+        the caller wants in integers are left out, or for "best", which takes no engine that breaks the bound, last."""
         chosen = self._in_int8()
         graph = self._quantized(chosen, switched=True)
         engine = compile_graph(replace(self.imported, graph=graph), self.quick).engine
         measured = noises(engine, SWITCHES, list(np.eye(len(chosen))), bound.feeds)
-        found = [(together(of.values()), choice) for of, choice in zip(measured, chosen) if not choice.fixed]
-        return sorted(found, key=lambda item: -item[0])
+        found = [(together(of.values()), choice) for of, choice in zip(measured, chosen)]
+        if self.options.precision != "best":
+            found = [(noise, choice) for noise, choice in found if not choice.fixed]
+        return sorted(found, key=lambda item: (item[1].fixed, -item[0]))
 
     def _describe(self, held_out: int, plain: EnginePlan) -> dict[str, Any]:
         macs = sum(choice.layer.macs for choice in self.choices)
@@ -297,99 +331,7 @@ def integer_bytes(plain: EnginePlan) -> float:
     return written[True] / max(sum(written.values()), 1)
 
 
-def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> None:
-    """Fixes the precision of layers whose names match a pattern, of several the last; InputError if none matches."""
-    for pattern, precision in given.items():
-        found = [c for c in choices if any(fnmatch.fnmatchcase(name, pattern) for name in c.layer.names)]
-        if not found:
-            known = ", ".join(c.layer.name for c in choices[:3])
-            raise InputError(
-                f"precision_of names {pattern!r}, which is no layer that can be in INT8; there are"
-                f" {len(choices)} of these, such as {known or 'none'}"
-            )
-        for choice in found:
-            choice.precision, choice.reason, choice.fixed = precision, "as asked for", True
-
-
 def without_int8(options: Options, precision: str) -> Options:
     """The same options for a build in another precision, without data."""
     gone = ("calibration", "save_calibration", "precision_of", "metric", *REFINEMENTS)
     return options.but(precision=precision, **dict.fromkeys(gone))
-
-
-def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine) -> bool:
-    """Sets layers back whose steps took longer in integers; whether there are any.
-
-    Steps of several layers count for these together. Steps that were not timed take as long as a model says, if there
-    is one (GPUs), else engines with such steps decide nothing.
-    """
-    clusters = Classes[str]()
-    engines = {"fp32": fp32, "int8": int8}
-    for engine in engines.values():
-        for step in engine.steps:
-            names = _parts(step.info.get("layers") or ())
-            for name in names[1:]:
-                clusters.join(name, names[0])
-    sums: dict[str, dict[str, float]] = {}
-    for kind, engine in engines.items():
-        for step in engine.steps:
-            for name in _parts(step.info.get("layers") or ())[:1]:
-                cluster = sums.setdefault(clusters.find(name), dict.fromkeys(engines, 0.0))
-                cluster[kind] += _time(step)
-    changed = False
-    for choice in choices:
-        times = sums.get(clusters.find(_parts([choice.layer.name])[0]), {})
-        if choice.precision != "int8" or choice.fixed or not times or not all(t > 0 for t in times.values()):
-            continue
-        choice.times = times
-        if times["int8"] > times["fp32"]:
-            choice.set_back(f"slower in integers: {times['int8']:.0f} µs, {times['fp32']:.0f} µs without")
-            changed = True
-    return changed
-
-
-def _parts(layers: Iterable[str]) -> list[str]:
-    """The names of the nodes that these came from: merged ones are joined by +."""
-    return [part for name in layers for part in name.split("+")]
-
-
-def _time(step: Any) -> float:
-    """The microseconds of a step as timed, else by a model, else NaN."""
-    times = (step.info.get("times_ns") or {}).values()
-    return min(times) / 1e3 if times else step.info.get("estimate_us") or math.nan
-
-
-def compare_times(engine: Engine, other: Engine, feed: Feed, runs_here: bool) -> tuple[float, str]:
-    """The ratio of an engine's time to another's: by a race, or where they do not run by the model of their steps, else
-    0; and how it was found, for people."""
-    if runs_here:
-        return race(engine, other, feed), ""
-    sums = [sum(_time(step) for step in e.steps if not step.host) for e in (engine, other)]
-    return (0.0, "") if math.isnan(sums[0] + sums[1]) else (sums[0] / sums[1], ", by a model")
-
-
-def race(engine: Engine, other: Engine, feed: Feed) -> float:
-    """The median, over rounds in turns, of the ratio of an engine's median time to another's; without a feed, on
-    random inputs."""
-    feed = feed or random_feed(engine)
-    contexts = [engine.context(), other.context()]
-    ratios = []
-    for _ in range(ROUNDS):
-        first, second = (_median_time(context, feed) for context in contexts)
-        ratios.append(first / second)
-    return statistics.median(ratios)
-
-
-def _median_time(context: Any, feed: Feed) -> float:
-    times: list[float] = []
-    end = time.perf_counter() + SECONDS
-    while not times or time.perf_counter() < end:
-        begin = time.perf_counter()
-        context.run(dict(feed))
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
-def random_feed(engine: Engine) -> dict[str, np.ndarray]:
-    r, shapes = np.random.default_rng(0), engine.shapes()
-    return {p.name: np.asarray(r.standard_normal(shapes[p.name]), p.numpy_dtype) for p in engine.inputs}

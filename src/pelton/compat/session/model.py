@@ -150,5 +150,6 @@ def build_engine(source: Source, options: Options, optimum: Mapping[str, Sequenc
     from pelton.compiler.build import build
 
     check_runs_here(options.target, "the session")
-    with progress.show_progress(show, progress.course(options.level)) as tell:
+    stages = progress.course(options.level, options.calibration is not None)
+    with progress.show_progress(show, stages) as tell:
         return build(source, options=options, optimum=optimum, progress=tell)
