@@ -64,9 +64,11 @@ LAZY = {
     *(("public", room) for room in BELOW),
 }
 GROUND = (
+    "environment",
     "errors",
     "html",
     "huggingface",
+    "logs",
     "metrics",
     "options",
     "pictures",

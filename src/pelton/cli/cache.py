@@ -126,8 +126,10 @@ def format_facts(found: cache.Cache) -> str:
         if of["files"]
     ]
     head = f"{found.home}: {text.size(known['bytes'])} of at most {text.size(found.limit)}"
-    said = [head, text.table(rows, "lrrl", indent="  ", heading=False)] if rows else [f"{head}, nothing yet"]
-    return "\n".join(said if known["problem"] is None else [*(said if rows else ()), known["problem"]])
+    said = [head, text.table(rows, "lrrl", indent="  ", heading=False)] if rows else []
+    if known["problem"] is not None:
+        said.append(known["problem"])
+    return "\n".join(said or [f"{head}, nothing yet"])
 
 
 def ago(when: float) -> str:
