@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
     """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or only a file if the engine has one input.
 
-    Pictures for one input become a batch. Raises InputError for inputs that are missing, unknown or cannot be read.
+    Pictures for one input become a batch. States that are not given are those that a first run begins with. Raises
+    InputError for inputs that are missing, unknown or cannot be read.
     """
     names = [p.name for p in engine.inputs]
     arrays: dict[str, np.ndarray] = {}
@@ -48,6 +49,7 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
     for port in engine.inputs:
         if port.name in pictures:
             arrays[port.name] = _batch(port, pictures[port.name], image or engine.meta.get("image"))
+    arrays = {**engine.initial_states(), **arrays}
     missing = [f"{p.name} {p}" for p in engine.inputs if p.name not in arrays]
     if missing:
         raise InputError(f"the engine needs {', '.join(missing)}: give --input NAME=FILE (.npy, .npz or a picture)")
