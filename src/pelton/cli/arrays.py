@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
     """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or only a file if the engine has one input.
 
-    Pictures for one input become a batch; without a name, that of the only input that they fit. States that are not given are those that a first run begins with. Raises
-    InputError for inputs that are missing, unknown or cannot be read.
+    Pictures for one input become a batch; without a name, that of the only input that they fit. States that are not
+    given are those that a first run begins with. Raises InputError for inputs that are missing, unknown or cannot be
+    read.
     """
     names = [p.name for p in engine.inputs]
     how = image or engine.meta.get("image")
@@ -61,7 +62,7 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
 
 
 def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
-    """(input, path); input is None without a name, for an .npz file, which names its arrays itself, and for pictures."""
+    """(input, path); input is None, without a name, for pictures and for an .npz file, which names its arrays."""
     for name in sorted(names, key=len, reverse=True):
         if pair.startswith(name + "="):
             return name, pair[len(name) + 1 :]

@@ -79,15 +79,16 @@ def register(format: Format) -> None:
 
 
 def format_of(source: Any) -> Format:
-    """Returns the first format that recognizes a model, else the one that its name tells; for what is no file, or an
-    empty one, and for bytes and objects, else the first of all, whose `load` says what it expected.
+    """Returns the first format that recognizes a model, else the one that its name tells; for what is no file, and for
+    bytes and objects, else the first of all, whose `load` says what it expected.
 
-    Raises FormatError for a file or a folder that is there and is of no format, for engines and for pointers of Git
-    LFS, and InputError for a Traceable of what
-    no format traces and for a second file of a model that has one.
+    Raises FormatError for a file or a folder that is there and is of no format, for empty files, engines and pointers of
+    Git LFS, and InputError for a Traceable of what no format traces and for a second file of a model that has one.
     """
     model = source.model if isinstance(source, ModelFiles) else source
     signs.refuse_others(model)
+    if signs.is_empty(model):
+        raise FormatError(f"{os.fsdecode(model)} is empty; copy it again, or export the model again")
     found = next((f for f in FORMATS if f.recognizes(model)), None) or _by_name(model)
     if found is None and isinstance(model, Traceable):
         raise InputError(

@@ -192,6 +192,8 @@ class _ModelReader:
                 results = self._operator(node, subgraph, values, where)
             except Undecided as e:
                 raise _UndecidedOperator(f"{e}; {ADVICE} ({where})", where, e) from None
+            except Damaged as e:
+                raise Damaged(f"{e} ({where})") from None
             except (InputError, ModelError) as e:
                 if isinstance(e.__cause__, Undecided):
                     raise _UndecidedOperator(f"{e} ({where})", where, e.__cause__) from None
