@@ -41,13 +41,29 @@ def of_folder(source, wanted):
         for name, info in sorted(tensors.items()):
             check_type(kind, name, tf.dtypes.as_dtype(info.dtype))
     outputs = sorted(signature.outputs, key=by_number)
-    if not graphs[tags].HasField("object_graph_def"):
-        graph, inputs, results = of_session(source, tags, signature, outputs)
-    else:
-        found = frozen_signature(source, graphs[tags], signature, outputs)
-        graph, inputs, results = found or of_function(tf.saved_model.load(source, tags=list(tags)), chosen, outputs)
+    try:
+        if not graphs[tags].HasField("object_graph_def"):
+            graph, inputs, results = of_session(source, tags, signature, outputs)
+        else:
+            found = frozen_signature(source, graphs[tags], signature, outputs)
+            graph, inputs, results = found or of_function(tf.saved_model.load(source, tags=list(tags)), chosen, outputs)
+    except Exception:
+        if any(node.op in VARIABLES for node in graphs[tags].graph_def.node) and not has_values(source):
+            refuse("variables/ is missing, or cut off; copy the whole folder again, or save the model again")
+        raise
     # the file has them in no order: that of TensorFlow's maps is another one in each process
     return graph, dict(sorted(inputs.items(), key=lambda item: by_number(item[1]))), results
+
+
+def has_values(source):
+    """Whether the values of a SavedModel's variables can be read."""
+    try:
+        reader = tf.train.load_checkpoint(os.path.join(source, "variables", "variables"))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError):  # what the reader makes of damaged files
+        return False
+    return True
 
 
 def by_number(name):
