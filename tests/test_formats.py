@@ -133,6 +133,19 @@ def test_damaged_files_are_of_the_format_that_their_names_tell(tmp_path):
     assert format_of(tmp_path / "a.pdmodel").name == "PaddlePaddle"
 
 
+def test_an_empty_path_is_none(capsys):
+    assert main(["check", ""]) == 2
+    assert capsys.readouterr().err == "error: the path of the model is empty; give the path of a file\n"
+
+
+def test_explain_names_opsets_only_where_there_are_some(tmp_path, capsys):
+    path = tmp_path / "a.prototxt"
+    path.write_bytes(b"name: 'x'\ninput: 'x' input_shape { dim: 2 dim: 3 } layer { type: 'ReLU' bottom: 'x' top: 'y' }")
+    assert main(["explain", str(path), "--graph", "import"]) == 0
+    assert main(["explain", str(path)]) == 0
+    assert "of constants; made by Caffe" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "name, damage",
     [

@@ -125,7 +125,7 @@ def test_what_a_framework_gives(models, tmp_path, name, case):
         ("unfrozen.pb", "not frozen.*convert_variables_to_constants"),
         ("module_saved/variables/variables.index", "only the values of variables"),
         ("several_saved", "signatures decode, encode, parse; .*several_saved#decode"),
-        ("several_saved#code", "signatures decode, encode, parse, not 'code'"),
+        ("several_saved#code", "signatures decode, encode, parse, not 'code'.*did you mean '"),
         ("several_saved#parse", "input 'text' is of type string"),
         ("unsigned_saved", "no signature"),
         ("table_saved", "hash table"),

@@ -1,6 +1,7 @@
 """Run by the interpreter that has TensorFlow: from_tensorflow.py TARGET SOURCE [SIGNATURE] writes a SavedModel folder
 or a frozen GraphDef as ONNX. A refusal is the last line printed, with exit status 3."""
 
+import difflib
 import os
 import re
 import sys
@@ -32,9 +33,11 @@ def of_folder(source, wanted):
     usual = ["serving_default"] if "serving_default" in names else names
     chosen = wanted or (usual[0] if len(usual) == 1 else "")
     if chosen not in names:
+        meant = difflib.get_close_matches(wanted, names, 1)
+        unknown = f", not {wanted!r}" + f" (did you mean {meant[0]!r}?)" * bool(meant) if wanted else ""
         refuse(
-            f"the SavedModel has the signatures {', '.join(names)}{f', not {wanted!r}' * bool(wanted)}; name one behind"
-            f" its folder: {os.path.basename(source)}#{names[0]}"
+            f"the SavedModel has the signatures {', '.join(names)}{unknown}; name one behind its folder:"
+            f" {os.path.basename(source)}#{(meant or names)[0]}"
         )
     signature = graphs[tags].signature_def[chosen]
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
