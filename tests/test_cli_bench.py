@@ -10,7 +10,6 @@ import time
 from xml.etree import ElementTree
 
 import numpy as np
-import onnx
 import pytest
 from models import model
 from onnx import helper
@@ -396,11 +395,3 @@ def test_numbers_as_people_read_them():
         and text.count(0, "step") == "0 steps"
     )
     assert text.table([("a", "b"), ("long", "1")], "lr") == "a     b\nlong  1"
-
-
-def test_other_runtimes_get_models_of_other_formats_as_onnx(tmp_path):
-    net = tmp_path / "net.prototxt"
-    net.write_text("name: 'x' input: 'x' input_shape { dim: 2 dim: 3 } layer { type: 'ReLU' bottom: 'x' top: 'y' }")
-    found = peers.onnx_file(str(net), str(net), str(tmp_path))
-    assert found == str(tmp_path / "model.onnx") and [n.op_type for n in onnx.load(found).graph.node] == ["Relu"]
-    assert peers.onnx_file(found, found, str(tmp_path / "other")) == found
