@@ -257,8 +257,8 @@ def _examples_of(
     if missing:
         raise InputError(
             f"{model} is read by tracing a run, which needs arguments to run on, and nothing is known of"
-            f" {', '.join(map(repr, missing))}; for tensors of f32, sizes suffice: give shapes={{{missing[0]!r}: ...}}, else"
-            f" in Python example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}"
+            f" {', '.join(map(repr, missing))}; for tensors of f32, sizes suffice: give shapes={{{missing[0]!r}: ...}},"
+            f" else in Python example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}"
         )
     return {
         name: torch.zeros([size if isinstance(size, int) else max(size.optimum, 2) for size in shape])
